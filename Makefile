@@ -1,0 +1,49 @@
+# Everything is installed into .venv and nowhere else; `rm -r .venv` undoes it.
+# Needs Python 3.11 or newer (with venv), git and make.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || echo python3)
+ADDRESS ?= 127.0.0.1
+PORT ?= 11300
+BINLOG ?= ./binlog
+ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help serve test lint clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\): .*## /  make \1:  /p' Makefile
+
+serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in ./binlog
+	mkdir -p $(BINLOG)
+	$(BIN)/beanstalk-twisted --address $(ADDRESS) --port $(PORT) --binlog $(BINLOG)
+
+test: .venv/dev.stamp ## run the tests; make test ARGS='-k put' chooses
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/dev.stamp ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy twisted/plugins/beanstalk_twisted_plugin.py
+
+clean: ## remove .venv, builds and caches; never the jobs in ./binlog
+	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -r {} +
+	find . -name dropin.cache -delete
+
+# The stamps say which requirements are in: set-up is done once, and again when they change.
+.venv/serve.stamp: setup.cfg | $(BIN)/pip
+	$(PIP) --editable .
+	touch $@
+
+.venv/dev.stamp: setup.cfg | $(BIN)/pip
+	$(PIP) --editable '.[cli,dev]'
+	touch $@ .venv/serve.stamp
+
+# pip comes last into a new environment, so where it is, the rest is.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	    "Python 3.11 or newer is needed; name yours: make PYTHON=/path/to/python3")'
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,54 @@
+"""
+What can go wrong with a log, and what to say about it.
+
+Each message names what, where, what was lost and the command to run next; each class carries the
+exit code of a server that ends because of it.
+"""
+
+
+class BinlogError(Exception):
+    """
+    The log cannot be used, or can no longer be used.
+    """
+
+    exit_code = 74
+
+
+class LockHeld(BinlogError):
+    """
+    Another server, ours or a C beanstalkd, has this directory.
+    """
+
+    exit_code = 10
+
+
+class Damaged(BinlogError):
+    """
+    Records that were durable cannot be read.  Nothing was changed.
+    """
+
+    exit_code = 65
+
+
+class CannotUse(BinlogError):
+    """
+    The directory cannot be created, read or written.
+    """
+
+    exit_code = 73
+
+
+class WriteFailed(BinlogError):
+    """
+    A write or a sync failed while running: nothing un-synced may be promised any more.
+    """
+
+    exit_code = 74
+
+
+class Incompatible(BinlogError):
+    """
+    A format this server does not know, or files of another kind or another store.
+    """
+
+    exit_code = 78

@@ -1,0 +1,176 @@
+"""
+Every number on disk, as docs/binlog-format.md says it.  A change there and here raises a version.
+
+::
+
+    segment   | header 4096 | frame | frame | ... | frame with SEAL | trailer 40 |
+    frame     | header 64 | record 80 | record 80 | ... | heap | padding to 8 |
+"""
+
+import json
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+MAJOR: Final = 1
+MINOR: Final = 0
+
+SEGMENT_MAGIC: Final = b"\x89TQL\r\n\x1a\n"
+FRAME_MAGIC: Final = b"\xb5TQF\r\n\x1a\x01"
+TRAILER_MAGIC: Final = b"TQLEND\r\n"
+
+SEGMENT_HEADER_BYTES: Final = 4096
+FRAME_HEADER_BYTES: Final = 64
+RECORD_BYTES: Final = 80
+TRAILER_BYTES: Final = 40
+ALIGN_BYTES: Final = 8
+
+CRC_ZLIB: Final = 1
+ALIGN_LOG2: Final = 3
+
+# Bits of the segment header's flags.
+AFTER_UNCLEAN_STOP: Final = 1
+IMPORTED: Final = 2
+REHOMED: Final = 4
+MADE_BY_TOOL: Final = 8
+
+MAX_BODY_BYTES: Final = 1 << 30
+"""The largest body of a job: beanstalkd's largest ``-z``."""
+
+MAX_TUBE_NAME_BYTES: Final = 200
+"""The protocol's limit (beanstalkd dat.h, MAX_TUBE_NAME_LEN)."""
+
+MAX_FRAME_BYTES: Final = 16 << 20
+"""No frame is larger, unless it holds one larger record: bounds what a reader holds to check it."""
+
+MAX_FRAME_RECORDS: Final = 65_536
+
+FRAME_TARGET_BYTES: Final = 1 << 20
+"""The writer begins the next frame here: a checksum over 1 MiB takes well under a millisecond."""
+
+MIN_SEGMENT_BYTES: Final = 8_192
+"""The header's 4096 and as much again: below that a segment is mostly header."""
+
+MAX_SEGMENT_BYTES: Final = 1 << 30
+DEFAULT_SEGMENT_BYTES: Final = 64 << 20
+"""One file to copy, ship or hand to a Spark task; 3 extra syncs per 64 MiB do not show."""
+
+INDEX_STRIDE_BYTES: Final = 64 << 10
+"""Least distance of two frames in a seal's index: 1,024 entries of 20 bytes in 64 MiB."""
+
+SEGMENT_HEADER: Final = struct.Struct("<8sHHIQQqQQQ16sIIBBHIIIII16x32s")
+FRAME_HEADER: Final = struct.Struct("<8sIIIIQQqIIIHBB")
+RECORD: Final = struct.Struct("<BBBBIQqqIIIIIIIIIIII")
+KIND_AND_ID: Final = struct.Struct("<B7xQ64x")
+"""The two fields of a record that replay asks of each."""
+
+SEAL_HEAD: Final = struct.Struct("<IIQQQqqII")
+TRAILER: Final = struct.Struct("<QQQII8s")
+U32: Final = struct.Struct("<I")
+
+assert SEGMENT_HEADER.size == 160
+assert FRAME_HEADER.size == FRAME_HEADER_BYTES
+assert RECORD.size == RECORD_BYTES
+assert TRAILER.size == TRAILER_BYTES
+
+_COLUMNS: Final = (
+    ("type", "u1"), ("state", "u1"), ("flags", "u1"), ("reason", "u1"), ("priority", "<u4"),
+    ("job_id", "<u8"), ("ts_ns", "<i8"), ("deadline_ns", "<i8"), ("delay_s", "<u4"),
+    ("ttr_s", "<u4"), ("tube_id", "<u4"), ("reserves", "<u4"), ("timeouts", "<u4"),
+    ("releases", "<u4"), ("buries", "<u4"), ("kicks", "<u4"), ("data_off", "<u4"),
+    ("data_len", "<u4"), ("data_crc", "<u4"), ("aux", "<u4"),
+)  # fmt: skip
+
+
+class SegmentHeader(NamedTuple):
+    """
+    The fields of a segment header that differ between segments; docs/binlog-format.md names them.
+    """
+
+    seq: int
+    first_lsn: int
+    created_ns: int
+    prev_end: int
+    trim_seq: int
+    next_job_id: int
+    store_uuid: bytes
+    salt: int
+    flags: int
+    incarnation: int
+    writer: str
+
+    def encode(self) -> bytes:
+        """
+        :return: the header's 4096 bytes.
+        """
+        fixed = SEGMENT_HEADER.pack(
+            SEGMENT_MAGIC, MAJOR, MINOR, SEGMENT_HEADER_BYTES, self.seq, self.first_lsn,
+            self.created_ns, self.prev_end, self.trim_seq, self.next_job_id, self.store_uuid,
+            self.salt, RECORD_BYTES, CRC_ZLIB, ALIGN_LOG2, self.flags, self.incarnation,
+            0, 0, 0, 0, self.writer.encode("ascii"),
+        )  # fmt: skip
+        described = fixed + json.dumps({"record": _COLUMNS}).encode()
+        padded = described.ljust(SEGMENT_HEADER_BYTES - 4, b"\0")
+        return padded + U32.pack(zlib.crc32(padded))
+
+
+class HeaderProblem(NamedTuple):
+    """
+    Why a segment header cannot be used.
+
+    :ivar foreign: the bytes are sound, but of a version or with features that we do not know.
+    """
+
+    why: str
+    foreign: bool = False
+
+
+def decode_segment_header(raw: bytes) -> SegmentHeader | HeaderProblem:
+    """
+    Read a segment header.  Never raises for bad bytes.
+
+    :param raw: the first 4096 bytes of a segment, or fewer if the file is shorter.
+    """
+    if len(raw) < SEGMENT_HEADER_BYTES:
+        return HeaderProblem(f"the file is {len(raw)} bytes long, shorter than its header")
+    if raw[:8] != SEGMENT_MAGIC:
+        return HeaderProblem("it does not begin as a segment does")
+    if zlib.crc32(raw[:-4]) != U32.unpack_from(raw, SEGMENT_HEADER_BYTES - 4)[0]:
+        return HeaderProblem("the header's checksum is wrong")
+    (_, major, _, _, seq, first_lsn, created_ns, prev_end, trim_seq, next_job_id, store_uuid, salt,
+     rec_size, crc_kind, _, flags, incarnation, _, ro_compat, incompat, _, writer,
+     ) = SEGMENT_HEADER.unpack_from(raw)  # fmt: skip
+    unknown = _unknown_feature(major, incompat | ro_compat, crc_kind, rec_size)
+    if unknown:
+        return HeaderProblem(unknown, foreign=True)
+    return SegmentHeader(
+        seq, first_lsn, created_ns, prev_end, trim_seq, next_job_id, store_uuid, salt, flags,
+        incarnation, writer.rstrip(b"\0").decode("ascii", "replace"),
+    )  # fmt: skip
+
+
+def _unknown_feature(major: int, features: int, crc_kind: int, rec_size: int) -> str:
+    if major != MAJOR:
+        return f"its format version is {major}; this server knows {MAJOR}"
+    if features:
+        return f"it uses features this server does not know (bits {features:#x})"
+    if crc_kind != CRC_ZLIB or rec_size < RECORD_BYTES:
+        return f"it uses checksum kind {crc_kind} and records of {rec_size} bytes"
+    return ""
+
+
+def segment_name(seq: int) -> str:
+    """
+    The file name of segment ``seq``: sorts as it counts.
+    """
+    return f"{seq:020d}.tql"
+
+
+def parse_segment_name(name: str) -> int | None:
+    """
+    The sequence number in a segment's file name, or None if it is not one.
+    """
+    digits, dot, suffix = name.partition(".")
+    if dot and suffix == "tql" and len(digits) == 20 and digits.isascii() and digits.isdigit():
+        return int(digits)
+    return None

@@ -1,0 +1,260 @@
+"""
+Records into frames and back.  A frame counts as a whole or not at all.
+
+A reader has three answers and no policy: `Frame` (this), `Incomplete` (not yet: the bytes end, or
+are still zero) and `Damage` (this cannot be right, and why).  What to do about it is the caller's:
+replay refuses or cuts, a recovery tool goes on behind it.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog.format import (
+    ALIGN_BYTES,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    FRAME_TARGET_BYTES,
+    KIND_AND_ID,
+    MAX_FRAME_BYTES,
+    MAX_FRAME_RECORDS,
+    RECORD,
+    RECORD_BYTES,
+    U32,
+)
+from beanstalk_twisted.binlog.records import (
+    DATA_LEN,
+    DATA_OFF,
+    NO_DATA,
+    Data,
+    NotUnderstood,
+    Raw,
+    Record,
+)
+
+Buffer = bytes | bytearray | memoryview
+
+_ZERO_MAGIC = bytes(len(FRAME_MAGIC))
+
+
+class Frame(NamedTuple):
+    """
+    A frame whose checksums hold.
+
+    :ivar offset: where it starts; ``end`` is where the next one does.
+    :ivar records_at: where its record array starts; ``heap_at`` where its heap does.
+    """
+
+    offset: int
+    end: int
+    base_lsn: int
+    n_rec: int
+    durable_lsn: int
+    time_ns: int
+    rec_size: int
+    records_at: int
+    heap_at: int
+    heap_len: int
+    flags: int
+
+    @property
+    def next_lsn(self) -> int:
+        """
+        The LSN of the first record behind this frame.
+        """
+        return self.base_lsn + self.n_rec
+
+
+class Incomplete(NamedTuple):
+    """
+    No frame yet: the buffer ends inside it, or zeros follow.
+    """
+
+    offset: int
+
+
+class Damage(NamedTuple):
+    """
+    No frame: the bytes at ``offset`` cannot be right.
+    """
+
+    offset: int
+    why: str
+
+
+def encode(
+    records: Sequence[Record], *, base_lsn: int, durable_lsn: int, time_ns: int, salt: int
+) -> bytes:
+    """
+    One frame.  The caller keeps within the limits (see `split`).
+
+    :param records: none make a sync mark.
+    """
+    array = []
+    heap = []
+    heap_len = 0
+    for record in records:
+        data = record.data
+        if data:
+            array.append(record.encode(Data(heap_len, len(data), zlib.crc32(data))))
+            heap.append(data)
+            heap_len += len(data)
+        else:
+            array.append(record.encode(NO_DATA))
+    return assemble(
+        b"".join(array), b"".join(heap), n_rec=len(array), base_lsn=base_lsn,
+        durable_lsn=durable_lsn, time_ns=time_ns, salt=salt,
+    )  # fmt: skip
+
+
+def assemble(
+    array: Buffer, heap: Buffer, *, n_rec: int, base_lsn: int, durable_lsn: int, time_ns: int,
+    salt: int, rec_size: int = RECORD_BYTES, flags: int = 0,
+) -> bytes:  # fmt: skip
+    """
+    A frame around a record array and a heap that are already bytes.
+    """
+    unpadded = FRAME_HEADER_BYTES + len(array) + len(heap)
+    padding = -unpadded % ALIGN_BYTES
+    header = FRAME_HEADER.pack(
+        FRAME_MAGIC, 0, zlib.crc32(array), unpadded + padding, n_rec, base_lsn, durable_lsn,
+        time_ns, salt, len(heap), zlib.crc32(heap), rec_size, flags, 0,
+    )  # fmt: skip
+    hdr_crc = U32.pack(zlib.crc32(header[12:]))
+    return b"".join((header[:8], hdr_crc, header[12:], array, heap, bytes(padding)))
+
+
+def split(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """
+    Cut a batch into the runs of records that make one frame each.
+
+    A run ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
+    """
+    start = size = 0
+    for at, record in enumerate(records):
+        own = RECORD_BYTES + len(record.data)
+        if at > start and (size + own > FRAME_TARGET_BYTES or at - start >= MAX_FRAME_RECORDS):
+            yield records[start:at]
+            start, size = at, 0
+        size += own
+    if start < len(records):
+        yield records[start:]
+
+
+def decode(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
+    """
+    Read the frame that starts at ``at``.
+
+    :param buffer: a segment from its start.
+    :param end: where its data end at the latest, ``at <= end <= len(buffer)``.
+    :param salt: the segment's.
+    :return: `Incomplete` when the bytes end inside the frame or its magic is still zero; `Damage`
+        when magic, lengths or a checksum cannot be right.  Never raises for bad bytes.
+    """
+    frame = decode_header(buffer, at, end, salt)
+    if not isinstance(frame, Frame):
+        return frame
+    if frame.end > end:
+        return Incomplete(at)
+    rec_crc = U32.unpack_from(buffer, at + 12)[0]
+    heap_crc = U32.unpack_from(buffer, at + 56)[0]
+    view = memoryview(buffer)
+    if zlib.crc32(view[frame.records_at : frame.heap_at]) != rec_crc:
+        return Damage(at, "the checksum of its records is wrong")
+    if zlib.crc32(view[frame.heap_at : frame.heap_at + frame.heap_len]) != heap_crc:
+        return Damage(at, "the checksum of its bodies is wrong")
+    return frame
+
+
+def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
+    """
+    Read a frame's header and believe it without looking at the payload; see `decode`.
+    """
+    if end - at < FRAME_HEADER_BYTES:
+        return Incomplete(at)
+    (magic, hdr_crc, _, frame_len, n_rec, base_lsn, durable_lsn, time_ns, seg_salt, heap_len, _,
+     rec_size, flags, codec) = FRAME_HEADER.unpack_from(buffer, at)  # fmt: skip
+    if magic != FRAME_MAGIC:
+        return Incomplete(at) if magic == _ZERO_MAGIC else Damage(at, "no frame begins here")
+    if zlib.crc32(memoryview(buffer)[at + 12 : at + FRAME_HEADER_BYTES]) != hdr_crc:
+        return Damage(at, "the checksum of its header is wrong")
+    if seg_salt != salt:
+        return Damage(at, "it belongs to another segment")
+    why = _impossible(frame_len, n_rec, rec_size, heap_len, codec)
+    if why:
+        return Damage(at, why)
+    records_at = at + FRAME_HEADER_BYTES
+    return Frame(
+        at, at + frame_len, base_lsn, n_rec, durable_lsn, time_ns, rec_size, records_at,
+        records_at + n_rec * rec_size, heap_len, flags,
+    )  # fmt: skip
+
+
+def _impossible(frame_len: int, n_rec: int, rec_size: int, heap_len: int, codec: int) -> str:
+    unpadded = FRAME_HEADER_BYTES + n_rec * rec_size + heap_len
+    if rec_size < RECORD_BYTES or frame_len != unpadded + -unpadded % ALIGN_BYTES:
+        return "its lengths contradict each other"
+    if n_rec > MAX_FRAME_RECORDS or (frame_len > MAX_FRAME_BYTES and n_rec != 1):
+        return "it is larger than a frame may be"
+    return f"its heap is compressed in an unknown way ({codec})" if codec else ""
+
+
+def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
+    """
+    The fields of each record of a frame, in LSN order.
+    """
+    return (raw_record(buffer, frame, index) for index in range(frame.n_rec))
+
+
+def raw_record(buffer: Buffer, frame: Frame, index: int) -> Raw:
+    """
+    The fields of one record of a frame.
+    """
+    return RECORD.unpack_from(buffer, frame.records_at + index * frame.rec_size)
+
+
+def kinds_and_ids(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, int]]:
+    """
+    Type and job id of each record of a frame, in LSN order: all that most of a replay looks at.
+    """
+    array = memoryview(buffer)[frame.records_at : frame.heap_at]
+    if frame.rec_size == RECORD_BYTES:
+        return KIND_AND_ID.iter_unpack(array)
+    return (KIND_AND_ID.unpack_from(array, at) for at in range(0, len(array), frame.rec_size))
+
+
+def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
+    """
+    A record's data.
+
+    :raise NotUnderstood: it points outside its frame's heap.
+    """
+    offset, length = raw[DATA_OFF], raw[DATA_LEN]
+    if offset + length > frame.heap_len:
+        raise NotUnderstood("a record's data lie outside its frame")
+    at = frame.heap_at + offset
+    return bytes(memoryview(buffer)[at : at + length])
+
+
+def resynchronise(
+    buffer: Buffer, at: int, end: int, salt: int, above_lsn: int
+) -> Iterator[Frame]:
+    """
+    Every place from ``at`` on where a frame header of this segment with ``base_lsn > above_lsn``
+    checks; see "Resynchronising" in docs/binlog-format.md.  Payloads are not looked at.
+    """
+    view = memoryview(buffer)
+    window = 1 << 20
+    magic_tail = len(FRAME_MAGIC) - 1
+    while at < end:
+        chunk = bytes(view[at : min(end, at + window + magic_tail)])
+        found = chunk.find(FRAME_MAGIC)
+        while found >= 0:
+            place = at + found
+            if place % ALIGN_BYTES == 0:
+                frame = decode_header(buffer, place, end, salt)
+                if isinstance(frame, Frame) and frame.base_lsn > above_lsn:
+                    yield frame
+            found = chunk.find(FRAME_MAGIC, found + 1)
+        at += window

@@ -1,0 +1,368 @@
+"""
+The open log: numbers records and turns them into batches of bytes.  No I/O, so no waiting.
+
+Whoever changes a job appends its record here in the same step and gets its LSN; at the end of a
+turn the committer takes the batch and has a `writer.Writer` carry it out in another thread.  While
+that runs, new records collect for the next batch: that is all there is to group commit.
+
+A segment that has reached its size is sealed by the batch that filled it; the next segment begins
+with the small state of the server (see "Other records" in docs/binlog-format.md), taken at that
+very moment, so that it agrees with the records before it.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import (
+    INDEX_STRIDE_BYTES,
+    RECORD_BYTES,
+    SEAL_HEAD,
+    SEGMENT_HEADER_BYTES,
+    TRAILER,
+    TRAILER_BYTES,
+    TRAILER_MAGIC,
+    SegmentHeader,
+)
+from beanstalk_twisted.binlog.records import CleanStop, JobImage, Record, Seal, TubeDef
+
+
+class Batch(NamedTuple):
+    """
+    Bytes for one segment, and where they go.
+
+    :ivar begins: ``chunks`` start with the header of a new segment, ``offset`` is 0.
+    :ivar seals: the segment ends with them.
+    :ivar commits: replies wait for a record in it.
+    """
+
+    seq: int
+    offset: int
+    chunks: tuple[bytes, ...]
+    last_lsn: int
+    begins: bool
+    seals: bool
+    commits: bool
+
+    @property
+    def end(self) -> int:
+        """
+        Length of the segment when this is written.
+        """
+        return self.offset + sum(map(len, self.chunks))
+
+
+class Opening(NamedTuple):
+    """
+    What the head of a new segment says about the server at that moment.
+    """
+
+    next_job_id: int
+    records: Sequence[Record]
+
+
+class RehomedFrame(NamedTuple):
+    """
+    A frame to be framed anew in another segment: the same records with the same LSNs.
+    """
+
+    array: bytes
+    heap: bytes
+    n_rec: int
+    rec_size: int
+    base_lsn: int
+    durable_lsn: int
+    time_ns: int
+
+    def encode(self, salt: int) -> bytes:
+        """
+        :return: the frame, bound to the segment with this salt.
+        """
+        return frames.assemble(
+            self.array, self.heap, n_rec=self.n_rec, rec_size=self.rec_size,
+            base_lsn=self.base_lsn, durable_lsn=self.durable_lsn, time_ns=self.time_ns, salt=salt,
+        )  # fmt: skip
+
+
+class Position(NamedTuple):
+    """
+    Where a log goes on: all that its first segment's header needs.
+
+    :ivar first_lsn: the first LSN of that segment; all below it is durable.
+    :ivar rehomed: frames whose LSNs begin there.
+    """
+
+    seq: int
+    first_lsn: int
+    prev_end: int
+    trim_seq: int
+    store_uuid: bytes
+    flags: int
+    incarnation: int
+    time_ns: int
+    rehomed: Sequence[RehomedFrame] = ()
+
+    @property
+    def next_lsn(self) -> int:
+        """
+        The LSN of the first new record.
+        """
+        return self.first_lsn + sum(frame.n_rec for frame in self.rehomed)
+
+
+class _SegmentIndex:
+    """
+    What the seal of a segment will say about it.
+    """
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, int, int]] = []
+        self.types: Counter[int] = Counter()
+        self.tubes: dict[int, bytes] = {}
+        self.jobs: tuple[int, int] = (0, 0)
+        self.times: tuple[int, int] = (0, 0)
+
+    def add_frame(self, offset: int, base_lsn: int, time_ns: int) -> None:
+        if not self.frames or offset - self.frames[-1][0] >= INDEX_STRIDE_BYTES:
+            self.frames.append((offset, base_lsn, time_ns))
+
+    def add_records(self, records: Sequence[Record]) -> None:
+        self.types.update(record.kind for record in records)
+        images = [record for record in records if isinstance(record, JobImage)]
+        self.jobs = _widen(self.jobs, [image.job_id for image in images])
+        self.times = _widen(self.times, [image.ts_ns for image in images])
+        for record in records:
+            if isinstance(record, TubeDef):
+                self.tubes[record.tube_id] = record.name
+
+    def encode(self) -> bytes:
+        head = SEAL_HEAD.pack(
+            1, len(self.frames), self.types.total(), *self.jobs, *self.times,
+            len(self.types), len(self.tubes),
+        )  # fmt: skip
+        columns = (
+            [lsn.to_bytes(8, "little") for _, lsn, _ in self.frames]
+            + [time.to_bytes(8, "little", signed=True) for _, _, time in self.frames]
+            + [(offset // 8).to_bytes(4, "little") for offset, _, _ in self.frames]
+        )
+        types = [
+            kind.to_bytes(4, "little") + count.to_bytes(4, "little")
+            for kind, count in sorted(self.types.items())
+        ]
+        tubes = [
+            tube_id.to_bytes(4, "little") + len(name).to_bytes(2, "little") + name
+            for tube_id, name in self.tubes.items()
+        ]
+        return b"".join([head, *columns, *types, *tubes])
+
+
+def _widen(span: tuple[int, int], values: list[int]) -> tuple[int, int]:
+    if not values:
+        return span
+    if span == (0, 0):
+        return min(values), max(values)
+    return min(span[0], *values), max(span[1], *values)
+
+
+class Log:
+    """
+    A log that is open for appending.
+
+    :ivar segment: sequence number of the segment the next record will lie in.
+    :ivar last_lsn: LSN of the newest record.
+    :ivar durable_lsn: highest LSN known durable, inclusive.
+    :ivar records_written: how many records were appended.
+    """
+
+    def __init__(
+        self,
+        position: Position,
+        segment_bytes: int,
+        opening: Callable[[int, int], Opening],
+        salt: Callable[[], int],
+        writer: str,
+    ) -> None:
+        """
+        :param segment_bytes: size at which a segment is sealed; one batch may overshoot it.
+        :param opening: the server's small state, asked at the start of each segment with the
+            segment's number and the log time.
+        :param salt: a new random u32 at each call.
+        :param writer: name and version for the headers, ASCII, at most 32 bytes.
+        """
+        self.segment = position.seq
+        self.last_lsn = position.next_lsn - 1
+        self.durable_lsn = position.first_lsn - 1
+        self.records_written = 0
+        self._segment_bytes = segment_bytes
+        self._opening = opening
+        self._salt = salt
+        self._writer = writer
+        self._position = position
+        self._time_ns = position.time_ns
+        self._rehomed = tuple(position.rehomed)
+        self._open: list[Record] = []
+        self._open_bytes = 0
+        self._commits = False
+        self._begins = True
+        self._offset = self._limit = 0
+        self._begin_segment(position.prev_end, position.flags)
+
+    @property
+    def has_open(self) -> bool:
+        """
+        Whether a batch could be taken.
+        """
+        return self._begins or bool(self._open)
+
+    @property
+    def open_bytes(self) -> int:
+        """
+        About how many bytes the next batch will have.
+        """
+        return self._open_bytes
+
+    def append(self, record: Record) -> int:
+        """
+        :return: the record's LSN.
+        """
+        self._open.append(record)
+        self._open_bytes += RECORD_BYTES + len(record.data)
+        self.last_lsn += 1
+        self.records_written += 1
+        if record.commits:
+            self._commits = True
+        return self.last_lsn
+
+    def take(self, time_ns: int) -> Batch | None:
+        """
+        Close the open batch.
+
+        :param time_ns: log time; frames never go back in time.
+        :return: what to write, or None when there is nothing.
+        """
+        if not self.has_open:
+            return None
+        self._time_ns = max(self._time_ns, time_ns)
+        begins, commits = self._begins, self._commits
+        start = 0 if begins else self._offset
+        chunks = [self._header, *self._reframed()] if begins else []
+        chunks += self._framed(self._open)
+        seq, self._open, self._begins, self._commits = self.segment, [], False, False
+        self._open_bytes = 0
+        seals = self._offset >= self._limit
+        if seals:
+            chunks += self._sealed(time_ns)
+        last_lsn = self.last_lsn
+        if seals:
+            self._next_segment()
+        return Batch(seq, start, tuple(chunks), last_lsn, begins, seals, commits)
+
+    def mark(self) -> Batch:
+        """
+        A sync mark: an empty frame that carries the newest watermark.  Only while nothing is open.
+        """
+        assert not self.has_open
+        start = self._offset
+        frame = self._frame([], self.last_lsn + 1)
+        return Batch(self.segment, start, (frame,), self.last_lsn, False, False, False)
+
+    def finish(self, time_ns: int) -> Batch:
+        """
+        The last batch of an ordered stop: CLEAN_STOP and the seal.  All before it must be durable.
+        """
+        self.append(CleanStop(max(self._time_ns, time_ns)))
+        batch = self.take(time_ns)
+        assert batch is not None
+        if batch.seals:
+            # The segment was full: the clean stop ended it, nothing may follow.
+            return batch
+        seal = self._sealed(self._time_ns)
+        return batch._replace(chunks=(*batch.chunks, *seal), last_lsn=self.last_lsn, seals=True)
+
+    def durable(self, lsn: int) -> None:
+        """
+        All records up to ``lsn`` are known durable.
+        """
+        self.durable_lsn = max(self.durable_lsn, lsn)
+
+    def _begin_segment(self, prev_end: int, flags: int) -> None:
+        """
+        The next batch begins a segment, which opens with the state as it is at this moment.
+        """
+        opening = self._opening(self.segment, self._time_ns)
+        first_lsn = self._position.first_lsn if self._rehomed else self.last_lsn + 1
+        salt = self._seg_salt = self._salt()
+        self._header = SegmentHeader(
+            self.segment, first_lsn, self._time_ns, prev_end, self._position.trim_seq,
+            opening.next_job_id, self._position.store_uuid, salt, flags,
+            self._position.incarnation, self._writer,
+        ).encode()  # fmt: skip
+        self._index = _SegmentIndex()
+        self._offset = SEGMENT_HEADER_BYTES
+        self._begins = True
+        for record in opening.records:
+            self.append(record)
+        opening_bytes = self._open_bytes
+        # A segment takes at least half its size in new records, however much state it opens with.
+        self._limit = max(
+            self._segment_bytes,
+            SEGMENT_HEADER_BYTES + opening_bytes + self._segment_bytes // 2,
+        )
+
+    def _next_segment(self) -> None:
+        prev_end = self._offset
+        self.segment += 1
+        self._begin_segment(prev_end, flags=0)
+
+    def _reframed(self) -> list[bytes]:
+        chunks = []
+        for frame in self._rehomed:
+            self._index.add_frame(self._offset, frame.base_lsn, frame.time_ns)
+            chunk = frame.encode(self._seg_salt)
+            self._offset += len(chunk)
+            chunks.append(chunk)
+        self._rehomed = ()
+        return chunks
+
+    def _framed(self, records: Sequence[Record]) -> list[bytes]:
+        lsn = self.last_lsn - len(records) + 1
+        chunks = []
+        for run in frames.split(records):
+            self._index.add_frame(self._offset, lsn, self._time_ns)
+            chunks.append(self._frame(run, lsn))
+            self._index.add_records(run)
+            lsn += len(run)
+        return chunks
+
+    def _frame(self, records: Sequence[Record], base_lsn: int) -> bytes:
+        frame = frames.encode(
+            records, base_lsn=base_lsn, durable_lsn=self.durable_lsn, time_ns=self._time_ns,
+            salt=self._seg_salt,
+        )  # fmt: skip
+        self._offset += len(frame)
+        return frame
+
+    def _sealed(self, time_ns: int) -> list[bytes]:
+        """
+        The SEAL's frame and the trailer.
+        """
+        n_rec, n_index = self._index.types.total(), len(self._index.frames)
+        seal_offset = self._offset
+        lsn = self.append(Seal(time_ns, self._index.encode()))
+        frame = self._frame(self._open, lsn)
+        self._open = []
+        self._open_bytes = 0
+        return [frame, encode_trailer(seal_offset, lsn, n_rec, n_index)]
+
+
+def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) -> bytes:
+    """
+    The last 40 bytes of a sealed segment; docs/binlog-format.md, "Seal and trailer".
+    """
+    unchecked = TRAILER.pack(seal_offset, last_lsn, n_rec, n_index, 0, TRAILER_MAGIC)
+    crc = zlib.crc32(unchecked[:28])
+    trailer = TRAILER.pack(seal_offset, last_lsn, n_rec, n_index, crc, TRAILER_MAGIC)
+    assert len(trailer) == TRAILER_BYTES
+    return trailer

@@ -1,0 +1,469 @@
+"""
+The vocabulary of the log: what can happen, as values, and their 80 bytes.
+
+A `JobImage` is an *after-image*: "this job is now exactly so".  All records of jobs are of this one
+class, told apart by ``kind``, since the queue does the same with each of them: it sets the job.
+The others each have a class of their own.  See docs/binlog-format.md, "Records".
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, Final, NamedTuple, TypeAlias
+
+from beanstalk_twisted.binlog.format import RECORD
+
+
+class Kind(IntEnum):
+    """
+    The types of records of jobs.
+    """
+
+    PUT = 1
+    RESERVE = 2
+    RELEASE = 3
+    BURY = 4
+    KICK = 5
+    TOUCH = 6
+    DELETE = 7
+    TTR_EXPIRED = 8
+    DISCONNECT_RELEASE = 9
+    COPY = 16
+
+
+class State(IntEnum):
+    """
+    Where a job stands.  beanstalkd's numbers.
+    """
+
+    GONE = 0
+    READY = 1
+    RESERVED = 2
+    BURIED = 3
+    DELAYED = 4
+
+
+class Reason(IntEnum):
+    """
+    Who or what caused a record.
+    """
+
+    NONE = 0
+    CLIENT = 1
+    DISCONNECT = 2
+    TTR = 3
+    DELAY = 4
+    ADMIN = 5
+    IMPORT = 6
+    RESTART = 7
+    DAMAGED = 8
+
+
+class Flag(IntEnum):
+    """
+    Bits of a record's flags.
+    """
+
+    EXT = 1
+    COPY = 2
+    RELAXED = 4
+
+
+FULL: Final = frozenset({Kind.PUT, Kind.COPY})
+"""The kinds that carry the body."""
+
+RELAXED: Final = frozenset({Kind.RESERVE, Kind.TOUCH, Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE})
+"""
+The kinds no reply waits for: losing the last few of them in a power loss costs counters, never a
+job.
+"""
+
+_FLAGS: Final = {
+    kind: (Flag.COPY if kind is Kind.COPY else 0) | (Flag.RELAXED if kind in RELAXED else 0)
+    for kind in Kind
+}
+
+
+class Data(NamedTuple):
+    """
+    Where a record's data stand in the heap: offset, length, CRC.
+    """
+
+    offset: int
+    length: int
+    crc: int
+
+
+NO_DATA: Final = Data(0, 0, 0)
+
+
+class JobImage(NamedTuple):
+    """
+    The whole state of a job after a change.
+
+    :ivar ts_ns: when it happened; in full records, when the job was put.
+    :ivar deadline_ns: ready 0, delayed: ready at, reserved: TTR ends at, buried: buried at.
+    :ivar connection: number of the connection that asked, 0 for none.
+    :ivar body: without its CR LF; empty unless the kind is a full one.
+    """
+
+    kind: Kind
+    state: State
+    reason: Reason
+    priority: int
+    job_id: int
+    ts_ns: int
+    deadline_ns: int
+    delay_s: int
+    ttr_s: int
+    tube_id: int
+    reserves: int = 0
+    timeouts: int = 0
+    releases: int = 0
+    buries: int = 0
+    kicks: int = 0
+    connection: int = 0
+    body: bytes = b""
+
+    @property
+    def data(self) -> bytes:
+        """
+        What goes into the heap.
+        """
+        return self.body
+
+    @property
+    def commits(self) -> bool:
+        """
+        Whether replies wait for this record.
+        """
+        return self.kind not in RELAXED
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        (kind, state, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
+         reserves, timeouts, releases, buries, kicks, connection, _) = self  # fmt: skip
+        return RECORD.pack(
+            kind, state, _FLAGS[kind], reason, priority, job_id, ts_ns, deadline_ns, delay_s,
+            ttr_s, tube_id, reserves, timeouts, releases, buries, kicks, *data, connection,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _NotOfAJob:
+    """
+    What records that are not of jobs have in common.
+    """
+
+    kind: ClassVar[int]
+
+    @property
+    def commits(self) -> bool:
+        """
+        Whether replies wait for this record.
+        """
+        return False
+
+    @property
+    def data(self) -> bytes:
+        """
+        What goes into the heap.
+        """
+        return b""
+
+    def _pack(
+        self, data: Data, *, ts_ns: int, reason: int = 0, job_id: int = 0, deadline_ns: int = 0,
+        delay_s: int = 0, tube_id: int = 0, aux: int = 0,
+    ) -> bytes:  # fmt: skip
+        """
+        The record's 80 bytes; unused fields are 0.
+        """
+        return RECORD.pack(
+            self.kind, 0, 0, reason, 0, job_id, ts_ns, deadline_ns, delay_s, 0, tube_id,
+            0, 0, 0, 0, 0, *data, aux,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TubeDef(_NotOfAJob):
+    """
+    ``tube_id`` means the tube called ``name``.
+    """
+
+    kind: ClassVar[int] = 32
+    tube_id: int
+    name: bytes
+    ts_ns: int = 0
+
+    @property
+    def data(self) -> bytes:
+        """
+        The tube's name.
+        """
+        return self.name
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        return self._pack(data, tube_id=self.tube_id, ts_ns=self.ts_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(_NotOfAJob):
+    """
+    The tube hands out no job until ``until_ns``; ``seconds`` 0 ends a pause.
+    """
+
+    kind: ClassVar[int] = 33
+    tube_id: int
+    seconds: int
+    until_ns: int
+    ts_ns: int
+    reason: Reason = Reason.CLIENT
+
+    @property
+    def commits(self) -> bool:
+        """
+        Replies wait for a pause, but not when a tube is merely forgotten.
+        """
+        return self.reason is Reason.CLIENT
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        return self._pack(
+            data, reason=self.reason, tube_id=self.tube_id, ts_ns=self.ts_ns,
+            delay_s=self.seconds, deadline_ns=self.until_ns,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Counters(_NotOfAJob):
+    """
+    The STATE record: counters of the server (tube_id 0) or of a tube, for readers of the log.
+    """
+
+    kind: ClassVar[int] = 40
+    tube_id: int
+    ts_ns: int
+    counts: Mapping[str, int]
+
+    @property
+    def data(self) -> bytes:
+        """
+        The counters as JSON.
+        """
+        return json.dumps(dict(self.counts), separators=(",", ":")).encode()
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        return self._pack(data, tube_id=self.tube_id, ts_ns=self.ts_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Trim(_NotOfAJob):
+    """
+    Segments below ``seq`` are dead.
+    """
+
+    kind: ClassVar[int] = 48
+    seq: int
+    ts_ns: int
+
+    @property
+    def commits(self) -> bool:
+        """
+        Nothing may be deleted before it is durable.
+        """
+        return True
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        return self._pack(data, job_id=self.seq, ts_ns=self.ts_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal(_NotOfAJob):
+    """
+    The last record of a finished segment; ``contents`` is its sparse index, or empty.
+    """
+
+    kind: ClassVar[int] = 49
+    ts_ns: int
+    contents: bytes
+
+    @property
+    def data(self) -> bytes:
+        """
+        The index.
+        """
+        return self.contents
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        return self._pack(data, ts_ns=self.ts_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Start(_NotOfAJob):
+    """
+    A server has started.
+
+    :ivar wall_offset_ns: wall clock minus ``ts_ns``.
+    """
+
+    kind: ClassVar[int] = 51
+    ts_ns: int
+    next_job_id: int
+    next_tube_id: int
+    wall_offset_ns: int
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        return self._pack(
+            data, ts_ns=self.ts_ns, job_id=self.next_job_id, aux=self.next_tube_id,
+            deadline_ns=self.wall_offset_ns,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CleanStop(_NotOfAJob):
+    """
+    A server has ended in order: all before this is durable.
+    """
+
+    kind: ClassVar[int] = 52
+    ts_ns: int
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        return self._pack(data, ts_ns=self.ts_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStep(_NotOfAJob):
+    """
+    The wall clock was set; ``wall_offset_ns`` is wall clock minus ``ts_ns`` from here on.
+    """
+
+    kind: ClassVar[int] = 53
+    ts_ns: int
+    wall_offset_ns: int
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        return self._pack(data, ts_ns=self.ts_ns, deadline_ns=self.wall_offset_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(_NotOfAJob):
+    """
+    A record of a newer version that may be skipped: bit 7 of its type is set.
+    """
+
+    type: int
+
+    def encode(self, data: Data) -> bytes:
+        """
+        :raise ValueError: always; what we do not understand we do not write.
+        """
+        raise ValueError(f"a record of unknown type {self.type} cannot be written")
+
+
+Record: TypeAlias = (
+    JobImage | TubeDef | Pause | Counters | Trim | Seal | Start | CleanStop | ClockStep | Unknown
+)
+Raw: TypeAlias = tuple[int, ...]
+"""A record's 20 fields, as `format.RECORD` unpacks them."""
+
+# Positions in a Raw tuple.
+TYPE, FLAGS, JOB_ID, TS_NS, DEADLINE_NS = 0, 2, 5, 6, 7
+DELAY_S, TUBE_ID, DATA_OFF, DATA_LEN, DATA_CRC, AUX = 8, 10, 16, 17, 18, 19
+
+_JOB_KINDS: Final = {int(kind): kind for kind in Kind}
+_STATES: Final = {int(state): state for state in State}
+_REASONS: Final = {int(reason): reason for reason in Reason}
+
+
+class NotUnderstood(ValueError):
+    """
+    A record whose checksums hold, yet whose meaning this version does not know.
+    """
+
+
+def decode_record(raw: Raw, data: bytes) -> Record:
+    """
+    The record that ``raw`` and its ``data`` say.
+
+    :raise NotUnderstood: type, state or data are not of this version.
+    """
+    if raw[TYPE] in _JOB_KINDS:
+        return _decode_job(raw, data)
+    try:
+        decode = _OTHERS[raw[TYPE]]
+    except KeyError:
+        if raw[TYPE] & 0x80:
+            return Unknown(raw[TYPE])
+        raise NotUnderstood(f"record type {raw[TYPE]} is unknown") from None
+    return decode(raw, data)
+
+
+def _decode_job(raw: Raw, data: bytes) -> JobImage:
+    state = _STATES.get(raw[1])
+    if state is None:
+        raise NotUnderstood(f"job state {raw[1]} is unknown")
+    body = _without_extensions(data) if raw[FLAGS] & Flag.EXT else data
+    return JobImage(
+        _JOB_KINDS[raw[TYPE]], state, _reason(raw[3]), raw[4], raw[5], raw[6], raw[7], raw[8],
+        raw[9], raw[10], raw[11], raw[12], raw[13], raw[14], raw[15], raw[AUX], body,
+    )  # fmt: skip
+
+
+def _reason(number: int) -> Reason:
+    return _REASONS.get(number, Reason.NONE)
+
+
+def _without_extensions(data: bytes) -> bytes:
+    length = int.from_bytes(data[:2], "little")
+    if len(data) < 2 + length:
+        raise NotUnderstood("the extensions are longer than the data they stand in")
+    return data[2 + length :]
+
+
+def _decode_counters(raw: Raw, data: bytes) -> Counters:
+    try:
+        counts = json.loads(data)
+    except ValueError:
+        raise NotUnderstood("counters are not JSON") from None
+    return Counters(raw[TUBE_ID], raw[TS_NS], counts)
+
+
+_OTHERS: Final[Mapping[int, Callable[[Raw, bytes], Record]]] = {
+    TubeDef.kind: lambda raw, data: TubeDef(raw[TUBE_ID], data, raw[TS_NS]),
+    Pause.kind: lambda raw, data: Pause(
+        raw[TUBE_ID], raw[DELAY_S], raw[DEADLINE_NS], raw[TS_NS], _reason(raw[3])
+    ),
+    Counters.kind: _decode_counters,
+    Trim.kind: lambda raw, data: Trim(raw[JOB_ID], raw[TS_NS]),
+    Seal.kind: lambda raw, data: Seal(raw[TS_NS], data),
+    Start.kind: lambda raw, data: Start(raw[TS_NS], raw[JOB_ID], raw[AUX], raw[DEADLINE_NS]),
+    CleanStop.kind: lambda raw, data: CleanStop(raw[TS_NS]),
+    ClockStep.kind: lambda raw, data: ClockStep(raw[TS_NS], raw[DEADLINE_NS]),
+}

@@ -1,0 +1,269 @@
+"""
+What a sound log holds and how it goes on, for a server that starts.
+
+`Replay.survivors` gives the newest image of each job, chosen newest-first: the newest record of a
+job says all but its body, so dead jobs and old states are never decoded.  Whoever wants the jobs
+applies them; this package knows nothing of queues.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.format import (
+    AFTER_UNCLEAN_STOP,
+    REHOMED,
+    SEGMENT_HEADER_BYTES,
+)
+from beanstalk_twisted.binlog.frames import Frame
+from beanstalk_twisted.binlog.log import Position, RehomedFrame
+from beanstalk_twisted.binlog.records import (
+    JobImage,
+    Kind,
+    Pause,
+    Raw,
+    Reason,
+    State,
+    decode_record,
+)
+from beanstalk_twisted.binlog.survey import FIRST_OTHER, Progress, Segment, Survey
+
+NS = 1_000_000_000
+
+
+class Survivor(NamedTuple):
+    """
+    A job of the log that was not deleted.
+
+    :ivar segment_seq: where its full record is, or is about to be.
+    """
+
+    image: JobImage
+    segment_seq: int
+
+
+class _Found(NamedTuple):
+    """
+    Where a surviving job's full record is, and its newest record if that is another one.
+    """
+
+    job_id: int
+    segment: Segment
+    frame: Frame
+    at: int
+    newest: Raw | None
+
+
+def read(directory: Directory, progress: Progress) -> "Replay":
+    """
+    Read a log.  Nothing is changed.
+
+    :raise Damaged: durable records cannot be read.
+    :raise Incompatible: it is of another version, kind or store.
+    :raise OSError: it cannot be read at all.
+    """
+    survey = Survey(directory, progress)
+    survey.refuse_if_unsound()
+    return Replay(survey)
+
+
+class Replay:
+    """
+    A log that was found sound.
+    """
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self.small = survey.small
+        self._segments = survey.segments
+
+    @property
+    def is_new(self) -> bool:
+        """
+        Whether there is no log yet.
+        """
+        return not self._segments
+
+    @property
+    def oldest_seq(self) -> int:
+        """
+        The oldest segment, 0 if there is none.
+        """
+        return self._segments[0].header.seq if self._segments else 0
+
+    @property
+    def dead(self) -> list[str]:
+        """
+        Files that have no meaning any more; they may be removed at any time.
+        """
+        return self.survey.dead
+
+    def position(self, store_uuid: bytes) -> Position:
+        """
+        How the log goes on: in a new segment that begins with all that is not known durable.
+
+        :param store_uuid: names the store if it is a new one.
+        """
+        if not self._segments:
+            return Position(1, 1, 0, 1, store_uuid, 0, 1, 0)
+        newest = self._segments[-1]
+        rehomed = list(self._undurable(newest))
+        flags = (0 if self.small.is_clean else AFTER_UNCLEAN_STOP) | (REHOMED if rehomed else 0)
+        return Position(
+            newest.header.seq + 1, rehomed[0].base_lsn if rehomed else newest.ending.next_lsn,
+            self._durable_end(newest), max(self.small.trim_seq, 1), newest.header.store_uuid,
+            flags, newest.header.incarnation + 1, self.small.time_ns, rehomed,
+        )  # fmt: skip
+
+    def tidy(self, directory: Directory) -> str:
+        """
+        Keep a copy of a torn tail; make an orderly end durable, in case its last sync never ended.
+        Call this before the next segment is written.
+
+        :return: where the copy is, or an empty string.
+        """
+        torn = self.survey.torn
+        newest = self._segments[-1] if self._segments else None
+        if newest and self.small.is_clean:
+            directory.cut(newest.name, len(newest.buffer))
+        if torn is None or newest is None:
+            return ""
+        name = f"{newest.name}-{torn.offset}-{newest.header.incarnation}.torn"
+        return directory.quarantine(name, newest.buffer[torn.offset : torn.end])
+
+    def release(self, directory: Directory) -> None:
+        """
+        Cut what the next segment has taken over.  Call this when that is durable.
+        """
+        ends = {s.name: self._durable_end(s) for s in self._segments[-1:]}
+        is_clean = self.small.is_clean
+        self._segments.clear()
+        for name, end in ends.items():
+            if not is_clean:
+                directory.cut(name, end)
+
+    def pauses(self, now_ns: int) -> Iterator[Pause]:
+        """
+        The pauses that are still in force, none longer than it was asked for.
+
+        :param now_ns: log time now.
+        """
+        for pause in self.small.pauses.values():
+            until_ns = min(pause.until_ns, now_ns + pause.seconds * NS)
+            if until_ns > now_ns:
+                yield replace(pause, until_ns=until_ns)
+
+    def tubes(self) -> Mapping[int, bytes]:
+        """
+        Every tube id and its name.
+        """
+        return self.small.tubes
+
+    def survivors(self, now_ns: int) -> Iterator[Survivor]:
+        """
+        Each surviving job, ascending by id, as a server is to load it: reserved jobs are ready
+        again, and no delay is longer than it was asked for, whatever the clock did.
+
+        :param now_ns: log time now.
+        :raise Damaged: the log has state of jobs without their bodies.
+        """
+        found = self._select()
+        found.sort(key=lambda job: job.job_id)
+        for job in found:
+            image = _image(job, now_ns)
+            if image.tube_id not in self.small.tubes:
+                raise self._tube_missing(image)
+            yield Survivor(image, self._home(job))
+
+    def _select(self) -> list[_Found]:
+        """
+        Newest first: the first record met of a job is its state, the first full one its body.
+        """
+        finished: set[int] = set()
+        newest: dict[int, Raw] = {}
+        found: list[_Found] = []
+        for segment in reversed(self._segments):
+            for offset in reversed(segment.frame_offsets):
+                frame = segment.frame(offset)
+                kinds = list(frames.kinds_and_ids(segment.buffer, frame))
+                for index in range(len(kinds) - 1, -1, -1):
+                    kind, job_id = kinds[index]
+                    if kind >= FIRST_OTHER or job_id in finished:
+                        continue
+                    if kind == Kind.DELETE:
+                        finished.add(job_id)
+                    elif kind == Kind.PUT or kind == Kind.COPY:
+                        finished.add(job_id)
+                        state = newest.pop(job_id, None)
+                        found.append(_Found(job_id, segment, frame, index, state))
+                    elif job_id not in newest:
+                        newest[job_id] = frames.raw_record(segment.buffer, frame, index)
+        if newest:
+            raise self._bodies_missing(newest)
+        return found
+
+    def _bodies_missing(self, newest: Mapping[int, Raw]) -> Damaged:
+        ids = ", ".join(map(str, sorted(newest)[:10]))
+        return Damaged(
+            f"binlog directory {self.survey.path}: {len(newest)} jobs have state but no body in "
+            f"the log (ids {ids}); nothing was changed. "
+            f"Run 'binlog-inspect check {self.survey.path}'."
+        )
+
+    def _tube_missing(self, image: JobImage) -> Damaged:
+        return Damaged(
+            f"binlog directory {self.survey.path}: job {image.job_id} is in tube number "
+            f"{image.tube_id}, whose name is not in the log; nothing was changed. "
+            f"Run 'binlog-inspect check {self.survey.path}'."
+        )
+
+    def _home(self, job: _Found) -> int:
+        """
+        The segment of a job's full record, once what is not durable has moved.
+        """
+        moves = job.frame.base_lsn > self.survey.durable_lsn
+        return job.segment.header.seq + (1 if moves else 0)
+
+    def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
+        """
+        Frames above the watermark: all in the newest segment, whose header vouches for the others.
+        """
+        for offset in newest.frame_offsets:
+            frame = newest.frame(offset)
+            if frame.n_rec and frame.base_lsn > self.survey.durable_lsn:
+                heap_end = frame.heap_at + frame.heap_len
+                yield RehomedFrame(
+                    bytes(newest.buffer[frame.records_at : frame.heap_at]),
+                    bytes(newest.buffer[frame.heap_at : heap_end]),
+                    frame.n_rec, frame.rec_size, frame.base_lsn, frame.durable_lsn, frame.time_ns,
+                )  # fmt: skip
+
+    def _durable_end(self, segment: Segment) -> int:
+        """
+        Where the last frame ends that is known durable.
+        """
+        for offset in reversed(segment.frame_offsets):
+            frame = segment.frame(offset)
+            if frame.next_lsn - 1 <= self.survey.durable_lsn:
+                return frame.end
+        return SEGMENT_HEADER_BYTES
+
+
+def _image(job: _Found, now_ns: int) -> JobImage:
+    buffer = job.segment.buffer
+    raw = frames.raw_record(buffer, job.frame, job.at)
+    image = decode_record(raw, frames.data_of(buffer, job.frame, raw))
+    assert isinstance(image, JobImage)
+    if job.newest is not None:
+        newest = decode_record(job.newest, b"")
+        assert isinstance(newest, JobImage)
+        image = newest._replace(kind=Kind.COPY, ts_ns=image.ts_ns, body=image.body)
+    if image.state is State.RESERVED:
+        return image._replace(state=State.READY, reason=Reason.RESTART, deadline_ns=0)
+    if image.state is State.DELAYED:
+        latest = now_ns + image.delay_s * NS
+        return image._replace(deadline_ns=min(image.deadline_ns, latest))
+    return image

@@ -1,0 +1,346 @@
+"""
+Looking at every byte of a log that carries meaning, and saying what is wrong.  Changes nothing.
+
+The server refuses or cuts on what a `Survey` says; a tool prints it.  The rule that tells a torn
+tail from damage is in docs/binlog-format.md, "Reading".
+"""
+
+from array import array
+from collections.abc import Callable
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.records import (
+    AUX,
+    JOB_ID,
+    CleanStop,
+    NotUnderstood,
+    Pause,
+    Seal,
+    Start,
+    Trim,
+    TubeDef,
+    decode_record,
+)
+from beanstalk_twisted.binlog.segment import Ending, content_end, walk
+
+Progress = Callable[[int, int], None]
+"""Called now and then with bytes read and bytes in all."""
+
+PROGRESS_FRAMES = 4096
+"""How many frames pass between two calls of a `Progress`: a few milliseconds."""
+
+FIRST_OTHER = 17
+"""Types from here on are not of jobs (docs/binlog-format.md, "Other records")."""
+
+
+class Segment(NamedTuple):
+    """
+    A segment whose header is sound.
+
+    :ivar frame_offsets: where its good frames start, in order.
+    """
+
+    name: str
+    header: SegmentHeader
+    buffer: Buffer
+    frame_offsets: "array[int]"
+    ending: Ending
+
+    def frame(self, offset: int) -> Frame:
+        """
+        The frame at one of ``frame_offsets``.
+        """
+        found = frames.decode_header(self.buffer, offset, len(self.buffer), self.header.salt)
+        assert isinstance(found, Frame)
+        return found
+
+
+class TornTail(NamedTuple):
+    """
+    What the end of the log has that was never confirmed durable.
+    """
+
+    name: str
+    offset: int
+    end: int
+    first_lsn: int
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.end - self.offset} bytes from offset {self.offset} on are torn "
+            f"(LSN {self.first_lsn} and later, never confirmed durable): {self.why}"
+        )
+
+
+class Problem(NamedTuple):
+    """
+    Why a server refuses this log.
+
+    :ivar seq: the segment it is about.
+    :ivar foreign: the bytes are sound, but of another version, kind or store.
+    """
+
+    seq: int
+    what: str
+    foreign: bool = False
+
+
+class SmallState:
+    """
+    All that a log says beside its jobs; the newest record of a thing holds.
+
+    :ivar next_job_id: every lower id has been given out.
+    :ivar next_tube_id: every lower tube id has been given out.
+    :ivar time_ns: newest time in the log, 0 in a new one.
+    :ivar trim_seq: segments below are dead.
+    :ivar is_clean: the last server ended in order.
+    """
+
+    def __init__(self) -> None:
+        self.next_job_id = 1
+        self.next_tube_id = 1
+        self.time_ns = 0
+        self.trim_seq = 0
+        self.is_clean = True
+        self.tubes: dict[int, bytes] = {}
+        self.pauses: dict[int, Pause] = {}
+        self.records = 0
+
+    def note_header(self, header: SegmentHeader) -> None:
+        """
+        Take in what a segment's header says.
+        """
+        self.next_job_id = max(self.next_job_id, header.next_job_id)
+        self.trim_seq = max(self.trim_seq, header.trim_seq)
+
+    def note_frame(self, buffer: Buffer, frame: Frame) -> None:
+        """
+        Take in a frame.
+
+        :raise NotUnderstood: it holds what this version does not know.
+        """
+        self.time_ns = max(self.time_ns, frame.time_ns)
+        self.records += frame.n_rec
+        for at, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
+            if kind < FIRST_OTHER:
+                self.is_clean = False
+                if job_id >= self.next_job_id:
+                    self.next_job_id = job_id + 1
+            else:
+                self._note_other(buffer, frame, at)
+
+    def _note_other(self, buffer: Buffer, frame: Frame, at: int) -> None:
+        raw = frames.raw_record(buffer, frame, at)
+        record = decode_record(raw, frames.data_of(buffer, frame, raw))
+        self.is_clean = isinstance(record, CleanStop) or (
+            self.is_clean and isinstance(record, Seal)
+        )
+        match record:
+            case TubeDef():
+                self.tubes[record.tube_id] = record.name
+                self.next_tube_id = max(self.next_tube_id, record.tube_id + 1)
+            case Pause():
+                self.pauses[record.tube_id] = record
+            case Trim():
+                self.trim_seq = max(self.trim_seq, record.seq)
+            case Start():
+                self.next_job_id = max(self.next_job_id, raw[JOB_ID])
+                self.next_tube_id = max(self.next_tube_id, raw[AUX])
+
+
+class Survey:
+    """
+    A log as found.
+
+    :ivar segments: those whose header is sound and which still count, oldest first.
+    :ivar dead: names of files that a TRIM has freed, or that were being made.
+    :ivar problems: why a server must not use it; empty when it may.
+    :ivar durable_lsn: the highest LSN that some checked bytes vouch for.
+    """
+
+    def __init__(self, directory: Directory, progress: Progress) -> None:
+        self.path = directory.path
+        self.segments: list[Segment] = []
+        self.problems: list[Problem] = []
+        self.dead: list[str] = []
+        self.small = SmallState()
+        self._progress = progress
+        self._read_done = 0
+        self._store_uuid: bytes | None = None
+        names = directory.names()
+        self._refuse_beanstalkd(names)
+        self._survey(directory, names)
+        self._settle()
+
+    def refuse_if_unsound(self) -> None:
+        """
+        :raise Damaged: durable records cannot be read.
+        :raise Incompatible: it is of another version, kind or store.
+        """
+        error = self.refusal()
+        if error:
+            raise error
+
+    def refusal(self) -> BinlogError | None:
+        """
+        The error that a server ends with, or None if it may start.
+        """
+        if not self.problems:
+            return None
+        whats = "\n  ".join(problem.what for problem in self.problems)
+        if any(problem.foreign for problem in self.problems):
+            return Incompatible(
+                f"binlog directory {self.path} cannot be used; nothing was changed:\n  {whats}"
+            )
+        return Damaged(
+            f"binlog directory {self.path} is damaged; the server does not start, and nothing "
+            f"was changed:\n  {whats}\nRun 'binlog-inspect check {self.path}' to see it all."
+        )
+
+    @property
+    def torn(self) -> TornTail | None:
+        """
+        The torn tail, if there is one.
+        """
+        if not self.segments or not self.segments[-1].ending.problem:
+            return None
+        newest = self.segments[-1]
+        ending = newest.ending
+        end = content_end(newest.buffer, ending.offset)
+        return TornTail(newest.name, ending.offset, end, ending.next_lsn, ending.problem)
+
+    def _refuse_beanstalkd(self, names: list[str]) -> None:
+        theirs = [n for n in names if n.startswith("binlog.") and n[7:].isdigit()]
+        if theirs:
+            what = (
+                f"it holds {theirs[0]}, a log of the C beanstalkd; "
+                f"run 'binlog-inspect import-v7 {self.path} -o NEW_DIRECTORY' and use that"
+            )
+            self.problems.append(Problem(0, what, foreign=True))
+
+    def _survey(self, directory: Directory, names: list[str]) -> None:
+        """
+        Headers first, since each says where its predecessor ends; then all frames.
+        """
+        self.dead += [n for n in names if n.startswith("spare.") and n.endswith(".tmp")]
+        numbered = {seq: n for n in names if (seq := parse_segment_name(n)) is not None}
+        buffers = {seq: directory.read(name) for seq, name in sorted(numbered.items())}
+        self._read_total = sum(map(len, buffers.values()))
+        headers = {}
+        for seq, buffer in buffers.items():
+            header = self._header(seq, numbered[seq], buffer)
+            if header:
+                headers[seq] = header
+        for seq, header in headers.items():
+            self._walk(numbered[seq], buffers[seq], header, headers.get(seq + 1), max(buffers))
+        self._find_gaps(set(numbered))
+        self.dead += [name for seq, name in numbered.items() if seq < self.small.trim_seq]
+
+    def _header(self, seq: int, name: str, buffer: Buffer) -> SegmentHeader | None:
+        header = decode_segment_header(bytes(buffer[:SEGMENT_HEADER_BYTES]))
+        if not isinstance(header, SegmentHeader):
+            self.problems.append(Problem(seq, f"{name}: {header.why}", header.foreign))
+            return None
+        if header.seq != seq:
+            what = f"{name}: its header says that it is segment {header.seq}"
+            self.problems.append(Problem(seq, what))
+            return None
+        if self._store_uuid not in (None, header.store_uuid):
+            what = f"{name}: it belongs to another store ({header.store_uuid.hex()})"
+            self.problems.append(Problem(seq, what, foreign=True))
+            return None
+        self._store_uuid = header.store_uuid
+        self.small.note_header(header)
+        return header
+
+    def _walk(
+        self, name: str, buffer: Buffer, header: SegmentHeader,
+        successor: SegmentHeader | None, newest_seq: int,
+    ) -> None:  # fmt: skip
+        end = successor.prev_end if successor else None
+        offsets = array("Q")
+        for found in walk(buffer, header, end):
+            if isinstance(found, Ending):
+                break
+            try:
+                self.small.note_frame(buffer, found)
+            except NotUnderstood as problem:
+                what = f"{name}: offset {found.offset}, LSN {found.base_lsn}: {problem}"
+                self.problems.append(Problem(header.seq, what, foreign=True))
+            offsets.append(found.offset)
+            if not len(offsets) % PROGRESS_FRAMES:
+                self._progress(self._read_done + found.end, self._read_total)
+        assert isinstance(found, Ending)
+        self._read_done += len(buffer)
+        self._progress(self._read_done, self._read_total)
+        self.segments.append(Segment(name, header, buffer, offsets, found))
+        if header.seq != newest_seq:
+            self._check_join(name, header.seq, found, successor)
+
+    def _check_join(
+        self, name: str, seq: int, ending: Ending, successor: SegmentHeader | None
+    ) -> None:
+        """
+        All of a segment that has a successor was durable.
+        """
+        if ending.problem:
+            last = successor.first_lsn - 1 if successor else "?"
+            what = (
+                f"{name}: offset {ending.offset}: LSN {ending.next_lsn} to {last} "
+                f"cannot all be read: {ending.problem}"
+            )
+            self.problems.append(Problem(seq, what))
+        elif successor and successor.first_lsn != ending.next_lsn:
+            what = (
+                f"{name}: ends with LSN {ending.next_lsn - 1}, "
+                f"its successor begins with LSN {successor.first_lsn}"
+            )
+            self.problems.append(Problem(seq, what))
+
+    def _find_gaps(self, present: set[int]) -> None:
+        if not present:
+            return
+        first = max(self.small.trim_seq, 1)
+        missing = sorted(set(range(first, max(present))) - present)
+        for seq in missing[:10]:
+            name = segment_name(seq)
+            what = f"{name}: missing (segments {first} to {max(present)} are needed)"
+            self.problems.append(Problem(seq, what))
+
+    def _settle(self) -> None:
+        """
+        Leave out what is dead, and judge the tail of the newest segment by the watermark.
+        """
+        trim_seq = self.small.trim_seq
+        self.segments = [s for s in self.segments if s.header.seq >= trim_seq]
+        self.problems = [p for p in self.problems if p.seq >= trim_seq or not p.seq]
+        self.durable_lsn = 0
+        if not self.segments:
+            return
+        newest = self.segments[-1]
+        ending = newest.ending
+        self.durable_lsn = max(
+            max(s.header.first_lsn - 1 for s in self.segments),
+            max((newest.frame(at).durable_lsn for at in newest.frame_offsets[-1:]), default=0),
+            ending.witness_lsn,
+        )
+        if self.small.is_clean:
+            self.durable_lsn = max(self.durable_lsn, ending.next_lsn - 1)
+        if ending.problem and ending.next_lsn <= self.durable_lsn:
+            what = (
+                f"{newest.name}: offset {ending.offset}: LSN {ending.next_lsn} to "
+                f"{self.durable_lsn} were durable and cannot all be read: {ending.problem}"
+            )
+            self.problems.append(Problem(newest.header.seq, what))

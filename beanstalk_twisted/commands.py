@@ -1,0 +1,160 @@
+"""
+The table: every command once.  Parser, counters, and the table in docs/protocol.md derive from it.
+
+A line's command is found as beanstalkd finds it: by the first row, in this order, whose prefix
+the line starts with.  So ``stats-job`` without an argument is a ``stats`` with something behind
+it, hence BAD_FORMAT and not UNKNOWN_COMMAND.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from beanstalk_twisted.jobs.workqueue import Answer, WorkQueue
+from beanstalk_twisted.wire import grammar
+from beanstalk_twisted.wire.grammar import Field, ParseError
+from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
+
+MAX_LINE_BYTES: Final = 224
+"""
+A command line with its CR LF: ``pause-tube``, a name of 200 bytes and 4294967295 (beanstalkd dat.h,
+LINE_BUF_SIZE).
+"""
+
+
+class Command(NamedTuple):
+    """
+    One command.
+
+    :ivar prefix: what its lines start with; ends in a space where the word must be followed by one.
+    :ivar fields: what follows; nothing else may, if there are none.
+    :ivar run: the queue's method, called with session, time and the fields' values.
+    :ivar has_body: the last field is the size of a body that follows the line.
+    :ivar counter: its key in `stats`, None if it has none.
+    :ivar pattern: derived from the fields.
+    """
+
+    prefix: bytes
+    fields: tuple[Field, ...]
+    run: Callable[..., Answer | None] | None
+    has_body: bool
+    counter: str | None
+    pattern: "re.Pattern[bytes]"
+
+    @property
+    def name(self) -> str:
+        """
+        The command's word.
+        """
+        return self.prefix.decode().strip()
+
+
+def _command(
+    prefix: bytes, fields: Sequence[Field], run: Callable[..., Answer | None] | None, *,
+    has_body: bool = False, is_counted: bool = True,
+) -> Command:  # fmt: skip
+    counter = "cmd-" + prefix.decode().strip() if is_counted else None
+    return Command(
+        prefix, tuple(fields), run, has_body, counter, grammar.line_pattern(fields)
+    )
+
+
+_PUT_FIELDS = (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES)
+_RELEASE_FIELDS = (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY)
+
+COMMANDS: Final = (
+    _command(b"put ", _PUT_FIELDS, WorkQueue.put, has_body=True),
+    _command(b"peek ", (grammar.JOB_ID,), WorkQueue.peek),
+    _command(b"peek-ready", (), WorkQueue.peek_ready),
+    _command(b"peek-delayed", (), WorkQueue.peek_delayed),
+    _command(b"peek-buried", (), WorkQueue.peek_buried),
+    _command(b"reserve-with-timeout ", (grammar.TIMEOUT,), WorkQueue.reserve_with_timeout),
+    _command(b"reserve-job ", (grammar.JOB_ID,), WorkQueue.reserve_job, is_counted=False),
+    _command(b"reserve", (), WorkQueue.reserve),
+    _command(b"delete ", (grammar.JOB_ID,), WorkQueue.delete),
+    _command(b"release ", _RELEASE_FIELDS, WorkQueue.release),
+    _command(b"bury ", (grammar.JOB_ID, grammar.PRIORITY), WorkQueue.bury),
+    _command(b"kick ", (grammar.BOUND,), WorkQueue.kick),
+    _command(b"kick-job ", (grammar.JOB_ID,), WorkQueue.kick_job, is_counted=False),
+    _command(b"touch ", (grammar.JOB_ID,), WorkQueue.touch),
+    _command(b"stats-job ", (grammar.JOB_ID,), WorkQueue.stats_job),
+    _command(b"stats-tube ", (grammar.TUBE,), WorkQueue.stats_tube),
+    _command(b"stats", (), WorkQueue.stats),
+    _command(b"use ", (grammar.TUBE,), WorkQueue.use),
+    _command(b"watch ", (grammar.TUBE,), WorkQueue.watch),
+    _command(b"ignore ", (grammar.TUBE,), WorkQueue.ignore),
+    _command(b"list-tubes-watched", (), WorkQueue.list_tubes_watched),
+    _command(b"list-tube-used", (), WorkQueue.list_tube_used),
+    _command(b"list-tubes", (), WorkQueue.list_tubes),
+    _command(b"quit", (), None, is_counted=False),
+    _command(b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE), WorkQueue.pause_tube),
+)
+
+_BY_PREFIX: Final = {row.prefix: row for row in COMMANDS}
+
+# `stats` shows the counters in an order of its own (beanstalkd prot.c, fmt_stats).
+COUNTERS: Final = (
+    "cmd-put", "cmd-peek", "cmd-peek-ready", "cmd-peek-delayed", "cmd-peek-buried", "cmd-reserve",
+    "cmd-reserve-with-timeout", "cmd-delete", "cmd-release", "cmd-use", "cmd-watch", "cmd-ignore",
+    "cmd-bury", "cmd-kick", "cmd-touch", "cmd-stats", "cmd-stats-job", "cmd-stats-tube",
+    "cmd-list-tubes", "cmd-list-tube-used", "cmd-list-tubes-watched", "cmd-pause-tube",
+)  # fmt: skip
+
+assert set(COUNTERS) == {row.counter for row in COMMANDS} - {None}
+
+
+class Parsed(NamedTuple):
+    """
+    A line that was understood.
+
+    :ivar args: the fields' values.
+    :ivar has_junk: something follows the last field, which is for the caller to judge: `put` looks
+        at the size first.
+    """
+
+    command: Command
+    args: tuple[Any, ...]
+    has_junk: bool
+
+
+def parse(line: bytes) -> Parsed:
+    """
+    Understand a command line.
+
+    :param line: without its CR LF.
+    :raise ParseError: with the reply, and the counter if `stats` counts the line all the same.
+    """
+    if b"\0" in line:
+        raise ParseError(BAD_FORMAT)
+    word, space, _ = line.partition(b" ")
+    row = _BY_PREFIX.get(word + space) or _first_match(line)
+    if row.run is None:
+        return Parsed(row, (), has_junk=False)
+    match = row.pattern.fullmatch(line, len(row.prefix))
+    if match is None:
+        raise ParseError(BAD_FORMAT)
+    *texts, rest = match.groups()
+    if rest and not row.has_body:
+        raise ParseError(BAD_FORMAT)
+    return Parsed(row, _convert(row, texts), bool(rest))
+
+
+def _first_match(line: bytes) -> Command:
+    for row in COMMANDS:
+        if line.startswith(row.prefix):
+            return row
+    raise ParseError(UNKNOWN_COMMAND)
+
+
+def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
+    """
+    A bad name counts only if the number behind it is good: numbers first, names last.
+    """
+    try:
+        pairs = zip(row.fields[1:], texts[1:], strict=True)
+        later = [field.convert(text) for field, text in pairs]
+        first = [row.fields[0].convert(texts[0])] if texts else []
+    except ParseError as error:
+        error.counter = row.counter if error.is_counted else None
+        raise
+    return (*first, *later)

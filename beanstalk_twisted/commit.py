@@ -1,0 +1,336 @@
+"""
+Group commit: when records go to disk, and when replies may go out.
+
+One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
+handed over at the end of the turn of the reactor that began it, so it holds what all connections
+did in that turn.  What `settled_lsn` has passed may be told to clients:
+
+- ``always``: what is durable;
+- an interval, ``never``: what is written, so that it survives the end of the process.  With an
+  interval a timer, not the next write, asks for the sync, so that it is a bound.
+
+Three timers may be pending here, each at most once: the end of the turn, the sync interval, and the
+sync mark (docs/binlog-format.md) that follows a commit when nothing else does.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, execute
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.log import Batch, Log
+from beanstalk_twisted.binlog.writer import Writer
+
+T = TypeVar("T")
+
+MARK_DELAY_S: Final = 0.05
+"""Idle time before a sync mark: no more than 20 a second, and soon enough before a long silence."""
+
+MAX_UNSETTLED_BYTES: Final = 8 << 20
+"""
+Bytes appended and not yet settled above which connections that wait for replies are not read: some
+tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
+"""
+
+
+class Clock(Protocol):
+    """
+    What is needed of an IReactorTime.
+    """
+
+    def callLater(
+        self, delay: float, callable: Callable[..., object], *args: object
+    ) -> IDelayedCall:
+        """
+        See `IReactorTime.callLater`.
+        """
+
+
+class Reactor(Clock, Protocol):
+    """
+    What is needed of a reactor.
+    """
+
+    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
+        """
+        See `IReactorFromThreads.callFromThread`.
+        """
+
+
+class FsyncPolicy(NamedTuple):
+    """
+    When to sync.
+
+    :ivar interval_s: seconds from a write to its sync at the latest; 0 syncs before each reply,
+        None never does.
+    """
+
+    interval_s: float | None
+
+    @property
+    def is_always(self) -> bool:
+        """
+        Whether replies wait for the sync.
+        """
+        return self.interval_s == 0
+
+
+ALWAYS: Final = FsyncPolicy(0)
+NEVER: Final = FsyncPolicy(None)
+
+
+class Io(Protocol):
+    """
+    Runs blocking work, one piece after the other.
+    """
+
+    def run(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        :return: fires in the reactor's thread with what ``work`` returned or raised.
+        """
+
+    def stop(self) -> None:
+        """
+        End when all that was given is done.
+        """
+
+
+class IoThread:
+    """
+    An `Io` of one thread.
+    """
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # A daemon: a hung disk must not keep the process from ending.
+        self._thread = Thread(target=self._main, name="binlog", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        See `Io.run`.
+        """
+        result: Deferred[T] = Deferred()
+        self._work.put(partial(self._run, work, result))
+        return result
+
+    def stop(self) -> None:
+        """
+        See `Io.stop`.
+        """
+        self._work.put(None)
+
+    def _main(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def _run(self, work: Callable[[], T], result: "Deferred[T]") -> None:
+        try:
+            value = work()
+        except BaseException:
+            self._reactor.callFromThread(result.errback, Failure())
+        else:
+            self._reactor.callFromThread(result.callback, value)
+
+
+class InlineIo:
+    """
+    An `Io` that does the work at once, for tests without threads.
+    """
+
+    def run(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        See `Io.run`.
+        """
+        return execute(work)
+
+    def stop(self) -> None:
+        """
+        Nothing runs.
+        """
+
+
+class Committer:
+    """
+    Takes a log's batches to disk and tells when they are settled.
+
+    :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
+    """
+
+    def __init__(
+        self, log: Log, writer: Writer, io: Io, clock: Clock,
+        now_ns: Callable[[], int], policy: FsyncPolicy, failed: Callable[[Failure], None],
+    ) -> None:  # fmt: skip
+        """
+        :param now_ns: log time.
+        :param failed: called once, when nothing can be promised any more.
+        """
+        self.settled_lsn = log.last_lsn
+        self.settled: Callable[[], None] = lambda: None
+        self._log = log
+        self._writer = writer
+        self._io = io
+        self._clock = clock
+        self._now_ns = now_ns
+        self._policy = policy
+        self._failed = failed
+        self._written_lsn = log.last_lsn
+        self._marked_lsn = log.durable_lsn
+        self._is_busy = False
+        self._has_failed = False
+        self._wants_sync = False
+        self._in_flight_bytes = 0
+        self._turn: IDelayedCall | None = None
+        self._interval: IDelayedCall | None = None
+        self._mark: IDelayedCall | None = None
+        self._finished: Deferred[None] | None = None
+
+    @property
+    def is_congested(self) -> bool:
+        """
+        Whether more is waiting for the disk than should be.
+        """
+        return self._in_flight_bytes + self._log.open_bytes > MAX_UNSETTLED_BYTES
+
+    def schedule(self) -> None:
+        """
+        Records may have been appended: take them to disk at the end of this turn.
+        """
+        if self._turn is None and not self._is_busy and self._log.has_open:
+            self._turn = self._clock.callLater(0, self._end_turn)
+
+    def finish(self) -> "Deferred[None]":
+        """
+        Sync all that was appended, then end the log in order.
+
+        :return: fires when it is durable.
+        """
+        for call in (self._turn, self._interval, self._mark):
+            if call is not None and call.active():
+                call.cancel()
+        self._turn = self._interval = self._mark = None
+        self._finished = Deferred()
+        if not self._is_busy:
+            self._flush()
+        return self._finished
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        if not self._is_busy:
+            self._flush()
+
+    def _flush(self) -> None:
+        """
+        Give the I/O thread its next work, if there is any.
+        """
+        if self._has_failed:
+            return
+        batch = self._log.take(self._now_ns())
+        if batch is not None:
+            sync = self._finished is not None or (self._policy.is_always and batch.commits)
+            self._start(partial(self._writer.write, batch, sync), batch)
+        elif self._finished is not None:
+            self._end_log()
+        elif self._wants_sync:
+            self._run_sync()
+
+    def _start(self, work: Callable[[], bool], batch: Batch) -> None:
+        self._in_flight_bytes = batch.end - batch.offset
+        self._run(work, self._written, batch)
+
+    def _run(
+        self, work: Callable[[], T], done: Callable[..., None], *args: object
+    ) -> None:
+        self._is_busy = True
+        running = self._io.run(work)
+        running.addCallback(done, *args)
+        running.addErrback(self._fail)
+
+    def _written(self, is_durable: bool, batch: Batch) -> None:
+        self._in_flight_bytes = 0
+        self._written_lsn = batch.last_lsn
+        if is_durable:
+            self._log.durable(batch.last_lsn)
+        self._advance()
+        if not is_durable:
+            self._arm_interval()
+
+    def _sync_all(self) -> bool:
+        self._writer.sync()
+        return True
+
+    def _synced(self, is_durable: bool, lsn: int) -> None:
+        self._log.durable(lsn)
+        self._advance()
+
+    def _advance(self) -> None:
+        """
+        The I/O thread is free: let replies go, give it the next batch.
+        """
+        self._is_busy = False
+        lsn = self._log.durable_lsn if self._policy.is_always else self._written_lsn
+        if lsn > self.settled_lsn:
+            self.settled_lsn = lsn
+            self.settled()
+        self._flush()
+        if not self._is_busy:
+            self._arm_mark()
+
+    def _fail(self, failure: Failure) -> None:
+        """
+        Nothing is known about what was being written: no reply may go any more.
+        """
+        if not self._has_failed:
+            self._has_failed = True
+            self._failed(failure)
+
+    # The sync interval.
+
+    def _arm_interval(self) -> None:
+        interval_s = self._policy.interval_s
+        if interval_s and self._interval is None and self._finished is None:
+            self._interval = self._clock.callLater(interval_s, self._sync_due)
+
+    def _sync_due(self) -> None:
+        self._interval = None
+        self._wants_sync = True
+        if not self._is_busy:
+            self._run_sync()
+
+    def _run_sync(self) -> None:
+        self._wants_sync = False
+        self._run(self._sync_all, self._synced, self._written_lsn)
+
+    # The sync mark.
+
+    def _arm_mark(self) -> None:
+        is_new = self._log.durable_lsn > self._marked_lsn
+        if is_new and self._mark is None and self._finished is None:
+            self._mark = self._clock.callLater(MARK_DELAY_S, self._write_mark)
+
+    def _write_mark(self) -> None:
+        self._mark = None
+        if self._is_busy or self._log.has_open:
+            return
+        self._marked_lsn = self._log.durable_lsn
+        batch = self._log.mark()
+        self._start(partial(self._writer.write, batch, False), batch)
+
+    # The end.
+
+    def _end_log(self) -> None:
+        batch = self._log.finish(self._now_ns())
+        self._run(partial(self._writer.write, batch, True), self._ended)
+
+    def _ended(self, is_durable: bool) -> None:
+        self._writer.close()
+        self._io.stop()
+        finished, self._finished = self._finished, None
+        assert finished is not None
+        finished.callback(None)

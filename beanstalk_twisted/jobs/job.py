@@ -1,0 +1,77 @@
+"""
+A job in memory.
+"""
+
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+
+LEGAL_MOVES: dict[Kind, tuple[frozenset[State], frozenset[State]]] = {
+    Kind.PUT: (frozenset({State.GONE}), frozenset({State.READY, State.DELAYED})),
+    Kind.RESERVE: (
+        frozenset({State.READY, State.DELAYED, State.BURIED}), frozenset({State.RESERVED}),
+    ),
+    Kind.RELEASE: (frozenset({State.RESERVED}), frozenset({State.READY, State.DELAYED})),
+    Kind.BURY: (frozenset({State.RESERVED}), frozenset({State.BURIED})),
+    Kind.KICK: (frozenset({State.BURIED, State.DELAYED}), frozenset({State.READY})),
+    Kind.TOUCH: (frozenset({State.RESERVED}), frozenset({State.RESERVED})),
+    Kind.DELETE: (frozenset(set(State) - {State.GONE}), frozenset({State.GONE})),
+    Kind.TTR_EXPIRED: (frozenset({State.RESERVED}), frozenset({State.READY})),
+    Kind.DISCONNECT_RELEASE: (frozenset({State.RESERVED}), frozenset({State.READY})),
+    Kind.COPY: (frozenset(State), frozenset(set(State) - {State.GONE})),
+}  # fmt: skip
+"""For each kind of record: the states a job may come from, and those it may go to."""
+
+
+class Job:
+    """
+    A job that has been more than put.
+
+    :ivar holder: number of the session that has it reserved, 0 if none has.
+    :ivar deadline_ns: see `JobImage.deadline_ns`.
+    :ivar lsn: LSN of its newest committing record: what replies about it wait for.
+    :ivar segment: the segment that holds its full record, 0 without a log.
+    """
+
+    __slots__ = (
+        "body", "buries", "created_ns", "deadline_ns", "delay_s", "holder", "job_id", "kicks",
+        "lsn", "priority", "releases", "reserves", "segment", "state", "timeouts", "ttr_s",
+        "tube_id",
+    )  # fmt: skip
+
+    def __init__(self, job_id: int, tube_id: int, created_ns: int, body: bytes) -> None:
+        self.job_id = job_id
+        self.tube_id = tube_id
+        self.created_ns = created_ns
+        self.body = body
+        self.state = State.GONE
+        self.priority = self.deadline_ns = self.delay_s = self.ttr_s = 0
+        self.reserves = self.timeouts = self.releases = self.buries = self.kicks = 0
+        self.holder = self.lsn = self.segment = 0
+
+    def become(self, image: JobImage) -> None:
+        """
+        Take over all that an image says, but for the body.
+        """
+        self.state = image.state
+        self.priority = image.priority
+        self.deadline_ns = image.deadline_ns
+        self.delay_s = image.delay_s
+        self.ttr_s = image.ttr_s
+        self.reserves = image.reserves
+        self.timeouts = image.timeouts
+        self.releases = image.releases
+        self.buries = image.buries
+        self.kicks = image.kicks
+        self.holder = image.connection if image.state is State.RESERVED else 0
+
+    def image(
+        self, kind: Kind, state: State, reason: Reason, now_ns: int, *, deadline_ns: int = 0,
+        connection: int = 0,
+    ) -> JobImage:  # fmt: skip
+        """
+        The image of this job after a change; the caller replaces what else the change touches.
+        """
+        return JobImage(
+            kind, state, reason, self.priority, self.job_id, now_ns, deadline_ns, self.delay_s,
+            self.ttr_s, self.tube_id, self.reserves, self.timeouts, self.releases, self.buries,
+            self.kicks, connection,
+        )  # fmt: skip

@@ -1,0 +1,100 @@
+"""
+What the queue knows of one connection.
+"""
+
+from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
+from beanstalk_twisted.jobs.table import JobTable
+from beanstalk_twisted.jobs.tube import Tube
+
+
+class Session:
+    """
+    One connection's place in the queue.
+
+    :ivar number: from 1 in each run of the server.
+    :ivar reserved: ids of the jobs it holds, in the order it got them.
+    :ivar is_producer: whether it has put; ``is_worker`` whether it has reserved.
+    :ivar is_waiting: whether a `reserve` of it is unanswered.
+    :ivar is_busy: whether a command of it is carried out in slices.
+    :ivar is_half_closed: whether the peer will send no more.
+    :ivar timeout_ns: when its `reserve` gives up, None for never.
+    :ivar wait_serial: tells this wait from earlier ones.
+    """
+
+    __slots__ = (
+        "_deadlines", "_jobs", "is_busy", "is_half_closed", "is_producer", "is_waiting",
+        "is_worker", "number", "reserved", "timeout_ns", "using", "wait_serial", "watching",
+        "watching_order",
+    )  # fmt: skip
+
+    def __init__(self, number: int, default: Tube, jobs: JobTable) -> None:
+        self.number = number
+        self.using = default
+        self.watching_order = [default]
+        self.watching = {default: 0}
+        self.reserved: dict[int, None] = {}
+        self.is_producer = self.is_worker = self.is_waiting = False
+        self.is_busy = self.is_half_closed = False
+        self.timeout_ns: int | None = None
+        self.wait_serial = 0
+        self._jobs = jobs
+        self._deadlines = LazyHeap(self._holds)
+
+    def _holds(self, deadline_ns: int, job_id: int) -> bool:
+        return job_id in self.reserved and self._jobs.is_reserved(deadline_ns, job_id)
+
+    @property
+    def is_blocked(self) -> bool:
+        """
+        Whether its next command has to wait.
+        """
+        return self.is_waiting or self.is_busy
+
+    def is_waiting_since(self, serial: int) -> bool:
+        """
+        Whether it waits, and it is this wait.
+        """
+        return self.is_waiting and self.wait_serial == serial
+
+    def watch(self, tube: Tube) -> bool:
+        """
+        :return: whether it was not watched before.
+        """
+        if tube in self.watching:
+            return False
+        self.watching[tube] = len(self.watching_order)
+        self.watching_order.append(tube)
+        return True
+
+    def ignore(self, tube: Tube) -> None:
+        """
+        Stop watching; the last tube of the list takes the place, as in beanstalkd (ms.c).
+        """
+        place = self.watching.pop(tube)
+        last = self.watching_order.pop()
+        if last is not tube:
+            self.watching_order[place] = last
+            self.watching[last] = place
+
+    def hold(self, job_id: int, deadline_ns: int) -> None:
+        """
+        A job is this session's until then; a job held already gets a new deadline.
+        """
+        if job_id in self.reserved:
+            self._deadlines.discard()
+        self.reserved[job_id] = None
+        self._deadlines.add(deadline_ns, job_id)
+
+    def let_go(self, job_id: int) -> None:
+        """
+        A job is no longer this session's.
+        """
+        del self.reserved[job_id]
+        self._deadlines.discard()
+
+    def first_deadline(self) -> tuple[int, int] | None:
+        """
+        The earliest deadline among its jobs, ns, and that job's id.
+        """
+        key = self._deadlines.first()
+        return None if key is None else (key >> 64, key & ID_MASK)

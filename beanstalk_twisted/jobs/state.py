@@ -1,0 +1,179 @@
+"""
+The jobs and tubes as they are, and the one function that changes a job.
+
+`QueueState.apply` sets a job to an image.  A live command makes an image, logs it and applies it;
+replay applies the image it read.  Nothing else moves a job, but for the one move that follows from
+its image alone: a delayed job is ready when its time has come (`QueueState.ripen`).
+"""
+
+from collections import Counter
+
+from beanstalk_twisted.binlog.records import FULL, JobImage, Pause, State
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.table import JobTable
+from beanstalk_twisted.jobs.tube import DEFAULT, URGENT_BELOW, Tube, TubeList
+
+
+class QueueState:
+    """
+    All that a log makes durable, and the sessions that hold reserved jobs.
+
+    :ivar counts: how many jobs are in each state; ``urgent`` how many are ready and urgent.
+    :ivar next_job_id: the next id to give out.
+    :ivar last_buried_ns: the time of the newest burial; the next one is later.
+    """
+
+    def __init__(self) -> None:
+        self.jobs = JobTable()
+        self.tubes = TubeList(self.jobs)
+        self.sessions: dict[int, Session] = {}
+        self.counts: Counter[State] = Counter()
+        self.urgent = 0
+        self.next_job_id = 1
+        self.last_buried_ns = 0
+
+    def define(self, tube_id: int, name: bytes) -> None:
+        """
+        A log names a tube.  If it names one twice, the first was forgotten in between.
+        """
+        known = self.tubes.find(name)
+        if known is not None:
+            self.tubes.drop(known)
+        self.tubes.make(tube_id, name)
+
+    def apply(self, image: JobImage, lsn: int = 0, segment: int = 0) -> None:
+        """
+        This job is now exactly so.
+
+        :param lsn: the record's, 0 if it is known durable.
+        :param segment: where the record lies, 0 without a log.
+        """
+        if _is_cold(image) and image.job_id not in self.jobs:
+            self._apply_cold(image, lsn, segment)
+            return
+        job = self.jobs.get(image.job_id)
+        if job is None:
+            job = Job(image.job_id, image.tube_id, image.ts_ns, image.body)
+            self.jobs.add(job)
+        if image.kind in FULL:
+            job.segment = segment
+        if image.commits:
+            job.lsn = lsn
+        self._move(job, image)
+
+    def apply_pause(self, record: Pause) -> None:
+        """
+        A tube is now paused exactly so.
+        """
+        tube = self.tubes.by_id(record.tube_id)
+        tube.pause_s = record.seconds
+        tube.pause_until_ns = record.until_ns if record.seconds else 0
+
+    def ripen(self, job_id: int) -> Tube:
+        """
+        A delayed job's time has come: it is ready, as its image said it would be.
+
+        :return: its tube.
+        """
+        job = self.jobs.get(job_id)
+        assert job is not None and job.state is State.DELAYED
+        tube = self.tubes.by_id(job.tube_id)
+        self._leave(job, tube)
+        job.state = State.READY
+        job.deadline_ns = 0
+        self._enter(job, tube)
+        return tube
+
+    def drop_if_unused(self, tube: Tube) -> bool:
+        """
+        A tube exists while something refers to it (protocol.txt, "Tubes").
+        """
+        if tube.is_referred_to:
+            return False
+        self.tubes.drop(tube)
+        return True
+
+    def default(self) -> Tube:
+        """
+        The tube that always exists.
+        """
+        return self.tubes.get_or_make(DEFAULT)
+
+    def _move(self, job: Job, image: JobImage) -> None:
+        """
+        A job that stays reserved keeps its place among those its session holds.
+        """
+        if job.state is image.state is State.RESERVED and job.holder == image.connection:
+            job.become(image)
+            self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
+            return
+        tube = self.tubes.by_id(image.tube_id)
+        self._leave(job, tube)
+        job.become(image)
+        self._enter(job, tube)
+
+    def _apply_cold(self, image: JobImage, lsn: int, segment: int) -> None:
+        tube = self.tubes.by_id(image.tube_id)
+        self.jobs.add_cold(image, lsn, segment)
+        tube.ready.add(image.priority, image.job_id)
+        self._count_ready(tube, image.priority, 1)
+
+    def _count_ready(self, tube: Tube, priority: int, change: int) -> None:
+        self.counts[State.READY] += change
+        if priority < URGENT_BELOW:
+            self.urgent += change
+            tube.urgent += change
+
+    def _leave(self, job: Job, tube: Tube) -> None:
+        """
+        Take a job out of where it stands; its state is already void for who asks.
+        """
+        state, job.state = job.state, State.GONE
+        match state:
+            case State.READY:
+                tube.ready.discard()
+                self._count_ready(tube, job.priority, -1)
+            case State.RESERVED:
+                self.sessions[job.holder].let_go(job.job_id)
+                tube.reserved -= 1
+                self.counts[state] -= 1
+            case State.DELAYED:
+                tube.delayed.discard()
+                self.counts[state] -= 1
+            case State.BURIED:
+                tube.buried.discard()
+                self.counts[state] -= 1
+            case State.GONE:
+                pass
+
+    def _enter(self, job: Job, tube: Tube) -> None:
+        match job.state:
+            case State.READY:
+                tube.ready.add(job.priority, job.job_id)
+                self._count_ready(tube, job.priority, 1)
+                return
+            case State.RESERVED:
+                self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
+                tube.reserved += 1
+            case State.DELAYED:
+                tube.delayed.add(job.deadline_ns, job.job_id)
+            case State.BURIED:
+                self.last_buried_ns = max(self.last_buried_ns, job.deadline_ns)
+                tube.buried.add(job.deadline_ns, job.job_id)
+            case State.GONE:
+                self.jobs.remove(job.job_id)
+                return
+        self.counts[job.state] += 1
+
+
+def _is_cold(image: JobImage) -> bool:
+    return (
+        image.kind in FULL
+        and image.state is State.READY
+        and not image.reserves
+        and not image.timeouts
+        and not image.releases
+        and not image.buries
+        and not image.kicks
+    )

@@ -1,0 +1,171 @@
+"""
+Counters, and the three stats answers: keys, order and formats of beanstalkd after 1.13.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.wire.yaml import Quoted, Value
+
+Pairs = list[tuple[str, Value]]
+
+NS: Final = 1_000_000_000
+
+
+class ProcessFacts(NamedTuple):
+    """
+    What `stats` says about the process; whoever runs the queue knows it.
+
+    :ivar utime_us: CPU time in user mode, microseconds; ``stime_us`` in the kernel.
+    :ivar identity: 16 hexadecimal digits, random for each process.
+    """
+
+    pid: int
+    version: str
+    utime_us: int
+    stime_us: int
+    uptime_s: int
+    binlog_oldest: int
+    binlog_current: int
+    binlog_migrated: int
+    binlog_written: int
+    binlog_max_bytes: int
+    identity: str
+    hostname: str
+    os: str
+    platform: str
+
+
+class Tally:
+    """
+    What has been counted since the process started.
+
+    :ivar commands: by the counter's key in `stats`.
+    """
+
+    def __init__(self) -> None:
+        self.commands: Counter[str] = Counter()
+        self.total_jobs = 0
+        self.timeouts = 0
+        self.connections = 0
+        self.connected = 0
+        self.producers = 0
+        self.workers = 0
+        self.waiting = 0
+
+    def counts(self) -> dict[str, int]:
+        """
+        The totals, for the log.
+        """
+        return {
+            **self.commands, "job-timeouts": self.timeouts, "total-jobs": self.total_jobs,
+            "total-connections": self.connections,
+        }  # fmt: skip
+
+
+def server(
+    state: QueueState, tally: Tally, counters: Sequence[str], facts: ProcessFacts, *,
+    max_job_bytes: int, is_draining: bool,
+) -> Pairs:  # fmt: skip
+    """
+    The answer to `stats`.
+
+    :param counters: keys of the commands' counters, in order.
+    """
+    return [
+        ("current-jobs-urgent", state.urgent),
+        ("current-jobs-ready", state.counts[State.READY]),
+        ("current-jobs-reserved", state.counts[State.RESERVED]),
+        ("current-jobs-delayed", state.counts[State.DELAYED]),
+        ("current-jobs-buried", state.counts[State.BURIED]),
+        *((key, tally.commands[key]) for key in counters),
+        ("job-timeouts", tally.timeouts),
+        ("total-jobs", tally.total_jobs),
+        ("max-job-size", max_job_bytes),
+        ("current-tubes", len(state.tubes)),
+        ("current-connections", tally.connected),
+        ("current-producers", tally.producers),
+        ("current-workers", tally.workers),
+        ("current-waiting", tally.waiting),
+        ("total-connections", tally.connections),
+        ("pid", facts.pid),
+        ("version", Quoted(facts.version)),
+        ("rusage-utime", _seconds(facts.utime_us)),
+        ("rusage-stime", _seconds(facts.stime_us)),
+        ("uptime", facts.uptime_s),
+        ("binlog-oldest-index", facts.binlog_oldest),
+        ("binlog-current-index", facts.binlog_current),
+        ("binlog-records-migrated", facts.binlog_migrated),
+        ("binlog-records-written", facts.binlog_written),
+        ("binlog-max-size", facts.binlog_max_bytes),
+        ("draining", "true" if is_draining else "false"),
+        ("id", facts.identity),
+        ("hostname", Quoted(facts.hostname)),
+        ("os", Quoted(facts.os)),
+        ("platform", Quoted(facts.platform)),
+    ]
+
+
+def tube(tube: Tube, now_ns: int) -> Pairs:
+    """
+    The answer to `stats-tube`.
+    """
+    return [
+        ("name", Quoted(tube.name.decode("ascii"))),
+        ("current-jobs-urgent", tube.urgent),
+        ("current-jobs-ready", tube.ready.count),
+        ("current-jobs-reserved", tube.reserved),
+        ("current-jobs-delayed", tube.delayed.count),
+        ("current-jobs-buried", tube.buried.count),
+        ("total-jobs", tube.total_jobs),
+        ("current-using", tube.using),
+        ("current-watching", tube.watching),
+        ("current-waiting", tube.waiting),
+        ("cmd-delete", tube.deletes),
+        ("cmd-pause-tube", tube.pauses),
+        ("pause", tube.pause_s if tube.pause_until_ns else 0),
+        ("pause-time-left", _whole_seconds(tube.pause_until_ns - now_ns)
+         if tube.pause_until_ns else 0),
+    ]  # fmt: skip
+
+
+def job(job: Job, tube: Tube, now_ns: int) -> Pairs:
+    """
+    The answer to `stats-job`.
+    """
+    has_time_left = job.state in (State.RESERVED, State.DELAYED)
+    return [
+        ("id", job.job_id),
+        ("tube", Quoted(tube.name.decode("ascii"))),
+        ("state", job.state.name.lower()),
+        ("pri", job.priority),
+        ("age", _whole_seconds(now_ns - job.created_ns)),
+        ("delay", job.delay_s),
+        ("ttr", job.ttr_s),
+        ("time-left", _whole_seconds(job.deadline_ns - now_ns) if has_time_left else 0),
+        ("file", job.segment),
+        ("reserves", job.reserves),
+        ("timeouts", job.timeouts),
+        ("releases", job.releases),
+        ("buries", job.buries),
+        ("kicks", job.kicks),
+    ]
+
+
+def _whole_seconds(ns: int) -> int:
+    """
+    Truncated toward zero, as C divides.
+    """
+    return ns // NS if ns >= 0 else -(-ns // NS)
+
+
+def _seconds(us: int) -> str:
+    return f"{us // 1_000_000}.{us % 1_000_000:06d}"
+
+
+FactsSource = Callable[[], ProcessFacts]

@@ -1,0 +1,157 @@
+"""
+Where all jobs are, by id; hides how.
+
+A *cold* job, one that was put and is ready and of which nothing else is known, is one ``bytes``
+object, fields and body together: a third of the memory of an object with attributes, and nothing
+for the garbage collector to look at, so that a million of them cost no pauses.  It becomes a
+`Job` when a command changes it.  Ids are dense, so they index pages instead of being keys of a
+dictionary.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from beanstalk_twisted.binlog.records import JobImage, State
+from beanstalk_twisted.jobs.job import Job
+
+_COLD: Final = struct.Struct("<QIIIIQI")
+"""created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment."""
+
+_PRIORITY: Final = struct.Struct("<8xI")
+_PAGE_BITS: Final = 6
+_PAGE_SIZE: Final = 1 << _PAGE_BITS
+_PAGE_MASK: Final = _PAGE_SIZE - 1
+"""64 slots: 12 bytes a job when all are in use, and no more than 700 for one lone survivor."""
+
+
+class _Page:
+    __slots__ = ("count", "entries")
+
+    def __init__(self) -> None:
+        self.entries: list[bytes | Job | None] = [None] * _PAGE_SIZE
+        self.count = 0
+
+
+class JobTable:
+    """
+    All jobs by id.
+    """
+
+    def __init__(self) -> None:
+        self._pages: dict[int, _Page] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, job_id: int) -> bool:
+        return self._entry(job_id) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        for number in sorted(self._pages):
+            for slot, entry in enumerate(self._pages[number].entries):
+                if entry is not None:
+                    yield number << _PAGE_BITS | slot
+
+    def _entry(self, job_id: int) -> bytes | Job | None:
+        page = self._pages.get(job_id >> _PAGE_BITS)
+        return None if page is None else page.entries[job_id & _PAGE_MASK]
+
+    def get(self, job_id: int) -> Job | None:
+        """
+        The job, for changing it.
+        """
+        entry = self._entry(job_id)
+        if isinstance(entry, bytes):
+            job = _thaw(job_id, entry)
+            self._pages[job_id >> _PAGE_BITS].entries[job_id & _PAGE_MASK] = job
+            return job
+        return entry
+
+    def look(self, job_id: int) -> Job | None:
+        """
+        The job as it is now, only for reading.
+        """
+        entry = self._entry(job_id)
+        return _thaw(job_id, entry) if isinstance(entry, bytes) else entry
+
+    def is_ready(self, priority: int, job_id: int) -> bool:
+        """
+        Whether the job is ready with this priority.
+        """
+        entry = self._entry(job_id)
+        if isinstance(entry, bytes):
+            return bool(_PRIORITY.unpack_from(entry)[0] == priority)
+        return entry is not None and entry.state is State.READY and entry.priority == priority
+
+    def is_delayed(self, due_ns: int, job_id: int) -> bool:
+        """
+        Whether the job is delayed until then.
+        """
+        return self._is(State.DELAYED, due_ns, job_id)
+
+    def is_buried(self, buried_ns: int, job_id: int) -> bool:
+        """
+        Whether the job was buried then and still is.
+        """
+        return self._is(State.BURIED, buried_ns, job_id)
+
+    def is_reserved(self, deadline_ns: int, job_id: int) -> bool:
+        """
+        Whether the job is reserved until then.
+        """
+        return self._is(State.RESERVED, deadline_ns, job_id)
+
+    def _is(self, state: State, deadline_ns: int, job_id: int) -> bool:
+        entry = self._entry(job_id)
+        return (
+            entry is not None
+            and not isinstance(entry, bytes)
+            and entry.state is state
+            and entry.deadline_ns == deadline_ns
+        )
+
+    def add(self, job: Job) -> None:
+        """
+        A job that is not there yet.
+        """
+        self._put(job.job_id, job)
+
+    def add_cold(self, image: JobImage, lsn: int, segment: int) -> None:
+        """
+        A ready job with nothing but what it was put with, which is not there yet.
+        """
+        fields = _COLD.pack(
+            image.ts_ns, image.priority, image.delay_s, image.ttr_s, image.tube_id, lsn, segment
+        )
+        self._put(image.job_id, fields + image.body)
+
+    def _put(self, job_id: int, entry: bytes | Job) -> None:
+        page = self._pages.get(job_id >> _PAGE_BITS)
+        if page is None:
+            page = self._pages[job_id >> _PAGE_BITS] = _Page()
+        assert page.entries[job_id & _PAGE_MASK] is None
+        page.entries[job_id & _PAGE_MASK] = entry
+        page.count += 1
+        self._count += 1
+
+    def remove(self, job_id: int) -> None:
+        """
+        The job is gone.
+        """
+        page = self._pages[job_id >> _PAGE_BITS]
+        page.entries[job_id & _PAGE_MASK] = None
+        page.count -= 1
+        self._count -= 1
+        if not page.count:
+            del self._pages[job_id >> _PAGE_BITS]
+
+
+def _thaw(job_id: int, cold: bytes) -> Job:
+    created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment = _COLD.unpack_from(cold)
+    job = Job(job_id, tube_id, created_ns, cold[_COLD.size :])
+    job.state = State.READY
+    job.priority, job.delay_s, job.ttr_s = priority, delay_s, ttr_s
+    job.lsn, job.segment = lsn, segment
+    return job

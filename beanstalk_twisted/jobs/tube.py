@@ -1,0 +1,176 @@
+"""
+A tube: where its jobs stand, who waits for them, who refers to it.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_twisted.jobs.heap import LazyHeap, ReadyQueue
+from beanstalk_twisted.jobs.table import JobTable
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.jobs.session import Session
+
+DEFAULT: Final = b"default"
+
+URGENT_BELOW: Final = 1024
+"""Ready jobs with a smaller priority count as urgent (protocol.txt, "stats")."""
+
+SPARE_WAITERS: Final = 64
+"""Entries of sessions that no longer wait that are never worth a rebuild."""
+
+
+class Tube:
+    """
+    A tube.
+
+    :ivar tube_id: number of its creation; its name in the log.
+    :ivar reserved: how many of its jobs are reserved, ``urgent`` how many are urgent.
+    :ivar pause_until_ns: when its pause ends, 0 if it is not paused; ``pause_s`` as asked for.
+    :ivar using: how many sessions use it; ``watching`` and ``waiting`` likewise.
+    :ivar defined_in: the newest log segment that says its name.
+    :ivar place: its index in `TubeList`.
+    """
+
+    __slots__ = (
+        "buried", "defined_in", "delayed", "deletes", "name", "pause_s", "pause_until_ns",
+        "pauses", "place", "ready", "reserved", "total_jobs", "tube_id", "urgent", "using",
+        "waiters", "waiting", "watching",
+    )  # fmt: skip
+
+    def __init__(self, tube_id: int, name: bytes, jobs: JobTable) -> None:
+        self.tube_id = tube_id
+        self.name = name
+        self.ready = ReadyQueue(jobs.is_ready)
+        self.delayed = LazyHeap(jobs.is_delayed)
+        self.buried = LazyHeap(jobs.is_buried)
+        self.reserved = self.urgent = 0
+        self.total_jobs = self.deletes = self.pauses = 0
+        self.pause_s = self.pause_until_ns = 0
+        self.using = self.watching = self.waiting = 0
+        self.waiters: deque[tuple[Session, int]] = deque()
+        self.defined_in = self.place = 0
+
+    @property
+    def job_count(self) -> int:
+        """
+        Its jobs in all states.
+        """
+        return self.ready.count + self.reserved + self.delayed.count + self.buried.count
+
+    @property
+    def is_referred_to(self) -> bool:
+        """
+        Whether it goes on existing.
+        """
+        return bool(self.using or self.watching or self.job_count or self.name == DEFAULT)
+
+    def add_waiter(self, session: "Session") -> None:
+        """
+        ``session`` waits for a job of this tube, behind all others.
+        """
+        self.waiting += 1
+        self.waiters.append((session, session.wait_serial))
+
+    def drop_waiter(self) -> None:
+        """
+        A session no longer waits; it already says so.
+        """
+        self.waiting -= 1
+        if len(self.waiters) > 2 * self.waiting + SPARE_WAITERS:
+            alive = [entry for entry in self.waiters if entry[0].is_waiting_since(entry[1])]
+            self.waiters = deque(alive)
+
+    def first_waiter(self) -> "Session | None":
+        """
+        The session that has waited longest.
+
+        Differs from beanstalkd: strictly first come, first served; its order is only nearly so.
+        """
+        while self.waiters:
+            session, serial = self.waiters[0]
+            if session.is_waiting_since(serial):
+                return session
+            self.waiters.popleft()
+        return None
+
+
+class TubeList:
+    """
+    All tubes, by name, by id and in the order that `list-tubes` shows.
+    """
+
+    def __init__(self, jobs: JobTable) -> None:
+        self._jobs = jobs
+        self._by_name: dict[bytes, Tube] = {}
+        self._by_id: dict[int, Tube] = {}
+        self.in_order: list[Tube] = []
+        self.next_tube_id = 1
+
+    def __len__(self) -> int:
+        return len(self.in_order)
+
+    def find(self, name: bytes) -> Tube | None:
+        """
+        The tube of that name, if there is one.
+        """
+        return self._by_name.get(name)
+
+    def by_id(self, tube_id: int) -> Tube:
+        """
+        The tube with that id.
+        """
+        return self._by_id[tube_id]
+
+    def has_id(self, tube_id: int) -> bool:
+        """
+        Whether a tube with that id is there.
+        """
+        return tube_id in self._by_id
+
+    def put_first(self, tube: Tube) -> None:
+        """
+        Let `tube` head the list.
+        """
+        self.in_order.remove(tube)
+        self.in_order.insert(0, tube)
+        for place, each in enumerate(self.in_order):
+            each.place = place
+
+    def get_or_make(self, name: bytes) -> Tube:
+        """
+        The tube of that name, made if need be.
+        """
+        tube = self._by_name.get(name)
+        return tube if tube is not None else self.make(self._take_id(), name)
+
+    def make(self, tube_id: int, name: bytes) -> Tube:
+        """
+        A new tube with this id and name.
+        """
+        tube = self._by_name[name] = self._by_id[tube_id] = Tube(tube_id, name, self._jobs)
+        tube.place = len(self.in_order)
+        self.in_order.append(tube)
+        self.next_tube_id = max(self.next_tube_id, tube_id + 1)
+        return tube
+
+    def drop(self, tube: Tube) -> None:
+        """
+        Forget a tube.  The last one of the list takes its place, as in beanstalkd (ms.c).
+        """
+        del self._by_name[tube.name]
+        del self._by_id[tube.tube_id]
+        last = self.in_order.pop()
+        if last is not tube:
+            self.in_order[tube.place] = last
+            last.place = tube.place
+
+    def _take_id(self) -> int:
+        """
+        The next id; after 2**32 tubes the ids of those that are gone are used again.
+        """
+        if self.next_tube_id >= 1 << 32:
+            self.next_tube_id = 1
+        while self.next_tube_id in self._by_id:
+            self.next_tube_id += 1
+        return self.next_tube_id

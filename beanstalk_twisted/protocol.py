@@ -1,0 +1,434 @@
+"""
+The wire, on Twisted: one `BeanstalkProtocol` for each connection.
+
+`LineReceiver` cuts lines; the rest is four modes, of which one is on at a time::
+
+    lines      lineReceived: parse, execute, answer
+    body       raw: size + 2 bytes of a job
+    skip body  raw: size + 2 bytes of a job that is too big, then JOB_TOO_BIG
+    skip line  raw: a line of more than 224 bytes up to its CR LF, then BAD_FORMAT
+
+Replies leave in order.  One that may not be seen yet, since the disk does not have what it tells
+of, is held, and so are all behind it.
+
+Flow: the parser stops while a `reserve` waits, while a large kick runs, while the peer does not
+read its replies or too many are held.  The socket is still read then, so that a hang-up is
+noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a bounded amount of
+memory, whatever its peer does: that buffer, one body, `MAX_HELD_BYTES` of replies and what the
+transport buffers.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+from typing import Protocol as Interface
+
+from twisted.internet.interfaces import IHalfCloseableProtocol, ITCPTransport
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.logger import Logger
+from twisted.protocols.basic import LineReceiver
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from beanstalk_twisted.commands import MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.workqueue import Answer, Draft
+from beanstalk_twisted.wire.grammar import ParseError
+from beanstalk_twisted.wire.replies import (
+    BAD_FORMAT,
+    EXPECTED_CRLF,
+    INTERNAL_ERROR,
+    JOB_TOO_BIG,
+    Reply,
+)
+
+CRLF: Final = b"\r\n"
+
+MAX_BUFFERED_BYTES: Final = 64 << 10
+"""Unparsed input above which the socket is not read: one read of Twisted's."""
+
+MAX_HELD_BYTES: Final = 1 << 20
+"""Bytes of held replies above which no further command is parsed."""
+
+MAX_HELD_REPLIES: Final = 4096
+"""Held replies above which no further command is parsed: a deep pipeline for one group commit."""
+
+
+class Shell(Interface):
+    """
+    What a protocol needs of the service.
+    """
+
+    max_job_bytes: int
+
+    @property
+    def settled_lsn(self) -> int:
+        """
+        Replies that wait for this LSN or a lower one may be seen.
+        """
+
+    @property
+    def is_congested(self) -> bool:
+        """
+        Whether whoever waits for the disk should be read no further.
+        """
+
+    def connected(self, protocol: "BeanstalkProtocol") -> Session:
+        """
+        A connection was made.
+        """
+
+    def disconnected(self, session: Session) -> None:
+        """
+        A connection has ended, or is about to by its peer's wish.
+        """
+
+    def half_closed(self, session: Session) -> None:
+        """
+        The peer will send no more.
+        """
+
+    def execute(self, session: Session, parsed: Parsed) -> Answer | None:
+        """
+        Carry out a command.
+        """
+
+    def count(self, counter: str | None) -> None:
+        """
+        A command counts although it is not carried out.
+        """
+
+    def begin_put(self, session: Session, parsed: Parsed) -> Draft:
+        """
+        A `put` line was accepted.
+        """
+
+    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer:
+        """
+        A job's body has come.
+        """
+
+    def holds(self, protocol: "BeanstalkProtocol") -> None:
+        """
+        Call ``protocol.release`` when more is settled.
+        """
+
+
+@implementer(IHalfCloseableProtocol)
+class BeanstalkProtocol(LineReceiver):
+    """
+    One connection.
+    """
+
+    delimiter = CRLF
+    MAX_LENGTH = MAX_LINE_BYTES - len(CRLF)
+    log = Logger()
+
+    session: Session
+    transport: Any
+    """An ITransport that is also an IConsumer and an IPushProducer."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._aside = b""
+        self._raw: Callable[[bytes], None] = self._skip_line
+        self._missing = 0
+        self._chunks: list[bytes] = []
+        self._put: tuple[Parsed, Draft] | None = None
+        self._held: deque[tuple[int, bytes]] = deque()
+        self._held_bytes = 0
+        self._is_output_full = False
+        self._is_reading = True
+        self._is_half_closed = False
+        self._is_leaving = False
+
+    # What Twisted calls.
+
+    def connectionMade(self) -> None:
+        """
+        Small replies leave at once, and a peer that vanished is found out.
+        """
+        if ITCPTransport.providedBy(self.transport):
+            self.transport.setTcpNoDelay(True)
+            self.transport.setTcpKeepAlive(True)
+        self.transport.registerProducer(self, True)
+        self.session = self._shell.connected(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        `LineReceiver` leaves its loop when a line is too long, with the rest unparsed: feed it
+        what was laid aside.
+        """
+        super().dataReceived(data)
+        while self._aside:
+            aside, self._aside = self._aside, b""
+            super().dataReceived(aside)
+        self._watch_input()
+
+    def lineReceived(self, line: bytes) -> None:
+        """
+        A command line has come.
+        """
+        if self._is_leaving:
+            return
+        try:
+            self._obey(line)
+        except ParseError as error:
+            self._shell.count(error.counter)
+            self._say(error.reply)
+        except Exception:
+            self.log.failure("while executing {line!r}", line=line[:MAX_LINE_BYTES])
+            self._say(INTERNAL_ERROR)
+        self._update_pause()
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """
+        Skip the line up to its end, which may be in ``line`` or yet to come.
+        """
+        self._aside = line
+        self._raw = self._skip_line
+        self.setRawMode()
+
+    def rawDataReceived(self, data: bytes) -> None:
+        """
+        Bytes for the mode that is on.
+        """
+        self._raw(data)
+
+    def readConnectionLost(self) -> None:
+        """
+        The peer will send no more; what it has sent is still carried out, then we part.
+        """
+        self._is_half_closed = True
+        self._shell.half_closed(self.session)
+        self._part_when_done()
+
+    def writeConnectionLost(self) -> None:
+        """
+        Nobody hears our replies.
+        """
+        self.transport.loseConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        It is over.
+        """
+        self._is_leaving = self.paused = True
+        self._held.clear()
+        self._chunks.clear()
+        self._shell.disconnected(self.session)
+
+    def pauseProducing(self) -> None:
+        """
+        The peer does not read its replies.
+        """
+        self._is_output_full = True
+        self._update_pause()
+
+    def resumeProducing(self) -> None:
+        """
+        The peer has read its replies.
+        """
+        self._is_output_full = False
+        self._go_on()
+
+    def stopProducing(self) -> None:
+        """
+        The connection ends; `connectionLost` says so too.
+        """
+
+    # What the service calls.
+
+    def answer(self, answer: Answer) -> None:
+        """
+        Send a reply as soon as it may be seen, and all before it are.
+        """
+        encoded = answer.reply.encode()
+        if self._held or answer.lsn > self._shell.settled_lsn:
+            if not self._held:
+                self._shell.holds(self)
+            self._held.append((answer.lsn, encoded))
+            self._held_bytes += len(encoded)
+        else:
+            self.transport.write(encoded)
+
+    def unblocked(self) -> None:
+        """
+        The answer that the session waited for was given: parse on.
+        """
+        self._go_on()
+
+    def release(self, settled_lsn: int) -> bool:
+        """
+        Send the held replies that may be seen by now.
+
+        :return: whether others are still held.
+        """
+        held = self._held
+        ready = []
+        while held and held[0][0] <= settled_lsn:
+            ready.append(held.popleft()[1])
+        if ready:
+            output = b"".join(ready)
+            self._held_bytes -= len(output)
+            self.transport.write(output)
+            self._go_on()
+        return bool(held)
+
+    def refuse_commands(self) -> None:
+        """
+        The server stops: what was not begun stays undone.
+        """
+        self._is_leaving = self.paused = True
+
+    def part(self) -> None:
+        """
+        The server stops, and all that was begun is answered.
+        """
+        self.transport.unregisterProducer()
+        self.transport.loseConnection()
+
+    # Lines.
+
+    def _obey(self, line: bytes) -> None:
+        parsed = parse(line)
+        if parsed.command.run is None:
+            self._quit()
+        elif parsed.command.has_body:
+            self._begin_body(parsed)
+        else:
+            answer = self._shell.execute(self.session, parsed)
+            if answer is not None:
+                self.answer(answer)
+
+    def _say(self, reply: Reply) -> None:
+        self.answer(Answer(reply, 0))
+
+    def _quit(self) -> None:
+        """
+        Part at once; what the peer sent behind this is lost (beanstalkd prot.c, OP_QUIT).
+        """
+        self._is_leaving = True
+        self._shell.disconnected(self.session)
+        self._part_when_done()
+
+    # Bodies.
+
+    def _begin_body(self, parsed: Parsed) -> None:
+        """
+        The size is looked at before what may follow it on the line (beanstalkd prot.c, OP_PUT).
+        """
+        size = parsed.args[-1]
+        if size > self._shell.max_job_bytes:
+            self._shell.count(parsed.command.counter)
+            self._expect(size + len(CRLF), self._skip_body)
+        elif parsed.has_junk:
+            self._shell.count(parsed.command.counter)
+            self._say(BAD_FORMAT)
+        else:
+            self._put = parsed, self._shell.begin_put(self.session, parsed)
+            self._expect(size + len(CRLF), self._collect_body)
+
+    def _expect(self, count: int, mode: Callable[[bytes], None]) -> None:
+        self._missing = count
+        self._raw = mode
+        self.setRawMode()
+
+    def _collect_body(self, data: bytes) -> None:
+        part = data[: self._missing]
+        self._chunks.append(part)
+        self._missing -= len(part)
+        if not self._missing:
+            body = b"".join(self._chunks)
+            self._chunks.clear()
+            self._end_body(body)
+            self.setLineMode(data[len(part) :])
+
+    def _end_body(self, body: bytes) -> None:
+        assert self._put is not None
+        (parsed, draft), self._put = self._put, None
+        if body.endswith(CRLF):
+            self.answer(self._shell.put(self.session, draft, parsed, body[: -len(CRLF)]))
+        else:
+            self._say(EXPECTED_CRLF)
+        self._update_pause()
+
+    def _skip_body(self, data: bytes) -> None:
+        skipped = min(len(data), self._missing)
+        self._missing -= skipped
+        if not self._missing:
+            self._say(JOB_TOO_BIG)
+            self._update_pause()
+            self.setLineMode(data[skipped:])
+
+    def _skip_line(self, data: bytes) -> None:
+        """
+        Remember a CR at the end: its LF may come in another packet.
+        """
+        data = b"".join(self._chunks) + data
+        self._chunks.clear()
+        _, found, rest = data.partition(CRLF)
+        if found:
+            self._say(BAD_FORMAT)
+            self._update_pause()
+            self.setLineMode(rest)
+        elif data.endswith(b"\r"):
+            self._chunks.append(b"\r")
+
+    # Flow.
+
+    def _update_pause(self) -> None:
+        self.paused = (
+            self._is_leaving
+            or self._is_output_full
+            or self.session.is_blocked
+            or self._held_bytes > MAX_HELD_BYTES
+            or len(self._held) > MAX_HELD_REPLIES
+            or bool(self._held and self._shell.is_congested)
+        )
+
+    def _go_on(self) -> None:
+        """
+        Parse what waits, if nothing is in the way any more.
+        """
+        self._update_pause()
+        if not self.paused:
+            self.dataReceived(b"")
+        self._part_when_done()
+
+    def _watch_input(self) -> None:
+        """
+        Read the socket only while there is room for what it brings.
+        """
+        has_room = not (self.paused and len(self._buffer) > MAX_BUFFERED_BYTES)
+        if has_room != self._is_reading and not self._is_half_closed:
+            self._is_reading = has_room
+            if has_room:
+                self.transport.resumeProducing()
+            else:
+                self.transport.pauseProducing()
+
+    def _part_when_done(self) -> None:
+        """
+        A connection whose input has ended closes when all was answered.
+        """
+        is_done = self._is_leaving or (self._is_half_closed and not self.paused)
+        if is_done and not self._held:
+            self.part()
+
+
+class BeanstalkFactory(Factory):
+    """
+    Makes a `BeanstalkProtocol` for each connection.
+    """
+
+    noisy = False
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def buildProtocol(self, addr: object) -> BeanstalkProtocol:
+        """
+        :param addr: the peer's address; all are equal.
+        """
+        return BeanstalkProtocol(self._shell)

@@ -1,0 +1,420 @@
+"""
+The shell around the queue: clock, the one timer, log and connections; start, drain, stop.
+
+Each call from a connection reads the clock once, lets the queue decide, passes on the answers it
+has for other connections, sees that new records go to disk, and sets the timer for what is due
+next.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
+from twisted.internet.interfaces import IDelayedCall, IListeningPort, IStreamServerEndpoint
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.commands import COUNTERS, Parsed
+from beanstalk_twisted.commit import Clock, Committer, FsyncPolicy, Io, Reactor
+from beanstalk_twisted.facts import NS, LogClock, Process
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.workqueue import Answer, Draft, NoLedger, WorkQueue
+from beanstalk_twisted.protocol import BeanstalkFactory, BeanstalkProtocol
+from beanstalk_twisted.startup import open_log
+
+STOP_LIMIT_S: Final = 10.0
+"""
+An ordered stop takes no longer: half of what container runtimes wait before they kill.  What was
+acknowledged is on disk anyway.
+"""
+
+LISTEN_FAILED: Final = 111
+"""Exit code when a port cannot be opened, as beanstalkd's."""
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How soon the I/O thread gets back from a busy reactor; Python's 5 ms is a slow disk's time."""
+
+
+class Settings(NamedTuple):
+    """
+    How a server was told to be.
+
+    :ivar is_foreground: whether the process may end itself with an exit code of its own.
+    """
+
+    max_job_bytes: int
+    segment_bytes: int
+    fsync: FsyncPolicy
+    verbosity: int = 0
+    is_foreground: bool = True
+    pidfile: str = ""
+
+
+class Refused(Exception):
+    """
+    The server cannot start.
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class BeanstalkService(Service):
+    """
+    A work queue that serves connections.
+
+    :ivar queue: the rules and the jobs.
+    :ivar settled_lsn: see `Committer.settled_lsn`.
+    """
+
+    name = "beanstalk"
+    log = Logger()
+
+    def __init__(
+        self, settings: Settings, reactor: Clock, clock: LogClock,
+        directory: Directory | None = None, io: Callable[[], Io] | None = None,
+    ) -> None:  # fmt: skip
+        """
+        :param directory: where the log is; None keeps jobs in memory only.
+        :param io: makes what runs the log's blocking work; needed with a directory.
+        """
+        self.settings = settings
+        self.clock = clock
+        self.process = Process(clock, settings.segment_bytes)
+        self.queue = WorkQueue(
+            QueueState(), NoLedger(), self.process.facts, COUNTERS, settings.max_job_bytes
+        )
+        self.factory: Factory = BeanstalkFactory(self)
+        self.max_job_bytes = settings.max_job_bytes
+        self.failed: Callable[[Failure], None] = self._end_process
+        self._reactor = reactor
+        self._directory = directory
+        self._io = io
+        self._committer: Committer | None = None
+        self._protocols: dict[Session, BeanstalkProtocol] = {}
+        self._holding: set[BeanstalkProtocol] = set()
+        self._timer: IDelayedCall | None = None
+        self._timer_due_ns = 0
+
+    # Start, drain, stop.
+
+    def startService(self) -> None:
+        """
+        Load the queue; nobody can connect before this returns.
+
+        :raise BinlogError: the log cannot be used.
+        """
+        if self._directory is not None:
+            self._open_log(self._directory)
+        super().startService()
+        self._set_timer()
+
+    def _open_log(self, directory: Directory) -> None:
+        assert self._io is not None
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        opened = open_log(
+            directory, self.queue, self.clock, self.settings.segment_bytes, _Progress(self.log)
+        )
+        for note in opened.notes:
+            self.log.warn("binlog {path}: {note}", path=directory.path, note=note)
+        self.log.info(
+            "binlog {path}: {jobs} jobs loaded, segment {seq} begun",
+            path=directory.path, jobs=len(self.queue.state.jobs), seq=opened.log.segment,
+        )  # fmt: skip
+        facts = self.process.log
+        facts.oldest = opened.oldest_seq
+        facts.current = lambda: opened.log.segment
+        facts.written = lambda: opened.log.records_written
+        self._committer = Committer(
+            opened.log, opened.writer, self._io(), self._reactor, self.clock.now_ns,
+            self.settings.fsync, lambda failure: self.failed(failure),
+        )  # fmt: skip
+        self._committer.settled = self._release
+        self._committer.schedule()
+
+    def stopService(self) -> "Deferred[None]":
+        """
+        Begin no new command, bring what was begun to disk, answer it, part.
+        """
+        was_running = self.running
+        super().stopService()
+        return ensureDeferred(self._stop(bool(was_running)))
+
+    async def _stop(self, was_running: bool) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        for protocol in list(self._protocols.values()):
+            protocol.refuse_commands()
+        if self._committer is not None and was_running:
+            await self._committer.finish()
+        for protocol in list(self._protocols.values()):
+            protocol.part()
+        if self._directory is not None:
+            self._directory.close()
+
+    def drain(self) -> None:
+        """
+        Take no new jobs from now on.
+        """
+        self.queue.is_draining = True
+        self.log.info("draining: new jobs are refused")
+
+    # What connections call.
+
+    @property
+    def settled_lsn(self) -> int:
+        """
+        See `Committer.settled_lsn`.
+        """
+        return self._committer.settled_lsn if self._committer else 0
+
+    @property
+    def is_congested(self) -> bool:
+        """
+        See `Committer.is_congested`.
+        """
+        return self._committer is not None and self._committer.is_congested
+
+    def connected(self, protocol: BeanstalkProtocol) -> Session:
+        """
+        See `protocol.Shell.connected`.
+        """
+        session = self.queue.connect()
+        self._protocols[session] = protocol
+        if self.settings.verbosity:
+            self.log.info("connection {number} made", number=session.number)
+        return session
+
+    def disconnected(self, session: Session) -> None:
+        """
+        See `protocol.Shell.disconnected`.
+        """
+        protocol = self._protocols.pop(session, None)
+        if protocol is None:
+            return
+        self._holding.discard(protocol)
+        self.queue.disconnect(session, self.clock.now_ns())
+        if self.settings.verbosity:
+            self.log.info("connection {number} ended", number=session.number)
+        self._after_change()
+
+    def half_closed(self, session: Session) -> None:
+        """
+        See `protocol.Shell.half_closed`.
+        """
+        answer = self.queue.half_close(session)
+        if answer is not None:
+            self._deliver(session, answer)
+
+    def count(self, counter: str | None) -> None:
+        """
+        See `protocol.Shell.count`.
+        """
+        self.queue.count(counter)
+
+    def execute(self, session: Session, parsed: Parsed) -> Answer | None:
+        """
+        See `protocol.Shell.execute`.
+        """
+        command = parsed.command
+        assert command.run is not None
+        self.queue.count(command.counter)
+        if self.settings.verbosity > 1:
+            self.log.info(
+                "connection {number}: {command} {args}",
+                number=session.number, command=command.name, args=parsed.args,
+            )  # fmt: skip
+        answer = command.run(self.queue, session, self.clock.now_ns(), *parsed.args)
+        self._after_change()
+        return answer
+
+    def begin_put(self, session: Session, parsed: Parsed) -> Draft:
+        """
+        See `protocol.Shell.begin_put`.
+        """
+        self.queue.count(parsed.command.counter)
+        return self.queue.begin_put(session, self.clock.now_ns())
+
+    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer:
+        """
+        See `protocol.Shell.put`.
+        """
+        priority, delay_s, ttr_s, _ = parsed.args
+        answer = self.queue.put(
+            session, self.clock.now_ns(), draft, priority, delay_s, ttr_s, body
+        )
+        self._after_change()
+        return answer
+
+    def holds(self, protocol: BeanstalkProtocol) -> None:
+        """
+        See `protocol.Shell.holds`.
+        """
+        self._holding.add(protocol)
+
+    # After each change.
+
+    def _after_change(self) -> None:
+        outbox = self.queue.outbox
+        while outbox:
+            deliveries, outbox[:] = list(outbox), []
+            for session, answer in deliveries:
+                self._deliver(session, answer)
+        if self._committer is not None:
+            self._committer.schedule()
+        self._set_timer()
+
+    def _deliver(self, session: Session, answer: Answer) -> None:
+        """
+        An answer that came later than its command; it may set off the connection's next command.
+        """
+        protocol = self._protocols.get(session)
+        if protocol is not None:
+            protocol.answer(answer)
+            protocol.unblocked()
+
+    def _release(self) -> None:
+        for protocol in list(self._holding):
+            if not protocol.release(self.settled_lsn):
+                self._holding.discard(protocol)
+
+    def _set_timer(self) -> None:
+        """
+        One call for all that the queue waits for.  An earlier one than needed may stand: it finds
+        nothing due and sets the next.
+        """
+        due_ns = self.queue.next_due_ns()
+        if due_ns is None or not self.running:
+            return
+        if self._timer is not None and self._timer.active():
+            if self._timer_due_ns <= due_ns:
+                return
+            self._timer.cancel()
+        delay_s = max(0, due_ns - self.clock.now_ns()) / NS
+        self._timer_due_ns = due_ns
+        self._timer = self._reactor.callLater(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.queue.tick(self.clock.now_ns())
+        self._after_change()
+
+    # The end.
+
+    def _end_process(self, failure: Failure) -> None:
+        """
+        The log is lost to this process: no reply that waits for it may go, so nothing may go on.
+        """
+        error = failure.value
+        code = error.exit_code if isinstance(error, BinlogError) else 74
+        self.log.critical("the server ends: {error}", error=error)
+        if not isinstance(error, BinlogError):
+            self.log.failure("in the binlog's thread", failure=failure)
+        if self.settings.pidfile:
+            _remove(self.settings.pidfile)
+        os._exit(code)
+
+
+class _Progress:
+    """
+    Tells how far a long replay is: in the server's log, at each further tenth.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._next_tenth = 1
+
+    def __call__(self, done: int, total: int) -> None:
+        if done * 10 >= total * self._next_tenth and total > 10 << 20:
+            self._next_tenth = done * 10 // total + 1
+            self._log.info(
+                "replay: {done} of {total} MB read ({percent} %)",
+                done=done >> 20, total=total >> 20, percent=done * 100 // total,
+            )  # fmt: skip
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+class ListeningService(Service):
+    """
+    The whole server: queue first, then ports; on the way down the other way round.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, queue: BeanstalkService, endpoints: Sequence[IStreamServerEndpoint],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """
+        :param prepare: locks the directory and the like; may raise `BinlogError`.
+        """
+        self.queue = queue
+        self.ports: list[IListeningPort] = []
+        self._endpoints = endpoints
+        self._prepare = prepare
+
+    def startService(self) -> None:
+        """
+        :raise SystemExit: with the exit code of docs/operations.md, in the foreground.
+        :raise Refused: otherwise; the launcher shows its first words.
+        """
+        super().startService()
+        try:
+            self._prepare()
+            self.queue.startService()
+            self._listen()
+        except BinlogError as error:
+            self._refuse(str(error), error.exit_code)
+        except Refused as error:
+            self.queue.stopService()
+            self._refuse(str(error), error.exit_code)
+
+    def _refuse(self, message: str, code: int) -> None:
+        self.log.critical("the server does not start: {message}", message=message)
+        if self.queue.settings.is_foreground:
+            raise SystemExit(code)
+        raise Refused(message, code)
+
+    def _listen(self) -> None:
+        for endpoint in self._endpoints:
+            outcome: list[object] = []
+            maybeDeferred(endpoint.listen, self.queue.factory).addBoth(outcome.append)
+            if outcome and isinstance(outcome[0], Failure):
+                raise Refused(f"cannot listen: {outcome[0].getErrorMessage()}", LISTEN_FAILED)
+            self.ports.extend(port for port in outcome if not isinstance(port, Failure))  # type: ignore[misc]
+        for port in self.ports:
+            self.log.info("listening on {address}", address=port.getHost())
+
+    def stopService(self) -> "Deferred[None]":
+        """
+        Ports, then the queue; bounded by `STOP_LIMIT_S`.
+        """
+        super().stopService()
+        return ensureDeferred(self._stop())
+
+    async def _stop(self) -> None:
+        for port in self.ports:
+            await maybeDeferred(port.stopListening)
+        await self.queue.stopService()
+
+
+def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:
+    """
+    SIGUSR1 drains, as beanstalkd's does.
+    """
+    signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(service.drain))

@@ -1,0 +1,127 @@
+"""
+From a directory to a loaded queue and an open log.
+
+The order is the promise: lock, look at every byte, refuse or keep aside, load, and only when the
+new segment is durable is anything of the old log cut.  No Twisted here: it runs before any port
+is open.
+"""
+
+import gc
+import os
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog import replay
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import CannotUse, WriteFailed
+from beanstalk_twisted.binlog.log import Log, Opening
+from beanstalk_twisted.binlog.records import Start
+from beanstalk_twisted.binlog.survey import Progress
+from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.facts import WRITER, LogClock
+from beanstalk_twisted.jobs.workqueue import WorkQueue
+
+
+class OpenLog(NamedTuple):
+    """
+    A log that is open for appending, and what was found when it was opened.
+
+    :ivar oldest_seq: the oldest segment.
+    :ivar notes: sentences for the server's log.
+    """
+
+    log: Log
+    writer: Writer
+    oldest_seq: int
+    notes: list[str]
+
+
+def open_log(
+    directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
+    progress: Progress,
+) -> OpenLog:  # fmt: skip
+    """
+    Load a queue from a directory and open its log for appending.
+
+    :param directory: locked.
+    :raise Damaged: durable records cannot be read.
+    :raise Incompatible: it is a log of another version, kind or store.
+    :raise CannotUse: it cannot be read or written.
+    """
+    try:
+        with _without_garbage_collection():
+            found = replay.read(directory, progress)
+            clock.not_before(found.small.time_ns)
+            _load(queue, found, clock.now_ns())
+        return _begin(directory, queue, clock, segment_bytes, found)
+    except (OSError, WriteFailed) as problem:
+        raise CannotUse(
+            f"binlog directory {directory.path} cannot be used: {problem}; nothing was lost. "
+            f"Look at its permissions and its file system, then start again."
+        ) from problem
+
+
+class _without_garbage_collection:
+    """
+    A million new objects would be looked at again and again, and none is garbage.
+    """
+
+    def __enter__(self) -> None:
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *ignored: object) -> None:
+        if self._was_enabled:
+            gc.enable()
+            gc.freeze()
+
+
+def _load(queue: WorkQueue, found: replay.Replay, now_ns: int) -> None:
+    small = found.small
+    queue.load_tubes(found.tubes(), small.next_tube_id, small.next_job_id)
+    for image, segment in found.survivors(now_ns):
+        queue.state.apply(image, segment=segment)
+    queue.finish_loading(list(found.pauses(now_ns)), now_ns)
+
+
+def _begin(
+    directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
+    found: replay.Replay,
+) -> OpenLog:  # fmt: skip
+    notes = _notes(found, found.tidy(directory))
+    position = found.position(os.urandom(16))
+
+    def opening(seq: int, now_ns: int) -> Opening:
+        return Opening(*queue.opening(seq, now_ns))
+
+    log = Log(position, segment_bytes, opening, _salt, WRITER)
+    queue.ledger = log
+    start = Start(
+        clock.now_ns(), queue.state.next_job_id, queue.state.tubes.next_tube_id,
+        clock.wall_offset_ns(),
+    )  # fmt: skip
+    log.append(start)
+    writer = Writer(directory, segment_bytes)
+    batch = log.take(clock.now_ns())
+    assert batch is not None
+    oldest = found.oldest_seq or batch.seq
+    for name in found.dead:
+        directory.remove(name)
+    writer.write(batch, sync=True)
+    log.durable(batch.last_lsn)
+    found.release(directory)
+    return OpenLog(log, writer, oldest, notes)
+
+
+def _salt() -> int:
+    return int.from_bytes(os.urandom(4), "little")
+
+
+def _notes(found: replay.Replay, kept_at: str) -> list[str]:
+    notes = []
+    torn = found.survey.torn
+    if torn is not None:
+        notes.append(f"{torn}. They were cut off; a copy is in {kept_at}")
+    if found.small.is_clean or found.is_new:
+        return notes
+    notes.append("the last server on this log ended without an ordered stop")
+    return notes

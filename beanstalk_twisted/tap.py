@@ -1,0 +1,259 @@
+"""
+``twistd beanstalk``: its options, and the service they make.
+
+Options are read and checked here, nothing else is done: files and ports are opened when the service
+starts.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+from twisted.application.service import IService
+from twisted.internet import endpoints
+from twisted.internet.abstract import isIPv6Address
+from twisted.internet.base import ReactorBase
+from twisted.python import usage
+
+from beanstalk_twisted import __version__
+from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.format import (
+    DEFAULT_SEGMENT_BYTES,
+    MAX_BODY_BYTES,
+    MAX_SEGMENT_BYTES,
+    MIN_SEGMENT_BYTES,
+)
+from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, IoThread
+from beanstalk_twisted.facts import LogClock
+from beanstalk_twisted.service import (
+    BeanstalkService,
+    ListeningService,
+    Settings,
+    drain_on_signal,
+)
+
+DEFAULT_MAX_JOB_BYTES: Final = 65_535
+"""beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
+
+BACKLOG: Final = 1024
+"""Connections that the kernel may keep for us, as beanstalkd's."""
+
+WRONG_USAGE: Final = 5
+"""Exit code for wrong options, as beanstalkd's."""
+
+
+class Options(usage.Options):
+    """
+    beanstalkd's options, and long names for all of them.
+    """
+
+    synopsis = "[options]"
+    longdesc = (
+        "A durable work queue that speaks the beanstalkd protocol.  Without --binlog, jobs are "
+        "kept in memory only.  Send SIGUSR1 to refuse new jobs (drain)."
+    )
+
+    optParameters = [
+        ["binlog", "b", None, "Keep jobs in this directory; made if only it is missing."],
+        ["address", "l", "127.0.0.1", "Listen on this address or host name, or unix:PATH."],
+        ["port", "p", "11300", "Listen on this TCP port, by number or name; 0 takes a free one."],
+        ["segment-size", "s", str(DEFAULT_SEGMENT_BYTES), "Size of a binlog segment, bytes."],
+        ["max-job-size", "z", str(DEFAULT_MAX_JOB_BYTES), "The largest job body, bytes."],
+        ["user", "u", None, "Become this user, and its group, before anything is opened."],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["listen"] = []
+        self["fsync"] = ALWAYS
+        self["verbosity"] = 0
+        self["warnings"] = []
+
+    def opt_listen(self, endpoint: str) -> None:
+        """
+        Listen on this Twisted endpoint, e.g. tcp:11300:interface=10.0.0.1, unix:/run/beanstalk,
+        systemd:domain=INET:index=0.  May be given several times; excludes --address and --port.
+        """
+        self["listen"].append(endpoint)
+
+    def opt_fsync(self, when: str) -> None:
+        """
+        When a reply means that the change is on disk: "always" (the default), a number of
+        milliseconds within which it will be, or "never".
+        """
+        if when in ("always", "never"):
+            self["fsync"] = ALWAYS if when == "always" else NEVER
+        else:
+            self["fsync"] = FsyncPolicy(_number("fsync", when) / 1000)
+
+    def opt_f(self, ms: str) -> None:
+        """
+        The same as --fsync MS; 0 means always.
+        """
+        self["fsync"] = FsyncPolicy(_number("f", ms) / 1000)
+
+    def opt_F(self) -> None:
+        """
+        The same as --fsync never.
+        """
+        self["fsync"] = NEVER
+
+    def opt_verbose(self) -> None:
+        """
+        Log connections; twice, commands too.
+        """
+        self["verbosity"] += 1
+
+    def opt_version(self) -> NoReturn:
+        """
+        Show the version and exit.
+        """
+        print(f"beanstalk-twisted {__version__}")
+        raise SystemExit(0)
+
+    opt_V = opt_verbose
+    opt_v = opt_version
+    opt_h = usage.Options.opt_help
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """
+        Wrong options are one line and exit code 5.
+        """
+        typed = list(sys.argv[1:] if options is None else options)
+        self["has_own_address"] = any(
+            word[:2] in ("-l", "-p") or word.startswith(("--address", "--port")) for word in typed
+        )
+        try:
+            super().parseOptions(typed)
+        except usage.UsageError as error:
+            message = " ".join(str(error).split())
+            print(f"beanstalk: {message}; --help shows the options", file=sys.stderr)
+            raise SystemExit(WRONG_USAGE) from None
+
+    def parseArgs(self, *words: str) -> None:
+        """
+        There are only options.
+        """
+        if words:
+            raise usage.UsageError(f"unexpected word: {words[0]!r}")
+
+    def postOptions(self) -> None:
+        """
+        Check values, and turn them into numbers.
+        """
+        self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
+        self["segment_bytes"] = self._limited(
+            "segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES
+        )
+        if self["listen"] and self["has_own_address"]:
+            raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
+        if self["binlog"] is not None:
+            if not self["binlog"]:
+                raise usage.UsageError("--binlog needs the name of a directory")
+            self["binlog"] = os.path.abspath(self["binlog"])
+        self["endpoints"] = [self._endpoint(text) for text in self["listen"] or [self._address()]]
+        self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
+
+    def _limited(self, option: str, low: int, high: int) -> int:
+        value = _number(option, self[option])
+        limited = min(max(value, low), high)
+        if limited != value:
+            self["warnings"].append(f"--{option} {value} is out of range; {limited} is used")
+        return limited
+
+    def _address(self) -> str:
+        """
+        The endpoint that --address and --port mean.
+        """
+        address = str(self["address"])
+        if address.startswith("unix:"):
+            return f"unix:{endpoints.quoteStringArgument(address[5:])}"
+        kind = "tcp6" if isIPv6Address(address) else "tcp"
+        interface = endpoints.quoteStringArgument(address)
+        return f"{kind}:{_port(self['port'])}:interface={interface}:backlog={BACKLOG}"
+
+    def _endpoint(self, text: str) -> Any:
+        from twisted.internet import reactor
+
+        kind, _, rest = text.partition(":")
+        if kind in ("tcp", "tcp6"):
+            _port(rest.partition(":")[0])
+        try:
+            return endpoints.serverFromString(reactor, text)
+        except Exception as error:
+            # Endpoint parsers are plugins: they may raise anything.
+            raise usage.UsageError(f"--listen {text}: {error}") from None
+
+
+def _number(option: str, text: str) -> int:
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdigit()):
+        raise usage.UsageError(f"--{option} needs a whole number, not {text!r}")
+    return int(stripped)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit():
+        try:
+            return socket.getservbyname(text, "tcp")
+        except OSError:
+            raise usage.UsageError(f"there is no service called {text!r}") from None
+    port = int(text)
+    if port > 65_535:
+        raise usage.UsageError(f"port {port} is larger than 65535")
+    return port
+
+
+def _look_up(user: str) -> tuple[int, int]:
+    import pwd
+
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise usage.UsageError(f"there is no user called {user!r}") from None
+    return entry.pw_uid, entry.pw_gid
+
+
+def makeService(options: Options, reactor: Any = None) -> IService:
+    """
+    Build and wire the server; nothing is opened before it starts.
+    """
+    if reactor is None:
+        from twisted.internet import reactor
+    launcher: dict[str, Any] = options.parent or {}
+    settings = Settings(
+        options["max_job_bytes"], options["segment_bytes"], options["fsync"],
+        verbosity=options["verbosity"], is_foreground=bool(launcher.get("nodaemon", True)),
+        pidfile=os.path.abspath(launcher["pidfile"]) if launcher.get("pidfile") else "",
+    )  # fmt: skip
+    if options["uid_gid"] is not None:
+        launcher["uid"], launcher["gid"] = options["uid_gid"]
+    directory = RealDirectory(options["binlog"]) if options["binlog"] else None
+    service = BeanstalkService(
+        settings, reactor, LogClock(), directory, lambda: IoThread(reactor)
+    )
+
+    def prepare() -> None:
+        _count_monotonically(reactor)
+        drain_on_signal(service, reactor)
+        for warning in options["warnings"]:
+            service.log.warn("{warning}", warning=warning)
+        if os.geteuid() == 0 and options["user"] is None:
+            service.log.warn("running as root; --user NAME runs as somebody else")
+        if directory is not None:
+            directory.make()
+            directory.lock(f"{os.getpid()} {socket.gethostname()} {time.strftime('%FT%T%z')}\n")
+
+    return ListeningService(service, options["endpoints"], prepare)
+
+
+def _count_monotonically(reactor: object) -> None:
+    """
+    Twisted's reactors time their calls by the wall clock: set back by an hour, it would delay all
+    timers by an hour.  Before the first call is pending the clock can still be exchanged.
+    """
+    if isinstance(reactor, ReactorBase) and not reactor.getDelayedCalls():
+        reactor.seconds = time.monotonic

@@ -1,0 +1,127 @@
+"""
+The fields of a command line, as beanstalkd reads them, odd input included.
+
+A field is a pattern and a conversion.  `line_pattern` joins the patterns of a command's fields into
+one; all quantifiers over digits are possessive, so that no number is ever split in two.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from beanstalk_twisted.wire.replies import BAD_FORMAT, Reply
+
+MAX_U32: Final = (1 << 32) - 1
+MAX_U64: Final = (1 << 64) - 1
+MAX_TIMEOUT_S: Final = (1 << 31) - 1
+"""beanstalkd keeps a reserve's timeout in a signed 32-bit integer."""
+
+MAX_TUBE_NAME: Final = 200
+"""Bytes in a tube's name at most (protocol.txt, "Tubes")."""
+
+NS: Final = 1_000_000_000
+
+_TUBE_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}\Z")
+
+
+class ParseError(Exception):
+    """
+    The peer's line cannot be understood.
+
+    :ivar reply: what to answer.
+    :ivar is_counted: whether the command counts in `stats` all the same.
+    :ivar counter: its key there, if it does.
+    """
+
+    def __init__(self, reply: Reply, *, is_counted: bool = False) -> None:
+        super().__init__(reply)
+        self.reply = reply
+        self.is_counted = is_counted
+        self.counter: str | None = None
+
+
+class Field(NamedTuple):
+    """
+    One field of a command line.
+
+    :ivar name: as in protocol.txt.
+    :ivar pattern: with one group; the text before it is skipped.
+    :ivar convert: from the group's bytes to a value, or raises `ParseError`.
+    """
+
+    name: str
+    pattern: bytes
+    convert: Callable[[bytes], Any]
+
+
+def line_pattern(fields: Sequence[Field]) -> "re.Pattern[bytes]":
+    """
+    What stands behind the command's word; the last group is whatever is left over.
+    """
+    return re.compile(b"".join(field.pattern for field in fields) + rb"(.*)", re.DOTALL)
+
+
+def _number(text: bytes, limit: int) -> int:
+    value = int(text)
+    if value > limit:
+        raise ParseError(BAD_FORMAT)
+    return value
+
+
+def _u32(text: bytes) -> int:
+    return _number(text, MAX_U32)
+
+
+def _u64(text: bytes) -> int:
+    return _number(text, MAX_U64)
+
+
+def _timeout(text: bytes) -> int:
+    return _number(text, MAX_TIMEOUT_S) * NS
+
+
+def _ttr(text: bytes) -> int:
+    """
+    Seconds; 0 means 1 (protocol.txt, "put").
+    """
+    return _u32(text) or 1
+
+
+def _loose_count(text: bytes) -> int:
+    """
+    A count as C's strtoul reads it: a sign is accepted, and the value taken modulo 2**32.
+    """
+    value = int(text)
+    if abs(value) > MAX_U64:
+        raise ParseError(BAD_FORMAT)
+    return value & MAX_U32
+
+
+def _tube(text: bytes) -> bytes:
+    if not _TUBE_NAME.match(text):
+        raise ParseError(BAD_FORMAT)
+    return text
+
+
+def _counted_tube(text: bytes) -> bytes:
+    """
+    A name that parses but is not a legal one is counted (beanstalkd prot.c, OP_PAUSE_TUBE).
+    """
+    if not _TUBE_NAME.match(text):
+        raise ParseError(BAD_FORMAT, is_counted=True)
+    return text
+
+
+_DIGITS: Final = rb" *+([0-9]++)"
+
+JOB_ID: Final = Field("id", _DIGITS, _u64)
+PRIORITY: Final = Field("pri", _DIGITS, _u32)
+DELAY: Final = Field("delay", _DIGITS, _u32)
+TTR: Final = Field("ttr", _DIGITS, _ttr)
+BYTES: Final = Field("bytes", _DIGITS, _u32)
+PAUSE: Final = Field("pause", _DIGITS, _u32)
+# Anything behind these two is ignored (beanstalkd prot.c).
+TIMEOUT: Final = Field("seconds", _DIGITS + rb".*+", _timeout)
+BOUND: Final = Field("bound", rb"[ \t\n\v\f\r]*+([+-]?[0-9]++).*+", _loose_count)
+TUBE: Final = Field("tube", rb"(.*+)", _tube)
+TUBE_THEN: Final = Field("tube", rb" *+([A-Za-z0-9\-+/;.$_()]++)", _counted_tube)

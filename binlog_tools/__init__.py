@@ -1,0 +1,3 @@
+"""
+Tools on the binlog.  They read it through `beanstalk_twisted.binlog` and never import Twisted.
+"""

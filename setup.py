@@ -1,0 +1,7 @@
+"""
+Here for the tools that still look for it; everything is in setup.cfg.
+"""
+
+from setuptools import setup
+
+setup()

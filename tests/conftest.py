@@ -1,0 +1,127 @@
+"""
+What every test runs under: a limit in time, and a reactor that must be left as it was found.
+
+pytest-twisted alone lets a hung Deferred hang the whole run, and passes a test that loses an error,
+logs one, or leaves a timer or a port behind.  ``test_conftest.py`` holds that here they fail.
+
+Nothing imports the reactor at the top: pytest-twisted installs the one it was asked for first.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, cast
+
+import pytest
+import pytest_twisted
+from twisted.internet.defer import Deferred
+from twisted.logger import ILogObserver, LogEvent, LogLevel, globalLogPublisher
+from twisted.python.failure import Failure
+
+LIMIT_SECONDS = 20.0
+
+CoroutineTest = Callable[..., Coroutine[Deferred[Any], Any, None]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """
+    Make the mark known.
+    """
+    config.addinivalue_line(
+        "markers",
+        f"limit(seconds): how long this coroutine test may take; {LIMIT_SECONDS:g} without it",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Let every ``async def`` test run on the reactor, within its limit.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            mark = item.get_closest_marker("limit")
+            item.obj = limited(item.obj, mark.args[0] if mark else LIMIT_SECONDS)
+
+
+def limited(test: CoroutineTest, limit_seconds: float) -> Callable[..., Awaitable[None]]:
+    """
+    Cancel the test, and so fail it, when it takes longer.
+
+    A test that never yields is not stopped by this, but by pytest-timeout (see pyproject.toml).
+    """
+
+    @functools.wraps(test)
+    async def run(*args: Any, **kwargs: Any) -> None:
+        running = Deferred.fromCoroutine(test(*args, **kwargs))
+        await running.addTimeout(limit_seconds, the_reactor())
+
+    decorated: Callable[..., Awaitable[None]] = pytest_twisted.ensureDeferred(run)
+    return decorated
+
+
+def the_reactor() -> Any:
+    """
+    Give the one that pytest-twisted installed.
+    """
+    from twisted.internet import reactor
+
+    return reactor
+
+
+@pytest.fixture(autouse=True)
+def clean_reactor() -> Iterator[list[Failure]]:
+    """
+    Fail the test that loses or logs an error, or leaves a timer or a socket behind.
+
+    :return: the failures logged so far; a test that means to cause one calls ``clear()`` on it.
+    """
+    reactor = the_reactor()
+    timers, readers = set(reactor.getDelayedCalls()), set(reactor.getReaders())
+    failures: list[Failure] = []
+    note = cast(ILogObserver, functools.partial(note_failure, failures))
+    globalLogPublisher.addObserver(note)
+    yield failures
+    collect_garbage()  # A Deferred speaks of the error nobody took when it is collected.
+    globalLogPublisher.removeObserver(note)
+    left = [*take_new_timers(timers), *new_sockets(readers)]
+    assert not failures, "\n".join(failure.getTraceback() for failure in failures)
+    assert not left, f"left in the reactor: {left}"
+
+
+def collect_garbage() -> None:
+    """
+    Collect it, and lay aside what lives on: to search that after each test takes 20 ms by the end.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def note_failure(failures: list[Failure], event: LogEvent) -> None:
+    """
+    Keep the failure of a log event that is an error.
+    """
+    failure = event.get("log_failure") or event.get("failure")  # The second is what log.err sets.
+    if failure is not None and event["log_level"] >= LogLevel.error:
+        failures.append(failure)
+
+
+def take_new_timers(before: set[Any]) -> list[str]:
+    """
+    Cancel the timers that were not there before, so that they do not fire into the next test.
+    """
+    timers = [timer for timer in the_reactor().getDelayedCalls() if timer not in before]
+    described = [str(timer) for timer in timers]
+    for timer in timers:
+        timer.cancel()
+    return described
+
+
+def new_sockets(before: set[Any]) -> list[str]:
+    """
+    Name the ports and connections that were not there before.
+    """
+    readers = the_reactor().getReaders()
+    return [str(each) for each in readers if each not in before and hasattr(each, "getHost")]

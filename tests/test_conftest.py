@@ -1,0 +1,77 @@
+"""
+The fixtures of every test, tested themselves: in a run of their own, on tests that misbehave.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+MISBEHAVING = """
+import pytest
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.protocol import Factory
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python import log
+
+def test_loses_an_error():
+    fail(ValueError("lost"))
+
+def test_logs_a_failure_in_the_new_way():
+    try:
+        raise ValueError("logged")
+    except ValueError:
+        Logger().failure("so it is")
+
+def test_logs_a_failure_in_the_old_way():
+    log.err(ValueError("logged"))
+
+def test_leaves_a_timer():
+    reactor.callLater(60, print)
+
+def test_leaves_a_port():
+    reactor.listenTCP(0, Factory(), interface="127.0.0.1")
+
+@pytest.mark.limit(0.1)
+async def test_never_ends():
+    await Deferred()
+
+def test_means_to_log_a_failure(clean_reactor):
+    log.err(ValueError("meant"))
+    clean_reactor.clear()
+
+def test_says_that_all_is_well():
+    Logger().info("all is well")
+
+async def test_closes_what_it_opened(tmp_path):
+    port = reactor.listenTCP(0, Factory(), interface="127.0.0.1")
+    await deferLater(reactor, 0, print)
+    await port.stopListening()
+
+async def test_asserts_what_is_not_so():
+    await deferLater(reactor, 0, print)
+    assert False
+"""
+
+
+def test_a_test_fails_when_it_leaves_something_behind_or_never_ends(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text())
+    pytester.makepyfile(MISBEHAVING)
+    result = pytester.runpytest_subprocess("-rEF", "-p", "no:cacheprovider", timeout=60)
+    result.assert_outcomes(passed=8, errors=5, failed=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "ERROR *::test_loses_an_error*",
+            "ERROR *::test_logs_a_failure_in_the_new_way*",
+            "ERROR *::test_logs_a_failure_in_the_old_way*",
+            "ERROR *::test_leaves_a_timer*",
+            "ERROR *::test_leaves_a_port*",
+            "FAILED *::test_never_ends*",
+            "FAILED *::test_asserts_what_is_not_so*",
+        ]
+    )

@@ -1,0 +1,164 @@
+"""
+What is installed: the right folders, and a plugin that ``twistd`` finds however it was installed.
+
+Each of these fails silently for the user: the package imports, and the service is not listed.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+OUR_FOLDERS = ("beanstalk_twisted", "binlog_tools")
+PLUGIN = "twisted/plugins/beanstalk_twisted_plugin.py"
+LIMIT_SECONDS = 120
+
+# How each installer is asked; nothing is fetched, and the build takes the tools that are here.
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+OFFLINE = ("--no-deps", "--no-build-isolation")
+
+# Puts the folder in which the plugin was found last on the output.
+WHERE = "import twisted.plugins.beanstalk_twisted_plugin as found; print(found.__file__)"
+
+
+def output_of(*command: str | Path, cwd: Path) -> str:
+    """
+    Run a command that must succeed, where nothing leads it to the checkout.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    Copy what a build reads, so that none of what it writes lands in the checkout.
+    """
+    copy = tmp_path_factory.mktemp("source")
+    for name in (*OUR_FOLDERS, "twisted"):
+        unwanted = shutil.ignore_patterns("__pycache__", "dropin.cache")
+        shutil.copytree(ROOT / name, copy / name, ignore=unwanted)
+    for file in ROOT.iterdir():
+        if file.is_file():
+            shutil.copy(file, copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    """
+    Build one, with a ``dropin.cache`` in the way as ``twistd`` leaves it in a checkout.
+    """
+    cache = source / "twisted" / "plugins" / "dropin.cache"
+    cache.touch()
+    output_of(*PIP, "wheel", *OFFLINE, "--wheel-dir", source / "dist", source, cwd=source)
+    cache.unlink()
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """
+    Make an empty environment that borrows the packages of the tests' own.
+
+    A folder named in a ``.pth`` file has its own ``.pth`` files ignored: an editable install of the
+    checkout, in the tests' environment, is not seen from here.
+    """
+    folder = tmp_path / "environment"
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (site_packages(python) / "borrowed.pth").write_text("\n".join(sorted(borrowed)))
+    return python
+
+
+def site_packages(python: Path) -> Path:
+    """
+    Give the folder that an installer writes to.
+    """
+    (folder,) = python.parent.parent.glob("lib/python*/site-packages")
+    return folder
+
+
+def install_wheel(python: Path, source: Path, wheel: Path) -> Path:
+    """
+    Install it; the plugin is then in the environment.
+    """
+    output_of(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=source)
+    return site_packages(python)
+
+
+def install_editable_by_pip(python: Path, source: Path, wheel: Path) -> Path:
+    """
+    ``pip install -e``; the plugin stays where it is.
+    """
+    output_of(*PIP, "--python", python, "install", *OFFLINE, "-e", source, cwd=source)
+    return source
+
+
+def install_editable_by_uv(python: Path, source: Path, wheel: Path) -> Path:
+    """
+    ``uv pip install -e``; the plugin stays where it is.
+    """
+    uv = (sys.executable, "-m", "uv", "--offline", "--no-cache", "--quiet")
+    output_of(*uv, "pip", "install", "--python", python, *OFFLINE, "-e", source, cwd=source)
+    return source
+
+
+def test_the_written_list_of_packages_names_every_folder_with_python_files() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    written = setup["options"]["packages"].split()
+    modules = [path for folder in OUR_FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    folders = {".".join(path.parent.relative_to(ROOT).parts) for path in modules}
+    assert sorted(written) == sorted({*folders, "twisted.plugins"})
+
+
+@pytest.mark.parametrize("folder", ["twisted", "twisted/plugins"])
+def test_there_is_no_init_in_the_folders_that_are_twisteds(folder: str) -> None:
+    assert not (ROOT / folder / "__init__.py").exists()
+
+
+def test_a_wheel_holds_the_plugin_the_type_marker_and_no_cache(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in names if name.startswith("twisted/")] == [PLUGIN]
+    assert "beanstalk_twisted/py.typed" in names
+    assert not [name for name in names if name.startswith("tests/") or "dropin.cache" in name]
+
+
+@pytest.mark.parametrize(
+    "install", [install_wheel, install_editable_by_pip, install_editable_by_uv]
+)
+def test_twistd_lists_the_service_outside_the_checkout(
+    install: Callable[[Path, Path, Path], Path],
+    python: Path,
+    source: Path,
+    wheel: Path,
+    tmp_path: Path,
+) -> None:
+    holder = install(python, source, wheel)
+    assert Path(output_of(python, "-c", WHERE, cwd=tmp_path).strip()) == holder / PLUGIN
+    twistd = Path(sysconfig.get_path("scripts")) / "twistd"
+    listed = output_of(python, twistd, "--help", cwd=tmp_path)
+    assert "A durable work queue that speaks the beanstalkd protocol." in " ".join(listed.split())
