@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.jobs.workqueue import Answer, WorkQueue
+from beanstalk_twisted.jobs.reservations import Answer
+from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.grammar import Field, ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
@@ -54,9 +55,7 @@ def _command(
     has_body: bool = False, is_counted: bool = True,
 ) -> Command:  # fmt: skip
     counter = "cmd-" + prefix.decode().strip() if is_counted else None
-    return Command(
-        prefix, tuple(fields), run, has_body, counter, grammar.line_pattern(fields)
-    )
+    return Command(prefix, tuple(fields), run, has_body, counter, grammar.line_pattern(fields))
 
 
 _PUT_FIELDS = (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES)

@@ -244,9 +244,7 @@ class Committer:
         self._in_flight_bytes = batch.end - batch.offset
         self._run(work, self._written, batch)
 
-    def _run(
-        self, work: Callable[[], T], done: Callable[..., None], *args: object
-    ) -> None:
+    def _run(self, work: Callable[[], T], done: Callable[..., None], *args: object) -> None:
         self._is_busy = True
         running = self._io.run(work)
         running.addCallback(done, *args)

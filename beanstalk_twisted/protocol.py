@@ -31,8 +31,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.commands import MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.workqueue import Answer, Draft
+from beanstalk_twisted.jobs.workqueue import Draft
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,

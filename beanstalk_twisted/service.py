@@ -7,14 +7,13 @@ next.
 """
 
 import os
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall, IListeningPort, IStreamServerEndpoint
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -22,22 +21,13 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.commands import COUNTERS, Parsed
-from beanstalk_twisted.commit import Clock, Committer, FsyncPolicy, Io, Reactor
+from beanstalk_twisted.commit import Clock, Committer, FsyncPolicy, Io
 from beanstalk_twisted.facts import NS, LogClock, Process
+from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.jobs.workqueue import Answer, Draft, NoLedger, WorkQueue
+from beanstalk_twisted.jobs.workqueue import Draft, WorkQueue
 from beanstalk_twisted.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.startup import open_log
-
-STOP_LIMIT_S: Final = 10.0
-"""
-An ordered stop takes no longer: half of what container runtimes wait before they kill.  What was
-acknowledged is on disk anyway.
-"""
-
-LISTEN_FAILED: Final = 111
-"""Exit code when a port cannot be opened, as beanstalkd's."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How soon the I/O thread gets back from a busy reactor; Python's 5 ms is a slow disk's time."""
@@ -56,16 +46,6 @@ class Settings(NamedTuple):
     verbosity: int = 0
     is_foreground: bool = True
     pidfile: str = ""
-
-
-class Refused(Exception):
-    """
-    The server cannot start.
-    """
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 class BeanstalkService(Service):
@@ -90,9 +70,7 @@ class BeanstalkService(Service):
         self.settings = settings
         self.clock = clock
         self.process = Process(clock, settings.segment_bytes)
-        self.queue = WorkQueue(
-            QueueState(), NoLedger(), self.process.facts, COUNTERS, settings.max_job_bytes
-        )
+        self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes)
         self.factory: Factory = BeanstalkFactory(self)
         self.max_job_bytes = settings.max_job_bytes
         self.failed: Callable[[Failure], None] = self._end_process
@@ -249,9 +227,7 @@ class BeanstalkService(Service):
         See `protocol.Shell.put`.
         """
         priority, delay_s, ttr_s, _ = parsed.args
-        answer = self.queue.put(
-            session, self.clock.now_ns(), draft, priority, delay_s, ttr_s, body
-        )
+        answer = self.queue.put(session, self.clock.now_ns(), draft, priority, delay_s, ttr_s, body)
         self._after_change()
         return answer
 
@@ -347,74 +323,3 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
-
-
-class ListeningService(Service):
-    """
-    The whole server: queue first, then ports; on the way down the other way round.
-    """
-
-    log = Logger()
-
-    def __init__(
-        self, queue: BeanstalkService, endpoints: Sequence[IStreamServerEndpoint],
-        prepare: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
-        """
-        :param prepare: locks the directory and the like; may raise `BinlogError`.
-        """
-        self.queue = queue
-        self.ports: list[IListeningPort] = []
-        self._endpoints = endpoints
-        self._prepare = prepare
-
-    def startService(self) -> None:
-        """
-        :raise SystemExit: with the exit code of docs/operations.md, in the foreground.
-        :raise Refused: otherwise; the launcher shows its first words.
-        """
-        super().startService()
-        try:
-            self._prepare()
-            self.queue.startService()
-            self._listen()
-        except BinlogError as error:
-            self._refuse(str(error), error.exit_code)
-        except Refused as error:
-            self.queue.stopService()
-            self._refuse(str(error), error.exit_code)
-
-    def _refuse(self, message: str, code: int) -> None:
-        self.log.critical("the server does not start: {message}", message=message)
-        if self.queue.settings.is_foreground:
-            raise SystemExit(code)
-        raise Refused(message, code)
-
-    def _listen(self) -> None:
-        for endpoint in self._endpoints:
-            outcome: list[object] = []
-            maybeDeferred(endpoint.listen, self.queue.factory).addBoth(outcome.append)
-            if outcome and isinstance(outcome[0], Failure):
-                raise Refused(f"cannot listen: {outcome[0].getErrorMessage()}", LISTEN_FAILED)
-            self.ports.extend(port for port in outcome if not isinstance(port, Failure))  # type: ignore[misc]
-        for port in self.ports:
-            self.log.info("listening on {address}", address=port.getHost())
-
-    def stopService(self) -> "Deferred[None]":
-        """
-        Ports, then the queue; bounded by `STOP_LIMIT_S`.
-        """
-        super().stopService()
-        return ensureDeferred(self._stop())
-
-    async def _stop(self) -> None:
-        for port in self.ports:
-            await maybeDeferred(port.stopListening)
-        await self.queue.stopService()
-
-
-def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:
-    """
-    SIGUSR1 drains, as beanstalkd's does.
-    """
-    signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(service.drain))

@@ -94,7 +94,7 @@ def _begin(
         return Opening(*queue.opening(seq, now_ns))
 
     log = Log(position, segment_bytes, opening, _salt, WRITER)
-    queue.ledger = log
+    queue.keep_in(log)
     start = Start(
         clock.now_ns(), queue.state.next_job_id, queue.state.tubes.next_tube_id,
         clock.wall_offset_ns(),

@@ -28,12 +28,8 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, IoThread
 from beanstalk_twisted.facts import LogClock
-from beanstalk_twisted.service import (
-    BeanstalkService,
-    ListeningService,
-    Settings,
-    drain_on_signal,
-)
+from beanstalk_twisted.listening import ListeningService, drain_on_signal
+from beanstalk_twisted.service import BeanstalkService, Settings
 
 DEFAULT_MAX_JOB_BYTES: Final = 65_535
 """beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
@@ -145,9 +141,7 @@ class Options(usage.Options):
         Check values, and turn them into numbers.
         """
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
-        self["segment_bytes"] = self._limited(
-            "segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES
-        )
+        self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
         if self["listen"] and self["has_own_address"]:
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         if self["binlog"] is not None:
@@ -232,9 +226,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]
     directory = RealDirectory(options["binlog"]) if options["binlog"] else None
-    service = BeanstalkService(
-        settings, reactor, LogClock(), directory, lambda: IoThread(reactor)
-    )
+    service = BeanstalkService(settings, reactor, LogClock(), directory, lambda: IoThread(reactor))
 
     def prepare() -> None:
         _count_monotonically(reactor)

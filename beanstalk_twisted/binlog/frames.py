@@ -237,9 +237,7 @@ def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
     return bytes(memoryview(buffer)[at : at + length])
 
 
-def resynchronise(
-    buffer: Buffer, at: int, end: int, salt: int, above_lsn: int
-) -> Iterator[Frame]:
+def resynchronise(buffer: Buffer, at: int, end: int, salt: int, above_lsn: int) -> Iterator[Frame]:
     """
     Every place from ``at`` on where a frame header of this segment with ``base_lsn > above_lsn``
     checks; see "Resynchronising" in docs/binlog-format.md.  Payloads are not looked at.

@@ -31,9 +31,7 @@ class Ending(NamedTuple):
     witness_lsn: int
 
 
-def walk(
-    buffer: Buffer, header: SegmentHeader, end: int | None = None
-) -> Iterator[Frame | Ending]:
+def walk(buffer: Buffer, header: SegmentHeader, end: int | None = None) -> Iterator[Frame | Ending]:
     """
     Every good frame in order, all checksums checked, then one `Ending`.
 

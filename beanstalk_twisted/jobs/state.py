@@ -85,15 +85,6 @@ class QueueState:
         self._enter(job, tube)
         return tube
 
-    def drop_if_unused(self, tube: Tube) -> bool:
-        """
-        A tube exists while something refers to it (protocol.txt, "Tubes").
-        """
-        if tube.is_referred_to:
-            return False
-        self.tubes.drop(tube)
-        return True
-
     def default(self) -> Tube:
         """
         The tube that always exists.

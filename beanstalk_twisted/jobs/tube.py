@@ -65,6 +65,16 @@ class Tube:
         """
         return bool(self.using or self.watching or self.job_count or self.name == DEFAULT)
 
+    def counts(self) -> dict[str, int]:
+        """
+        Its counters, for the log.
+        """
+        return {
+            "total-jobs": self.total_jobs,
+            "cmd-delete": self.deletes,
+            "cmd-pause-tube": self.pauses,
+        }
+
     def add_waiter(self, session: "Session") -> None:
         """
         ``session`` waits for a job of this tube, behind all others.

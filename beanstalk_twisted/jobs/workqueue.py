@@ -1,9 +1,9 @@
 """
 The rules: one method for each command, one for the passing of time.
 
-A method decides, logs an image of the job and applies it (`WorkQueue._emit`), then says what to
-answer.  An answer is for the session that asked; None means that it comes later.  Answers that
-come later, and those for other sessions, are left in `WorkQueue.outbox`, in order.
+A method decides, has the change logged and made (`changes.Changes`), then says what to answer.
+An answer is for the session that asked; None means that it comes later.  Answers that come
+later, and those for other sessions, are left in `WorkQueue.outbox`, in order.
 
 Two invariants hold after every call (tests/stateful): no tube that is not paused has both a ready
 job and a waiting session; every job stands where its state says, and nowhere else.
@@ -13,9 +13,8 @@ end together) is done in slices of `SLICE_JOBS`, so that nobody waits long behin
 `next_due_ns` then says "now" until it is done.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records import (
     Counters,
@@ -25,34 +24,20 @@ from beanstalk_twisted.binlog.records import (
     Reason,
     Record,
     State,
-    TubeDef,
 )
 from beanstalk_twisted.jobs import statistics
-from beanstalk_twisted.jobs.agenda import Agenda
+from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
 from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.reservations import Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Timekeeping
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS: Final = 1_000_000_000
-
-SAFETY_MARGIN_NS: Final = 1 * NS
-"""A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
-
-SLICE_JOBS: Final = 500
-"""Jobs that one slice of work moves: about 5 ms."""
-
-
-class Answer(NamedTuple):
-    """
-    A reply, and the LSN that must be durable before anybody may see it (0: none).
-    """
-
-    reply: Reply
-    lsn: int
 
 
 class Draft(NamedTuple):
@@ -62,37 +47,6 @@ class Draft(NamedTuple):
 
     job_id: int
     created_ns: int
-
-
-class Ledger(Protocol):
-    """
-    What the queue needs of a log.
-    """
-
-    @property
-    def segment(self) -> int:
-        """
-        Where the next record will lie.
-        """
-
-    def append(self, record: Record) -> int:
-        """
-        :return: the record's LSN.
-        """
-
-
-class NoLedger:
-    """
-    The ledger of a queue without a log.
-    """
-
-    segment = 0
-
-    def append(self, record: Record) -> int:
-        """
-        Nothing is kept, so nothing has to be waited for.
-        """
-        return 0
 
 
 class WorkQueue:
@@ -105,27 +59,29 @@ class WorkQueue:
     """
 
     def __init__(
-        self, state: QueueState, ledger: Ledger, facts: statistics.FactsSource,
-        counters: Sequence[str], max_job_bytes: int,
-    ) -> None:  # fmt: skip
+        self, facts: statistics.FactsSource, counters: Sequence[str], max_job_bytes: int
+    ) -> None:
         """
         :param facts: asked at each `stats`.
         :param counters: the commands' keys in `stats`, in order.
         """
-        self.state = state
-        self.ledger = ledger
+        self.state = QueueState()
         self.max_job_bytes = max_job_bytes
         self.is_draining = False
         self.tally = statistics.Tally()
-        self.outbox: list[tuple[Session, Answer]] = []
         self._facts = facts
         self._counters = counters
-        self._committed_lsn = 0
-        self._delays: Agenda[Tube] = Agenda()
-        self._pauses: Agenda[Tube] = Agenda()
-        self._deadlines: Agenda[Session] = Agenda()
-        self._slices: deque[Iterator[None]] = deque()
-        state.default()
+        self._changes = Changes(self.state)
+        self._reservations = Reservations(self.state, self._changes, self.tally)
+        self.outbox = self._reservations.outbox
+        self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
+        self.state.default()
+
+    def keep_in(self, ledger: Ledger) -> None:
+        """
+        Log all changes from now on.
+        """
+        self._changes.ledger = ledger
 
     # Sessions.
 
@@ -146,19 +102,17 @@ class WorkQueue:
         """
         A connection has ended: its jobs are ready again, in the order it reserved them.
         """
-        if session.is_waiting:
-            self._stop_waiting(session)
+        self._reservations.forget(session)
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
-        self._deadlines.forget(session)
         using, session.using = session.using, self.state.default()
         using.using -= 1
         for tube in session.watching_order:
             tube.watching -= 1
         for tube in {using, *session.watching_order}:
-            self._drop_if_unused(tube, now_ns)
-        self._work_in_slices(self._release_all(session, now_ns))
+            self._timekeeping.drop_if_unused(tube, now_ns)
+        self._timekeeping.work_in_slices(self._release_all(session, now_ns))
 
     def half_close(self, session: Session) -> Answer | None:
         """
@@ -167,7 +121,7 @@ class WorkQueue:
         session.is_half_closed = True
         if not session.is_waiting:
             return None
-        self._stop_waiting(session)
+        self._reservations.stop_waiting(session)
         return Answer(replies.TIMED_OUT, 0)
 
     def count(self, counter: str | None) -> None:
@@ -177,25 +131,17 @@ class WorkQueue:
         if counter is not None:
             self.tally.commands[counter] += 1
 
-    # Time.
-
     def tick(self, now_ns: int) -> None:
         """
-        Do all that is due, in beanstalkd's order: delays, pauses, then deadlines of sessions.
+        Do all that is due.
         """
-        self._run_slice(now_ns)
-        self._end_delays(now_ns)
-        self._end_pauses(now_ns)
-        self._end_deadlines(now_ns)
+        self._timekeeping.tick(now_ns)
 
     def next_due_ns(self) -> int | None:
         """
         When `tick` has something to do; 0 for at once, None for never.
         """
-        if self._slices:
-            return 0
-        dues = (self._delays.first_ns(), self._pauses.first_ns(), self._deadlines.first_ns())
-        return min((due for due in dues if due is not None), default=None)
+        return self._timekeeping.next_due_ns()
 
     # Commands.
 
@@ -225,10 +171,10 @@ class WorkQueue:
             draft.job_id, draft.created_ns, now_ns + delay_s * NS if delay_s else 0, delay_s,
             ttr_s, tube.tube_id, connection=session.number, body=body,
         )  # fmt: skip
-        lsn = self._emit(image, tube)
+        lsn = self._changes.make(image)
         self.tally.total_jobs += 1
         tube.total_jobs += 1
-        self._settle(tube, now_ns)
+        self._timekeeping.settle(tube, now_ns)
         return Answer(replies.Inserted(draft.job_id), lsn)
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
@@ -239,7 +185,7 @@ class WorkQueue:
         tube.using += 1
         old, session.using = session.using, tube
         old.using -= 1
-        self._drop_if_unused(old, now_ns)
+        self._timekeeping.drop_if_unused(old, now_ns)
         return Answer(replies.Using(name), 0)
 
     def watch(self, session: Session, now_ns: int, name: bytes) -> Answer:
@@ -261,22 +207,20 @@ class WorkQueue:
                 return Answer(replies.NOT_IGNORED, 0)
             session.ignore(tube)
             tube.watching -= 1
-            self._drop_if_unused(tube, now_ns)
+            self._timekeeping.drop_if_unused(tube, now_ns)
         return Answer(replies.Watching(len(session.watching)), 0)
 
     def reserve(self, session: Session, now_ns: int) -> Answer | None:
         """
         The best ready job of the watched tubes, or wait for one.
         """
-        return self._reserve(session, now_ns, None)
+        return self._reservations.reserve(session, now_ns, None)
 
-    def reserve_with_timeout(
-        self, session: Session, now_ns: int, timeout_ns: int
-    ) -> Answer | None:
+    def reserve_with_timeout(self, session: Session, now_ns: int, timeout_ns: int) -> Answer | None:
         """
         As `reserve`, but wait no longer than that.
         """
-        return self._reserve(session, now_ns, timeout_ns)
+        return self._reservations.reserve(session, now_ns, timeout_ns)
 
     def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -285,8 +229,7 @@ class WorkQueue:
         job = self.state.jobs.get(job_id)
         if job is None or job.state is State.RESERVED:
             return self._not_found()
-        self._note_worker(session)
-        return self._hand_out(session, job, now_ns)
+        return self._reservations.reserve_job(session, job, now_ns)
 
     def delete(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -296,12 +239,10 @@ class WorkQueue:
         if job is None or (job.state is State.RESERVED and job_id not in session.reserved):
             return self._not_found()
         tube = self.state.tubes.by_id(job.tube_id)
-        image = job.image(
-            Kind.DELETE, State.GONE, Reason.CLIENT, now_ns, connection=session.number
-        )
-        lsn = self._emit(image, tube)
+        image = job.image(Kind.DELETE, State.GONE, Reason.CLIENT, now_ns, connection=session.number)
+        lsn = self._changes.make(image)
         tube.deletes += 1
-        self._drop_if_unused(tube, now_ns)
+        self._timekeeping.drop_if_unused(tube, now_ns)
         return Answer(replies.DELETED, lsn)
 
     def release(
@@ -317,7 +258,7 @@ class WorkQueue:
             Kind.RELEASE, State.DELAYED if delay_s else State.READY, Reason.CLIENT, now_ns,
             deadline_ns=now_ns + delay_s * NS if delay_s else 0, connection=session.number,
         )._replace(priority=priority, delay_s=delay_s, releases=job.releases + 1)  # fmt: skip
-        return self._emit_and_settle(image, replies.RELEASED, now_ns)
+        return self._change(image, replies.RELEASED, now_ns)
 
     def bury(self, session: Session, now_ns: int, job_id: int, priority: int) -> Answer:
         """
@@ -331,7 +272,7 @@ class WorkQueue:
             Kind.BURY, State.BURIED, Reason.CLIENT, now_ns, deadline_ns=buried_ns,
             connection=session.number,
         )._replace(priority=priority, buries=job.buries + 1)  # fmt: skip
-        return self._emit_and_settle(image, replies.BURIED, now_ns)
+        return self._change(image, replies.BURIED, now_ns)
 
     def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -344,7 +285,7 @@ class WorkQueue:
             Kind.TOUCH, State.RESERVED, Reason.CLIENT, now_ns,
             deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
         )  # fmt: skip
-        self._emit(image, self.state.tubes.by_id(job.tube_id))
+        self._changes.make(image)
         return Answer(replies.TOUCHED, job.lsn)
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
@@ -357,9 +298,9 @@ class WorkQueue:
         if count <= SLICE_JOBS:
             for _ in range(count):
                 self._kick_first(session, tube, jobs, now_ns)
-            return Answer(replies.Kicked(count), self._committed_lsn)
+            return Answer(replies.Kicked(count), self._changes.committed_lsn)
         session.is_busy = True
-        self._work_in_slices(self._kick_many(session, tube, jobs, count, now_ns))
+        self._timekeeping.work_in_slices(self._kick_many(session, tube, jobs, count, now_ns))
         return None
 
     def kick_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
@@ -450,8 +391,8 @@ class WorkQueue:
         if tube is None:
             return self._not_found()
         tube.pauses += 1
-        lsn = self._pause(tube, seconds, now_ns, Reason.CLIENT)
-        self._settle(tube, now_ns)
+        lsn = self._changes.pause(tube, seconds, now_ns, Reason.CLIENT)
+        self._timekeeping.settle(tube, now_ns)
         return Answer(replies.PAUSED, lsn)
 
     # Loading, and the head of a log segment.
@@ -473,87 +414,33 @@ class WorkQueue:
             if self.state.tubes.has_id(pause.tube_id):
                 self.state.apply_pause(pause)
         for tube in list(self.state.tubes.in_order):
-            self._arm(tube)
+            self._timekeeping.arm(tube)
             # Nobody is connected: a running pause keeps its tube until it ends.
             if not tube.pause_until_ns:
-                self.state.drop_if_unused(tube)
+                self._timekeeping.drop_if_unused(tube, now_ns)
         self.state.tubes.put_first(self.state.default())
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record]]:
         """
         The next job id and the small state, for the head of log segment ``segment``.
         """
-        records: list[Record] = []
-        for tube in self.state.tubes.in_order:
-            if tube.job_count or tube.pause_until_ns:
-                tube.defined_in = segment
-                records.append(TubeDef(tube.tube_id, tube.name, now_ns))
-                records.extend(_small_state(tube, now_ns))
+        records = list(small_state(self.state, segment, now_ns))
         records.append(Counters(0, now_ns, self.tally.counts()))
         return self.state.next_job_id, records
 
     # What commands have in common.
 
-    def _emit(self, image: JobImage, tube: Tube) -> int:
+    def _change(self, image: JobImage, reply: Reply, now_ns: int) -> Answer:
         """
-        Log a change and make it: the only way a live job changes.
+        A job changes, and this is what its owner hears.
         """
-        segment = self._define(tube, image.ts_ns)
-        lsn = self.ledger.append(image)
-        self.state.apply(image, lsn, segment)
-        if image.commits:
-            self._committed_lsn = lsn
-        return lsn
-
-    def _define(self, tube: Tube, now_ns: int) -> int:
-        """
-        Each log segment says the name of each tube in it.
-        """
-        segment = self.ledger.segment
-        if tube.defined_in != segment:
-            tube.defined_in = segment
-            self.ledger.append(TubeDef(tube.tube_id, tube.name, now_ns))
-        return segment
-
-    def _emit_and_settle(self, image: JobImage, reply: Reply, now_ns: int) -> Answer:
-        tube = self.state.tubes.by_id(image.tube_id)
-        lsn = self._emit(image, tube)
-        self._settle(tube, now_ns)
-        return Answer(reply, lsn)
-
-    def _settle(self, tube: Tube, now_ns: int) -> None:
-        """
-        A job came into a tube: see who waits for it, and when it needs attention.
-        """
-        self._match(tube, now_ns)
-        self._arm(tube)
-
-    def _arm(self, tube: Tube) -> None:
-        first = tube.delayed.first()
-        if first is not None:
-            self._delays.arm(tube, first >> 64)
-        if tube.pause_until_ns:
-            self._pauses.arm(tube, tube.pause_until_ns)
-
-    def _match(self, tube: Tube, now_ns: int) -> None:
-        """
-        Give ready jobs to waiting sessions, the first job to who has waited longest.
-        """
-        while tube.waiting and not tube.pause_until_ns:
-            key = tube.ready.first()
-            session = tube.first_waiter()
-            if key is None or session is None:
-                return
-            job = self.state.jobs.get(key & ID_MASK)
-            assert job is not None
-            self._stop_waiting(session)
-            self.outbox.append((session, self._hand_out(session, job, now_ns)))
+        return Answer(reply, self._timekeeping.change(image, now_ns))
 
     def _of_state(self, reply: Reply) -> Answer:
         """
         A reply that shows the queue's state: it may not tell of what a crash could undo.
         """
-        return Answer(reply, self._committed_lsn)
+        return Answer(reply, self._changes.committed_lsn)
 
     def _not_found(self) -> Answer:
         return self._of_state(NOT_FOUND)
@@ -570,143 +457,13 @@ class WorkQueue:
     def _found_first(self, key: int | None) -> Answer:
         return self._not_found() if key is None else self._found(key & ID_MASK)
 
-    # Reserving.
-
-    def _reserve(
-        self, session: Session, now_ns: int, timeout_ns: int | None
-    ) -> Answer | None:
-        self._note_worker(session)
-        job = self._best_job(session)
-        if job is not None:
-            return self._hand_out(session, job, now_ns)
-        if self._is_deadline_soon(session, now_ns):
-            return Answer(replies.DEADLINE_SOON, 0)
-        if timeout_ns == 0 or session.is_half_closed:
-            return Answer(replies.TIMED_OUT, 0)
-        self._wait(session, None if timeout_ns is None else now_ns + timeout_ns)
-        return None
-
-    def _note_worker(self, session: Session) -> None:
-        if not session.is_worker:
-            session.is_worker = True
-            self.tally.workers += 1
-
-    def _best_job(self, session: Session) -> Job | None:
-        best = None
-        for tube in session.watching:
-            if tube.ready.count and not tube.pause_until_ns:
-                key = tube.ready.first()
-                if key is not None and (best is None or key < best):
-                    best = key
-        return None if best is None else self.state.jobs.get(best & ID_MASK)
-
-    def _hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
-        image = job.image(
-            Kind.RESERVE, State.RESERVED, Reason.CLIENT, now_ns,
-            deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
-        )._replace(reserves=job.reserves + 1)  # fmt: skip
-        self._emit(image, self.state.tubes.by_id(job.tube_id))
-        self._arm_session(session)
-        return Answer(replies.Reserved(job.job_id, job.body), job.lsn)
-
-    def _is_deadline_soon(self, session: Session, now_ns: int) -> bool:
-        first = session.first_deadline()
-        return first is not None and now_ns >= first[0] - SAFETY_MARGIN_NS
-
-    def _wait(self, session: Session, timeout_ns: int | None) -> None:
-        session.is_waiting = True
-        session.wait_serial += 1
-        session.timeout_ns = timeout_ns
-        self.tally.waiting += 1
-        for tube in session.watching:
-            tube.add_waiter(session)
-        self._arm_session(session)
-
-    def _stop_waiting(self, session: Session) -> None:
-        session.is_waiting = False
-        self.tally.waiting -= 1
-        for tube in session.watching:
-            tube.drop_waiter()
-
-    def _arm_session(self, session: Session) -> None:
-        """
-        Wake up for the earliest of its deadlines, and while it waits for the margin before that
-        and its timeout.
-        """
-        first = session.first_deadline()
-        if first is not None:
-            margin_ns = SAFETY_MARGIN_NS if session.is_waiting else 0
-            self._deadlines.arm(session, first[0] - margin_ns)
-        if session.is_waiting:
-            self._deadlines.arm(session, session.timeout_ns)
-
-    # What happens by itself.
-
-    def _end_delays(self, now_ns: int) -> None:
-        for _ in range(SLICE_JOBS):
-            tube = self._delays.pop_due(now_ns)
-            if tube is None:
-                return
-            first = tube.delayed.first()
-            if first is not None and first >> 64 <= now_ns:
-                self.state.ripen(first & ID_MASK)
-                self._match(tube, now_ns)
-            self._arm(tube)
-
-    def _end_pauses(self, now_ns: int) -> None:
-        while (tube := self._pauses.pop_due(now_ns)) is not None:
-            if 0 < tube.pause_until_ns <= now_ns:
-                tube.pause_until_ns = 0
-                self._match(tube, now_ns)
-                self._drop_if_unused(tube, now_ns)
-            self._arm(tube)
-
-    def _end_deadlines(self, now_ns: int) -> None:
-        for _ in range(SLICE_JOBS):
-            session = self._deadlines.pop_due(now_ns)
-            if session is None:
-                return
-            self._expire_first(session, now_ns)
-            self._end_wait(session, now_ns)
-            self._arm_session(session)
-
-    def _expire_first(self, session: Session, now_ns: int) -> None:
-        """
-        The session's job with the earliest deadline goes back if its TTR has run out.
-        """
-        first = session.first_deadline()
-        if first is None or first[0] > now_ns:
-            return
-        job = self.state.jobs.get(first[1])
-        assert job is not None
-        image = job.image(Kind.TTR_EXPIRED, State.READY, Reason.TTR, now_ns)
-        self.tally.timeouts += 1
-        self._emit_and_settle(
-            image._replace(timeouts=job.timeouts + 1), replies.RELEASED, now_ns
-        )
-
-    def _end_wait(self, session: Session, now_ns: int) -> None:
-        """
-        If margin and timeout come together, the margin counts.
-        """
-        if not session.is_waiting:
-            return
-        if self._is_deadline_soon(session, now_ns):
-            reply: Reply = replies.DEADLINE_SOON
-        elif session.timeout_ns is not None and session.timeout_ns <= now_ns:
-            reply = replies.TIMED_OUT
-        else:
-            return
-        self._stop_waiting(session)
-        self.outbox.append((session, Answer(reply, 0)))
-
     # Kicking.
 
     def _kick(self, session: Session, job: Job, now_ns: int) -> int:
         image = job.image(
             Kind.KICK, State.READY, Reason.CLIENT, now_ns, connection=session.number
         )._replace(kicks=job.kicks + 1)
-        return self._emit_and_settle(image, replies.KICKED_JOB, now_ns).lsn
+        return self._timekeeping.change(image, now_ns)
 
     def _kick_first(self, session: Session, tube: Tube, jobs: LazyHeap, now_ns: int) -> bool:
         key = jobs.first()
@@ -729,20 +486,9 @@ class WorkQueue:
             if not kicked % SLICE_JOBS:
                 yield
         session.is_busy = False
-        self.outbox.append((session, Answer(replies.Kicked(kicked), self._committed_lsn)))
+        self.outbox.append((session, Answer(replies.Kicked(kicked), self._changes.committed_lsn)))
 
     # Work in slices.
-
-    def _work_in_slices(self, work: Iterator[None]) -> None:
-        """
-        Do the first slice now and leave the rest, if any, to the next ticks.
-        """
-        if next(work, self) is None:
-            self._slices.append(work)
-
-    def _run_slice(self, now_ns: int) -> None:
-        if self._slices:
-            self._work_in_slices(self._slices.popleft())
 
     def _release_all(self, session: Session, now_ns: int) -> Iterator[None]:
         """
@@ -752,43 +498,7 @@ class WorkQueue:
             job = self.state.jobs.get(job_id)
             assert job is not None
             image = job.image(Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns)
-            self._emit_and_settle(image, replies.RELEASED, now_ns)
+            self._timekeeping.change(image, now_ns)
             if not at % SLICE_JOBS:
                 yield
         del self.state.sessions[session.number]
-
-    # Tubes.
-
-    def _pause(self, tube: Tube, seconds: int, now_ns: int, reason: Reason) -> int:
-        self._define(tube, now_ns)
-        until_ns = now_ns + seconds * NS if seconds else 0
-        record = Pause(tube.tube_id, seconds, until_ns, now_ns, reason)
-        lsn = self.ledger.append(record)
-        self.state.apply_pause(record)
-        if record.commits:
-            self._committed_lsn = lsn
-        return lsn
-
-    def _drop_if_unused(self, tube: Tube, now_ns: int) -> None:
-        """
-        A tube that nothing refers to is forgotten, and its pause with it.
-        """
-        if tube.is_referred_to:
-            return
-        if tube.pause_until_ns:
-            self._pause(tube, 0, now_ns, Reason.NONE)
-        self._delays.forget(tube)
-        self._pauses.forget(tube)
-        self.state.drop_if_unused(tube)
-
-
-def _small_state(tube: Tube, now_ns: int) -> Iterator[Record]:
-    if tube.pause_until_ns:
-        yield Pause(tube.tube_id, tube.pause_s, tube.pause_until_ns, now_ns)
-    yield Counters(
-        tube.tube_id, now_ns,
-        {
-            "total-jobs": tube.total_jobs, "cmd-delete": tube.deletes,
-            "cmd-pause-tube": tube.pauses,
-        },
-    )  # fmt: skip

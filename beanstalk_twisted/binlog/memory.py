@@ -1,0 +1,248 @@
+"""
+A simulated directory that can lose, tear or refuse.
+
+It keeps *written* and *synced* apart, so that the tests of whoever uses this package can crash a
+log at every single operation and look at what a power loss may leave.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from beanstalk_twisted.binlog.directory import QUARANTINE
+from beanstalk_twisted.binlog.frames import Buffer
+
+
+class _Inode:
+    """
+    The bytes of a simulated file: as written, and as they survive a power loss.
+    """
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.written = bytearray(content)
+        self.synced = bytes(content)
+        self.pending: list[tuple[int, bytes | None]] = []
+
+    def write(self, offset: int, content: bytes) -> None:
+        self.pending.append((offset, content))
+        _apply_write(self.written, offset, content)
+
+    def resize(self, size: int) -> None:
+        self.pending.append((size, None))
+        _apply_write(self.written, size, None)
+
+    def sync(self) -> None:
+        self.synced = bytes(self.written)
+        self.pending.clear()
+
+    def surviving(self, keep: "Callable[[int], Iterable[tuple[int, int]]]") -> bytes:
+        content = bytearray(self.synced)
+        for offset, written in self.pending:
+            size = len(written) if written is not None else 0
+            for start, end in keep(size):
+                part = None if written is None else written[start:end]
+                _apply_write(content, offset + start, part)
+        return bytes(content)
+
+
+def _apply_write(content: bytearray, offset: int, written: bytes | None) -> None:
+    """
+    Write, or for None set the size to ``offset``.
+    """
+    if written is None:
+        del content[offset:]
+    content.extend(bytes(max(0, offset - len(content))))
+    if written:
+        content[offset : offset + len(written)] = written
+
+
+class MemoryFile:
+    """
+    A `File` of a `MemoryDirectory`.
+    """
+
+    def __init__(self, directory: "MemoryDirectory", name: str, inode: _Inode) -> None:
+        self._directory = directory
+        self._name = name
+        self._inode = inode
+
+    def write_at(self, offset: int, chunks: Sequence[bytes]) -> None:
+        """
+        See `File.write_at`.
+        """
+        self._directory.before("write", self._name)
+        self._inode.write(offset, b"".join(chunks))
+
+    def allocate(self, size: int) -> None:
+        """
+        See `File.allocate`.
+        """
+        self._directory.before("allocate", self._name)
+        if size > len(self._inode.written):
+            self._inode.resize(size)
+
+    def truncate(self, size: int) -> None:
+        """
+        See `File.truncate`.
+        """
+        self._directory.before("truncate", self._name)
+        self._inode.resize(size)
+
+    def sync(self) -> None:
+        """
+        See `File.sync`.
+        """
+        self._directory.before("sync", self._name)
+        self._inode.sync()
+
+    def close(self) -> None:
+        """
+        See `File.close`.
+        """
+
+
+class MemoryDirectory:
+    """
+    A simulated `Directory`.
+
+    :ivar before: called with the name of each changing operation and of its file just before it
+        happens; it may raise: an OSError is a fault of the disk, anything else a crash right there.
+    :ivar operations: how many changing operations have been asked for.
+    """
+
+    def __init__(self, files: dict[str, bytes] | None = None) -> None:
+        self.path = "(memory)"
+        self.operations = 0
+        self.fault: Callable[[str, str], None] = lambda operation, name: None
+        self._names = {name: _Inode(content) for name, content in (files or {}).items()}
+        self._synced_names = dict(self._names)
+        self._pending_names: list[tuple[str, _Inode | None, str | None]] = []
+        self.quarantined: dict[str, bytes] = {}
+
+    def before(self, operation: str, name: str) -> None:
+        """
+        Count an operation and let `fault` speak.
+        """
+        self.operations += 1
+        self.fault(operation, name)
+
+    def lock(self, text: str) -> None:
+        """
+        Nobody else can reach it.
+        """
+
+    def names(self) -> list[str]:
+        """
+        See `Directory.names`.
+        """
+        return sorted(self._names)
+
+    def _inode(self, name: str) -> _Inode:
+        try:
+            return self._names[name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from None
+
+    def read(self, name: str) -> Buffer:
+        """
+        See `Directory.read`.
+        """
+        return bytes(self._inode(name).written)
+
+    def forget_cached(self, name: str) -> None:
+        """
+        There is no cache.
+        """
+
+    def create(self, name: str) -> MemoryFile:
+        """
+        See `Directory.create`.
+        """
+        self.before("create", name)
+        if name in self._names:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        inode = self._names[name] = _Inode()
+        self._pending_names.append((name, inode, None))
+        return MemoryFile(self, name, inode)
+
+    def rename(self, old: str, new: str) -> None:
+        """
+        See `Directory.rename`.
+        """
+        self.before("rename", new)
+        inode = self._inode(old)
+        del self._names[old]
+        self._names[new] = inode
+        self._pending_names.append((new, inode, old))
+
+    def remove(self, name: str) -> None:
+        """
+        See `Directory.remove`.
+        """
+        self.before("remove", name)
+        self._inode(name)
+        del self._names[name]
+        self._pending_names.append((name, None, None))
+
+    def cut(self, name: str, size: int) -> None:
+        """
+        See `Directory.cut`.
+        """
+        self.before("cut", name)
+        self._inode(name).resize(size)
+        self._inode(name).sync()
+
+    def sync(self) -> None:
+        """
+        See `Directory.sync`.
+        """
+        self.before("sync directory", "")
+        self._synced_names = dict(self._names)
+        self._pending_names.clear()
+
+    def quarantine(self, name: str, content: Buffer) -> str:
+        """
+        See `Directory.quarantine`.
+        """
+        self.before("quarantine", name)
+        self.quarantined.setdefault(name, bytes(content))
+        return f"{self.path}/{QUARANTINE}/{name}"
+
+    def close(self) -> None:
+        """
+        Nothing is held.
+        """
+
+    def after_kill(self) -> "MemoryDirectory":
+        """
+        What the next process finds when this one is killed: all that was written.
+        """
+        return MemoryDirectory({name: bytes(node.written) for name, node in self._names.items()})
+
+    def after_power_loss(
+        self,
+        keep_name: Callable[[], bool] = lambda: False,
+        keep_bytes: Callable[[int], Iterable[tuple[int, int]]] = lambda size: (),
+    ) -> "MemoryDirectory":
+        """
+        What the next process finds after a power loss: all that was synced, and of the rest what
+        the caller chooses.
+
+        :param keep_name: asked for each change of a name that was not synced.
+        :param keep_bytes: asked for each write that was not synced, with its size; gives the
+            (start, end) parts of it that reached the disk.  ``(0, 0)`` keeps a change of size.
+        """
+        names = dict(self._synced_names)
+        for name, inode, old in self._pending_names:
+            if keep_name():
+                _apply_name(names, name, inode, old)
+        return MemoryDirectory({name: node.surviving(keep_bytes) for name, node in names.items()})
+
+
+def _apply_name(names: dict[str, _Inode], name: str, inode: _Inode | None, old: str | None) -> None:
+    if inode is None:
+        names.pop(name, None)
+        return
+    names[name] = inode
+    if old is not None:
+        names.pop(old, None)

@@ -1,0 +1,194 @@
+"""
+Who gets which job, who waits, and what happens when time runs out.
+"""
+
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.jobs.agenda import Agenda
+from beanstalk_twisted.jobs.changes import Changes
+from beanstalk_twisted.jobs.heap import ID_MASK
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.statistics import Tally
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire.replies import Reply
+
+NS: Final = 1_000_000_000
+
+SAFETY_MARGIN_NS: Final = 1 * NS
+"""A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
+
+
+class Answer(NamedTuple):
+    """
+    A reply, and the LSN that must be durable before anybody may see it (0: none).
+    """
+
+    reply: Reply
+    lsn: int
+
+
+class Reservations:
+    """
+    Gives ready jobs to sessions and takes them back.
+
+    :ivar outbox: answers for sessions that had to wait for them, in order.
+    """
+
+    def __init__(self, state: QueueState, changes: Changes, tally: Tally) -> None:
+        self.outbox: list[tuple[Session, Answer]] = []
+        self._state = state
+        self._changes = changes
+        self._tally = tally
+        self._deadlines: Agenda[Session] = Agenda()
+
+    def reserve(self, session: Session, now_ns: int, timeout_ns: int | None) -> Answer | None:
+        """
+        The best ready job of the watched tubes at once, or None: the answer will come.
+
+        :param timeout_ns: how long to wait at most, None for ever.
+        """
+        self._note_worker(session)
+        job = self._best_job(session)
+        if job is not None:
+            return self.hand_out(session, job, now_ns)
+        if _is_deadline_soon(session, now_ns):
+            return Answer(replies.DEADLINE_SOON, 0)
+        if timeout_ns == 0 or session.is_half_closed:
+            return Answer(replies.TIMED_OUT, 0)
+        self._wait(session, None if timeout_ns is None else now_ns + timeout_ns)
+        return None
+
+    def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer:
+        """
+        This very job, which nobody holds.
+        """
+        self._note_worker(session)
+        return self.hand_out(session, job, now_ns)
+
+    def hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
+        """
+        The job is the session's until its TTR ends.
+        """
+        image = job.image(
+            Kind.RESERVE, State.RESERVED, Reason.CLIENT, now_ns,
+            deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
+        )._replace(reserves=job.reserves + 1)  # fmt: skip
+        self._changes.make(image)
+        self._arm(session)
+        return Answer(replies.Reserved(job.job_id, job.body), job.lsn)
+
+    def match(self, tube: Tube, now_ns: int) -> None:
+        """
+        Give ready jobs to waiting sessions, the first job to who has waited longest.
+        """
+        while tube.waiting and not tube.pause_until_ns:
+            key = tube.ready.first()
+            session = tube.first_waiter()
+            if key is None or session is None:
+                return
+            job = self._state.jobs.get(key & ID_MASK)
+            assert job is not None
+            self.stop_waiting(session)
+            self.outbox.append((session, self.hand_out(session, job, now_ns)))
+
+    def stop_waiting(self, session: Session) -> None:
+        """
+        The session's `reserve` is answered, or nobody hears the answer.
+        """
+        session.is_waiting = False
+        self._tally.waiting -= 1
+        for tube in session.watching:
+            tube.drop_waiter()
+
+    def forget(self, session: Session) -> None:
+        """
+        The session ends: no deadline of it matters any more.
+        """
+        if session.is_waiting:
+            self.stop_waiting(session)
+        self._deadlines.forget(session)
+
+    def next_due_ns(self) -> int | None:
+        """
+        When `next_overdue` has a session.
+        """
+        return self._deadlines.first_ns()
+
+    def next_overdue(self, now_ns: int) -> Session | None:
+        """
+        A session with something due, the earliest first; see `expire` and `end_wait`.
+        """
+        return self._deadlines.pop_due(now_ns)
+
+    def expired(self, session: Session, now_ns: int) -> JobImage | None:
+        """
+        The image of the session's first job whose TTR has run out, gone back.
+        """
+        first = session.first_deadline()
+        if first is None or first[0] > now_ns:
+            return None
+        job = self._state.jobs.get(first[1])
+        assert job is not None
+        image = job.image(Kind.TTR_EXPIRED, State.READY, Reason.TTR, now_ns)
+        return image._replace(timeouts=job.timeouts + 1)
+
+    def end_wait(self, session: Session, now_ns: int) -> None:
+        """
+        Answer a `reserve` whose time is up, and plan what is due next.
+
+        If margin and timeout come together, the margin counts.
+        """
+        if session.is_waiting:
+            if _is_deadline_soon(session, now_ns):
+                self._give_up(session, replies.DEADLINE_SOON)
+            elif session.timeout_ns is not None and session.timeout_ns <= now_ns:
+                self._give_up(session, replies.TIMED_OUT)
+        self._arm(session)
+
+    def _give_up(self, session: Session, reply: Reply) -> None:
+        self.stop_waiting(session)
+        self.outbox.append((session, Answer(reply, 0)))
+
+    def _note_worker(self, session: Session) -> None:
+        if not session.is_worker:
+            session.is_worker = True
+            self._tally.workers += 1
+
+    def _best_job(self, session: Session) -> Job | None:
+        best = None
+        for tube in session.watching:
+            if tube.ready.count and not tube.pause_until_ns:
+                key = tube.ready.first()
+                if key is not None and (best is None or key < best):
+                    best = key
+        return None if best is None else self._state.jobs.get(best & ID_MASK)
+
+    def _wait(self, session: Session, timeout_ns: int | None) -> None:
+        session.is_waiting = True
+        session.wait_serial += 1
+        session.timeout_ns = timeout_ns
+        self._tally.waiting += 1
+        for tube in session.watching:
+            tube.add_waiter(session)
+        self._arm(session)
+
+    def _arm(self, session: Session) -> None:
+        """
+        Plan for the earliest of its deadlines, and while it waits for the margin before that and
+        its timeout.
+        """
+        first = session.first_deadline()
+        if first is not None:
+            margin_ns = SAFETY_MARGIN_NS if session.is_waiting else 0
+            self._deadlines.arm(session, first[0] - margin_ns)
+        if session.is_waiting:
+            self._deadlines.arm(session, session.timeout_ns)
+
+
+def _is_deadline_soon(session: Session, now_ns: int) -> bool:
+    first = session.first_deadline()
+    return first is not None and now_ns >= first[0] - SAFETY_MARGIN_NS

@@ -1,0 +1,135 @@
+"""
+What happens by itself: delays, pauses and TTRs end, and large work goes on slice by slice.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from beanstalk_twisted.binlog.records import JobImage, Reason
+from beanstalk_twisted.jobs.agenda import Agenda
+from beanstalk_twisted.jobs.changes import Changes
+from beanstalk_twisted.jobs.heap import ID_MASK
+from beanstalk_twisted.jobs.reservations import Reservations
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.statistics import Tally
+from beanstalk_twisted.jobs.tube import Tube
+
+SLICE_JOBS: Final = 500
+"""Jobs that one slice of work moves: about 5 ms."""
+
+
+class Timekeeping:
+    """
+    Knows when something is due, and does it.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, reservations: Reservations, tally: Tally
+    ) -> None:
+        self._state = state
+        self._changes = changes
+        self._reservations = reservations
+        self._tally = tally
+        self._delays: Agenda[Tube] = Agenda()
+        self._pauses: Agenda[Tube] = Agenda()
+        self._slices: deque[Iterator[None]] = deque()
+
+    def tick(self, now_ns: int) -> None:
+        """
+        Do all that is due, in beanstalkd's order: delays, pauses, then deadlines of sessions.
+        """
+        if self._slices:
+            self.work_in_slices(self._slices.popleft())
+        self._end_delays(now_ns)
+        self._end_pauses(now_ns)
+        self._end_deadlines(now_ns)
+
+    def next_due_ns(self) -> int | None:
+        """
+        When `tick` has something to do; 0 for at once, None for never.
+        """
+        if self._slices:
+            return 0
+        dues = (
+            self._delays.first_ns(), self._pauses.first_ns(), self._reservations.next_due_ns(),
+        )  # fmt: skip
+        return min((due for due in dues if due is not None), default=None)
+
+    def change(self, image: JobImage, now_ns: int) -> int:
+        """
+        A job changes; see who waits for it, and when its tube needs attention.
+
+        :return: the record's LSN.
+        """
+        lsn = self._changes.make(image)
+        self.settle(self._state.tubes.by_id(image.tube_id), now_ns)
+        return lsn
+
+    def settle(self, tube: Tube, now_ns: int) -> None:
+        """
+        Something changed in a tube: see who waits for it, and when it needs attention.
+        """
+        self._reservations.match(tube, now_ns)
+        self.arm(tube)
+
+    def arm(self, tube: Tube) -> None:
+        """
+        Plan for the tube's first delayed job, and for the end of its pause.
+        """
+        first = tube.delayed.first()
+        if first is not None:
+            self._delays.arm(tube, first >> 64)
+        if tube.pause_until_ns:
+            self._pauses.arm(tube, tube.pause_until_ns)
+
+    def drop_if_unused(self, tube: Tube, now_ns: int) -> None:
+        """
+        A tube that nothing refers to is forgotten, and its pause with it.
+        """
+        if tube.is_referred_to:
+            return
+        if tube.pause_until_ns:
+            self._changes.pause(tube, 0, now_ns, Reason.NONE)
+        self._delays.forget(tube)
+        self._pauses.forget(tube)
+        self._state.tubes.drop(tube)
+
+    def work_in_slices(self, work: Iterator[None]) -> None:
+        """
+        Do the first slice now and leave the rest, if any, to the next ticks.
+
+        :param work: pauses after about `SLICE_JOBS` jobs.
+        """
+        if next(work, self) is None:
+            self._slices.append(work)
+
+    def _end_delays(self, now_ns: int) -> None:
+        for _ in range(SLICE_JOBS):
+            tube = self._delays.pop_due(now_ns)
+            if tube is None:
+                return
+            first = tube.delayed.first()
+            if first is not None and first >> 64 <= now_ns:
+                self._state.ripen(first & ID_MASK)
+                self._reservations.match(tube, now_ns)
+            self.arm(tube)
+
+    def _end_pauses(self, now_ns: int) -> None:
+        while (tube := self._pauses.pop_due(now_ns)) is not None:
+            if 0 < tube.pause_until_ns <= now_ns:
+                tube.pause_until_ns = 0
+                self._reservations.match(tube, now_ns)
+                self.drop_if_unused(tube, now_ns)
+            self.arm(tube)
+
+    def _end_deadlines(self, now_ns: int) -> None:
+        for _ in range(SLICE_JOBS):
+            session = self._reservations.next_overdue(now_ns)
+            if session is None:
+                return
+            image = self._reservations.expired(session, now_ns)
+            if image is not None:
+                self._tally.timeouts += 1
+                self.change(image, now_ns)
+            self._reservations.end_wait(session, now_ns)

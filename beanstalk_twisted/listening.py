@@ -1,0 +1,107 @@
+"""
+The whole server as one service: the queue first, then its ports, and down in the other order.
+"""
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
+from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.commit import Reactor
+from beanstalk_twisted.service import BeanstalkService
+
+LISTEN_FAILED: Final = 111
+"""Exit code when a port cannot be opened, as beanstalkd's."""
+
+STOP_LIMIT_S: Final = 10.0
+"""
+An ordered stop takes no longer: half of what container runtimes wait before they kill.  What was
+acknowledged is on disk anyway.
+"""
+
+
+class Refused(Exception):
+    """
+    The server cannot start.
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class ListeningService(Service):
+    """
+    The whole server: queue first, then ports; on the way down the other way round.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, queue: BeanstalkService, endpoints: Sequence[IStreamServerEndpoint],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """
+        :param prepare: locks the directory and the like; may raise `BinlogError`.
+        """
+        self.queue = queue
+        self.ports: list[IListeningPort] = []
+        self._endpoints = endpoints
+        self._prepare = prepare
+
+    def startService(self) -> None:
+        """
+        :raise SystemExit: with the exit code of docs/operations.md, in the foreground.
+        :raise Refused: otherwise; the launcher shows its first words.
+        """
+        super().startService()
+        try:
+            self._prepare()
+            self.queue.startService()
+            self._listen()
+        except BinlogError as error:
+            self._refuse(str(error), error.exit_code)
+        except Refused as error:
+            self.queue.stopService()
+            self._refuse(str(error), error.exit_code)
+
+    def _refuse(self, message: str, code: int) -> None:
+        self.log.critical("the server does not start: {message}", message=message)
+        if self.queue.settings.is_foreground:
+            raise SystemExit(code)
+        raise Refused(message, code)
+
+    def _listen(self) -> None:
+        for endpoint in self._endpoints:
+            outcome: list[object] = []
+            maybeDeferred(endpoint.listen, self.queue.factory).addBoth(outcome.append)
+            if outcome and isinstance(outcome[0], Failure):
+                raise Refused(f"cannot listen: {outcome[0].getErrorMessage()}", LISTEN_FAILED)
+            self.ports.extend(port for port in outcome if not isinstance(port, Failure))  # type: ignore[misc]
+        for port in self.ports:
+            self.log.info("listening on {address}", address=port.getHost())
+
+    def stopService(self) -> "Deferred[None]":
+        """
+        Ports, then the queue; bounded by `STOP_LIMIT_S`.
+        """
+        super().stopService()
+        return ensureDeferred(self._stop())
+
+    async def _stop(self) -> None:
+        for port in self.ports:
+            await maybeDeferred(port.stopListening)
+        await self.queue.stopService()
+
+
+def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:
+    """
+    SIGUSR1 drains, as beanstalkd's does.
+    """
+    signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(service.drain))
