@@ -233,7 +233,9 @@ class Committer:
             return
         batch = self._log.take(self._now_ns())
         if batch is not None:
-            sync = self._finished is not None or (self._policy.is_always and batch.commits)
+            is_promised = self._policy.is_always and batch.commits
+            sync = is_promised or self._wants_sync or self._finished is not None
+            self._wants_sync = False
             self._start(partial(self._writer.write, batch, sync), batch)
         elif self._finished is not None:
             self._end_log()

@@ -30,13 +30,20 @@ class LogClock:
     ) -> None:  # fmt: skip
         self._wall_ns = wall_ns
         self._monotonic_ns = monotonic_ns
-        self._offset_ns = wall_ns() - monotonic_ns()
+        self._made_ns = monotonic_ns()
+        self._offset_ns = wall_ns() - self._made_ns
 
     def now_ns(self) -> int:
         """
         Nanoseconds since the epoch; never goes back.
         """
         return self._monotonic_ns() + self._offset_ns
+
+    def uptime_ns(self) -> int:
+        """
+        Nanoseconds since this clock was made.
+        """
+        return self._monotonic_ns() - self._made_ns
 
     def not_before(self, logged_ns: int) -> None:
         """
@@ -70,7 +77,6 @@ class Process:
     def __init__(self, clock: LogClock, segment_bytes: int) -> None:
         self.log = LogFacts()
         self._clock = clock
-        self._started_ns = clock.now_ns()
         self._segment_bytes = segment_bytes
         self._identity = os.urandom(8).hex()
         self._uname = os.uname()
@@ -85,7 +91,7 @@ class Process:
             version=__version__,
             utime_us=round(usage.ru_utime * 1_000_000),
             stime_us=round(usage.ru_stime * 1_000_000),
-            uptime_s=(self._clock.now_ns() - self._started_ns) // NS,
+            uptime_s=self._clock.uptime_ns() // NS,
             binlog_oldest=self.log.oldest,
             binlog_current=self.log.current(),
             binlog_migrated=0,

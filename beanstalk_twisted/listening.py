@@ -4,11 +4,11 @@ The whole server as one service: the queue first, then its ports, and down in th
 
 import signal
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
-from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
+from twisted.internet.interfaces import IListeningPort, IReactorTime, IStreamServerEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -44,15 +44,20 @@ class ListeningService(Service):
     log = Logger()
 
     def __init__(
-        self, queue: BeanstalkService, endpoints: Sequence[IStreamServerEndpoint],
+        self,
+        queue: BeanstalkService,
+        endpoints: Sequence[IStreamServerEndpoint],
+        clock: IReactorTime,
         prepare: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """
+        :param clock: bounds the stop.
         :param prepare: locks the directory and the like; may raise `BinlogError`.
         """
         self.queue = queue
         self.ports: list[IListeningPort] = []
         self._endpoints = endpoints
+        self._clock = clock
         self._prepare = prepare
 
     def startService(self) -> None:
@@ -71,7 +76,7 @@ class ListeningService(Service):
             self.queue.stopService()
             self._refuse(str(error), error.exit_code)
 
-    def _refuse(self, message: str, code: int) -> None:
+    def _refuse(self, message: str, code: int) -> NoReturn:
         self.log.critical("the server does not start: {message}", message=message)
         if self.queue.settings.is_foreground:
             raise SystemExit(code)
@@ -92,12 +97,20 @@ class ListeningService(Service):
         Ports, then the queue; bounded by `STOP_LIMIT_S`.
         """
         super().stopService()
-        return ensureDeferred(self._stop())
+        stopping = ensureDeferred(self._stop())
+        stopping.addTimeout(STOP_LIMIT_S, self._clock)
+        return stopping.addErrback(self._left_undone)
 
     async def _stop(self) -> None:
         for port in self.ports:
             await maybeDeferred(port.stopListening)
         await self.queue.stopService()
+
+    def _left_undone(self, failure: Failure) -> None:
+        """
+        What was acknowledged is safe; the next start sees an unclean stop.
+        """
+        self.log.failure("the stop did not end in order", failure=failure)
 
 
 def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:

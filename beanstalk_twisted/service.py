@@ -80,6 +80,7 @@ class BeanstalkService(Service):
         self._committer: Committer | None = None
         self._protocols: dict[Session, BeanstalkProtocol] = {}
         self._holding: set[BeanstalkProtocol] = set()
+        self._is_delivering = False
         self._timer: IDelayedCall | None = None
         self._timer_due_ns = 0
 
@@ -240,14 +241,26 @@ class BeanstalkService(Service):
     # After each change.
 
     def _after_change(self) -> None:
+        if not self._is_delivering:
+            self._is_delivering = True
+            try:
+                self._empty_outbox()
+            finally:
+                self._is_delivering = False
+        if self._committer is not None:
+            self._committer.schedule()
+        self._set_timer()
+
+    def _empty_outbox(self) -> None:
+        """
+        An answer may set off its connection's next command, and so further answers: they are
+        delivered here too, one after the other, however long the chain.
+        """
         outbox = self.queue.outbox
         while outbox:
             deliveries, outbox[:] = list(outbox), []
             for session, answer in deliveries:
                 self._deliver(session, answer)
-        if self._committer is not None:
-            self._committer.schedule()
-        self._set_timer()
 
     def _deliver(self, session: Session, answer: Answer) -> None:
         """
@@ -302,20 +315,29 @@ class BeanstalkService(Service):
 
 class _Progress:
     """
-    Tells how far a long replay is: in the server's log, at each further tenth.
+    Tells the server's log how far a long replay is.
     """
 
     def __init__(self, log: Logger) -> None:
         self._log = log
         self._next_tenth = 1
 
-    def __call__(self, done: int, total: int) -> None:
+    def read(self, done: int, total: int) -> None:
+        """
+        See `startup.Report.read`.
+        """
         if done * 10 >= total * self._next_tenth and total > 10 << 20:
             self._next_tenth = done * 10 // total + 1
             self._log.info(
                 "replay: {done} of {total} MB read ({percent} %)",
                 done=done >> 20, total=total >> 20, percent=done * 100 // total,
             )  # fmt: skip
+
+    def loaded(self, jobs: int) -> None:
+        """
+        See `startup.Report.loaded`.
+        """
+        self._log.info("replay: {jobs} jobs loaded", jobs=jobs)
 
 
 def _remove(path: str) -> None:

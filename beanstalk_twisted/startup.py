@@ -8,17 +8,35 @@ is open.
 
 import gc
 import os
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import CannotUse, WriteFailed
 from beanstalk_twisted.binlog.log import Log, Opening
 from beanstalk_twisted.binlog.records import Start
-from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.facts import WRITER, LogClock
 from beanstalk_twisted.jobs.workqueue import WorkQueue
+
+REPORT_JOBS: Final = 100_000
+"""How many jobs are loaded between two reports: about half a second."""
+
+
+class Report(Protocol):
+    """
+    Hears how far a start has come.
+    """
+
+    def read(self, done: int, total: int) -> None:
+        """
+        So many bytes of the log are read, of so many.
+        """
+
+    def loaded(self, jobs: int) -> None:
+        """
+        So many jobs are loaded.
+        """
 
 
 class OpenLog(NamedTuple):
@@ -37,7 +55,7 @@ class OpenLog(NamedTuple):
 
 def open_log(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    progress: Progress,
+    report: Report,
 ) -> OpenLog:  # fmt: skip
     """
     Load a queue from a directory and open its log for appending.
@@ -49,9 +67,9 @@ def open_log(
     """
     try:
         with _without_garbage_collection():
-            found = replay.read(directory, progress)
+            found = replay.read(directory, report.read)
             clock.not_before(found.small.time_ns)
-            _load(queue, found, clock.now_ns())
+            _load(queue, found, clock.now_ns(), report)
         return _begin(directory, queue, clock, segment_bytes, found)
     except (OSError, WriteFailed) as problem:
         raise CannotUse(
@@ -75,11 +93,13 @@ class _without_garbage_collection:
             gc.freeze()
 
 
-def _load(queue: WorkQueue, found: replay.Replay, now_ns: int) -> None:
+def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -> None:
     small = found.small
     queue.load_tubes(found.tubes(), small.next_tube_id, small.next_job_id)
-    for image, segment in found.survivors(now_ns):
+    for count, (image, segment) in enumerate(found.survivors(now_ns), start=1):
         queue.state.apply(image, segment=segment)
+        if not count % REPORT_JOBS:
+            report.loaded(count)
     queue.finish_loading(list(found.pauses(now_ns)), now_ns)
 
 
@@ -88,7 +108,7 @@ def _begin(
     found: replay.Replay,
 ) -> OpenLog:  # fmt: skip
     notes = _notes(found, found.tidy(directory))
-    position = found.position(os.urandom(16))
+    position = found.position(os.urandom(16))._replace(time_ns=clock.now_ns())
 
     def opening(seq: int, now_ns: int) -> Opening:
         return Opening(*queue.opening(seq, now_ns))

@@ -34,6 +34,11 @@ from beanstalk_twisted.service import BeanstalkService, Settings
 DEFAULT_MAX_JOB_BYTES: Final = 65_535
 """beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
 
+ADDRESS: Final = "127.0.0.1"
+"""Differs from beanstalkd: it listens on all addresses, and the protocol knows no passwords."""
+
+PORT: Final = "11300"
+
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
 
@@ -54,8 +59,8 @@ class Options(usage.Options):
 
     optParameters = [
         ["binlog", "b", None, "Keep jobs in this directory; made if only it is missing."],
-        ["address", "l", "127.0.0.1", "Listen on this address or host name, or unix:PATH."],
-        ["port", "p", "11300", "Listen on this TCP port, by number or name; 0 takes a free one."],
+        ["address", "l", None, f"Listen on this address, or unix:PATH. [default: {ADDRESS}]"],
+        ["port", "p", None, f"Listen on this TCP port; 0 takes a free one. [default: {PORT}]"],
         ["segment-size", "s", str(DEFAULT_SEGMENT_BYTES), "Size of a binlog segment, bytes."],
         ["max-job-size", "z", str(DEFAULT_MAX_JOB_BYTES), "The largest job body, bytes."],
         ["user", "u", None, "Become this user, and its group, before anything is opened."],
@@ -118,12 +123,8 @@ class Options(usage.Options):
         """
         Wrong options are one line and exit code 5.
         """
-        typed = list(sys.argv[1:] if options is None else options)
-        self["has_own_address"] = any(
-            word[:2] in ("-l", "-p") or word.startswith(("--address", "--port")) for word in typed
-        )
         try:
-            super().parseOptions(typed)
+            super().parseOptions(options)
         except usage.UsageError as error:
             message = " ".join(str(error).split())
             print(f"beanstalk: {message}; --help shows the options", file=sys.stderr)
@@ -142,7 +143,7 @@ class Options(usage.Options):
         """
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
-        if self["listen"] and self["has_own_address"]:
+        if self["listen"] and (self["address"] or self["port"]):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         if self["binlog"] is not None:
             if not self["binlog"]:
@@ -162,12 +163,12 @@ class Options(usage.Options):
         """
         The endpoint that --address and --port mean.
         """
-        address = str(self["address"])
+        address = str(self["address"] or ADDRESS)
         if address.startswith("unix:"):
             return f"unix:{endpoints.quoteStringArgument(address[5:])}"
         kind = "tcp6" if isIPv6Address(address) else "tcp"
         interface = endpoints.quoteStringArgument(address)
-        return f"{kind}:{_port(self['port'])}:interface={interface}:backlog={BACKLOG}"
+        return f"{kind}:{_port(self['port'] or PORT)}:interface={interface}:backlog={BACKLOG}"
 
     def _endpoint(self, text: str) -> Any:
         from twisted.internet import reactor
@@ -239,7 +240,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
             directory.make()
             directory.lock(f"{os.getpid()} {socket.gethostname()} {time.strftime('%FT%T%z')}\n")
 
-    return ListeningService(service, options["endpoints"], prepare)
+    return ListeningService(service, options["endpoints"], reactor, prepare)
 
 
 def _count_monotonically(reactor: object) -> None:

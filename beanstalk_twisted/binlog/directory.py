@@ -205,7 +205,18 @@ class RealDirectory:
 
         Neither descriptor is ever closed before the end: closing any descriptor of ``lock`` would
         drop its lock, as fcntl has it.
+
+        :raise CannotUse: the files cannot be made.
         """
+        try:
+            self._lock(text)
+        except OSError as problem:
+            raise CannotUse(
+                f"binlog directory {self.path} cannot be locked: {problem.strerror}; nothing was "
+                f"lost. Look at its permissions and its file system, then start again."
+            ) from problem
+
+    def _lock(self, text: str) -> None:
         mine = os.open(self._path("LOCK"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._locks.append(mine)
         try:

@@ -3,7 +3,7 @@ Reading one segment: its header, its frames in order, and where and how they end
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import (
@@ -13,6 +13,8 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
+
+_ZEROS: Final = memoryview(bytes(1 << 20))
 
 
 class Ending(NamedTuple):
@@ -74,15 +76,11 @@ def _has_content(buffer: Buffer, at: int, limit: int) -> bool:
     Whether anything but zeros follows.
     """
     view = memoryview(buffer)
-    step = 1 << 20
-    return any(any_nonzero(view[i : min(i + step, limit)]) for i in range(at, limit, step))
-
-
-def any_nonzero(part: Buffer) -> bool:
-    """
-    Whether any byte is not zero.
-    """
-    return bytes(part).count(0) != len(part)
+    for start in range(at, limit, len(_ZEROS)):
+        part = view[start : min(start + len(_ZEROS), limit)]
+        if part != _ZEROS[: len(part)]:
+            return True
+    return False
 
 
 def content_end(buffer: Buffer, at: int) -> int:

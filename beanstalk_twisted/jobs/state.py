@@ -9,7 +9,7 @@ its image alone: a delayed job is ready when its time has come (`QueueState.ripe
 from collections import Counter
 
 from beanstalk_twisted.binlog.records import FULL, JobImage, Pause, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, URGENT_BELOW, Tube, TubeList
@@ -95,6 +95,7 @@ class QueueState:
         """
         A job that stays reserved keeps its place among those its session holds.
         """
+        assert job.state in LEGAL_MOVES[image.kind][0], (job.job_id, job.state, image.kind)
         if job.state is image.state is State.RESERVED and job.holder == image.connection:
             job.become(image)
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
