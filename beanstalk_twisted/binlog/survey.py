@@ -310,14 +310,16 @@ class Survey:
             self.problems.append(Problem(seq, what))
 
     def _find_gaps(self, present: set[int]) -> None:
-        if not present:
-            return
-        first = max(self.small.trim_seq, 1)
-        missing = sorted(set(range(first, max(present))) - present)
-        for seq in missing[:10]:
-            name = segment_name(seq)
-            what = f"{name}: missing (segments {first} to {max(present)} are needed)"
-            self.problems.append(Problem(seq, what))
+        needed = sorted(seq for seq in present if seq >= self.small.trim_seq)
+        before = max(self.small.trim_seq, 1) - 1
+        for seq in needed:
+            if seq != before + 1:
+                what = (
+                    f"{segment_name(before + 1)} to {segment_name(seq - 1)}: missing; "
+                    f"{segment_name(seq)} builds on them"
+                )
+                self.problems.append(Problem(seq, what))
+            before = seq
 
     def _settle(self) -> None:
         """
