@@ -173,6 +173,8 @@ class Committer:
         """
         self.settled_lsn = log.last_lsn
         self.settled: Callable[[], None] = lambda: None
+        self.advanced: Callable[[], None] = lambda: None
+        self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
         self._io = io
@@ -204,6 +206,14 @@ class Committer:
         """
         if self._turn is None and not self._is_busy and self._log.has_open:
             self._turn = self._clock.callLater(0, self._end_turn)
+
+    def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
+        """
+        Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable.
+        """
+        self._durable_calls.append((lsn, call))
+        self._wants_sync = True
+        self.schedule()
 
     def finish(self) -> "Deferred[None]":
         """
@@ -278,9 +288,16 @@ class Committer:
         if lsn > self.settled_lsn:
             self.settled_lsn = lsn
             self.settled()
+        self._call_durable()
         self._flush()
+        self.advanced()
         if not self._is_busy:
             self._arm_mark()
+
+    def _call_durable(self) -> None:
+        while self._durable_calls and self._durable_calls[0][0] <= self._log.durable_lsn:
+            _, call = self._durable_calls.pop(0)
+            call()
 
     def _fail(self, failure: Failure) -> None:
         """

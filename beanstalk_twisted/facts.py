@@ -64,7 +64,7 @@ class LogFacts:
     """
 
     def __init__(self) -> None:
-        self.oldest = 0
+        self.oldest: Callable[[], int] = lambda: 0
         self.current: Callable[[], int] = lambda: 0
         self.written: Callable[[], int] = lambda: 0
 
@@ -92,9 +92,8 @@ class Process:
             utime_us=round(usage.ru_utime * 1_000_000),
             stime_us=round(usage.ru_stime * 1_000_000),
             uptime_s=self._clock.uptime_ns() // NS,
-            binlog_oldest=self.log.oldest,
+            binlog_oldest=self.log.oldest(),
             binlog_current=self.log.current(),
-            binlog_migrated=0,
             binlog_written=self.log.written(),
             binlog_max_bytes=self._segment_bytes,
             identity=self._identity,

@@ -18,10 +18,12 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.commit import Clock, Committer, FsyncPolicy, Io
+from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.facts import NS, LogClock, Process
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
@@ -78,6 +80,7 @@ class BeanstalkService(Service):
         self._directory = directory
         self._io = io
         self._committer: Committer | None = None
+        self._compactor: Compactor | None = None
         self._protocols: dict[Session, BeanstalkProtocol] = {}
         self._holding: set[BeanstalkProtocol] = set()
         self._is_delivering = False
@@ -99,6 +102,7 @@ class BeanstalkService(Service):
 
     def _open_log(self, directory: Directory) -> None:
         assert self._io is not None
+        io = self._io()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         opened = open_log(
             directory, self.queue, self.clock, self.settings.segment_bytes, _Progress(self.log)
@@ -110,14 +114,19 @@ class BeanstalkService(Service):
             path=directory.path, jobs=len(self.queue.state.jobs), seq=opened.log.segment,
         )  # fmt: skip
         facts = self.process.log
-        facts.oldest = opened.oldest_seq
+        facts.oldest = lambda: opened.log.oldest
         facts.current = lambda: opened.log.segment
         facts.written = lambda: opened.log.records_written
         self._committer = Committer(
-            opened.log, opened.writer, self._io(), self._reactor, self.clock.now_ns,
+            opened.log, opened.writer, io, self._reactor, self.clock.now_ns,
             self.settings.fsync, lambda failure: self.failed(failure),
         )  # fmt: skip
+        self._compactor = Compactor(
+            Policy(), opened.log, self.queue, directory, io, self._committer, self._reactor,
+            self.clock.now_ns,
+        )  # fmt: skip
         self._committer.settled = self._release
+        self._committer.advanced = self._compactor.consider
         self._committer.schedule()
 
     def stopService(self) -> "Deferred[None]":
@@ -133,6 +142,8 @@ class BeanstalkService(Service):
             self._timer.cancel()
         for protocol in list(self._protocols.values()):
             protocol.refuse_commands()
+        if self._compactor is not None:
+            self._compactor.stop()
         if self._committer is not None and was_running:
             await self._committer.finish()
         for protocol in list(self._protocols.values()):

@@ -43,13 +43,11 @@ class OpenLog(NamedTuple):
     """
     A log that is open for appending, and what was found when it was opened.
 
-    :ivar oldest_seq: the oldest segment.
     :ivar notes: sentences for the server's log.
     """
 
     log: Log
     writer: Writer
-    oldest_seq: int
     notes: list[str]
 
 
@@ -123,13 +121,12 @@ def _begin(
     writer = Writer(directory, segment_bytes)
     batch = log.take(clock.now_ns())
     assert batch is not None
-    oldest = found.oldest_seq or batch.seq
     for name in found.dead:
         directory.remove(name)
     writer.write(batch, sync=True)
     log.durable(batch.last_lsn)
     found.release(directory)
-    return OpenLog(log, writer, oldest, notes)
+    return OpenLog(log, writer, notes)
 
 
 def _salt() -> int:

@@ -12,7 +12,8 @@ very moment, so that it agrees with the records before it.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -92,6 +93,7 @@ class Position(NamedTuple):
 
     :ivar first_lsn: the first LSN of that segment; all below it is durable.
     :ivar rehomed: frames whose LSNs begin there.
+    :ivar ends: where the frames of each older segment end, by sequence number.
     """
 
     seq: int
@@ -103,6 +105,7 @@ class Position(NamedTuple):
     incarnation: int
     time_ns: int
     rehomed: Sequence[RehomedFrame] = ()
+    ends: Mapping[int, int] = MappingProxyType({})
 
     @property
     def next_lsn(self) -> int:
@@ -174,6 +177,7 @@ class Log:
     :ivar last_lsn: LSN of the newest record.
     :ivar durable_lsn: highest LSN known durable, inclusive.
     :ivar records_written: how many records were appended.
+    :ivar segment_bytes: size at which a segment is sealed; one batch may overshoot it.
     """
 
     def __init__(
@@ -185,7 +189,6 @@ class Log:
         writer: str,
     ) -> None:
         """
-        :param segment_bytes: size at which a segment is sealed; one batch may overshoot it.
         :param opening: the server's small state, asked at the start of each segment with the
             segment's number and the log time.
         :param salt: a new random u32 at each call.
@@ -195,7 +198,10 @@ class Log:
         self.last_lsn = position.next_lsn - 1
         self.durable_lsn = position.first_lsn - 1
         self.records_written = 0
-        self._segment_bytes = segment_bytes
+        self.segment_bytes = segment_bytes
+        self._trim_seq = position.trim_seq
+        self._ends = dict(position.ends)
+        self._sealed_bytes = sum(self._ends.values())
         self._opening = opening
         self._salt = salt
         self._writer = writer
@@ -222,6 +228,33 @@ class Log:
         About how many bytes the next batch will have.
         """
         return self._open_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """
+        Bytes of all segments.
+        """
+        return self._sealed_bytes + self._offset
+
+    @property
+    def oldest(self) -> int:
+        """
+        Sequence number of the oldest segment.
+        """
+        return next(iter(self._ends), self.segment)
+
+    def end_of(self, seq: int) -> int:
+        """
+        Where the frames of a finished segment end.
+        """
+        return self._ends[seq]
+
+    def trimmed(self, seq: int) -> None:
+        """
+        The oldest segment is dead, and that is durable.
+        """
+        self._sealed_bytes -= self._ends.pop(seq)
+        self._trim_seq = seq + 1
 
     def append(self, record: Record) -> int:
         """
@@ -295,7 +328,7 @@ class Log:
         first_lsn = self._position.first_lsn if self._rehomed else self.last_lsn + 1
         salt = self._seg_salt = self._salt()
         self._header = SegmentHeader(
-            self.segment, first_lsn, self._time_ns, prev_end, self._position.trim_seq,
+            self.segment, first_lsn, self._time_ns, prev_end, self._trim_seq,
             opening.next_job_id, self._position.store_uuid, salt, flags,
             self._position.incarnation, self._writer,
         ).encode()  # fmt: skip
@@ -307,12 +340,13 @@ class Log:
         opening_bytes = self._open_bytes
         # A segment takes at least half its size in new records, however much state it opens with.
         self._limit = max(
-            self._segment_bytes,
-            SEGMENT_HEADER_BYTES + opening_bytes + self._segment_bytes // 2,
+            self.segment_bytes,
+            SEGMENT_HEADER_BYTES + opening_bytes + self.segment_bytes // 2,
         )
 
     def _next_segment(self) -> None:
-        prev_end = self._offset
+        prev_end = self._ends[self.segment] = self._offset
+        self._sealed_bytes += prev_end
         self.segment += 1
         self._begin_segment(prev_end, flags=0)
 

@@ -213,6 +213,12 @@ class MemoryDirectory:
         Nothing is held.
         """
 
+    def replace(self, name: str, content: bytes) -> None:
+        """
+        Give a file other content behind everybody's back, as a rotten disk does.
+        """
+        self._names[name] = _Inode(content)
+
     def after_kill(self) -> "MemoryDirectory":
         """
         What the next process finds when this one is killed: all that was written.

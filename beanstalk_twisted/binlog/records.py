@@ -138,7 +138,7 @@ class JobImage(NamedTuple):
         """
         Whether replies wait for this record.
         """
-        return self.kind not in RELAXED
+        return self.kind not in RELAXED and self.kind is not Kind.COPY
 
     def encode(self, data: Data) -> bytes:
         """

@@ -88,13 +88,6 @@ class Replay:
         return not self._segments
 
     @property
-    def oldest_seq(self) -> int:
-        """
-        The oldest segment, 0 if there is none.
-        """
-        return self._segments[0].header.seq if self._segments else 0
-
-    @property
     def dead(self) -> list[str]:
         """
         Files that have no meaning any more; they may be removed at any time.
@@ -115,8 +108,14 @@ class Replay:
         return Position(
             newest.header.seq + 1, rehomed[0].base_lsn if rehomed else newest.ending.next_lsn,
             self._durable_end(newest), max(self.small.trim_seq, 1), newest.header.store_uuid,
-            flags, newest.header.incarnation + 1, self.small.time_ns, rehomed,
+            flags, newest.header.incarnation + 1, self.small.time_ns, rehomed, self._ends(),
         )  # fmt: skip
+
+    def _ends(self) -> dict[int, int]:
+        ends = {segment.header.seq: segment.ending.offset for segment in self._segments}
+        newest = self._segments[-1]
+        ends[newest.header.seq] = self._durable_end(newest)
+        return ends
 
     def tidy(self, directory: Directory) -> str:
         """

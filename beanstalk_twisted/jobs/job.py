@@ -63,6 +63,15 @@ class Job:
         self.kicks = image.kicks
         self.holder = image.connection if image.state is State.RESERVED else 0
 
+    def copy(self) -> JobImage:
+        """
+        This job as it is, to be stated again.
+        """
+        return self.image(
+            Kind.COPY, self.state, Reason.NONE, self.created_ns, deadline_ns=self.deadline_ns,
+            connection=self.holder,
+        )._replace(body=self.body)  # fmt: skip
+
     def image(
         self, kind: Kind, state: State, reason: Reason, now_ns: int, *, deadline_ns: int = 0,
         connection: int = 0,

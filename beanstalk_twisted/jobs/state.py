@@ -8,7 +8,8 @@ its image alone: a delayed job is ready when its time has come (`QueueState.ripe
 
 from collections import Counter
 
-from beanstalk_twisted.binlog.records import FULL, JobImage, Pause, State
+from beanstalk_twisted.binlog.records import FULL, JobImage, Kind, Pause, State
+from beanstalk_twisted.jobs.homes import Homes
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
@@ -21,6 +22,7 @@ class QueueState:
 
     :ivar counts: how many jobs are in each state; ``urgent`` how many are ready and urgent.
     :ivar next_job_id: the next id to give out.
+    :ivar homes: where in the log the living jobs are.
     :ivar last_buried_ns: the time of the newest burial; the next one is later.
     """
 
@@ -32,6 +34,7 @@ class QueueState:
         self.urgent = 0
         self.next_job_id = 1
         self.last_buried_ns = 0
+        self.homes = Homes()
 
     def define(self, tube_id: int, name: bytes) -> None:
         """
@@ -52,12 +55,15 @@ class QueueState:
         if _is_cold(image) and image.job_id not in self.jobs:
             self._apply_cold(image, lsn, segment)
             return
+        if image.kind is Kind.COPY and image.job_id in self.jobs:
+            self._rehome(image, segment)
+            return
         job = self.jobs.get(image.job_id)
         if job is None:
             job = Job(image.job_id, image.tube_id, image.ts_ns, image.body)
-            self.jobs.add(job)
-        if image.kind in FULL:
             job.segment = segment
+            self.jobs.add(job)
+            self.homes.enter(segment, len(image.body))
         if image.commits:
             job.lsn = lsn
         self._move(job, image)
@@ -105,9 +111,17 @@ class QueueState:
         job.become(image)
         self._enter(job, tube)
 
+    def _rehome(self, image: JobImage, segment: int) -> None:
+        """
+        A COPY says nothing new of its job, but where it is.
+        """
+        self.homes.leave(self.jobs.rehome(image.job_id, segment), len(image.body))
+        self.homes.enter(segment, len(image.body))
+
     def _apply_cold(self, image: JobImage, lsn: int, segment: int) -> None:
         tube = self.tubes.by_id(image.tube_id)
         self.jobs.add_cold(image, lsn, segment)
+        self.homes.enter(segment, len(image.body))
         tube.ready.add(image.priority, image.job_id)
         self._count_ready(tube, image.priority, 1)
 
@@ -155,6 +169,7 @@ class QueueState:
                 tube.buried.add(job.deadline_ns, job.job_id)
             case State.GONE:
                 self.jobs.remove(job.job_id)
+                self.homes.leave(job.segment, len(job.body))
                 return
         self.counts[job.state] += 1
 

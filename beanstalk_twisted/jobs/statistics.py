@@ -32,7 +32,6 @@ class ProcessFacts(NamedTuple):
     uptime_s: int
     binlog_oldest: int
     binlog_current: int
-    binlog_migrated: int
     binlog_written: int
     binlog_max_bytes: int
     identity: str
@@ -52,6 +51,7 @@ class Tally:
         self.commands: Counter[str] = Counter()
         self.total_jobs = 0
         self.timeouts = 0
+        self.copies = 0
         self.connections = 0
         self.connected = 0
         self.producers = 0
@@ -100,7 +100,7 @@ def server(
         ("uptime", facts.uptime_s),
         ("binlog-oldest-index", facts.binlog_oldest),
         ("binlog-current-index", facts.binlog_current),
-        ("binlog-records-migrated", facts.binlog_migrated),
+        ("binlog-records-migrated", tally.copies),
         ("binlog-records-written", facts.binlog_written),
         ("binlog-max-size", facts.binlog_max_bytes),
         ("draining", "true" if is_draining else "false"),

@@ -136,6 +136,22 @@ class JobTable:
         page.count += 1
         self._count += 1
 
+    def rehome(self, job_id: int, segment: int) -> int:
+        """
+        A job's full record is now in another segment.
+
+        :return: where it was.
+        """
+        page, slot = self._pages[job_id >> _PAGE_BITS], job_id & _PAGE_MASK
+        entry = page.entries[slot]
+        if isinstance(entry, bytes):
+            *fields, old = _COLD.unpack_from(entry)
+            page.entries[slot] = _COLD.pack(*fields, segment) + entry[_COLD.size :]
+            return int(old)
+        assert entry is not None
+        old, entry.segment = entry.segment, segment
+        return int(old)
+
     def remove(self, job_id: int) -> None:
         """
         The job is gone.

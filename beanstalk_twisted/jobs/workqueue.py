@@ -420,6 +420,16 @@ class WorkQueue:
                 self._timekeeping.drop_if_unused(tube, now_ns)
         self.state.tubes.put_first(self.state.default())
 
+    def copy(self, job_ids: Sequence[int], segment: int) -> None:
+        """
+        State those of these jobs again whose full record is in that log segment.
+        """
+        for job_id in job_ids:
+            job = self.state.jobs.look(job_id)
+            if job is not None and job.segment == segment:
+                self.tally.copies += 1
+                self._changes.make(job.copy())
+
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record]]:
         """
         The next job id and the small state, for the head of log segment ``segment``.

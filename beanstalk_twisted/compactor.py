@@ -1,0 +1,173 @@
+"""
+Compaction in the background: a slice now and then, never longer than a few milliseconds.
+
+The I/O thread reads and checks the oldest segment slice by slice; here the jobs that still live
+there are stated again, a few at a time, through the ordinary log.  When none is left, a TRIM says so,
+and when that is durable the segment is deleted.  A crash leaves at worst two copies of the
+same state, or a dead segment that the next start removes.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Protocol
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.compaction import Policy, Pressure, full_records
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.commit import Clock, Io
+from beanstalk_twisted.jobs.workqueue import WorkQueue
+
+COPIES: Final = 100
+"""Jobs stated again in one turn: about 2 ms."""
+
+PACE_S: Final = 0.005
+"""
+From one slice to the next, unless the log grows faster than it is compacted: leaves clients at
+least two thirds of the reactor's time.
+"""
+
+
+class Durability(Protocol):
+    """
+    What is needed of a `commit.Committer`.
+    """
+
+    @property
+    def is_congested(self) -> bool:
+        """
+        Whether the disk is behind.
+        """
+
+    def schedule(self) -> None:
+        """
+        Records were appended.
+        """
+
+    def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
+        """
+        Sync if need be, then call.
+        """
+
+
+class Compactor:
+    """
+    Keeps a log small.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, policy: Policy, log: Log, queue: WorkQueue, directory: Directory, io: Io,
+        durability: Durability, clock: Clock, now_ns: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self._policy = policy
+        self._log = log
+        self._queue = queue
+        self._directory = directory
+        self._io = io
+        self._durability = durability
+        self._clock = clock
+        self._now_ns = now_ns
+        self._turn: IDelayedCall | None = None
+        self._slices: Iterator[list[int]] | None = None
+        self._ids: list[int] = []
+        self._is_waiting = self._is_stopped = False
+
+    def consider(self) -> None:
+        """
+        The log may have grown: begin to compact if it is too large.
+        """
+        idle = self._turn is None and not self._is_waiting and not self._is_stopped
+        if idle and self._should_go_on():
+            self._turn = self._clock.callLater(self._pace(), self._step)
+
+    def stop(self) -> None:
+        """
+        Leave the rest for the next start.
+        """
+        self._is_stopped = True
+        if self._turn is not None and self._turn.active():
+            self._turn.cancel()
+
+    def _should_go_on(self) -> bool:
+        """
+        A segment once begun is finished; the one being written is never taken.
+        """
+        if self._log.oldest >= self._log.segment:
+            return False
+        return self._slices is not None or self._policy.should_compact(self._pressure())
+
+    def _pressure(self) -> Pressure:
+        live = self._queue.state.homes.live_bytes
+        return Pressure(self._log.total_bytes, live, self._log.segment_bytes)
+
+    def _pace(self) -> float:
+        return 0 if self._policy.is_urgent(self._pressure()) else PACE_S
+
+    def _step(self) -> None:
+        self._turn = None
+        if self._durability.is_congested:
+            self.consider()
+        elif not self._queue.state.homes.of(self._log.oldest)[0]:
+            self._trim()
+        elif self._ids:
+            self._copy_some()
+        else:
+            self._read_some()
+
+    def _copy_some(self) -> None:
+        some, self._ids = self._ids[:COPIES], self._ids[COPIES:]
+        self._queue.copy(some, self._log.oldest)
+        self._durability.schedule()
+        self.consider()
+
+    def _read_some(self) -> None:
+        oldest = self._log.oldest
+        if self._slices is None:
+            self._slices = full_records(self._directory, oldest, self._log.end_of(oldest))
+        self._is_waiting = True
+        reading = self._io.run(partial(next, self._slices, None))
+        reading.addCallback(self._was_read)
+        reading.addErrback(self._give_up)
+
+    def _was_read(self, ids: list[int] | None) -> None:
+        self._is_waiting = False
+        assert ids is not None, "jobs live in a segment that does not hold their records"
+        self._ids = ids
+        self.consider()
+
+    def _trim(self) -> None:
+        """
+        Nothing lives in the oldest segment any more.
+        """
+        self._slices, self._ids = None, []
+        self._is_waiting = True
+        lsn = self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
+        self._durability.when_durable(lsn, self._delete)
+
+    def _delete(self) -> None:
+        oldest = self._log.oldest
+        self._log.trimmed(oldest)
+        removing = self._io.run(partial(self._directory.remove, segment_name(oldest)))
+        removing.addCallback(self._was_deleted)
+        removing.addErrback(self._give_up)
+
+    def _was_deleted(self, ignored: None) -> None:
+        self._is_waiting = False
+        self.consider()
+
+    def _give_up(self, failure: Failure) -> None:
+        """
+        The log is safe as it is; it only grows from here on.
+        """
+        self._is_stopped = True
+        self.log.critical("compaction has ended: {error}", error=failure.value)
+        if not failure.check(BinlogError, OSError):
+            self.log.failure("while compacting", failure=failure)

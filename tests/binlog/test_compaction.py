@@ -1,0 +1,52 @@
+"""
+When to compact, and what has to move.
+"""
+
+import pytest
+
+from beanstalk_twisted.binlog.compaction import Policy, Pressure, full_records
+from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.survey import Survey
+from tests.memory_server import MemoryServer
+
+NAME = "00000000000000000001.tql"
+
+
+def test_a_log_at_its_bound_is_left_alone_and_one_byte_more_is_not() -> None:
+    policy = Policy(factor=2, spare_segments=2)
+    assert not policy.should_compact(Pressure(total=2 * 100 + 2 * 50, live=100, segment=50))
+    assert policy.should_compact(Pressure(total=2 * 100 + 2 * 50 + 1, live=100, segment=50))
+
+
+def test_it_is_urgent_at_half_as_much_again() -> None:
+    policy = Policy(factor=2, spare_segments=2)
+    assert not policy.is_urgent(Pressure(total=3 * 100 + 2 * 50, live=100, segment=50))
+    assert policy.is_urgent(Pressure(total=3 * 100 + 2 * 50 + 1, live=100, segment=50))
+
+
+def written_log() -> MemoryDirectory:
+    directory = MemoryDirectory()
+    server = MemoryServer(directory=directory)
+    client = server.connect()
+    client.ask(b"put 0 0 1 1\r\na\r\nput 0 0 1 1\r\nb\r\nreserve\r\ndelete 1\r\n")
+    return directory
+
+
+def test_the_full_records_of_a_segment_are_found() -> None:
+    directory = written_log()
+    slices = full_records(directory, 1, frames_end(directory))
+    assert [job_id for ids in slices for job_id in ids] == [1, 2]
+
+
+def test_damage_is_named_with_its_place() -> None:
+    directory = written_log()
+    spoilt = bytearray(directory.read(NAME))
+    spoilt[4100] ^= 1
+    broken = MemoryDirectory({NAME: bytes(spoilt)})
+    with pytest.raises(Damaged, match=f"{NAME}: offset 4096: .*binlog-inspect check"):
+        list(full_records(broken, 1, frames_end(directory)))
+
+
+def frames_end(directory: MemoryDirectory) -> int:
+    return Survey(directory, lambda done, total: None).segments[0].ending.offset
