@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, Protocol
 from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import CannotUse, WriteFailed
-from beanstalk_twisted.binlog.log import Log, Opening
-from beanstalk_twisted.binlog.records import Start
+from beanstalk_twisted.binlog.log import Log, Opening, Position
+from beanstalk_twisted.binlog.records import Start, TubeDef
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.facts import WRITER, LogClock
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -113,6 +113,7 @@ def _begin(
 
     log = Log(position, segment_bytes, opening, _salt, WRITER)
     queue.keep_in(log)
+    _name_rehomed_tubes(log, position, queue, found)
     start = Start(
         clock.now_ns(), queue.state.next_job_id, queue.state.tubes.next_tube_id,
         clock.wall_offset_ns(),
@@ -127,6 +128,18 @@ def _begin(
     log.durable(batch.last_lsn)
     found.release(directory)
     return OpenLog(log, writer, notes)
+
+
+def _name_rehomed_tubes(
+    log: Log, position: Position, queue: WorkQueue, found: replay.Replay
+) -> None:
+    """
+    A segment names all tubes of its records, also those that have ended since.
+    """
+    for tube_id in sorted(position.rehomed_tubes):
+        is_named = queue.state.tubes.is_defined(tube_id, log.segment)
+        if not is_named and tube_id in found.tubes():
+            log.append(TubeDef(tube_id, found.tubes()[tube_id]))
 
 
 def _salt() -> int:

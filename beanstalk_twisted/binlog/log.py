@@ -12,13 +12,14 @@ very moment, so that it agrees with the records before it.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import (
     INDEX_STRIDE_BYTES,
+    RECORD,
     RECORD_BYTES,
     SEAL_HEAD,
     SEGMENT_HEADER_BYTES,
@@ -27,7 +28,19 @@ from beanstalk_twisted.binlog.format import (
     TRAILER_MAGIC,
     SegmentHeader,
 )
-from beanstalk_twisted.binlog.records import CleanStop, JobImage, Record, Seal, TubeDef
+from beanstalk_twisted.binlog.records import (
+    FIRST_OTHER,
+    JOB_ID,
+    TS_NS,
+    TUBE_ID,
+    TYPE,
+    CleanStop,
+    JobImage,
+    Raw,
+    Record,
+    Seal,
+    TubeDef,
+)
 
 
 class Batch(NamedTuple):
@@ -77,6 +90,14 @@ class RehomedFrame(NamedTuple):
     durable_lsn: int
     time_ns: int
 
+    def raw_records(self) -> Iterator[Raw]:
+        """
+        The fields of its records.
+        """
+        return (
+            RECORD.unpack_from(self.array, at) for at in range(0, len(self.array), self.rec_size)
+        )
+
     def encode(self, salt: int) -> bytes:
         """
         :return: the frame, bound to the segment with this salt.
@@ -108,6 +129,14 @@ class Position(NamedTuple):
     ends: Mapping[int, int] = MappingProxyType({})
 
     @property
+    def rehomed_tubes(self) -> set[int]:
+        """
+        The tubes that the re-homed records use; the new segment has to name them.
+        """
+        raws = (raw for frame in self.rehomed for raw in frame.raw_records())
+        return {raw[TUBE_ID] for raw in raws if raw[TUBE_ID]}
+
+    @property
     def next_lsn(self) -> int:
         """
         The LSN of the first new record.
@@ -134,11 +163,20 @@ class _SegmentIndex:
     def add_records(self, records: Sequence[Record]) -> None:
         self.types.update(record.kind for record in records)
         images = [record for record in records if isinstance(record, JobImage)]
-        self.jobs = _widen(self.jobs, [image.job_id for image in images])
-        self.times = _widen(self.times, [image.ts_ns for image in images])
+        self._widen([image.job_id for image in images], [image.ts_ns for image in images])
         for record in records:
             if isinstance(record, TubeDef):
                 self.tubes[record.tube_id] = record.name
+
+    def add_rehomed(self, frame: RehomedFrame) -> None:
+        raws = list(frame.raw_records())
+        self.types.update(raw[TYPE] for raw in raws)
+        images = [raw for raw in raws if raw[TYPE] < FIRST_OTHER]
+        self._widen([raw[JOB_ID] for raw in images], [raw[TS_NS] for raw in images])
+
+    def _widen(self, job_ids: list[int], times: list[int]) -> None:
+        self.jobs = _widen(self.jobs, job_ids)
+        self.times = _widen(self.times, times)
 
     def encode(self) -> bytes:
         head = SEAL_HEAD.pack(
@@ -354,6 +392,7 @@ class Log:
         chunks = []
         for frame in self._rehomed:
             self._index.add_frame(self._offset, frame.base_lsn, frame.time_ns)
+            self._index.add_rehomed(frame)
             chunk = frame.encode(self._seg_salt)
             self._offset += len(chunk)
             chunks.append(chunk)

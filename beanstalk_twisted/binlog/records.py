@@ -393,6 +393,9 @@ Record: TypeAlias = (
 Raw: TypeAlias = tuple[int, ...]
 """A record's 20 fields, as `format.RECORD` unpacks them."""
 
+FIRST_OTHER: Final = 17
+"""Types from here on are not of jobs."""
+
 # Positions in a Raw tuple.
 TYPE, FLAGS, JOB_ID, TS_NS, DEADLINE_NS = 0, 2, 5, 6, 7
 DELAY_S, TUBE_ID, DATA_OFF, DATA_LEN, DATA_CRC, AUX = 8, 10, 16, 17, 18, 19

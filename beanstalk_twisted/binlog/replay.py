@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.log import Position, RehomedFrame
 from beanstalk_twisted.binlog.records import (
+    FIRST_OTHER,
     JobImage,
     Kind,
     Pause,
@@ -29,7 +30,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     decode_record,
 )
-from beanstalk_twisted.binlog.survey import FIRST_OTHER, Progress, Segment, Survey
+from beanstalk_twisted.binlog.survey import Progress, Segment, Survey
 
 NS = 1_000_000_000
 

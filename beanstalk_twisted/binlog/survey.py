@@ -22,6 +22,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
     AUX,
+    FIRST_OTHER,
     JOB_ID,
     CleanStop,
     NotUnderstood,
@@ -39,9 +40,6 @@ Progress = Callable[[int, int], None]
 
 PROGRESS_FRAMES = 4096
 """How many frames pass between two calls of a `Progress`: a few milliseconds."""
-
-FIRST_OTHER = 17
-"""Types from here on are not of jobs (docs/binlog-format.md, "Other records")."""
 
 
 class Segment(NamedTuple):

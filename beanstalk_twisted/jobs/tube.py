@@ -138,6 +138,13 @@ class TubeList:
         """
         return tube_id in self._by_id
 
+    def is_defined(self, tube_id: int, segment: int) -> bool:
+        """
+        Whether that log segment says the tube's name.
+        """
+        tube = self._by_id.get(tube_id)
+        return tube is not None and tube.defined_in == segment
+
     def put_first(self, tube: Tube) -> None:
         """
         Let `tube` head the list.
