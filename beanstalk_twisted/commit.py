@@ -161,6 +161,8 @@ class Committer:
     Takes a log's batches to disk and tells when they are settled.
 
     :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
+    :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
+        ``before_batch`` when records are about to be written, and may append more.
     """
 
     def __init__(
@@ -174,6 +176,7 @@ class Committer:
         self.settled_lsn = log.last_lsn
         self.settled: Callable[[], None] = lambda: None
         self.advanced: Callable[[], None] = lambda: None
+        self.before_batch: Callable[[], None] = lambda: None
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
@@ -241,6 +244,8 @@ class Committer:
         """
         if self._has_failed:
             return
+        if self._log.has_open:
+            self.before_batch()
         batch = self._log.take(self._now_ns())
         if batch is not None:
             is_promised = self._policy.is_always and batch.commits

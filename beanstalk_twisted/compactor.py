@@ -2,8 +2,8 @@
 Compaction in the background: a slice now and then, never longer than a few milliseconds.
 
 The I/O thread reads and checks the oldest segment slice by slice; here the jobs that still live
-there are stated again, a few at a time, through the ordinary log.  When none is left, a TRIM says so,
-and when that is durable the segment is deleted.  A crash leaves at worst two copies of the
+there are stated again, a few at a time, through the ordinary log.  When none is left, a TRIM says
+so, and when that is durable the segment is deleted.  A crash leaves at worst two copies of the
 same state, or a dead segment that the next start removes.
 """
 

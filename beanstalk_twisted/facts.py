@@ -13,6 +13,11 @@ from beanstalk_twisted.jobs.statistics import ProcessFacts
 
 NS: Final = 1_000_000_000
 
+STEP_NS: Final = NS
+"""
+A difference that is worth a CLOCK_STEP: clocks that are merely steered stay below it for days.
+"""
+
 WRITER: Final = f"beanstalk-twisted/{__version__}"
 """How segment headers name this server."""
 
@@ -32,6 +37,7 @@ class LogClock:
         self._monotonic_ns = monotonic_ns
         self._made_ns = monotonic_ns()
         self._offset_ns = wall_ns() - self._made_ns
+        self._noted_offset_ns = 0
 
     def now_ns(self) -> int:
         """
@@ -50,6 +56,19 @@ class LogClock:
         Go on from the newest time in the log, if the wall clock is behind it.
         """
         self._offset_ns += max(0, logged_ns - self.now_ns())
+        self._noted_offset_ns = self.wall_offset_ns()
+
+    def step(self) -> int | None:
+        """
+        Whether the wall clock was set since the last call, or since this clock was made.
+
+        :return: the new `wall_offset_ns` if it was, by more than `STEP_NS`.
+        """
+        offset_ns = self.wall_offset_ns()
+        if abs(offset_ns - self._noted_offset_ns) <= STEP_NS:
+            return None
+        self._noted_offset_ns = offset_ns
+        return offset_ns
 
     def wall_offset_ns(self) -> int:
         """

@@ -21,6 +21,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.commit import Clock, Committer, FsyncPolicy, Io
 from beanstalk_twisted.compactor import Compactor
@@ -126,8 +128,17 @@ class BeanstalkService(Service):
             self.clock.now_ns,
         )  # fmt: skip
         self._committer.settled = self._release
+        self._committer.before_batch = lambda: self._note_clock_step(opened.log)
         self._committer.advanced = self._compactor.consider
         self._committer.schedule()
+
+    def _note_clock_step(self, log: Log) -> None:
+        """
+        Readers of the log want to know what the wall clock said.
+        """
+        offset_ns = self.clock.step()
+        if offset_ns is not None:
+            log.append(ClockStep(self.clock.now_ns(), offset_ns))
 
     def stopService(self) -> "Deferred[None]":
         """
