@@ -199,10 +199,8 @@ class BeanstalkService(Service):
         """
         See `protocol.Shell.disconnected`.
         """
-        protocol = self._protocols.pop(session, None)
-        if protocol is None:
+        if self._protocols.pop(session, None) is None:
             return
-        self._holding.discard(protocol)
         self.queue.disconnect(session, self.clock.now_ns())
         if self.settings.verbosity:
             self.log.info("connection {number} ended", number=session.number)

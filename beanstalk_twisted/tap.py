@@ -75,15 +75,13 @@ class Options(usage.Options):
 
     def opt_listen(self, endpoint: str) -> None:
         """
-        Listen on this Twisted endpoint, e.g. tcp:11300:interface=10.0.0.1, unix:/run/beanstalk,
-        systemd:domain=INET:index=0.  May be given several times; excludes --address and --port.
+        Listen on this Twisted endpoint; may be repeated; excludes --address and --port.
         """
         self["listen"].append(endpoint)
 
     def opt_fsync(self, when: str) -> None:
         """
-        When a reply means that the change is on disk: "always" (the default), a number of
-        milliseconds within which it will be, or "never".
+        Sync before each reply: always [default]; within so many ms (-f MS); or never (-F).
         """
         if when in ("always", "never"):
             self["fsync"] = ALWAYS if when == "always" else NEVER
