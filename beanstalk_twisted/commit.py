@@ -23,7 +23,8 @@ from twisted.internet.defer import Deferred, execute
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.log import Batch, Log
+from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.binlog.log import Batch, Log, Rehoming
 from beanstalk_twisted.binlog.writer import Writer
 
 T = TypeVar("T")
@@ -162,16 +163,19 @@ class Committer:
 
     :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
     :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
-        ``before_batch`` when records are about to be written, and may append more.
+        ``before_batch`` when records are about to be written, and may append more; ``rehomed``
+        when all that is not durable is about to move, and why.
     """
 
     def __init__(
         self, log: Log, writer: Writer, io: Io, clock: Clock,
         now_ns: Callable[[], int], policy: FsyncPolicy, failed: Callable[[Failure], None],
+        may_rehome: bool = True,
     ) -> None:  # fmt: skip
         """
         :param now_ns: log time.
         :param failed: called once, when nothing can be promised any more.
+        :param may_rehome: whether one attempt is made to go on in another segment before that.
         """
         self.settled_lsn = log.last_lsn
         self.settled: Callable[[], None] = lambda: None
@@ -189,6 +193,9 @@ class Committer:
         self._marked_lsn = log.durable_lsn
         self._is_busy = False
         self._has_failed = False
+        self._is_rehoming = False
+        self._may_rehome = may_rehome and policy.interval_s is not None
+        self.rehomed: Callable[[Rehoming, Failure], None] = lambda moved, failure: None
         self._wants_sync = False
         self._in_flight_bytes = 0
         self._turn: IDelayedCall | None = None
@@ -269,6 +276,7 @@ class Committer:
 
     def _written(self, is_durable: bool, batch: Batch) -> None:
         self._in_flight_bytes = 0
+        self._is_rehoming = False
         self._written_lsn = batch.last_lsn
         if is_durable:
             self._log.durable(batch.last_lsn)
@@ -306,11 +314,24 @@ class Committer:
 
     def _fail(self, failure: Failure) -> None:
         """
-        Nothing is known about what was being written: no reply may go any more.
+        Nothing is known about what was being written.  All of it is still in memory: put it into
+        another segment, once; if that fails too, no reply may go any more.
         """
-        if not self._has_failed:
+        if self._has_failed:
+            return
+        if self._may_rehome and not self._is_rehoming and _concerns_segment(failure):
+            self._rehome(failure)
+        else:
             self._has_failed = True
             self._failed(failure)
+
+    def _rehome(self, failure: Failure) -> None:
+        self._is_rehoming = True
+        self._writer = self._writer.abandon()
+        self.rehomed(self._log.rehome(self._now_ns()), failure)
+        batch = self._log.take(self._now_ns())
+        assert batch is not None
+        self._start(partial(self._writer.write, batch, True), batch)
 
     # The sync interval.
 
@@ -356,3 +377,8 @@ class Committer:
         finished, self._finished = self._finished, None
         assert finished is not None
         finished.callback(None)
+
+
+def _concerns_segment(failure: Failure) -> bool:
+    error = failure.value
+    return isinstance(error, WriteFailed) and not error.is_final

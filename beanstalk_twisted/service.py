@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.log import Log, Rehoming
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.commit import Clock, Committer, FsyncPolicy, Io
@@ -41,6 +41,7 @@ class Settings(NamedTuple):
     """
     How a server was told to be.
 
+    :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar is_foreground: whether the process may end itself with an exit code of its own.
     """
 
@@ -50,6 +51,7 @@ class Settings(NamedTuple):
     verbosity: int = 0
     is_foreground: bool = True
     pidfile: str = ""
+    may_rehome: bool = True
 
 
 class BeanstalkService(Service):
@@ -107,7 +109,12 @@ class BeanstalkService(Service):
         io = self._io()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         opened = open_log(
-            directory, self.queue, self.clock, self.settings.segment_bytes, _Progress(self.log)
+            directory,
+            self.queue,
+            self.clock,
+            self.settings.segment_bytes,
+            _Progress(self.log),
+            keeps_unsafe=self.settings.may_rehome and self.settings.fsync.interval_s is not None,
         )
         for note in opened.notes:
             self.log.warn("binlog {path}: {note}", path=directory.path, note=note)
@@ -121,16 +128,25 @@ class BeanstalkService(Service):
         facts.written = lambda: opened.log.records_written
         self._committer = Committer(
             opened.log, opened.writer, io, self._reactor, self.clock.now_ns,
-            self.settings.fsync, lambda failure: self.failed(failure),
+            self.settings.fsync, lambda failure: self.failed(failure), self.settings.may_rehome,
         )  # fmt: skip
         self._compactor = Compactor(
             Policy(), opened.log, self.queue, directory, io, self._committer, self._reactor,
             self.clock.now_ns,
         )  # fmt: skip
         self._committer.settled = self._release
+        self._committer.rehomed = self._note_rehoming
         self._committer.before_batch = lambda: self._note_clock_step(opened.log)
         self._committer.advanced = self._compactor.consider
         self._committer.schedule()
+
+    def _note_rehoming(self, moved: Rehoming, failure: Failure) -> None:
+        for job_id in moved.job_ids:
+            self.queue.state.move_home(job_id, moved.segment)
+        self.log.critical(
+            "{error} Going on in segment {segment} with all that was not on disk.",
+            error=failure.value, segment=moved.segment,
+        )  # fmt: skip
 
     def _note_clock_step(self, log: Log) -> None:
         """

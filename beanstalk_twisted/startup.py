@@ -53,7 +53,7 @@ class OpenLog(NamedTuple):
 
 def open_log(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    report: Report,
+    report: Report, keeps_unsafe: bool = True,
 ) -> OpenLog:  # fmt: skip
     """
     Load a queue from a directory and open its log for appending.
@@ -68,7 +68,7 @@ def open_log(
             found = replay.read(directory, report.read)
             clock.not_before(found.small.time_ns)
             _load(queue, found, clock.now_ns(), report)
-        return _begin(directory, queue, clock, segment_bytes, found)
+        return _begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
     except (OSError, WriteFailed) as problem:
         raise CannotUse(
             f"binlog directory {directory.path} cannot be used: {problem}; nothing was lost. "
@@ -103,7 +103,7 @@ def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -
 
 def _begin(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    found: replay.Replay,
+    found: replay.Replay, keeps_unsafe: bool,
 ) -> OpenLog:  # fmt: skip
     notes = _notes(found, found.tidy(directory))
     position = found.position(os.urandom(16))._replace(time_ns=clock.now_ns())
@@ -111,7 +111,7 @@ def _begin(
     def opening(seq: int, now_ns: int) -> Opening:
         return Opening(*queue.opening(seq, now_ns))
 
-    log = Log(position, segment_bytes, opening, _salt, WRITER)
+    log = Log(position, segment_bytes, opening, _salt, WRITER, keeps_unsafe)
     queue.keep_in(log)
     _name_rehomed_tubes(log, position, queue, found)
     start = Start(

@@ -71,6 +71,7 @@ class Options(usage.Options):
         self["listen"] = []
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
+        self["may_rehome"] = True
         self["warnings"] = []
 
     def opt_listen(self, endpoint: str) -> None:
@@ -99,6 +100,14 @@ class Options(usage.Options):
         The same as --fsync never.
         """
         self["fsync"] = NEVER
+
+    def opt_on_io_error(self, what: str) -> None:
+        """
+        After a failed write: rehome [default], try once to go on in a new segment; or exit.
+        """
+        if what not in ("rehome", "exit"):
+            raise usage.UsageError(f"--on-io-error is rehome or exit, not {what!r}")
+        self["may_rehome"] = what == "rehome"
 
     def opt_verbose(self) -> None:
         """
@@ -221,6 +230,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         options["max_job_bytes"], options["segment_bytes"], options["fsync"],
         verbosity=options["verbosity"], is_foreground=bool(launcher.get("nodaemon", True)),
         pidfile=os.path.abspath(launcher["pidfile"]) if launcher.get("pidfile") else "",
+        may_rehome=options["may_rehome"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]

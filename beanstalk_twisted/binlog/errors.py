@@ -41,9 +41,15 @@ class CannotUse(BinlogError):
 class WriteFailed(BinlogError):
     """
     A write or a sync failed while running: nothing un-synced may be promised any more.
+
+    :ivar is_final: whether it concerns the directory itself, so that no other segment will do.
     """
 
     exit_code = 74
+
+    def __init__(self, message: str, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final
 
 
 class Incompatible(BinlogError):

@@ -11,16 +11,19 @@ very moment, so that it agrees with the records before it.
 """
 
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import (
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
     INDEX_STRIDE_BYTES,
     RECORD,
     RECORD_BYTES,
+    REHOMED,
     SEAL_HEAD,
     SEGMENT_HEADER_BYTES,
     TRAILER,
@@ -30,6 +33,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.records import (
     FIRST_OTHER,
+    FULL,
     JOB_ID,
     TS_NS,
     TUBE_ID,
@@ -98,6 +102,20 @@ class RehomedFrame(NamedTuple):
             RECORD.unpack_from(self.array, at) for at in range(0, len(self.array), self.rec_size)
         )
 
+    @classmethod
+    def parse(cls, frame: bytes) -> "RehomedFrame":
+        """
+        :param frame: as we encoded it.
+        """
+        (_, _, _, _, n_rec, base_lsn, durable_lsn, time_ns, _, heap_len, _, rec_size, _, _) = (
+            FRAME_HEADER.unpack_from(frame)
+        )
+        heap_at = FRAME_HEADER_BYTES + n_rec * rec_size
+        return cls(
+            frame[FRAME_HEADER_BYTES:heap_at], frame[heap_at : heap_at + heap_len], n_rec,
+            rec_size, base_lsn, durable_lsn, time_ns,
+        )  # fmt: skip
+
     def encode(self, salt: int) -> bytes:
         """
         :return: the frame, bound to the segment with this salt.
@@ -142,6 +160,30 @@ class Position(NamedTuple):
         The LSN of the first new record.
         """
         return self.first_lsn + sum(frame.n_rec for frame in self.rehomed)
+
+
+class _Unsafe(NamedTuple):
+    """
+    A batch that is not known durable, kept for `Log.rehome`.
+
+    :ivar end: where its frames end in its segment.
+    """
+
+    seq: int
+    end: int
+    last_lsn: int
+    frames: tuple[bytes, ...]
+
+
+class Rehoming(NamedTuple):
+    """
+    What has moved to the segment that takes a failed one's place.
+
+    :ivar job_ids: the jobs whose full records have moved.
+    """
+
+    segment: int
+    job_ids: list[int]
 
 
 class _SegmentIndex:
@@ -225,11 +267,13 @@ class Log:
         opening: Callable[[int, int], Opening],
         salt: Callable[[], int],
         writer: str,
+        keeps_unsafe: bool = True,
     ) -> None:
         """
         :param opening: the server's small state, asked at the start of each segment with the
             segment's number and the log time.
         :param salt: a new random u32 at each call.
+        :param keeps_unsafe: whether frames are kept until they are durable, for `rehome`.
         :param writer: name and version for the headers, ASCII, at most 32 bytes.
         """
         self.segment = position.seq
@@ -243,14 +287,19 @@ class Log:
         self._opening = opening
         self._salt = salt
         self._writer = writer
+        self._keeps_unsafe = keeps_unsafe
         self._position = position
         self._time_ns = position.time_ns
         self._rehomed = tuple(position.rehomed)
+        self._unsafe: deque[_Unsafe] = deque()
+        self._safe = (position.seq - 1, position.prev_end)
+        self._names: dict[int, bytes] = {}
         self._open: list[Record] = []
         self._open_bytes = 0
         self._commits = False
         self._begins = True
         self._offset = self._limit = 0
+        self._index = _SegmentIndex()
         self._begin_segment(position.prev_end, position.flags)
 
     @property
@@ -318,14 +367,18 @@ class Log:
         self._time_ns = max(self._time_ns, time_ns)
         begins, commits = self._begins, self._commits
         start = 0 if begins else self._offset
-        chunks = [self._header, *self._reframed()] if begins else []
-        chunks += self._framed(self._open)
+        framed = [*self._reframed(), *self._framed(self._open)]
+        chunks = [self._header, *framed] if begins else list(framed)
         seq, self._open, self._begins, self._commits = self.segment, [], False, False
         self._open_bytes = 0
         seals = self._offset >= self._limit
         if seals:
-            chunks += self._sealed(time_ns)
+            seal, trailer = self._sealed(time_ns)
+            framed.append(seal)
+            chunks += (seal, trailer)
         last_lsn = self.last_lsn
+        kept = tuple(framed) if self._keeps_unsafe else ()
+        self._unsafe.append(_Unsafe(seq, self._offset, last_lsn, kept))
         if seals:
             self._next_segment()
         return Batch(seq, start, tuple(chunks), last_lsn, begins, seals, commits)
@@ -357,19 +410,58 @@ class Log:
         All records up to ``lsn`` are known durable.
         """
         self.durable_lsn = max(self.durable_lsn, lsn)
+        while self._unsafe and self._unsafe[0].last_lsn <= lsn:
+            batch = self._unsafe.popleft()
+            self._safe = (batch.seq, batch.end)
+
+    def rehome(self, time_ns: int) -> Rehoming:
+        """
+        A write or a sync has failed: begin a segment with all that is not known durable, which cuts
+        the failed one off where it was.  The next batch publishes it.
+        """
+        seq, prev_end = self._safe
+        for gone in [each for each in self._ends if each > seq]:
+            del self._ends[gone]
+        self._ends[seq] = prev_end
+        self._sealed_bytes = sum(self._ends.values())
+        parsed = [RehomedFrame.parse(frame) for batch in self._unsafe for frame in batch.frames]
+        self._rehomed = tuple(frame for frame in parsed if frame.n_rec)
+        self._unsafe.clear()
+        names = {**self._names, **self._index.tubes}
+        self.segment = seq + 1
+        self._time_ns = max(self._time_ns, time_ns)
+        self._begin_segment(prev_end, flags=REHOMED)
+        self._name_tubes(names)
+        return Rehoming(self.segment, self._moved_jobs())
+
+    def _name_tubes(self, names: Mapping[int, bytes]) -> None:
+        """
+        Name the tubes of all records that the failed segment named.
+        """
+        named = {record.tube_id for record in self._open if isinstance(record, TubeDef)}
+        for tube_id in sorted(names.keys() - named):
+            self.append(TubeDef(tube_id, names[tube_id]))
+
+    def _moved_jobs(self) -> list[int]:
+        raws = (raw for frame in self._rehomed for raw in frame.raw_records())
+        moved = [raw[JOB_ID] for raw in raws if raw[TYPE] in FULL]
+        images = (record for record in self._open if isinstance(record, JobImage))
+        return moved + [image.job_id for image in images if image.kind in FULL]
 
     def _begin_segment(self, prev_end: int, flags: int) -> None:
         """
         The next batch begins a segment, which opens with the state as it is at this moment.
         """
         opening = self._opening(self.segment, self._time_ns)
-        first_lsn = self._position.first_lsn if self._rehomed else self.last_lsn + 1
+        first_lsn = self.last_lsn + 1 - len(self._open)
+        first_lsn -= sum(frame.n_rec for frame in self._rehomed)
         salt = self._seg_salt = self._salt()
         self._header = SegmentHeader(
             self.segment, first_lsn, self._time_ns, prev_end, self._trim_seq,
             opening.next_job_id, self._position.store_uuid, salt, flags,
             self._position.incarnation, self._writer,
         ).encode()  # fmt: skip
+        self._names = self._index.tubes
         self._index = _SegmentIndex()
         self._offset = SEGMENT_HEADER_BYTES
         self._begins = True
@@ -417,7 +509,7 @@ class Log:
         self._offset += len(frame)
         return frame
 
-    def _sealed(self, time_ns: int) -> list[bytes]:
+    def _sealed(self, time_ns: int) -> tuple[bytes, bytes]:
         """
         The SEAL's frame and the trailer.
         """
@@ -427,7 +519,7 @@ class Log:
         frame = self._frame(self._open, lsn)
         self._open = []
         self._open_bytes = 0
-        return [frame, encode_trailer(seal_offset, lsn, n_rec, n_index)]
+        return frame, encode_trailer(seal_offset, lsn, n_rec, n_index)
 
 
 def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) -> bytes:

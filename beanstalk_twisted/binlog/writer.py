@@ -5,6 +5,7 @@ The order of its steps is the promise (docs/binlog-format.md, "Writing"): a pred
 before its successor exists, and a segment's content is durable before its name is.
 """
 
+import contextlib
 from collections.abc import Callable
 
 from beanstalk_twisted.binlog.directory import Directory, File
@@ -35,6 +36,7 @@ class Writer:
         self._segment_bytes = segment_bytes
         self._file: File | None = None
         self._name = ""
+        self._is_naming = False
 
     def write(self, batch: Batch, sync: bool) -> bool:
         """
@@ -59,9 +61,19 @@ class Writer:
         """
         Let go of the segment, without a sync.
         """
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def abandon(self) -> "Writer":
+        """
+        Never touch the segment again, after a `WriteFailed`.
+
+        :return: a writer for the one that takes its place.
+        """
+        with contextlib.suppress(OSError):
+            self.close()
+        return Writer(self._directory, self._segment_bytes)
 
     def _write(self, batch: Batch, sync: bool) -> bool:
         if batch.begins:
@@ -84,13 +96,18 @@ class Writer:
         Content first, then the name: a crash in between leaves the log as it was.
         """
         spare = spare_name(batch.seq)
+        with contextlib.suppress(FileNotFoundError):
+            # Left behind by an attempt that failed.
+            self._directory.remove(spare)
         self._name = segment_name(batch.seq)
         self._file = self._directory.create(spare)
         self._file.allocate(max(self._segment_bytes, batch.end))
         self._file.write_at(0, batch.chunks)
         self._file.sync()
+        self._is_naming = True
         self._directory.rename(spare, self._name)
         self._directory.sync()
+        self._is_naming = False
 
     def _finish(self, end: int) -> None:
         self._open_file.truncate(end)
@@ -104,5 +121,6 @@ class Writer:
             raise WriteFailed(
                 f"writing {self._directory.path}/{self._name} failed: {problem.strerror}; "
                 f"no reply was given for what is not on disk. "
-                f"Mend the disk, run 'binlog-inspect check {self._directory.path}', start again."
+                f"Mend the disk, run 'binlog-inspect check {self._directory.path}', start again.",
+                is_final=self._is_naming,
             ) from problem

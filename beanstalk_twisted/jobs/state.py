@@ -91,6 +91,15 @@ class QueueState:
         self._enter(job, tube)
         return tube
 
+    def move_home(self, job_id: int, segment: int) -> None:
+        """
+        A job's newest full record is now in another log segment; a job that is gone has none.
+        """
+        job = self.jobs.look(job_id)
+        if job is not None:
+            self.homes.leave(self.jobs.rehome(job_id, segment), len(job.body))
+            self.homes.enter(segment, len(job.body))
+
     def default(self) -> Tube:
         """
         The tube that always exists.
@@ -115,8 +124,7 @@ class QueueState:
         """
         A COPY says nothing new of its job, but where it is.
         """
-        self.homes.leave(self.jobs.rehome(image.job_id, segment), len(image.body))
-        self.homes.enter(segment, len(image.body))
+        self.move_home(image.job_id, segment)
 
     def _apply_cold(self, image: JobImage, lsn: int, segment: int) -> None:
         tube = self.tubes.by_id(image.tube_id)
