@@ -453,8 +453,10 @@ def _without_extensions(data: bytes) -> bytes:
 def _decode_counters(raw: Raw, data: bytes) -> Counters:
     try:
         counts = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NotUnderstood("counters are not JSON") from None
+    if not isinstance(counts, dict):
+        raise NotUnderstood("counters are not a JSON object")
     return Counters(raw[TUBE_ID], raw[TS_NS], counts)
 
 
