@@ -215,10 +215,10 @@ class Committer:
             if call is not None and call.active():
                 call.cancel()
         self._turn = self._interval = self._mark = None
-        self._finished = Deferred()
+        finished = self._finished = Deferred()
         if not self._is_busy:
             self._flush()
-        return self._finished
+        return finished
 
     def _end_turn(self) -> None:
         self._turn = None

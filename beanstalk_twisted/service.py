@@ -29,6 +29,9 @@ from beanstalk_twisted.jobs.workqueue import Draft, WorkQueue
 from beanstalk_twisted.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.startup import open_log
 
+SLICES_LIMIT_NS: Final = 2 * NS
+"""How long a stop waits for work in slices: that of some 100,000 jobs."""
+
 SWITCH_INTERVAL_S: Final = 0.0005
 """How soon the I/O thread gets back from a busy reactor; Python's 5 ms is a slow disk's time."""
 
@@ -133,12 +136,23 @@ class BeanstalkService(Service):
             self._timer.cancel()
         for protocol in list(self._protocols.values()):
             protocol.refuse_commands()
-        if self._committer is not None and was_running:
-            await self._committer.finish()
+        if was_running:
+            self._end_slices()
+            if self._committer is not None:
+                await self._committer.finish()
         for protocol in list(self._protocols.values()):
             protocol.part()
         if self._directory is not None:
             self._directory.close()
+
+    def _end_slices(self) -> None:
+        """
+        A large kick that was begun is ended, and answered.
+        """
+        ends_ns = self.clock.now_ns() + SLICES_LIMIT_NS
+        while self.queue.next_due_ns() == 0 and self.clock.now_ns() < ends_ns:
+            self.queue.tick(self.clock.now_ns())
+        self._after_change()
 
     def drain(self) -> None:
         """
