@@ -16,6 +16,10 @@ read its replies or too many are held.  The socket is still read then, so that a
 noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a bounded amount of
 memory, whatever its peer does: that buffer, one body, `MAX_HELD_BYTES` of replies and what the
 transport buffers.
+
+Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
+too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
+the next command.
 """
 
 from collections import deque

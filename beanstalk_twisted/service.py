@@ -4,6 +4,8 @@ The shell around the queue: clock, the one timer, log and connections; start, dr
 Each call from a connection reads the clock once, lets the queue decide, passes on the answers it
 has for other connections, sees that new records go to disk, and sets the timer for what is due
 next.
+
+Differs from beanstalkd: a server that cannot write its log ends; there, it goes on without.
 """
 
 import os

@@ -30,6 +30,7 @@ from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, IoThread
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
 from beanstalk_twisted.service import BeanstalkService, Settings
+from beanstalk_twisted.startup import refuse_beanstalkd
 
 DEFAULT_MAX_JOB_BYTES: Final = 65_535
 """beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
@@ -220,6 +221,8 @@ def _port(text: str) -> int:
 def _look_up(user: str) -> tuple[int, int]:
     import pwd
 
+    if os.geteuid() != 0:
+        raise usage.UsageError("--user is for root only; nobody else can become another user")
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
@@ -253,6 +256,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
             service.log.warn("running as root; --user NAME runs as somebody else")
         if directory is not None:
             directory.make()
+            refuse_beanstalkd(directory)
             directory.lock(f"{os.getpid()} {socket.gethostname()} {time.strftime('%FT%T%z')}\n")
 
     return ListeningService(service, options["endpoints"], reactor, prepare)

@@ -235,6 +235,23 @@ class RealDirectory:
         os.ftruncate(mine, 0)
         os.pwrite(mine, text.encode(), 0)
 
+    def refuse_if_beanstalkd_runs(self) -> None:
+        """
+        Look whether a C beanstalkd holds this directory, before `lock`; leaves no trace.
+
+        :raise LockHeld: it does.
+        """
+        try:
+            theirs = os.open(self._path("lock"), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            fcntl.lockf(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LockHeld(self._lock_message("a C beanstalkd")) from None
+        finally:
+            os.close(theirs)
+
     def _lock_message(self, holder: str) -> str:
         return (
             f"binlog directory {self.path} is locked by {holder}; nothing was touched. "

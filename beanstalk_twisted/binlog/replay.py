@@ -4,6 +4,8 @@ What a sound log holds and how it goes on, for a server that starts.
 `Replay.survivors` gives the newest image of each job, chosen newest-first: the newest record of a
 job says all but its body, so dead jobs and old states are never decoded.  Whoever wants the jobs
 applies them; this package knows nothing of queues.
+
+Differs from beanstalkd: priorities, counters, pauses and the order of burial outlive a restart.
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,6 +3,8 @@ Looking at every byte of a log that carries meaning, and saying what is wrong.  
 
 The server refuses or cuts on what a `Survey` says; a tool prints it.  The rule that tells a torn
 tail from damage is in docs/binlog-format.md, "Reading".
+
+Differs from beanstalkd: a damaged log is refused; there, the rest of a damaged file is skipped.
 """
 
 from array import array
@@ -234,10 +236,10 @@ class Survey:
         return TornTail(newest.name, ending.offset, end, ending.next_lsn, ending.problem)
 
     def _refuse_beanstalkd(self, names: list[str]) -> None:
-        theirs = [n for n in names if n.startswith("binlog.") and n[7:].isdigit()]
+        theirs = beanstalkd_file(names)
         if theirs:
             what = (
-                f"it holds {theirs[0]}, a log of the C beanstalkd; "
+                f"it holds {theirs}, a log of the C beanstalkd; "
                 f"run 'binlog-inspect import-v7 {self.path} -o NEW_DIRECTORY' and use that"
             )
             self.problems.append(Problem(0, what, foreign=True))
@@ -331,9 +333,10 @@ class Survey:
         before = max(self.small.trim_seq, 1) - 1
         for seq in needed:
             if seq != before + 1:
+                last = f" to {segment_name(seq - 1)}" if seq - before > 2 else ""
                 what = (
-                    f"{segment_name(before + 1)} to {segment_name(seq - 1)}: missing; "
-                    f"{segment_name(seq)} builds on them"
+                    f"{segment_name(before + 1)}{last}: missing; "
+                    f"{segment_name(seq)} builds on what was there"
                 )
                 self.problems.append(Problem(seq, what))
             before = seq
@@ -363,3 +366,10 @@ class Survey:
                 f"{self.durable_lsn} were durable and cannot all be read: {ending.problem}"
             )
             self.problems.append(Problem(newest.header.seq, what))
+
+
+def beanstalkd_file(names: list[str]) -> str | None:
+    """
+    The first of these files that is a log of the C beanstalkd.
+    """
+    return next((n for n in names if n.startswith("binlog.") and n[7:].isdigit()), None)

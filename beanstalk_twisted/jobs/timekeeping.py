@@ -1,5 +1,8 @@
 """
 What happens by itself: delays, pauses and TTRs end, and large work goes on slice by slice.
+
+Differs from beanstalkd: others are served between the slices of a large `kick` or of the end of a
+session with many jobs; there, they wait.
 """
 
 from collections import deque

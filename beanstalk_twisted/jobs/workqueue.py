@@ -11,6 +11,9 @@ job and a waiting session; every job stands where its state says, and nowhere el
 Work on many jobs at once (a large `kick`, a session that ends with thousands of jobs, delays that
 end together) is done in slices of `SLICE_JOBS`, so that nobody waits long behind it;
 `next_due_ns` then says "now" until it is done.
+
+Differs from beanstalkd: a job exists from its last byte on, not from its first, and an id is never
+given out again (there, ids begin anew behind the largest one in the log).
 """
 
 from collections.abc import Mapping, Sequence
