@@ -11,6 +11,9 @@ did in that turn.  What `settled_lsn` has passed may be told to clients:
 
 Three timers may be pending here, each at most once: the end of the turn, the sync interval, and the
 sync mark (docs/binlog-format.md) that follows a commit when nothing else does.
+
+Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
+timer keeps it; there, a sync happens only when something more is written.
 """
 
 from collections.abc import Callable
@@ -235,10 +238,10 @@ class Committer:
             if call is not None and call.active():
                 call.cancel()
         self._turn = self._interval = self._mark = None
-        self._finished = Deferred()
+        finished = self._finished = Deferred()
         if not self._is_busy:
             self._flush()
-        return self._finished
+        return finished
 
     def _end_turn(self) -> None:
         self._turn = None

@@ -1,5 +1,8 @@
 """
 What the process knows of itself and of time.
+
+Differs from beanstalkd: all timing is monotonic; there, setting the wall clock moves every
+deadline.
 """
 
 import os

@@ -1,5 +1,8 @@
 """
 The whole server as one service: the queue first, then its ports, and down in the other order.
+
+Differs from beanstalkd: ports open when the log is loaded, SIGTERM stops in order, and a Unix
+socket that is in use is not taken over.
 """
 
 import signal
@@ -62,7 +65,7 @@ class ListeningService(Service):
 
     def startService(self) -> None:
         """
-        :raise SystemExit: with the exit code of docs/operations.md, in the foreground.
+        :raise SystemExit: with the exit code of docs/durability.md, in the foreground.
         :raise Refused: otherwise; the launcher shows its first words.
         """
         super().startService()

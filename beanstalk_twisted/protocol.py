@@ -16,6 +16,10 @@ read its replies or too many are held.  The socket is still read then, so that a
 noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a bounded amount of
 memory, whatever its peer does: that buffer, one body, `MAX_HELD_BYTES` of replies and what the
 transport buffers.
+
+Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
+too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
+the next command.
 """
 
 from collections import deque
@@ -170,17 +174,8 @@ class BeanstalkProtocol(LineReceiver):
         """
         A command line has come.
         """
-        if self._is_leaving:
-            return
-        try:
-            self._obey(line)
-        except ParseError as error:
-            self._shell.count(error.counter)
-            self._say(error.reply)
-        except Exception:
-            self.log.failure("while executing {line!r}", line=line[:MAX_LINE_BYTES])
-            self._say(INTERNAL_ERROR)
-        self._update_pause()
+        if not self._is_leaving:
+            self._attempt(self._obey, line)
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """
@@ -194,7 +189,7 @@ class BeanstalkProtocol(LineReceiver):
         """
         Bytes for the mode that is on.
         """
-        self._raw(data)
+        self._attempt(self._raw, data)
 
     def readConnectionLost(self) -> None:
         """
@@ -291,6 +286,21 @@ class BeanstalkProtocol(LineReceiver):
 
     # Lines.
 
+    def _attempt(self, step: Callable[[bytes], None], received: bytes) -> None:
+        """
+        The outermost call for all that a peer sends: whatever is wrong with it or with us costs no
+        more than a reply.
+        """
+        try:
+            step(received)
+        except ParseError as error:
+            self._shell.count(error.counter)
+            self._say(error.reply)
+        except Exception:
+            self.log.failure("while executing {line!r}", line=received[:MAX_LINE_BYTES])
+            self._say(INTERNAL_ERROR)
+        self._update_pause()
+
     def _obey(self, line: bytes) -> None:
         parsed = parse(line)
         if parsed.command.run is None:
@@ -342,8 +352,8 @@ class BeanstalkProtocol(LineReceiver):
         if not self._missing:
             body = b"".join(self._chunks)
             self._chunks.clear()
-            self._end_body(body)
             self.setLineMode(data[len(part) :])
+            self._end_body(body)
 
     def _end_body(self, body: bytes) -> None:
         assert self._put is not None
@@ -352,15 +362,13 @@ class BeanstalkProtocol(LineReceiver):
             self.answer(self._shell.put(self.session, draft, parsed, body[: -len(CRLF)]))
         else:
             self._say(EXPECTED_CRLF)
-        self._update_pause()
 
     def _skip_body(self, data: bytes) -> None:
         skipped = min(len(data), self._missing)
         self._missing -= skipped
         if not self._missing:
-            self._say(JOB_TOO_BIG)
-            self._update_pause()
             self.setLineMode(data[skipped:])
+            self._say(JOB_TOO_BIG)
 
     def _skip_line(self, data: bytes) -> None:
         """
@@ -370,9 +378,8 @@ class BeanstalkProtocol(LineReceiver):
         self._chunks.clear()
         _, found, rest = data.partition(CRLF)
         if found:
-            self._say(BAD_FORMAT)
-            self._update_pause()
             self.setLineMode(rest)
+            self._say(BAD_FORMAT)
         elif data.endswith(b"\r"):
             self._chunks.append(b"\r")
 

@@ -4,6 +4,8 @@ The shell around the queue: clock, the one timer, log and connections; start, dr
 Each call from a connection reads the clock once, lets the queue decide, passes on the answers it
 has for other connections, sees that new records go to disk, and sets the timer for what is due
 next.
+
+Differs from beanstalkd: a server that cannot write its log ends; there, it goes on without.
 """
 
 import os
@@ -32,6 +34,9 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import Draft, WorkQueue
 from beanstalk_twisted.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.startup import open_log
+
+SLICES_LIMIT_NS: Final = 2 * NS
+"""How long a stop waits for work in slices: that of some 100,000 jobs."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How soon the I/O thread gets back from a busy reactor; Python's 5 ms is a slow disk's time."""
@@ -171,12 +176,23 @@ class BeanstalkService(Service):
             protocol.refuse_commands()
         if self._compactor is not None:
             self._compactor.stop()
-        if self._committer is not None and was_running:
-            await self._committer.finish()
+        if was_running:
+            self._end_slices()
+            if self._committer is not None:
+                await self._committer.finish()
         for protocol in list(self._protocols.values()):
             protocol.part()
         if self._directory is not None:
             self._directory.close()
+
+    def _end_slices(self) -> None:
+        """
+        A large kick that was begun is ended, and answered.
+        """
+        ends_ns = self.clock.now_ns() + SLICES_LIMIT_NS
+        while self.queue.next_due_ns() == 0 and self.clock.now_ns() < ends_ns:
+            self.queue.tick(self.clock.now_ns())
+        self._after_change()
 
     def drain(self) -> None:
         """

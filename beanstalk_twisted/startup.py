@@ -11,10 +11,12 @@ import os
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog import replay
-from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import CannotUse, WriteFailed
+from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log, Opening, Position
 from beanstalk_twisted.binlog.records import Start, TubeDef
+from beanstalk_twisted.binlog.survey import beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.facts import WRITER, LogClock
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -65,15 +67,35 @@ def open_log(
     """
     try:
         with _without_garbage_collection():
+            _distrust_cache(directory)
             found = replay.read(directory, report.read)
             clock.not_before(found.small.time_ns)
             _load(queue, found, clock.now_ns(), report)
         return _begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
-    except (OSError, WriteFailed) as problem:
-        raise CannotUse(
-            f"binlog directory {directory.path} cannot be used: {problem}; nothing was lost. "
-            f"Look at its permissions and its file system, then start again."
-        ) from problem
+    except WriteFailed as problem:
+        raise _cannot_use(directory, problem.__cause__) from problem
+    except OSError as problem:
+        raise _cannot_use(directory, problem) from problem
+
+
+def refuse_beanstalkd(directory: RealDirectory) -> None:
+    """
+    Look for a log of the C beanstalkd, before so much as a lock is put beside it.
+
+    :raise LockHeld: there is one, in use.
+    :raise Incompatible: there is one.
+    """
+    if beanstalkd_file(directory.names()):
+        directory.refuse_if_beanstalkd_runs()
+        replay.read(directory, lambda done, total: None)
+
+
+def _cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
+    why = problem.strerror if isinstance(problem, OSError) else problem
+    return CannotUse(
+        f"binlog directory {directory.path} cannot be used: {why}; nothing was lost. "
+        f"Look at its space, its permissions and its file system, then start again."
+    )
 
 
 class _without_garbage_collection:
@@ -140,6 +162,16 @@ def _name_rehomed_tubes(
         is_named = queue.state.tubes.is_defined(tube_id, log.segment)
         if not is_named and tube_id in found.tubes():
             log.append(TubeDef(tube_id, found.tubes()[tube_id]))
+
+
+def _distrust_cache(directory: Directory) -> None:
+    """
+    After a failed write-back the cache may show what the disk never got, in the segment that was
+    being written.
+    """
+    segments = [name for name in directory.names() if parse_segment_name(name) is not None]
+    for newest in segments[-1:]:
+        directory.forget_cached(newest)
 
 
 def _salt() -> int:

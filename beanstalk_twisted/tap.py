@@ -30,6 +30,7 @@ from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, IoThread
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
 from beanstalk_twisted.service import BeanstalkService, Settings
+from beanstalk_twisted.startup import refuse_beanstalkd
 
 DEFAULT_MAX_JOB_BYTES: Final = 65_535
 """beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
@@ -38,6 +39,7 @@ ADDRESS: Final = "127.0.0.1"
 """Differs from beanstalkd: it listens on all addresses, and the protocol knows no passwords."""
 
 PORT: Final = "11300"
+MAX_PORT: Final = 65_535
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
@@ -87,13 +89,13 @@ class Options(usage.Options):
         if when in ("always", "never"):
             self["fsync"] = ALWAYS if when == "always" else NEVER
         else:
-            self["fsync"] = FsyncPolicy(_number("fsync", when) / 1000)
+            self["fsync"] = FsyncPolicy(_number("--fsync", when) / 1000)
 
     def opt_f(self, ms: str) -> None:
         """
         The same as --fsync MS; 0 means always.
         """
-        self["fsync"] = FsyncPolicy(_number("f", ms) / 1000)
+        self["fsync"] = FsyncPolicy(_number("-f", ms) / 1000)
 
     def opt_F(self) -> None:
         """
@@ -150,7 +152,7 @@ class Options(usage.Options):
         """
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
-        if self["listen"] and (self["address"] or self["port"]):
+        if self["listen"] and not (self["address"] is self["port"] is None):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         if self["binlog"] is not None:
             if not self["binlog"]:
@@ -160,7 +162,7 @@ class Options(usage.Options):
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
     def _limited(self, option: str, low: int, high: int) -> int:
-        value = _number(option, self[option])
+        value = _number(f"--{option}", self[option])
         limited = min(max(value, low), high)
         if limited != value:
             self["warnings"].append(f"--{option} {value} is out of range; {limited} is used")
@@ -170,21 +172,23 @@ class Options(usage.Options):
         """
         The endpoint that --address and --port mean.
         """
-        address = str(self["address"] or ADDRESS)
+        address = ADDRESS if self["address"] is None else str(self["address"])
+        if not address:
+            raise usage.UsageError("--address needs an address")
         if address.startswith("unix:"):
-            return f"unix:{endpoints.quoteStringArgument(address[5:])}"
+            return f"unix:address={endpoints.quoteStringArgument(address[5:])}"
         kind = "tcp6" if isIPv6Address(address) else "tcp"
         interface = endpoints.quoteStringArgument(address)
-        return f"{kind}:{_port(self['port'] or PORT)}:interface={interface}:backlog={BACKLOG}"
+        port = _port(PORT if self["port"] is None else self["port"])
+        return f"{kind}:{port}:interface={interface}:backlog={BACKLOG}"
 
     def _endpoint(self, text: str) -> Any:
         from twisted.internet import reactor
 
-        kind, _, rest = text.partition(":")
-        if kind in ("tcp", "tcp6"):
-            _port(rest.partition(":")[0])
         try:
-            return endpoints.serverFromString(reactor, text)
+            endpoint = endpoints.serverFromString(reactor, text)
+            _check_port(endpoint)
+            return endpoint
         except Exception as error:
             # Endpoint parsers are plugins: they may raise anything.
             raise usage.UsageError(f"--listen {text}: {error}") from None
@@ -193,25 +197,41 @@ class Options(usage.Options):
 def _number(option: str, text: str) -> int:
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit()):
-        raise usage.UsageError(f"--{option} needs a whole number, not {text!r}")
+        raise usage.UsageError(f"{option} needs a whole number, not {text!r}")
     return int(stripped)
 
 
+def _check_port(endpoint: object) -> None:
+    """
+    Twisted finds out only when it listens, and then with a traceback.
+    """
+    port = getattr(endpoint, "_port", 0)
+    if isinstance(port, int) and not 0 <= port <= MAX_PORT:
+        raise usage.UsageError(f"port {port} is larger than {MAX_PORT}")
+
+
 def _port(text: str) -> int:
-    if not text.isdigit():
+    """
+    An empty name takes a free port, as for beanstalkd.
+    """
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()):
         try:
             return socket.getservbyname(text, "tcp")
         except OSError:
             raise usage.UsageError(f"there is no service called {text!r}") from None
     port = int(text)
-    if port > 65_535:
-        raise usage.UsageError(f"port {port} is larger than 65535")
+    if port > MAX_PORT:
+        raise usage.UsageError(f"port {port} is larger than {MAX_PORT}")
     return port
 
 
 def _look_up(user: str) -> tuple[int, int]:
     import pwd
 
+    if os.geteuid() != 0:
+        raise usage.UsageError("--user is for root only; nobody else can become another user")
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
@@ -246,6 +266,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
             service.log.warn("running as root; --user NAME runs as somebody else")
         if directory is not None:
             directory.make()
+            refuse_beanstalkd(directory)
             directory.lock(f"{os.getpid()} {socket.gethostname()} {time.strftime('%FT%T%z')}\n")
 
     return ListeningService(service, options["endpoints"], reactor, prepare)

@@ -2,9 +2,12 @@
 Is this log sound?  The same look that a server takes when it starts; nothing is changed.
 """
 
+from collections import deque
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.binlog.survey import Survey
 
 SOUND, TORN, DAMAGED = 0, 1, 3
@@ -53,8 +56,8 @@ def check(directory: Directory) -> Finding:
         )
         for s in survey.segments
     ]  # fmt: skip
-    if survey.problems:
-        details = [problem.what for problem in survey.problems]
+    details = [problem.what for problem in survey.problems] or _what_jobs_lack(survey)
+    if details:
         return Finding(DAMAGED, f"damaged: a server refuses {survey.path}", details, segments)
     if survey.torn:
         verdict = "torn tail: a server cuts it off, keeps a copy, and loses nothing it promised"
@@ -62,3 +65,14 @@ def check(directory: Directory) -> Finding:
     records = survey.small.records
     return Finding(SOUND, f"sound: {records} records, durable to LSN {survey.durable_lsn}", [],
                    segments)  # fmt: skip
+
+
+def _what_jobs_lack(survey: Survey) -> list[str]:
+    """
+    Bytes may be sound and yet not say all that a server needs to load the jobs.
+    """
+    try:
+        deque(Replay(survey).survivors(survey.small.time_ns), maxlen=0)
+    except BinlogError as problem:
+        return [str(problem)]
+    return []

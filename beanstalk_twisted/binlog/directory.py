@@ -235,6 +235,23 @@ class RealDirectory:
         os.ftruncate(mine, 0)
         os.pwrite(mine, text.encode(), 0)
 
+    def refuse_if_beanstalkd_runs(self) -> None:
+        """
+        Look whether a C beanstalkd holds this directory, before `lock`; leaves no trace.
+
+        :raise LockHeld: it does.
+        """
+        try:
+            theirs = os.open(self._path("lock"), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            fcntl.lockf(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LockHeld(self._lock_message("a C beanstalkd")) from None
+        finally:
+            os.close(theirs)
+
     def _lock_message(self, holder: str) -> str:
         return (
             f"binlog directory {self.path} is locked by {holder}; nothing was touched. "
@@ -313,15 +330,13 @@ class RealDirectory:
         folder = self._path(QUARANTINE)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
+        whole = bytes(content)
         path = os.path.join(folder, name)
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            return path
-        copy = RealFile(fd)
-        copy.write_at(0, [bytes(content)])
-        copy.sync()
-        copy.close()
+        while os.path.exists(path) and not _holds(path, whole):
+            path += "+"
+        if not os.path.exists(path):
+            _write_whole(f"{path}.part", whole)
+            os.rename(f"{path}.part", path)
         _sync_directory(folder)
         return path
 
@@ -332,6 +347,21 @@ class RealDirectory:
         for fd in self._locks:
             os.close(fd)
         self._locks.clear()
+
+
+def _holds(path: str, content: bytes) -> bool:
+    with open(path, "rb") as file:
+        return file.read() == content
+
+
+def _write_whole(path: str, content: bytes) -> None:
+    """
+    A crash may leave part of it: only a name given later says that it is whole.
+    """
+    copy = RealFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+    copy.write_at(0, [content])
+    copy.sync()
+    copy.close()
 
 
 def _sync_directory(path: str) -> None:

@@ -32,9 +32,9 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.records import (
-    FIRST_OTHER,
     FULL,
     JOB_ID,
+    JOB_KINDS,
     TS_NS,
     TUBE_ID,
     TYPE,
@@ -213,7 +213,7 @@ class _SegmentIndex:
     def add_rehomed(self, frame: RehomedFrame) -> None:
         raws = list(frame.raw_records())
         self.types.update(raw[TYPE] for raw in raws)
-        images = [raw for raw in raws if raw[TYPE] < FIRST_OTHER]
+        images = [raw for raw in raws if raw[TYPE] in JOB_KINDS]
         self._widen([raw[JOB_ID] for raw in images], [raw[TS_NS] for raw in images])
 
     def _widen(self, job_ids: list[int], times: list[int]) -> None:

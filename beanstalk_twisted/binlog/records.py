@@ -393,14 +393,13 @@ Record: TypeAlias = (
 Raw: TypeAlias = tuple[int, ...]
 """A record's 20 fields, as `format.RECORD` unpacks them."""
 
-FIRST_OTHER: Final = 17
-"""Types from here on are not of jobs."""
-
 # Positions in a Raw tuple.
 TYPE, FLAGS, JOB_ID, TS_NS, DEADLINE_NS = 0, 2, 5, 6, 7
 DELAY_S, TUBE_ID, DATA_OFF, DATA_LEN, DATA_CRC, AUX = 8, 10, 16, 17, 18, 19
 
-_JOB_KINDS: Final = {int(kind): kind for kind in Kind}
+JOB_KINDS: Final = {int(kind): kind for kind in Kind}
+"""The types of records of jobs."""
+
 _STATES: Final = {int(state): state for state in State}
 _REASONS: Final = {int(reason): reason for reason in Reason}
 
@@ -417,7 +416,7 @@ def decode_record(raw: Raw, data: bytes) -> Record:
 
     :raise NotUnderstood: type, state or data are not of this version.
     """
-    if raw[TYPE] in _JOB_KINDS:
+    if raw[TYPE] in JOB_KINDS:
         return _decode_job(raw, data)
     try:
         decode = _OTHERS[raw[TYPE]]
@@ -434,7 +433,7 @@ def _decode_job(raw: Raw, data: bytes) -> JobImage:
         raise NotUnderstood(f"job state {raw[1]} is unknown")
     body = _without_extensions(data) if raw[FLAGS] & Flag.EXT else data
     return JobImage(
-        _JOB_KINDS[raw[TYPE]], state, _reason(raw[3]), raw[4], raw[5], raw[6], raw[7], raw[8],
+        JOB_KINDS[raw[TYPE]], state, _reason(raw[3]), raw[4], raw[5], raw[6], raw[7], raw[8],
         raw[9], raw[10], raw[11], raw[12], raw[13], raw[14], raw[15], raw[AUX], body,
     )  # fmt: skip
 
@@ -453,8 +452,10 @@ def _without_extensions(data: bytes) -> bytes:
 def _decode_counters(raw: Raw, data: bytes) -> Counters:
     try:
         counts = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NotUnderstood("counters are not JSON") from None
+    if not isinstance(counts, dict):
+        raise NotUnderstood("counters are not a JSON object")
     return Counters(raw[TUBE_ID], raw[TS_NS], counts)
 
 

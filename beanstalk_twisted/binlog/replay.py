@@ -4,6 +4,8 @@ What a sound log holds and how it goes on, for a server that starts.
 `Replay.survivors` gives the newest image of each job, chosen newest-first: the newest record of a
 job says all but its body, so dead jobs and old states are never decoded.  Whoever wants the jobs
 applies them; this package knows nothing of queues.
+
+Differs from beanstalkd: priorities, counters, pauses and the order of burial outlive a restart.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +14,7 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
     AFTER_UNCLEAN_STOP,
     REHOMED,
@@ -21,9 +23,10 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.log import Position, RehomedFrame
 from beanstalk_twisted.binlog.records import (
-    FIRST_OTHER,
+    JOB_KINDS,
     JobImage,
     Kind,
+    NotUnderstood,
     Pause,
     Raw,
     Reason,
@@ -120,11 +123,13 @@ class Replay:
 
     def tidy(self, directory: Directory) -> str:
         """
-        Keep a copy of a torn tail; make an orderly end durable, in case its last sync never ended.
+        Keep a copy of a torn tail, and make durable what the next segment builds on, in case the
+        last server was killed before it could: the names of the segments, and an orderly end.
         Call this before the next segment is written.
 
         :return: where the copy is, or an empty string.
         """
+        directory.sync()
         torn = self.survey.torn
         newest = self._segments[-1] if self._segments else None
         if newest and self.small.is_clean:
@@ -173,7 +178,7 @@ class Replay:
         found = self._select()
         found.sort(key=lambda job: job.job_id)
         for job in found:
-            image = _image(job, now_ns)
+            image = self._image(job, now_ns)
             if image.tube_id not in self.small.tubes:
                 raise self._tube_missing(image)
             yield Survivor(image, self._home(job))
@@ -191,7 +196,7 @@ class Replay:
                 kinds = list(frames.kinds_and_ids(segment.buffer, frame))
                 for index in range(len(kinds) - 1, -1, -1):
                     kind, job_id = kinds[index]
-                    if kind >= FIRST_OTHER or job_id in finished:
+                    if kind not in JOB_KINDS or job_id in finished:
                         continue
                     if kind == Kind.DELETE:
                         finished.add(job_id)
@@ -212,6 +217,15 @@ class Replay:
             f"the log (ids {ids}); nothing was changed. "
             f"Run 'binlog-inspect check {self.survey.path}'."
         )
+
+    def _image(self, job: _Found, now_ns: int) -> JobImage:
+        try:
+            return _image(job, now_ns)
+        except NotUnderstood as problem:
+            raise Incompatible(
+                f"not a usable binlog: {self.survey.path}; nothing was changed: "
+                f"{job.segment.name}: offset {job.frame.offset}: job {job.job_id}: {problem}"
+            ) from None
 
     def _tube_missing(self, image: JobImage) -> Damaged:
         return Damaged(
@@ -243,11 +257,12 @@ class Replay:
 
     def _durable_end(self, segment: Segment) -> int:
         """
-        Where the last frame ends that is known durable.
+        Where the last frame ends that is known durable.  A sync mark is never synced itself, so
+        nothing may build on one at the end.
         """
         for offset in reversed(segment.frame_offsets):
             frame = segment.frame(offset)
-            if frame.next_lsn - 1 <= self.survey.durable_lsn:
+            if frame.n_rec and frame.next_lsn - 1 <= self.survey.durable_lsn:
                 return frame.end
         return SEGMENT_HEADER_BYTES
 

@@ -3,6 +3,8 @@ Looking at every byte of a log that carries meaning, and saying what is wrong.  
 
 The server refuses or cuts on what a `Survey` says; a tool prints it.  The rule that tells a torn
 tail from damage is in docs/binlog-format.md, "Reading".
+
+Differs from beanstalkd: a damaged log is refused; there, the rest of a damaged file is skipped.
 """
 
 from array import array
@@ -22,8 +24,8 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
     AUX,
-    FIRST_OTHER,
     JOB_ID,
+    JOB_KINDS,
     CleanStop,
     NotUnderstood,
     Pause,
@@ -116,6 +118,19 @@ class SmallState:
         self.pauses: dict[int, Pause] = {}
         self.records = 0
 
+    def absorb(self, newer: "SmallState") -> None:
+        """
+        Take in what the next segment says.
+        """
+        self.next_job_id = max(self.next_job_id, newer.next_job_id)
+        self.next_tube_id = max(self.next_tube_id, newer.next_tube_id)
+        self.time_ns = max(self.time_ns, newer.time_ns)
+        self.trim_seq = max(self.trim_seq, newer.trim_seq)
+        self.is_clean = newer.is_clean
+        self.tubes.update(newer.tubes)
+        self.pauses.update(newer.pauses)
+        self.records += newer.records
+
     def note_header(self, header: SegmentHeader) -> None:
         """
         Take in what a segment's header says.
@@ -132,7 +147,7 @@ class SmallState:
         self.time_ns = max(self.time_ns, frame.time_ns)
         self.records += frame.n_rec
         for at, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
-            if kind < FIRST_OTHER:
+            if kind in JOB_KINDS:
                 self.is_clean = False
                 if job_id >= self.next_job_id:
                     self.next_job_id = job_id + 1
@@ -174,6 +189,7 @@ class Survey:
         self.problems: list[Problem] = []
         self.dead: list[str] = []
         self.small = SmallState()
+        self._smalls: dict[int, SmallState] = {}
         self._progress = progress
         self._read_done = 0
         self._store_uuid: bytes | None = None
@@ -200,11 +216,11 @@ class Survey:
         whats = "\n  ".join(problem.what for problem in self.problems)
         if any(problem.foreign for problem in self.problems):
             return Incompatible(
-                f"binlog directory {self.path} cannot be used; nothing was changed:\n  {whats}"
+                f"not a usable binlog: {self.path}; nothing was changed:\n  {whats}"
             )
         return Damaged(
-            f"binlog directory {self.path} is damaged; the server does not start, and nothing "
-            f"was changed:\n  {whats}\nRun 'binlog-inspect check {self.path}' to see it all."
+            f"damaged binlog: {self.path}; the server does not start, and nothing was changed:"
+            f"\n  {whats}\nRun 'binlog-inspect check {self.path}' to see it all."
         )
 
     @property
@@ -220,10 +236,10 @@ class Survey:
         return TornTail(newest.name, ending.offset, end, ending.next_lsn, ending.problem)
 
     def _refuse_beanstalkd(self, names: list[str]) -> None:
-        theirs = [n for n in names if n.startswith("binlog.") and n[7:].isdigit()]
+        theirs = beanstalkd_file(names)
         if theirs:
             what = (
-                f"it holds {theirs[0]}, a log of the C beanstalkd; "
+                f"it holds {theirs}, a log of the C beanstalkd; "
                 f"run 'binlog-inspect import-v7 {self.path} -o NEW_DIRECTORY' and use that"
             )
             self.problems.append(Problem(0, what, foreign=True))
@@ -243,6 +259,10 @@ class Survey:
                 headers[seq] = header
         for seq, header in headers.items():
             self._walk(numbered[seq], buffers[seq], header, headers.get(seq + 1), max(buffers))
+        trim_seq = max((small.trim_seq for small in self._smalls.values()), default=0)
+        for seq, small in self._smalls.items():
+            if seq >= trim_seq:
+                self.small.absorb(small)
         self._find_gaps(set(numbered))
         self.dead += [name for seq, name in numbered.items() if seq < self.small.trim_seq]
 
@@ -260,7 +280,6 @@ class Survey:
             self.problems.append(Problem(seq, what, foreign=True))
             return None
         self._store_uuid = header.store_uuid
-        self.small.note_header(header)
         return header
 
     def _walk(
@@ -269,11 +288,13 @@ class Survey:
     ) -> None:  # fmt: skip
         end = successor.prev_end if successor else None
         offsets = array("Q")
+        small = self._smalls[header.seq] = SmallState()
+        small.note_header(header)
         for found in walk(buffer, header, end):
             if isinstance(found, Ending):
                 break
             try:
-                self.small.note_frame(buffer, found)
+                small.note_frame(buffer, found)
             except NotUnderstood as problem:
                 what = f"{name}: offset {found.offset}, LSN {found.base_lsn}: {problem}"
                 self.problems.append(Problem(header.seq, what, foreign=True))
@@ -312,9 +333,10 @@ class Survey:
         before = max(self.small.trim_seq, 1) - 1
         for seq in needed:
             if seq != before + 1:
+                last = f" to {segment_name(seq - 1)}" if seq - before > 2 else ""
                 what = (
-                    f"{segment_name(before + 1)} to {segment_name(seq - 1)}: missing; "
-                    f"{segment_name(seq)} builds on them"
+                    f"{segment_name(before + 1)}{last}: missing; "
+                    f"{segment_name(seq)} builds on what was there"
                 )
                 self.problems.append(Problem(seq, what))
             before = seq
@@ -344,3 +366,10 @@ class Survey:
                 f"{self.durable_lsn} were durable and cannot all be read: {ending.problem}"
             )
             self.problems.append(Problem(newest.header.seq, what))
+
+
+def beanstalkd_file(names: list[str]) -> str | None:
+    """
+    The first of these files that is a log of the C beanstalkd.
+    """
+    return next((n for n in names if n.startswith("binlog.") and n[7:].isdigit()), None)

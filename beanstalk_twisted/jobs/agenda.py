@@ -23,7 +23,7 @@ class Agenda(Generic[Owner]):
     """
 
     def __init__(self) -> None:
-        self._armed: dict[Owner, int] = {}
+        self._armed: dict[Owner, tuple[int, int]] = {}
         self._heap: list[tuple[int, int, Owner]] = []
         self._serials = count()
 
@@ -34,15 +34,20 @@ class Agenda(Generic[Owner]):
         if when_ns is None:
             return
         armed = self._armed.get(owner)
-        if armed is None or when_ns < armed:
-            self._armed[owner] = when_ns
-            heappush(self._heap, (when_ns, next(self._serials), owner))
+        if armed is None or when_ns < armed[0]:
+            serial = next(self._serials)
+            self._armed[owner] = (when_ns, serial)
+            heappush(self._heap, (when_ns, serial, owner))
+            self._forget_stale()
 
     def forget(self, owner: Owner) -> None:
         """
         Do not call ``owner`` any more.
         """
         self._armed.pop(owner, None)
+        self._forget_stale()
+
+    def _forget_stale(self) -> None:
         if len(self._heap) > 2 * len(self._armed) + SPARE_STALE:
             self._heap = [entry for entry in self._heap if self._is_valid(entry)]
             heapify(self._heap)
@@ -69,4 +74,4 @@ class Agenda(Generic[Owner]):
         return owner
 
     def _is_valid(self, entry: tuple[int, int, Owner]) -> bool:
-        return self._armed.get(entry[2]) == entry[0]
+        return self._armed.get(entry[2]) == entry[:2]

@@ -1,5 +1,8 @@
 """
 Who gets which job, who waits, and what happens when time runs out.
+
+Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RESERVED; there, a
+deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 """
 
 from typing import Final, NamedTuple

@@ -1,5 +1,7 @@
 """
 Counters, and the three stats answers: keys, order and formats of beanstalkd after 1.13.
+
+Differs from beanstalkd: `binlog-*` and `file` count the segments and records of another log.
 """
 
 from collections import Counter

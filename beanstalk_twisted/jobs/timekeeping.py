@@ -1,9 +1,12 @@
 """
 What happens by itself: delays, pauses and TTRs end, and large work goes on slice by slice.
+
+Differs from beanstalkd: others are served between the slices of a large `kick` or of the end of a
+session with many jobs; there, they wait.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Final
 
 from beanstalk_twisted.binlog.records import JobImage, Reason
@@ -14,6 +17,9 @@ from beanstalk_twisted.jobs.reservations import Reservations
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.statistics import Tally
 from beanstalk_twisted.jobs.tube import Tube
+
+Slices = Generator[None, int, None]
+"""Work that pauses after about `SLICE_JOBS` jobs, and is then sent the time."""
 
 SLICE_JOBS: Final = 500
 """Jobs that one slice of work moves: about 5 ms."""
@@ -33,14 +39,14 @@ class Timekeeping:
         self._tally = tally
         self._delays: Agenda[Tube] = Agenda()
         self._pauses: Agenda[Tube] = Agenda()
-        self._slices: deque[Iterator[None]] = deque()
+        self._slices: deque[Slices] = deque()
 
     def tick(self, now_ns: int) -> None:
         """
         Do all that is due, in beanstalkd's order: delays, pauses, then deadlines of sessions.
         """
         if self._slices:
-            self.work_in_slices(self._slices.popleft())
+            self._next_slice(self._slices.popleft(), now_ns)
         self._end_delays(now_ns)
         self._end_pauses(now_ns)
         self._end_deadlines(now_ns)
@@ -95,14 +101,19 @@ class Timekeeping:
         self._pauses.forget(tube)
         self._state.tubes.drop(tube)
 
-    def work_in_slices(self, work: Iterator[None]) -> None:
+    def work_in_slices(self, work: Slices) -> None:
         """
         Do the first slice now and leave the rest, if any, to the next ticks.
-
-        :param work: pauses after about `SLICE_JOBS` jobs.
         """
         if next(work, self) is None:
             self._slices.append(work)
+
+    def _next_slice(self, work: Slices, now_ns: int) -> None:
+        try:
+            work.send(now_ns)
+        except StopIteration:
+            return
+        self._slices.append(work)
 
     def _end_delays(self, now_ns: int) -> None:
         for _ in range(SLICE_JOBS):

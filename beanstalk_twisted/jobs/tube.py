@@ -145,14 +145,21 @@ class TubeList:
         tube = self._by_id.get(tube_id)
         return tube is not None and tube.defined_in == segment
 
-    def put_first(self, tube: Tube) -> None:
+    def clear(self) -> None:
         """
-        Let `tube` head the list.
+        Forget all tubes, before others are loaded.
         """
-        self.in_order.remove(tube)
-        self.in_order.insert(0, tube)
-        for place, each in enumerate(self.in_order):
-            each.place = place
+        self._by_name.clear()
+        self._by_id.clear()
+        self.in_order.clear()
+
+    def restore_order(self, first: Tube) -> None:
+        """
+        List the tubes as they were made, but one before all others.
+        """
+        self.in_order.sort(key=lambda tube: (tube is not first, tube.tube_id))
+        for place, tube in enumerate(self.in_order):
+            tube.place = place
 
     def get_or_make(self, name: bytes) -> Tube:
         """

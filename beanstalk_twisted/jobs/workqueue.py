@@ -11,9 +11,12 @@ job and a waiting session; every job stands where its state says, and nowhere el
 Work on many jobs at once (a large `kick`, a session that ends with thousands of jobs, delays that
 end together) is done in slices of `SLICE_JOBS`, so that nobody waits long behind it;
 `next_due_ns` then says "now" until it is done.
+
+Differs from beanstalkd: a job exists from its last byte on, not from its first, and an id is never
+given out again (there, ids begin anew behind the largest one in the log).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records import (
@@ -32,7 +35,7 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.reservations import Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Timekeeping
+from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
@@ -401,6 +404,7 @@ class WorkQueue:
         """
         Make the tubes that a log names, before any job; see `finish_loading`.
         """
+        self.state.tubes.clear()
         for tube_id, name in sorted(tubes.items()):
             self.state.define(tube_id, name)
         self.state.tubes.next_tube_id = max(self.state.tubes.next_tube_id, next_tube_id)
@@ -418,7 +422,7 @@ class WorkQueue:
             # Nobody is connected: a running pause keeps its tube until it ends.
             if not tube.pause_until_ns:
                 self._timekeeping.drop_if_unused(tube, now_ns)
-        self.state.tubes.put_first(self.state.default())
+        self.state.tubes.restore_order(self.state.default())
 
     def copy(self, job_ids: Sequence[int], segment: int) -> None:
         """
@@ -486,7 +490,7 @@ class WorkQueue:
 
     def _kick_many(
         self, session: Session, tube: Tube, jobs: LazyHeap, count: int, now_ns: int
-    ) -> Iterator[None]:
+    ) -> Slices:
         """
         Slices of a large kick.  Others may act in between; the bound holds all the same.
         """
@@ -494,13 +498,13 @@ class WorkQueue:
         while kicked < count and self._kick_first(session, tube, jobs, now_ns):
             kicked += 1
             if not kicked % SLICE_JOBS:
-                yield
+                now_ns = yield
         session.is_busy = False
         self.outbox.append((session, Answer(replies.Kicked(kicked), self._changes.committed_lsn)))
 
     # Work in slices.
 
-    def _release_all(self, session: Session, now_ns: int) -> Iterator[None]:
+    def _release_all(self, session: Session, now_ns: int) -> Slices:
         """
         Slices of the end of a session.
         """
@@ -510,5 +514,5 @@ class WorkQueue:
             image = job.image(Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns)
             self._timekeeping.change(image, now_ns)
             if not at % SLICE_JOBS:
-                yield
+                now_ns = yield
         del self.state.sessions[session.number]

@@ -1,0 +1,3 @@
+"""
+The whole server as its users start it: a process, a port, a directory.
+"""

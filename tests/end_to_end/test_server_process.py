@@ -1,0 +1,458 @@
+"""
+The server as a process: how it ends, what it says then, and what it keeps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from threading import Event, Thread
+
+import greenstalk
+import pytest
+
+from beanstalk_twisted.binlog import replay
+from beanstalk_twisted.binlog.directory import RealDirectory
+from tests.server_process import (
+    LIMIT_S,
+    TWISTD,
+    Connection,
+    ServerProcess,
+    ours,
+    theirs,
+)
+
+FAILING_DISK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int fdatasync(int fd) {
+    if (access(getenv("DISK_IS_BROKEN"), F_OK) == 0) { errno = EIO; return -1; }
+    return ((int (*)(int)) dlsym(RTLD_NEXT, "fdatasync"))(fd);
+}
+"""
+
+
+def serving(tmp_path: Path, *options: object) -> ServerProcess:
+    """
+    Start our server on a free port, with a log.
+    """
+    return ServerProcess(ours("-p0", "-b", tmp_path / "log", *options), tmp_path)
+
+
+def put(connection: Connection, body: bytes = b"x") -> bytes:
+    """
+    Put a job.
+    """
+    return connection.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
+
+
+def newest_segment(folder: Path) -> Path:
+    """
+    Find it.
+    """
+    return max(folder.glob("*.tql"))
+
+
+def read_log(folder: Path) -> tuple[bool, set[bytes]]:
+    """
+    Read a log as the next start would.
+
+    :return: whether it ended in order, and the bodies of its jobs.
+    """
+    found = replay.read(RealDirectory(str(folder)), lambda done, total: None)
+    return found.small.is_clean, {bytes(image.body) for image, _ in found.survivors(0)}
+
+
+def refused(tmp_path: Path, *options: object) -> tuple[int, str]:
+    """
+    Start our server where it must not start.
+
+    :return: its exit status and what it said.
+    """
+    with ServerProcess(ours("-p0", *options), tmp_path) as server:
+        return server.ended()
+
+
+# It does not start.
+
+
+def test_a_directory_that_another_server_of_ours_has_is_refused_with_10(tmp_path: Path) -> None:
+    with serving(tmp_path) as first:
+        connection = first.connect()
+        status, said = refused(tmp_path, "-b", tmp_path / "log")
+        assert status == 10
+        assert f"is locked by {first.process.pid} " in said and "nothing was touched" in said
+        assert put(connection) == b"INSERTED 1\r\n"
+        connection.close()
+
+
+def test_a_directory_that_a_real_beanstalkd_has_is_refused_with_10_and_the_other_way_round(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    with ServerProcess(theirs("-p0", "-b", folder), tmp_path) as real:
+        real.port()
+        status, said = refused(tmp_path, "-b", folder)
+        assert (status, "is locked by a C beanstalkd" in said) == (10, True), said
+    for left in folder.glob("binlog.*"):
+        left.unlink()
+    with serving(tmp_path) as server:
+        server.connect().close()
+        with ServerProcess(theirs("-p0", "-b", folder), tmp_path) as real:
+            assert real.ended()[0] == 10
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    with serving(tmp_path) as first:
+        first.connect().close()
+    with serving(tmp_path) as second:
+        second.connect().close()
+
+
+def test_a_damaged_log_is_refused_with_65_and_left_as_it_is(tmp_path: Path) -> None:
+    damaged, offset = damage_a_log(tmp_path)
+    before = {path: path.read_bytes() for path in (tmp_path / "log").glob("*.tql")}
+    status, said = refused(tmp_path, "-b", tmp_path / "log")
+    assert status == 65
+    assert damaged.name in said
+    assert f"binlog-inspect check {tmp_path / 'log'}" in said
+    found = re.search(r"offset (\d+)", said)
+    assert found and 4096 <= int(found[1]) <= offset, said
+    assert re.search(r"LSN \d+", said), said
+    assert {path: path.read_bytes() for path in (tmp_path / "log").glob("*.tql")} == before
+
+
+def damage_a_log(tmp_path: Path) -> tuple[Path, int]:
+    """
+    Make a log and flip a byte of a body that was acknowledged.
+
+    :return: the segment, and where.
+    """
+    with serving(tmp_path) as server:
+        connection = server.connect()
+        for body in (b"before", b"to be damaged", b"behind"):
+            assert put(connection, body).startswith(b"INSERTED")
+        connection.close()
+        server.terminate()
+    segment = newest_segment(tmp_path / "log")
+    content = bytearray(segment.read_bytes())
+    offset = content.index(b"to be damaged")
+    content[offset] ^= 1
+    segment.write_bytes(content)
+    return segment, offset
+
+
+def test_a_directory_whose_parent_is_missing_is_refused_with_73(tmp_path: Path) -> None:
+    status, said = refused(tmp_path, "-b", tmp_path / "a" / "b")
+    assert status == 73
+    assert f"{tmp_path}/a/b: No such file or directory" in said
+
+
+def test_a_directory_that_is_a_file_is_refused_with_73(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("mine")
+    status, said = refused(tmp_path, "-b", tmp_path / "log")
+    assert (status, "Not a directory" in said) == (73, True)
+    assert (tmp_path / "log").read_text() == "mine"
+
+
+def test_a_log_of_a_real_beanstalkd_is_refused_with_78(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "binlog.1").write_bytes(b"\7\0\0\0")
+    status, said = refused(tmp_path, "-b", tmp_path / "log")
+    assert status == 78
+    assert "binlog.1" in said and "import-v7" in said
+    assert (tmp_path / "log" / "binlog.1").read_bytes() == b"\7\0\0\0"
+
+
+def test_a_port_in_use_is_refused_with_111(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with ServerProcess(ours("-p", port, "-b", tmp_path / "log"), tmp_path) as server:
+            status, said = server.ended()
+    assert status == 111
+    assert "cannot listen" in said and str(port) in said
+
+
+def test_a_log_is_whole_after_a_start_that_found_its_port_in_use(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        assert put(server.connect()) == b"INSERTED 1\r\n"
+        server.terminate()
+    test_a_port_in_use_is_refused_with_111(tmp_path)
+    with serving(tmp_path) as server:
+        connection = server.connect()
+        assert connection.ask(b"peek 1\r\n") == b"FOUND 1 1\r\nx\r\n"
+        connection.close()
+
+
+def test_wrong_options_are_refused_with_5_and_one_line(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", "no-such-service"), tmp_path) as server:
+        status, said = server.ended()
+    assert (status, said.count("\n")) == (5, 1), said
+    assert "there is no service called 'no-such-service'" in said
+
+
+def test_a_daemon_that_cannot_start_says_why_and_its_launcher_ends_with_1(tmp_path: Path) -> None:
+    damage_a_log(tmp_path)
+    launcher = subprocess.run(
+        [TWISTD, "--pidfile=daemon.pid", "--logfile=daemon.log", "beanstalk", "-p0",
+         "-b", tmp_path / "log"],
+        cwd=tmp_path, timeout=LIMIT_S, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert launcher.returncode == 1
+    assert "Refused: damaged binlog: " in launcher.stderr
+    assert "binlog-inspect check" in (tmp_path / "daemon.log").read_text()
+    # The daemon tells its launcher first, and then goes.
+    give_up = time.monotonic() + LIMIT_S
+    while (tmp_path / "daemon.pid").exists():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_a_daemon_serves_and_stops_in_order(tmp_path: Path) -> None:
+    subprocess.run(
+        [TWISTD, "--pidfile=daemon.pid", "--logfile=daemon.log", "beanstalk",
+         "-l", f"unix:{tmp_path}/s", "-b", "log"],
+        cwd=tmp_path, timeout=LIMIT_S, check=True,
+    )  # fmt: skip
+    pid = int((tmp_path / "daemon.pid").read_text())
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(LIMIT_S)
+        # The launcher returns when the daemon listens.
+        client.connect(str(tmp_path / "s"))
+        client.sendall(b"put 0 0 1 1\r\nx\r\n")
+        assert client.recv(100) == b"INSERTED 1\r\n"
+        end_daemon(pid, client)
+    assert read_log(tmp_path / "log") == (True, {b"x"})
+
+
+def end_daemon(pid: int, client: socket.socket) -> None:
+    """
+    Ask it to stop, and wait until it has: it parts when its log is sealed.
+    """
+    os.kill(pid, signal.SIGTERM)
+    assert client.recv(100) == b""
+
+
+# It ends.
+
+
+def test_sigterm_answers_what_was_begun_and_seals_the_log(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        connection, waiting = server.connect(), server.connect()
+        waiting.send(b"watch other\r\nignore default\r\nreserve\r\n")
+        assert (waiting.reply(), waiting.reply()) == (b"WATCHING 2\r\n", b"WATCHING 1\r\n")
+        assert put(connection, b"kept") == b"INSERTED 1\r\n"
+        assert server.terminate() == -signal.SIGTERM
+        assert (connection.reply(), waiting.reply()) == (b"", b"")
+        connection.close()
+        waiting.close()
+    assert read_log(tmp_path / "log") == (True, {b"kept"})
+    assert newest_segment(tmp_path / "log").read_bytes().endswith(b"TQLEND\r\n")
+
+
+def test_sigusr1_drains(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        connection = server.connect()
+        put(connection)
+        server.process.send_signal(signal.SIGUSR1)
+        while b"draining: true\n" not in connection.ask(b"stats\r\n"):
+            assert server.process.poll() is None
+        assert put(connection) == b"DRAINING\r\n"
+        assert connection.ask(b"delete 1\r\n") == b"DELETED\r\n"
+        connection.close()
+
+
+def test_a_disk_that_fails_ends_the_server_with_74_and_no_reply_is_given(tmp_path: Path) -> None:
+    library = failing_disk(tmp_path)
+    broken = tmp_path / "broken"
+    environment = {"LD_PRELOAD": str(library), "DISK_IS_BROKEN": str(broken)}
+    command = ours("-p0", "-b", tmp_path / "log")
+    with ServerProcess(command, tmp_path, environment) as server:
+        connection, other = server.connect(), server.connect()
+        assert put(connection, b"safe") == b"INSERTED 1\r\n"
+        broken.touch()
+        assert put(connection, b"lost?") == b""
+        assert other.reply() == b""
+        status, said = server.ended()
+        connection.close()
+        other.close()
+    assert status == 74
+    assert "Input/output error" in said and "binlog-inspect check" in said
+    with serving(tmp_path) as server:
+        connection = server.connect()
+        assert connection.ask(b"peek 1\r\n") == b"FOUND 1 4\r\nsafe\r\n"
+        connection.close()
+
+
+def failing_disk(tmp_path: Path) -> Path:
+    """
+    Build a library that breaks the disk of whoever preloads it.
+    """
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed, so no disk that fails can be built")
+    source, library = tmp_path / "disk.c", tmp_path / "disk.so"
+    source.write_text(FAILING_DISK)
+    build = ["gcc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(build, check=True, timeout=LIMIT_S)
+    return library
+
+
+def test_a_hang_up_while_a_reserve_waits_is_noticed_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        waiting, connection = server.connect(), server.connect()
+        waiting.send(b"list-tube-used\r\nreserve\r\nlist-tubes\r\n")
+        waiting.reply()
+        assert b"current-waiting: 1\n" in connection.ask(b"stats\r\n")
+        waiting.close()
+        while b"current-waiting: 0\n" not in connection.ask(b"stats\r\n"):
+            assert server.process.poll() is None
+        put(connection)
+        assert connection.ask(b"peek-ready\r\n") == b"FOUND 1 1\r\nx\r\n"
+        connection.close()
+
+
+def test_all_replies_come_after_a_half_close(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        connection = server.connect()
+        connection.send(
+            b"put 0 0 60 1\r\nx\r\n" * 500 + b"watch a\r\nignore default\r\nreserve\r\n"
+        )
+        connection.half_close()
+        replies = [connection.reply() for _ in range(504)]
+        assert replies[:500] == [b"INSERTED %d\r\n" % number for number in range(1, 501)]
+        assert replies[500:] == [b"WATCHING 2\r\n", b"WATCHING 1\r\n", b"TIMED_OUT\r\n", b""]
+        connection.close()
+
+
+# It is killed.
+
+
+class Worker(Thread):
+    """
+    Puts jobs and deletes some of them until the server is gone.
+
+    :ivar kept: bodies that were acknowledged and not asked to be deleted.
+    :ivar deleted: bodies whose deletion was acknowledged.
+    :ivar is_busy: set when a hundred jobs were acknowledged.
+    """
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        super().__init__(daemon=True)
+        self.kept: set[bytes] = set()
+        self.deleted: set[bytes] = set()
+        self.is_busy = Event()
+        self._connection = connection
+        self._name = name
+
+    def run(self) -> None:
+        """
+        Work.
+        """
+        number = 0
+        while self._work(b"%s-%d" % (self._name.encode(), number), number % 3 == 0):
+            number += 1
+            if number == 100:
+                self.is_busy.set()
+        self._connection.close()
+
+    def _work(self, body: bytes, deletes: bool) -> bool:
+        """
+        :return: whether the server still answers.
+        """
+        try:
+            inserted = put(self._connection, body)
+            if not inserted.startswith(b"INSERTED") or not inserted.endswith(b"\r\n"):
+                return False
+            if not deletes:
+                self.kept.add(body)
+                return True
+            answer = self._connection.ask(b"delete " + inserted.split()[1] + b"\r\n")
+        except OSError:
+            return False
+        if answer == b"DELETED\r\n":
+            self.deleted.add(body)
+        return answer == b"DELETED\r\n"
+
+
+@pytest.mark.parametrize("fsync", ["always", "20", "never"])
+def test_nothing_acknowledged_is_lost_and_nothing_deleted_comes_back_when_killed_under_load(
+    fsync: str, tmp_path: Path
+) -> None:
+    kept: set[bytes] = set()
+    deleted: set[bytes] = set()
+    for round_ in range(3):
+        with serving(tmp_path, "--fsync", fsync, "-s", 65536) as server:
+            workers = [Worker(server.connect(), f"{round_}-{number}") for number in range(4)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                assert worker.is_busy.wait(LIMIT_S)
+            server.process.kill()
+            for worker in workers:
+                worker.join(LIMIT_S)
+                kept |= worker.kept
+                deleted |= worker.deleted
+    with serving(tmp_path) as server:
+        connection = server.connect()
+        found = set(all_bodies(connection))
+        connection.close()
+    assert kept - found == set()
+    assert deleted & found == set()
+    assert len(kept) >= 3 * 4 * 60
+
+
+def all_bodies(connection: Connection) -> list[bytes]:
+    """
+    Take all ready jobs.
+    """
+    bodies = []
+    while (reply := connection.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED"):
+        bodies.append(reply.split(b"\r\n")[1])
+        connection.ask(b"delete " + reply.split()[1] + b"\r\n")
+    return bodies
+
+
+# A client in the wild.
+
+
+def test_greenstalk_takes_a_job_through_its_whole_life(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        address = ("127.0.0.1", server.port())
+        with greenstalk.Client(address, use="work", watch=["work"]) as client:
+            job_id = client.put("a body", priority=7, delay=0, ttr=30)
+            assert client.peek(job_id).body == "a body"
+            live_through(client, client.reserve(timeout=5))
+            assert client.stats_tube("work")["cmd-delete"] == 1
+            assert client.stats()["total-jobs"] == 1
+            assert set(client.tubes()) == {"default", "work"}
+
+
+def live_through(client: greenstalk.Client[str], job: greenstalk.Job[str]) -> None:
+    """
+    Release, bury, kick and delete a reserved job.
+    """
+    client.touch(job)
+    client.release(job, priority=3, delay=1000)
+    assert client.stats_job(job)["state"] == "delayed"
+    client.kick_job(job)
+    job = client.reserve_job(job.id)
+    client.bury(job, priority=9)
+    assert client.peek_buried().id == job.id
+    assert client.kick(10) == 1
+    job = client.reserve(timeout=5)
+    facts = client.stats_job(job)
+    assert [facts[key] for key in ("reserves", "releases", "buries", "kicks")] == [3, 1, 1, 2]
+    client.delete(job)
+    with pytest.raises(greenstalk.NotFoundError):
+        client.peek(job.id)

@@ -1,0 +1,358 @@
+"""
+A whole server in memory: the real service on a clock that stands still, connections without
+sockets, and if wanted a log on a simulated disk.
+
+Nothing happens by itself.  What `Client.send` brings is parsed at once; what the server leaves for
+later, the end of its turn included, happens in `MemoryServer.advance`.  So all that is sent between
+two calls of it belongs to one turn, and without a log replies are there at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import execute as execute_now
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.commit import ALWAYS, FsyncPolicy, InlineIo, Io
+from beanstalk_twisted.facts import NS, LogClock
+from beanstalk_twisted.protocol import BeanstalkProtocol
+from beanstalk_twisted.service import BeanstalkService, Settings
+
+T = TypeVar("T")
+
+OUTPUT_LIMIT_BYTES = 1 << 16
+"""Unread replies above which Twisted asks for a pause (`FileDescriptor.bufferSize`)."""
+
+READ_BYTES = 1 << 16
+"""The most that one read of Twisted's brings."""
+
+STARTED_S = 1_700_000_000
+"""The wall clock when a `MemoryServer` is made."""
+
+
+class HeldIo:
+    """
+    An `Io` of which each piece of work waits until the test lets it happen.
+
+    :ivar is_stopped: whether it was told that no more comes.
+    """
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self._waiting: deque[tuple[Callable[[], Any], Deferred[Any]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def run(self, work: Callable[[], T]) -> Deferred[T]:
+        """
+        See `Io.run`.
+        """
+        assert not self.is_stopped
+        result: Deferred[T] = Deferred()
+        self._waiting.append((work, result))
+        return result
+
+    def stop(self) -> None:
+        """
+        See `Io.stop`.
+        """
+        self.is_stopped = True
+
+    def step(self) -> None:
+        """
+        Do the oldest work and tell its outcome.
+        """
+        work, result = self._waiting.popleft()
+        execute_now(work).addBoth(result.callback)
+
+    def forget(self) -> None:
+        """
+        The process that asked is gone.
+        """
+        self._waiting.clear()
+        self.is_stopped = False
+
+
+class MemoryTransport:
+    """
+    The server's end of a connection; pauses, half-closes and parts as Twisted's sockets do.
+
+    :ivar unread: replies that the client has not taken.
+    :ivar unsent: what the client has sent and the server does not read yet.
+    """
+
+    def __init__(self, clock: Clock, protocol: BeanstalkProtocol) -> None:
+        self.unread = bytearray()
+        self.unsent = bytearray()
+        self.has_ended = False
+        self.is_reading = True
+        self.is_closed = False
+        self.disconnecting = False
+        self._clock = clock
+        self._protocol = protocol
+        self._producer: Any = None
+        self._is_producer_paused = False
+
+    # What the protocol calls.
+
+    def write(self, output: bytes) -> None:
+        """
+        See `ITransport.write`.
+        """
+        if self.is_closed:
+            return
+        self.unread += output
+        if self._producer is not None and len(self.unread) > OUTPUT_LIMIT_BYTES:
+            self._is_producer_paused = True
+            self._producer.pauseProducing()
+
+    def loseConnection(self) -> None:
+        """
+        See `ITransport.loseConnection`.
+        """
+        self.disconnecting = True
+        self._clock.callLater(0, self.part_if_read)
+
+    def abortConnection(self) -> None:
+        """
+        See `ITCPTransport.abortConnection`.
+        """
+        self.unread.clear()
+        self.loseConnection()
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """
+        See `IConsumer.registerProducer`.
+        """
+        assert self._producer is None and streaming
+        self._producer = producer
+
+    def unregisterProducer(self) -> None:
+        """
+        See `IConsumer.unregisterProducer`.
+        """
+        self._producer = None
+
+    def pauseProducing(self) -> None:
+        """
+        See `IPushProducer.pauseProducing`.
+        """
+        self.is_reading = False
+
+    def resumeProducing(self) -> None:
+        """
+        See `IPushProducer.resumeProducing`.
+        """
+        if not self.disconnecting:
+            self.is_reading = True
+            self._clock.callLater(0, self.read)
+
+    def getPeer(self) -> IPv4Address:
+        """
+        See `ITransport.getPeer`.
+        """
+        return IPv4Address("TCP", "127.0.0.1", 1)
+
+    def getHost(self) -> IPv4Address:
+        """
+        See `ITransport.getHost`.
+        """
+        return IPv4Address("TCP", "127.0.0.1", 11300)
+
+    # What the reactor does.
+
+    def read(self) -> None:
+        """
+        Bring what the client has sent, then that it will send no more.
+        """
+        while self.unsent and self._can_read:
+            packet = bytes(self.unsent[:READ_BYTES])
+            del self.unsent[:READ_BYTES]
+            self._protocol.dataReceived(packet)
+        if self.has_ended and not self.unsent and self._can_read:
+            self.is_reading = False
+            self._protocol.readConnectionLost()
+
+    @property
+    def _can_read(self) -> bool:
+        return self.is_reading and not self.is_closed and not self.disconnecting
+
+    def drain(self) -> bytes:
+        """
+        Let the client have all that was written, and what the protocol writes when there is room.
+        """
+        output = bytearray()
+        while self.unread:
+            output += self.unread
+            self.unread.clear()
+            if self._is_producer_paused and self._producer is not None:
+                self._is_producer_paused = False
+                self._producer.resumeProducing()
+        self.part_if_read()
+        return bytes(output)
+
+    def part_if_read(self) -> None:
+        """
+        A connection that is to be lost ends when all was written.
+        """
+        if self.disconnecting and not self.unread:
+            self.end(ConnectionDone())
+
+    def end(self, reason: Exception) -> None:
+        """
+        The connection is no more.
+        """
+        if not self.is_closed:
+            self.is_closed = True
+            self._protocol.connectionLost(Failure(reason))
+
+
+class Client:
+    """
+    One connection, as its client sees it.
+    """
+
+    def __init__(self, server: MemoryServer, protocol: BeanstalkProtocol) -> None:
+        self.protocol = protocol
+        self.transport = MemoryTransport(server.clock, protocol)
+        self._server = server
+        cast(Any, protocol).makeConnection(self.transport)
+
+    @property
+    def is_closed(self) -> bool:
+        """
+        Whether the server has parted, or was left.
+        """
+        return self.transport.is_closed
+
+    def send(self, request: bytes) -> None:
+        """
+        Send bytes, in packets as large as they may be.
+        """
+        self.transport.unsent += request
+        self.transport.read()
+
+    def take(self) -> bytes:
+        """
+        Read all replies that have come.
+        """
+        return self.transport.drain()
+
+    def ask(self, request: bytes) -> bytes:
+        """
+        Send, let the turn end, and read the replies.
+        """
+        self.send(request)
+        self._server.advance()
+        return self.take()
+
+    def half_close(self) -> None:
+        """
+        Say that nothing more will be sent.
+        """
+        self.transport.has_ended = True
+        self.transport.read()
+
+    def hang_up(self) -> None:
+        """
+        Vanish.
+        """
+        self.transport.end(ConnectionLost())
+
+
+class MemoryServer:
+    """
+    A running server.
+
+    :ivar directory: its disk; None without a log.
+    :ivar io: makes what runs the log's work in the next process.
+    :ivar service: of the process that runs now.
+    :ivar failures: why the log was lost, where a real process would have ended.
+    """
+
+    def __init__(
+        self, *, directory: MemoryDirectory | None = None, io: Callable[[], Io] = InlineIo,
+        fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
+    ) -> None:  # fmt: skip
+        self.clock = Clock()
+        self.directory = directory
+        self.failures: list[Failure] = []
+        self.io = io
+        self._settings = Settings(max_job_bytes, segment_bytes, fsync)
+        self._clients: list[Client] = []
+        self.start()
+
+    def start(self) -> None:
+        """
+        Begin a process on what is on the disk.
+        """
+        log_clock = LogClock(lambda: self._now_ns() + STARTED_S * NS, self._now_ns)
+        self.service = BeanstalkService(
+            self._settings, self.clock, log_clock, self.directory, self.io
+        )
+        self.service.failed = self.failures.append
+        self.service.startService()
+        self.advance()
+
+    def _now_ns(self) -> int:
+        return round(self.clock.seconds() * NS)
+
+    def connect(self) -> Client:
+        """
+        Make a connection.
+        """
+        protocol = self.service.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
+        assert isinstance(protocol, BeanstalkProtocol)
+        client = Client(self, protocol)
+        self._clients.append(client)
+        return client
+
+    def advance(self, seconds: float = 0.0) -> None:
+        """
+        Let time pass, from one call that is due to the next; with 0, only end the turn.
+        """
+        end = self.clock.seconds() + seconds
+        # Sums of seconds are not exact: what is due within this nanosecond is due.
+        while (due := self.next_call_at()) is not None and due <= end + 1 / NS:
+            self.clock.advance(max(0.0, due - self.clock.seconds()))
+        self.clock.advance(max(0.0, end - self.clock.seconds()))
+
+    def next_call_at(self) -> float | None:
+        """
+        When something is to happen, by the clock.
+        """
+        return min((call.getTime() for call in self.clock.getDelayedCalls()), default=None)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Stop in order; ``start`` may follow when it has.
+        """
+        return self.service.stopService()
+
+    def kill(self) -> None:
+        """
+        End the process as ``kill -9`` does: its connections break, what it wrote stays.
+        """
+        for call in self.clock.getDelayedCalls():
+            call.cancel()
+        for client in self._clients:
+            client.transport.is_closed = True
+        self._clients.clear()
+        if self.directory is not None:
+            self.directory = self.directory.after_kill()
+
+    def kill_and_restart(self) -> None:
+        """
+        End the process as ``kill -9`` does, and begin another one.
+        """
+        self.kill()
+        self.start()

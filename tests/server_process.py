@@ -1,0 +1,226 @@
+"""
+Servers as processes, ours and the real one, and plain blocking clients for them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import TracebackType
+
+import pytest
+
+TWISTD = Path(sys.executable).with_name("twistd")
+"""The one of the environment that runs the tests."""
+
+LIMIT_S = 20.0
+"""How long anything may take: a start, an answer, an end."""
+
+NO_BEANSTALKD = "the real beanstalkd is not installed, so there is nothing to compare with"
+
+_LISTENING = re.compile(r"host='127\.0\.0\.1', port=(\d+)|bind \d+ 127\.0\.0\.1:(\d+)")
+
+
+def real_beanstalkd() -> str:
+    """
+    Find it, or skip the test; in CI, where it must be there, fail.
+    """
+    found = shutil.which("beanstalkd")
+    if found is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(NO_BEANSTALKD)
+        pytest.skip(NO_BEANSTALKD)
+    return found
+
+
+def ours(*options: object) -> list[str]:
+    """
+    Give the command that runs our server in the foreground.
+    """
+    return [str(TWISTD), "-n", "--pidfile=", "beanstalk", *map(str, options)]
+
+
+def theirs(*options: object) -> list[str]:
+    """
+    Give the command that runs the real one.  With -V it tells its port.
+    """
+    return [real_beanstalkd(), "-V", "-l", "127.0.0.1", *map(str, options)]
+
+
+class Connection:
+    """
+    A client that waits for each reply.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._begin(socket.AF_INET, ("127.0.0.1", port))
+
+    def _begin(self, family: int, address: tuple[str, int] | str) -> None:
+        self._socket = socket.socket(family)
+        self._socket.settimeout(LIMIT_S)
+        # The real one tells its port a moment before it listens, and nothing tells when it does.
+        give_up = time.monotonic() + LIMIT_S
+        while self._socket.connect_ex(address) and time.monotonic() < give_up:
+            time.sleep(0.005)
+        self._replies = self._socket.makefile("rb")
+
+    def send(self, request: bytes) -> None:
+        """
+        Send bytes.
+        """
+        self._socket.sendall(request)
+
+    def reply(self) -> bytes:
+        """
+        Wait for one reply and all that belongs to it.
+
+        :return: nothing when the server has parted.
+        """
+        try:
+            line = self._replies.readline()
+            size = body_bytes(line)
+            return line if size is None else line + self._replies.read(size)
+        except ConnectionResetError:
+            return b""
+
+    def ask(self, request: bytes) -> bytes:
+        """
+        Send bytes and wait for one reply.
+        """
+        self.send(request)
+        return self.reply()
+
+    def half_close(self) -> None:
+        """
+        Say that nothing more will be sent.
+        """
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """
+        Part.
+        """
+        self._replies.close()
+        self._socket.close()
+
+
+class UnixConnection(Connection):
+    """
+    The same, through a UNIX socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._begin(socket.AF_UNIX, str(path))
+
+
+def body_bytes(line: bytes) -> int | None:
+    """
+    Tell how many bytes belong to a reply's first line; None if it is all there is.
+    """
+    if line.startswith((b"OK ", b"RESERVED ", b"FOUND ")):
+        return int(line.split()[-1]) + 2
+    return None
+
+
+class ServerProcess:
+    """
+    A server; the block it is used in ends with its end.
+    """
+
+    def __init__(
+        self, command: Sequence[str], cwd: Path, environment: dict[str, str] | None = None
+    ) -> None:
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._seen: list[str] = []
+        self.process = subprocess.Popen(
+            command, cwd=cwd, env={**os.environ, **(environment or {})}, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        # It is read all the time: a full pipe would stop the server.
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+
+    def __enter__(self) -> ServerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.kill()
+
+    def port(self) -> int:
+        """
+        Wait until it tells where it listens.
+        """
+        found = self._search(_LISTENING)
+        return int(found[1] or found[2])
+
+    def wait_for(self, text: str) -> None:
+        """
+        Wait until it says that.
+        """
+        self._search(re.compile(re.escape(text)))
+
+    def _search(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        while True:
+            for line in self._seen:
+                if found := pattern.search(line):
+                    return found
+            try:
+                self._seen.append(self._lines.get(timeout=LIMIT_S))
+            except Empty:
+                raise AssertionError("".join(self._seen)) from None
+
+    def connect(self) -> Connection:
+        """
+        Connect, and see that it answers: before that, a signal would end Python at once.
+        """
+        connection = Connection(self.port())
+        assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        return connection
+
+    def ended(self) -> tuple[int, str]:
+        """
+        Wait for its end.
+
+        :return: its exit status, and all that it has said.
+        """
+        status = self.process.wait(timeout=LIMIT_S)
+        self._reader.join(timeout=LIMIT_S)
+        while not self._lines.empty():
+            self._seen.append(self._lines.get())
+        return status, "".join(self._seen)
+
+    def terminate(self) -> int:
+        """
+        Ask it to stop in order, and wait until it has.
+
+        :return: its exit status.
+        """
+        self.process.send_signal(signal.SIGTERM)
+        return self.ended()[0]
+
+    def kill(self) -> None:
+        """
+        End it at once, if it still runs.
+        """
+        self.process.kill()
+        self.ended()
+        if self.process.stdout is not None:
+            self.process.stdout.close()

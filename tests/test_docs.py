@@ -1,0 +1,409 @@
+"""
+What the documents say is what the code does.
+
+Tables are compared with the code they tell of, and the README's jobs go through a real server.
+"""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted import protocol
+from beanstalk_twisted.binlog import errors, format
+from beanstalk_twisted.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
+from beanstalk_twisted.commit import ALWAYS, MAX_UNSETTLED_BYTES
+from beanstalk_twisted.facts import LogClock, Process
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
+from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.listening import LISTEN_FAILED
+from beanstalk_twisted.tap import (
+    ADDRESS,
+    BACKLOG,
+    DEFAULT_MAX_JOB_BYTES,
+    PORT,
+    WRONG_USAGE,
+    Options,
+)
+from beanstalk_twisted.wire import grammar, replies
+from beanstalk_twisted.wire.grammar import Field
+from beanstalk_twisted.wire.replies import Document, Reply, Word
+from tests.server_process import LIMIT_S, ServerProcess, ours
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("newsfragments/*.md")),
+]
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+README = ROOT / "README.md"
+PROTOCOL = ROOT / "docs" / "protocol.md"
+DURABILITY = ROOT / "docs" / "durability.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+OPERATIONS = ROOT / "docs" / "operations.md"
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_MODULE = re.compile(r"`((?:beanstalk_twisted|binlog_tools|twisted)/[\w/]+\.py)`")
+
+
+# Reading Markdown.
+
+
+def section(page: Path, heading: str) -> str:
+    """
+    Give what stands under a heading, up to the next one of its rank or a higher one.
+    """
+    text = page.read_text()
+    (start,) = (found for found in _HEADING.finditer(text) if found[2] == heading)
+    later = _HEADING.finditer(text, start.end())
+    end = next((found.start() for found in later if len(found[1]) <= len(start[1])), len(text))
+    return text[start.end() : end]
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """
+    Give all tables, each as rows of cells without the head.
+    """
+    found: list[list[list[str]]] = [[]]
+    for line in text.splitlines():
+        if line.startswith("|"):
+            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+        elif found[-1]:
+            found.append([])
+    return [rows[2:] for rows in found if rows]
+
+
+def table(page: Path, heading: str) -> list[list[str]]:
+    """
+    Give the rows of the first table under a heading.
+    """
+    return tables(section(page, heading))[0]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """
+    Give the fenced blocks in a language.
+    """
+    return [body for name, body in _FENCE.findall(page.read_text()) if name == language]
+
+
+def quoted(cell: str) -> str:
+    """
+    Give the first words of a cell that are marked as code.
+    """
+    found = re.search(r"`([^`]+)`", cell)
+    return found[1] if found else cell
+
+
+def slug(heading: str) -> str:
+    """
+    Name a heading as links do.
+    """
+    kept = "".join(char for char in heading.lower() if char.isalnum() or char in " -_")
+    return kept.replace(" ", "-")
+
+
+# Protocol.
+
+
+def generated_row(command: Command) -> tuple[str, str]:
+    """
+    Make the columns on a command that follow from the code: its line and its counter.
+    """
+    words = [command.name, *(f"<{field.name}>" for field in command.fields)]
+    body = " CR LF body" if command.has_body else ""
+    counter = f"`{command.counter}`" if command.counter else "none"
+    return f"`{' '.join(words)}`{body}", counter
+
+
+def test_the_table_of_commands_is_that_of_the_code() -> None:
+    documented = [(line, counter) for line, counter, *_ in table(PROTOCOL, "Commands")]
+    assert documented == [generated_row(command) for command in COMMANDS]
+
+
+def test_every_field_is_described() -> None:
+    fields = {each.name for each in vars(grammar).values() if isinstance(each, Field)}
+    assert {quoted(name) for name, *_ in table(PROTOCOL, "Fields")} == fields
+
+
+def test_the_numbers_of_the_fields_are_those_of_the_code() -> None:
+    largest = {quoted(name): values for name, values, _ in table(PROTOCOL, "Fields")}
+    for field in (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES, grammar.PAUSE):
+        assert largest[field.name] == f"0 to {grammar.MAX_U32:,}"
+    assert largest[grammar.JOB_ID.name] == f"0 to {grammar.MAX_U64:,}"
+    assert largest[grammar.TIMEOUT.name] == f"0 to {grammar.MAX_TIMEOUT_S:,}"
+    assert largest[grammar.TUBE.name] == f"1 to {grammar.MAX_TUBE_NAME} bytes"
+
+
+def test_every_reply_is_described_and_no_other() -> None:
+    bodies: list[Reply] = [
+        replies.Inserted(1), replies.Reserved(1, b""), replies.Found(1, b""), replies.Kicked(1),
+        replies.Using(b"t"), replies.Watching(1), Document(b""),
+    ]  # fmt: skip
+    words = [each for each in vars(replies).values() if isinstance(each, Word)]
+    sent = {reply.encode().split()[0].decode() for reply in [*bodies, *words]}
+    assert {quoted(reply).split()[0] for reply, _ in table(PROTOCOL, "Replies")} == sent
+
+
+def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
+    described = {quoted(reply).split()[0] for reply, _ in table(PROTOCOL, "Replies")}
+    named = {word for row in table(PROTOCOL, "Commands") for word in re.findall(r"`(\w+)`", row[2])}
+    assert named <= described
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    assert [row[:3] for row in table(PROTOCOL, "Limits")] == [
+        ["command line, with its CR LF", f"{MAX_LINE_BYTES} bytes", ""],
+        ["tube name", f"{grammar.MAX_TUBE_NAME} bytes", ""],
+        [
+            "body of a job", f"{format.MAX_BODY_BYTES:,} bytes", f"{DEFAULT_MAX_JOB_BYTES:,} bytes",
+        ],
+        [
+            "input read ahead of the parser, for each connection",
+            f"{protocol.MAX_BUFFERED_BYTES:,} bytes", "",
+        ],
+        [
+            "replies that wait for the disk, for each connection",
+            f"{protocol.MAX_HELD_REPLIES:,} replies or {protocol.MAX_HELD_BYTES:,} bytes", "",
+        ],
+        ["bytes on their way to the disk, all connections", f"{MAX_UNSETTLED_BYTES:,} bytes", ""],
+        [
+            "jobs moved in one go by a `kick` or the end of a connection", f"{SLICE_JOBS} jobs", "",
+        ],
+        ["connections waiting to be accepted", f"{BACKLOG:,} connections", ""],
+        [
+            "size of a log segment",
+            f"{format.MIN_SEGMENT_BYTES:,} to {format.MAX_SEGMENT_BYTES:,} bytes",
+            f"{format.DEFAULT_SEGMENT_BYTES:,} bytes",
+        ],
+    ]  # fmt: skip
+
+
+Ask = Callable[[WorkQueue, Session], object]
+
+STATISTICS: dict[str, Ask] = {
+    "stats": lambda queue, session: queue.stats(session, 0),
+    "stats-tube": lambda queue, session: queue.stats_tube(session, 0, b"default"),
+    "stats-job": lambda queue, session: queue.stats_job(session, 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_the_keys_of_statistics_are_those_the_server_sends_in_order(name: str) -> None:
+    queue = WorkQueue(Process(LogClock(), 8192).facts, COUNTERS, max_job_bytes=10)
+    session = queue.connect()
+    queue.put(session, 0, queue.begin_put(session, 0), 0, 0, 1, b"body")
+    reply = getattr(STATISTICS[name](queue, session), "reply", None)
+    assert isinstance(reply, Document)
+    sent = [line.partition(":")[0] for line in reply.content.decode().splitlines()[1:]]
+    assert [quoted(key) for key, _ in table(PROTOCOL, name)] == sent
+
+
+def modules_that_differ() -> set[str]:
+    """
+    Name the modules that say so.
+    """
+    modules = (ROOT / "beanstalk_twisted").rglob("*.py")
+    marked = (path for path in modules if "Differs from beanstalkd:" in path.read_text())
+    return {str(path.relative_to(ROOT)) for path in marked}
+
+
+def test_what_the_code_calls_a_difference_is_listed() -> None:
+    listed = set(_MODULE.findall(section(PROTOCOL, "Differences from beanstalkd")))
+    assert modules_that_differ() <= listed
+
+
+def test_what_is_listed_as_a_difference_is_marked_in_the_code() -> None:
+    listed = set(_MODULE.findall(section(PROTOCOL, "Differences from beanstalkd")))
+    assert listed <= modules_that_differ()
+
+
+# Options and exit codes.
+
+
+def default_of(option: str) -> str:
+    """
+    Say the default of a long option, as the README does.
+    """
+    options = Options()
+    assert (options["listen"], options["fsync"], options["verbosity"]) == ([], ALWAYS, 0)
+    others = {"address": ADDRESS, "port": PORT, "fsync": "always", "verbose": "off"}
+    if option in ("help", "version"):
+        return ""
+    return others.get(option) or str(options.defaults.get(option) or "none")
+
+
+def test_the_readme_has_every_option_with_its_default() -> None:
+    rows = [[cell.strip("`") for cell in row] for row in table(README, "Options")]
+    options = Options()
+    letters = {letter: options.synonyms[letter] for letter in options.shortOpt.replace(":", "")}
+    written_letters = {}
+    for long, short, default, _ in rows:
+        name = long.split()[0].removeprefix("--") if long else short[1]
+        if short:
+            written_letters[short[1]] = name
+        assert default == (default_of(name) if long else "")
+    assert written_letters == letters
+    long_names = [long.split()[0].removeprefix("--") for long, *_ in rows if long]
+    assert sorted(long_names) == sorted(name.rstrip("=") for name in options.longOpt)
+
+
+def commands_that_start_a_server() -> Iterator[str]:
+    """
+    Give the options of every server that a page starts.
+    """
+    start = re.compile(r"(?:beanstalk-twisted|twistd\b[^\n]*? beanstalk)((?: -[^\n…]*)?)$", re.M)
+    for page in PAGES:
+        for _, block in _FENCE.findall(page.read_text()):
+            yield from start.findall(block)
+
+
+def test_every_command_that_starts_a_server_has_options_that_it_knows() -> None:
+    lines = list(commands_that_start_a_server())
+    assert len(lines) >= 4
+    for line in lines:
+        Options().parseOptions(shlex.split(line))
+
+
+def test_the_exit_codes_are_those_of_the_code() -> None:
+    kinds = [each for each in vars(errors).values() if isinstance(each, type)]
+    codes = {kind.exit_code for kind in kinds if issubclass(kind, errors.BinlogError)}
+    documented = [int(code) for code, *_ in table(DURABILITY, "Exit codes")]
+    assert documented == sorted({*codes, WRONG_USAGE, LISTEN_FAILED})
+
+
+# The lines to look for in the server's log.
+
+
+def messages() -> str:
+    """
+    Gather what the code and the system may say, one text in a line; values are left out.
+    """
+    texts = [os.strerror(number) for number in errno.errorcode]
+    for path in (ROOT / "beanstalk_twisted").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [
+                    each.value if isinstance(each, ast.Constant) else "…" for each in node.values
+                ]
+                texts.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def test_the_lines_to_look_for_are_those_that_the_server_writes() -> None:
+    quotes = re.findall(r"^> .+(?:\n> .+)*", OPERATIONS.read_text(), re.MULTILINE)
+    assert len(quotes) >= 8
+    said = messages()
+    for quote in quotes:
+        line = quote.replace("\n> ", " ").removeprefix("> ")
+        for words in re.split(r"…\S*|\d+|(?<=: )", line):
+            assert words.strip() in said, words
+
+
+# Architecture.
+
+
+def test_every_module_is_named_in_the_architecture_and_every_name_is_a_module() -> None:
+    packages = [*(ROOT / "beanstalk_twisted").rglob("*.py"), *(ROOT / "binlog_tools").rglob("*.py")]
+    modules = {str(path.relative_to(ROOT)) for path in packages if path.name != "__init__.py"}
+    plugin = "twisted/plugins/beanstalk_twisted_plugin.py"
+    named = _MODULE.findall(section(ARCHITECTURE, "Folders and modules"))
+    assert sorted(each for each in named if "__init__" not in each) == sorted({*modules, plugin})
+    everywhere = _MODULE.findall(ARCHITECTURE.read_text()) + _MODULE.findall(PROTOCOL.read_text())
+    assert [each for each in everywhere if not (ROOT / each).is_file()] == []
+
+
+def test_the_folders_of_the_tests_that_are_named_exist() -> None:
+    named = {name for page in PAGES for name in re.findall(r"`(tests/[\w/.]*)`", page.read_text())}
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+# All pages.
+
+
+def anchors(page: Path) -> set[str]:
+    """
+    Name the places of a page that a link may lead to.
+    """
+    return {slug(found[2]) for found in _HEADING.finditer(_FENCE.sub("", page.read_text()))}
+
+
+@EACH_PAGE
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in _LINK.findall(_FENCE.sub("", page.read_text())):
+        if link.startswith("https://"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.is_file(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+PUBLIC_FOLDERS = ("/backup/", "/data", "/etc/systemd/", "/opt/beanstalk-twisted", "/run/", "/var/")
+"""Where the examples keep things; any other absolute path is one of somebody's machine."""
+
+
+@EACH_PAGE
+def test_no_page_knows_the_machine_it_was_written_on(page: Path) -> None:
+    paths = re.findall(r"(?<![\w./:\])…$>*-])/[a-z][\w./-]+", page.read_text())
+    assert [path for path in paths if not path.startswith(PUBLIC_FOLDERS)] == []
+
+
+@EACH_PAGE
+def test_no_page_has_anything_left_to_do(page: Path) -> None:
+    assert re.findall(r"\b(?:TODO|TBD|FIXME|XXX)\b", page.read_text()) == []
+
+
+# The jobs of the README.
+
+
+def has_netcat() -> bool:
+    """
+    Whether there is one that knows -N, which others do not.
+    """
+    if not shutil.which("nc"):
+        return False
+    done = subprocess.run(["nc", "-h"], capture_output=True, text=True, timeout=LIMIT_S)
+    return bool(re.search(r"\[-\w*N", done.stdout + done.stderr))
+
+
+def printed_by(*command: str) -> str:
+    """
+    Run a command that must succeed.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_jobs_of_the_readme_go_through_and_print_what_it_says(tmp_path: Path) -> None:
+    (snippet,) = blocks(README, "python")
+    (pipeline,) = (block for block in blocks(README, "sh") if block.startswith("printf"))
+    expected = blocks(README, "text")
+    with ServerProcess(ours("--port", 0, "--binlog", tmp_path / "log"), tmp_path) as server:
+        server.connect().close()
+        port = str(server.port())
+        assert snippet.count(PORT) == pipeline.count(PORT) == 1
+        assert printed_by(sys.executable, "-c", snippet.replace(PORT, port)) == expected[0]
+        if has_netcat():
+            printed = printed_by("sh", "-c", pipeline.replace(PORT, port))
+            assert printed.replace("\r", "") == expected[1]
+        server.terminate()

@@ -1,0 +1,287 @@
+"""
+The whole server as one service: in which order it starts and stops, and how it refuses.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.endpoints import (
+    TCP4ClientEndpoint,
+    TCP4ServerEndpoint,
+    connectProtocol,
+)
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IProtocolFactory, IStreamServerEndpoint
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from beanstalk_twisted.binlog.errors import Damaged, LockHeld
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.commit import ALWAYS, Io, IoThread
+from beanstalk_twisted.facts import LogClock
+from beanstalk_twisted.listening import (
+    STOP_LIMIT_S,
+    ListeningService,
+    Refused,
+    drain_on_signal,
+)
+from beanstalk_twisted.service import BeanstalkService, Settings
+from tests.conftest import the_reactor
+from tests.memory_server import HeldIo, MemoryServer
+
+
+def queue_on(
+    clock: Any, io: Callable[[], Io] | None = None, *, is_foreground: bool = True
+) -> BeanstalkService:
+    """
+    Make a queue, with a log if there is something to run its work.
+    """
+    settings = Settings(65_535, 1 << 16, ALWAYS, is_foreground=is_foreground)
+    directory = MemoryDirectory() if io is not None else None
+    return BeanstalkService(settings, clock, LogClock(), directory, io)
+
+
+def local_port() -> TCP4ServerEndpoint:
+    """
+    Give an endpoint on a free port.
+    """
+    return TCP4ServerEndpoint(the_reactor(), 0, interface="127.0.0.1")
+
+
+@implementer(IStreamServerEndpoint)
+class Taken:
+    """
+    An endpoint that somebody else listens on.
+    """
+
+    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        """
+        See `IStreamServerEndpoint.listen`.
+        """
+        return fail(CannotListenError("127.0.0.1", 1, OSError(98, "Address already in use")))
+
+
+class Client(Protocol):
+    """
+    A client that collects what it gets.
+    """
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.lost: Deferred[None] = Deferred()
+        self._wanted = b""
+        self._heard: Deferred[None] = Deferred()
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        See `Protocol.dataReceived`.
+        """
+        self.received += data
+        if self._wanted and self._wanted in self.received:
+            self._wanted = b""
+            self._heard.callback(None)
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """
+        See `Protocol.connectionLost`.
+        """
+        self.lost.callback(None)
+
+    async def ask(self, request: bytes, answer: bytes) -> None:
+        """
+        Send, and wait until that is among what came.
+        """
+        self._wanted, self._heard = answer, Deferred()
+        assert self.transport is not None
+        self.transport.write(request)
+        await self._heard
+
+
+async def connect(service: ListeningService) -> Client:
+    """
+    Connect to its first port.
+    """
+    host = service.ports[0].getHost()
+    assert isinstance(host, IPv4Address)
+    endpoint = TCP4ClientEndpoint(the_reactor(), "127.0.0.1", host.port)
+    client = Client()
+    await connectProtocol(endpoint, client)
+    return client
+
+
+# Starting.
+
+
+async def test_all_ports_serve_one_queue() -> None:
+    reactor = the_reactor()
+    service = ListeningService(queue_on(reactor), [local_port(), local_port()], reactor)
+    service.startService()
+    assert len(service.ports) == 2
+    first = await connect(service)
+    service.ports.reverse()
+    second = await connect(service)
+    await first.ask(b"put 0 0 9 1\r\nx\r\n", b"INSERTED 1\r\n")
+    await second.ask(b"peek 1\r\n", b"FOUND 1 1\r\nx\r\n")
+    await service.stopService()
+    await first.lost
+    await second.lost
+
+
+async def test_nobody_can_connect_before_the_log_is_loaded_and_all_is_prepared() -> None:
+    reactor = the_reactor()
+    queue = queue_on(reactor, lambda: IoThread(reactor))
+    seen: list[tuple[bool, int]] = []
+    service = ListeningService(
+        queue, [local_port()], reactor, lambda: seen.append((bool(queue.running), ports()))
+    )
+
+    def ports() -> int:
+        return len(service.ports)
+
+    service.startService()
+    assert seen == [(False, 0)]
+    assert queue.running and ports() == 1
+    await service.stopService()
+
+
+@pytest.mark.parametrize(("error", "code"), [(LockHeld("held"), 10), (Damaged("bad"), 65)])
+def test_a_log_that_cannot_be_used_ends_the_process_with_its_exit_code(
+    error: Exception, code: int
+) -> None:
+    def prepare() -> None:
+        raise error
+
+    service = ListeningService(queue_on(Clock()), [local_port()], Clock(), prepare)
+    with pytest.raises(SystemExit) as exit_:
+        service.startService()
+    assert exit_.value.code == code
+    assert not service.ports and not service.queue.running
+
+
+def test_a_daemon_is_told_why_by_an_exception_since_its_launcher_would_hang() -> None:
+    def prepare() -> None:
+        raise Damaged("segment 7 is damaged")
+
+    queue = queue_on(Clock(), is_foreground=False)
+    with pytest.raises(Refused, match=r"^segment 7 is damaged") as refused:
+        ListeningService(queue, [local_port()], Clock(), prepare).startService()
+    assert refused.value.exit_code == 65
+
+
+async def test_a_port_that_is_taken_ends_the_process_with_111() -> None:
+    service = ListeningService(queue_on(Clock()), [Taken()], Clock())
+    with pytest.raises(SystemExit) as exit_:
+        service.startService()
+    assert exit_.value.code == 111
+    assert not service.queue.running
+
+
+async def test_a_second_port_that_is_taken_ends_the_process_too() -> None:
+    service = ListeningService(queue_on(Clock()), [local_port(), Taken()], Clock())
+    with pytest.raises(SystemExit) as exit_:
+        service.startService()
+    assert exit_.value.code == 111
+    for port in service.ports:
+        await maybeDeferred(port.stopListening)
+
+
+# Stopping.
+
+
+async def test_ports_are_closed_before_the_queue_stops_and_what_was_begun_is_answered() -> None:
+    io = HeldIo()
+    reactor = the_reactor()
+    service = ListeningService(queue_on(reactor, lambda: io), [local_port()], reactor)
+    service.startService()
+    client = await connect(service)
+    await client.ask(b"use a\r\nput 0 0 9 1\r\nx\r\n", b"USING a\r\n")
+    stopped = service.stopService()
+    while not io:
+        await turn()
+    with pytest.raises(Exception, match="refused"):
+        await connect(service)
+    assert client.received == b"USING a\r\n"
+    while not stopped.called:
+        if io:
+            io.step()
+        await turn()
+    await client.lost
+    assert client.received == b"USING a\r\nINSERTED 1\r\n"
+
+
+async def turn() -> None:
+    """
+    Let one turn of the reactor pass.
+    """
+    passed: Deferred[None] = Deferred()
+    the_reactor().callLater(0, passed.callback, None)
+    await passed
+
+
+def test_a_stop_takes_no_longer_than_its_limit_when_the_disk_hangs(
+    clean_reactor: list[Failure],
+) -> None:
+    clock = Clock()
+    service = ListeningService(queue_on(clock, HeldIo), [], clock)
+    service.startService()
+    stopped = service.stopService()
+    clock.advance(STOP_LIMIT_S - 0.001)
+    assert not stopped.called
+    clock.advance(0.001)
+    assert stopped.called
+    assert len(clean_reactor) == 1
+    clean_reactor.clear()
+
+
+def test_a_stop_in_time_leaves_no_timer() -> None:
+    clock = Clock()
+    service = ListeningService(queue_on(clock), [], clock)
+    service.startService()
+    assert service.stopService().called
+    assert clock.getDelayedCalls() == []
+
+
+# The signal.
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """
+    Put the handler of SIGUSR1 back as it was.
+    """
+    before = signal.getsignal(signal.SIGUSR1)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_sigusr1_drains_in_a_turn_of_the_reactor(own_signals: None) -> None:
+    server = MemoryServer()
+    turns: list[Callable[[], object]] = []
+
+    class Reactor(Clock):
+        """
+        A reactor whose turns are ours.
+        """
+
+        def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
+            """
+            See `IReactorFromThreads.callFromThread`.
+            """
+            turns.append(lambda: callable(*args))
+
+    drain_on_signal(server.service, Reactor())
+    os.kill(os.getpid(), signal.SIGUSR1)
+    client = server.connect()
+    assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"INSERTED 1\r\n"
+    for each in turns:
+        each()
+    assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"DRAINING\r\n"

@@ -1,0 +1,372 @@
+"""
+The options: beanstalkd's and the long ones, what they mean together, and what wrong ones do.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.endpoints import (
+    TCP4ServerEndpoint,
+    TCP6ServerEndpoint,
+    UNIXServerEndpoint,
+    quoteStringArgument,
+)
+from twisted.internet.protocol import Factory
+from twisted.internet.task import Clock
+from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
+
+from beanstalk_twisted import __version__
+from beanstalk_twisted.binlog.format import (
+    DEFAULT_SEGMENT_BYTES,
+    MAX_BODY_BYTES,
+    MAX_SEGMENT_BYTES,
+    MIN_SEGMENT_BYTES,
+)
+from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.listening import ListeningService
+from beanstalk_twisted.tap import BACKLOG, Options, makeService
+
+
+def parsed(*arguments: str) -> Options:
+    """
+    Parse a command line.
+    """
+    options = Options()
+    options.parseOptions(list(arguments))
+    return options
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """
+    Parse a command line that must be refused with one line and exit code 5.
+
+    :return: the line.
+    """
+    with pytest.raises(SystemExit) as exit_:
+        parsed(*arguments)
+    printed = capsys.readouterr()
+    assert (exit_.value.code, printed.out) == (5, ""), arguments
+    assert printed.err.endswith("\n") and printed.err.count("\n") == 1, printed.err
+    return printed.err
+
+
+def test_without_options_these_hold() -> None:
+    options = dict(parsed())
+    (endpoint,) = options.pop("endpoints")
+    assert isinstance(endpoint, TCP4ServerEndpoint)
+    assert (endpoint._port, endpoint._interface, endpoint._backlog) == (11300, "127.0.0.1", 1024)
+    assert options == {
+        "address": None,
+        "binlog": None,
+        "fsync": ALWAYS,
+        "listen": [],
+        "max-job-size": "65535",
+        "max_job_bytes": 65_535,
+        "port": None,
+        "segment-size": "67108864",
+        "segment_bytes": 64 << 20,
+        "uid_gid": None,
+        "user": None,
+        "verbosity": 0,
+        "warnings": [],
+    }
+
+
+# Each option, by both its names.
+
+
+@pytest.mark.parametrize("words", [["-b", "x"], ["-bx"], ["--binlog", "x"], ["--binlog=x"]])
+def test_the_binlogs_directory_is_made_absolute(words: list[str]) -> None:
+    assert parsed(*words)["binlog"] == os.path.join(os.getcwd(), "x")
+
+
+def test_the_last_of_several_directories_counts() -> None:
+    assert parsed("-b", "/x", "--binlog=/y")["binlog"] == "/y"
+
+
+@pytest.mark.parametrize(
+    ("words", "fsync"),
+    [
+        (["-f", "0"], ALWAYS),
+        (["-f0"], ALWAYS),
+        (["-f1"], FsyncPolicy(0.001)),
+        (["-f", "1234"], FsyncPolicy(1.234)),
+        (["-F"], NEVER),
+        (["--fsync", "always"], ALWAYS),
+        (["--fsync=never"], NEVER),
+        (["--fsync=0"], ALWAYS),
+        (["--fsync=250"], FsyncPolicy(0.25)),
+        (["-F", "-f", "50"], FsyncPolicy(0.05)),
+        (["-f", "50", "-F"], NEVER),
+        (["-f", "50", "--fsync=always"], ALWAYS),
+        (["--fsync=never", "-f9"], FsyncPolicy(0.009)),
+        (["--fsync=always", "-F"], NEVER),
+    ],
+)
+def test_the_last_word_on_syncing_counts(words: list[str], fsync: FsyncPolicy) -> None:
+    assert parsed(*words)["fsync"] == fsync
+
+
+@pytest.mark.parametrize("names", [("-s", "segment"), ("--segment-size", "segment")])
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (0, MIN_SEGMENT_BYTES),
+        (MIN_SEGMENT_BYTES - 1, MIN_SEGMENT_BYTES),
+        (MIN_SEGMENT_BYTES, MIN_SEGMENT_BYTES),
+        (10_485_760, 10_485_760),
+        (MAX_SEGMENT_BYTES, MAX_SEGMENT_BYTES),
+        (MAX_SEGMENT_BYTES + 1, MAX_SEGMENT_BYTES),
+    ],
+)
+def test_a_segments_size_is_brought_into_range_with_a_warning(
+    names: tuple[str, str], given: int, taken: int
+) -> None:
+    options = parsed(names[0], str(given))
+    assert options["segment_bytes"] == taken
+    warning = f"--segment-size {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if given == taken else [warning])
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        (["-z", "0"], 0),
+        (["-z1234"], 1234),
+        (["-z", " 5"], 5),
+        (["--max-job-size=00070"], 70),
+        (["-z", str(MAX_BODY_BYTES)], MAX_BODY_BYTES),
+    ],
+)
+def test_the_largest_job_is_a_number_of_bytes(words: list[str], limit: int) -> None:
+    assert (parsed(*words)["max_job_bytes"], parsed(*words)["warnings"]) == (limit, [])
+
+
+def test_the_largest_job_is_clipped_to_a_gibibyte_with_a_warning() -> None:
+    options = parsed("-z", str(MAX_BODY_BYTES + 1))
+    assert options["max_job_bytes"] == MAX_BODY_BYTES == 1_073_741_824
+    assert options["warnings"] == ["--max-job-size 1073741825 is out of range; 1073741824 is used"]
+
+
+@pytest.mark.parametrize("words", [["-u", "root"], ["-uroot"], ["--user", "root"]])
+def test_a_user_is_looked_up_with_its_group(words: list[str]) -> None:
+    root = pwd.getpwnam("root")
+    assert parsed(*words)["uid_gid"] == (root.pw_uid, root.pw_gid)
+
+
+def test_a_user_is_handed_to_the_launcher_which_becomes_it() -> None:
+    nobody = pwd.getpwnam("nobody")
+    launcher = ServerOptions()
+    launcher.parseOptions(["--nodaemon", "beanstalk", "-u", "nobody"])
+    makeService(launcher.subOptions, Clock())
+    assert (launcher["uid"], launcher["gid"]) == (nobody.pw_uid, nobody.pw_gid)
+    assert grp.getgrgid(launcher["gid"]).gr_gid == nobody.pw_gid
+
+
+def test_without_a_user_the_launchers_own_options_stay_as_they_are() -> None:
+    launcher = ServerOptions()
+    launcher.parseOptions(["--nodaemon", "beanstalk"])
+    makeService(launcher.subOptions, Clock())
+    assert (launcher["uid"], launcher["gid"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "verbosity"),
+    [(["-V"], 1), (["-V", "-V"], 2), (["-VVV"], 3), (["--verbose", "--verbose"], 2)],
+)
+def test_verbosity_is_counted(words: list[str], verbosity: int) -> None:
+    assert parsed(*words)["verbosity"] == verbosity
+
+
+def test_single_letters_may_be_bundled() -> None:
+    options = parsed("-VFVp1234")
+    assert (options["verbosity"], options["fsync"], options["port"]) == (2, NEVER, "1234")
+
+
+@pytest.mark.parametrize("word", ["-v", "--version"])
+def test_the_version_is_shown_on_stdout(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parsed(word)
+    assert exit_.value.code == 0
+    assert capsys.readouterr() == (f"beanstalk-twisted {__version__}\n", "")
+
+
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_the_help_shows_every_option_and_its_default(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parsed(word)
+    assert not exit_.value.code
+    shown = capsys.readouterr().out
+    for name in ("binlog", "fsync", "address", "port", "listen", "segment-size", "max-job-size",
+                 "user", "verbose", "version", "help"):  # fmt: skip
+        assert f"--{name}" in shown
+    for default in ("11300", "127.0.0.1", str(DEFAULT_SEGMENT_BYTES), "65535"):
+        assert default in shown
+
+
+# Where to listen.
+
+
+def endpoint_of(*arguments: str) -> Any:
+    """
+    Parse a command line that means one endpoint.
+    """
+    (endpoint,) = parsed(*arguments)["endpoints"]
+    return endpoint
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "port", "interface"),
+    [
+        (["-p", "1234"], TCP4ServerEndpoint, 1234, "127.0.0.1"),
+        (["-p1234"], TCP4ServerEndpoint, 1234, "127.0.0.1"),
+        (["--port=0"], TCP4ServerEndpoint, 0, "127.0.0.1"),
+        (["-p", "65535"], TCP4ServerEndpoint, 65535, "127.0.0.1"),
+        (["-l", "0.0.0.0"], TCP4ServerEndpoint, 11300, "0.0.0.0"),
+        (["-llocalhost"], TCP4ServerEndpoint, 11300, "localhost"),
+        (["--address=10.0.0.1", "-p7"], TCP4ServerEndpoint, 7, "10.0.0.1"),
+        (["-l", "::1"], TCP6ServerEndpoint, 11300, "::1"),
+        (["-l::", "-p0"], TCP6ServerEndpoint, 0, "::"),
+    ],
+)
+def test_address_and_port_mean_one_tcp_endpoint(
+    words: list[str], kind: Any, port: int, interface: str
+) -> None:
+    endpoint = endpoint_of(*words)
+    assert endpoint.__class__ is kind
+    assert (endpoint._port, endpoint._interface) == (port, interface)
+    assert endpoint._backlog == BACKLOG
+
+
+def test_a_port_may_be_the_name_of_a_service() -> None:
+    assert endpoint_of("-p", "http")._port == socket.getservbyname("http", "tcp")
+
+
+@pytest.mark.parametrize("path", ["/run/a", "a", r"/run/a:b\c d", "/run/a=b"])
+def test_an_address_may_be_a_path_whatever_is_in_it(path: str) -> None:
+    endpoint = endpoint_of("-l", f"unix:{path}")
+    assert isinstance(endpoint, UNIXServerEndpoint)
+    assert endpoint._address == path
+
+
+def test_an_endpoint_may_be_given_several_times() -> None:
+    options = parsed("--listen", "tcp:1:interface=127.0.0.1", "--listen=unix:/x:mode=660")
+    first, second = options["endpoints"]
+    assert (first._port, first._interface) == (1, "127.0.0.1")
+    assert (second._address, second._mode) == ("/x", 0o660)
+
+
+@pytest.mark.parametrize(
+    "words", [["-p", "1"], ["-p1"], ["-l", "::1"], ["--port=1"], ["--address", "x"], ["-Vp1"],
+              ["--po=1"]],
+)  # fmt: skip
+def test_an_endpoint_excludes_address_and_port(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--listen excludes" in refused(capsys, "--listen=tcp:0", *words)
+    assert "--listen excludes" in refused(capsys, *words, "--listen=tcp:0")
+
+
+@pytest.mark.parametrize("text", ["tcp:port=0", "tcp:interface=127.0.0.1:port=0"])
+def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
+    assert endpoint_of("--listen", text)._port == 0
+
+
+# What is wrong.
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--nonesuch"], "--nonesuch"),
+        (["-x"], "-x"),
+        (["-c"], "-c"),
+        (["-"], "unexpected word: '-'"),
+        (["word"], "unexpected word: 'word'"),
+        (["-p", "1", "word"], "unexpected word: 'word'"),
+        (["-b"], "-b"),
+        (["-b", ""], "--binlog needs the name of a directory"),
+        (["-f"], "-f"),
+        (["-f", "-1"], "needs a whole number, not '-1'"),
+        (["-f", "1.5"], "needs a whole number, not '1.5'"),
+        (["--fsync=sometimes"], "--fsync needs a whole number, not 'sometimes'"),
+        (["-F=1"], "-="),
+        (["-s", "10k"], "--segment-size needs a whole number, not '10k'"),
+        (["-z", ""], "--max-job-size needs a whole number, not ''"),
+        (["-z", "-1"], "--max-job-size needs a whole number, not '-1'"),
+        (["-z", "²"], "--max-job-size needs a whole number"),
+        (["-p", "65536"], "port 65536 is larger than 65535"),
+        (["-p", "99999"], "port 99999 is larger than 65535"),
+        (["-p", "-1"], "there is no service called '-1'"),
+        (["-p", "no-such-service"], "there is no service called 'no-such-service'"),
+        (["-u", "no-such-user"], "there is no user called 'no-such-user'"),
+        (["--listen", "11300"], "--listen 11300"),
+        (["--listen", "tcp:65536"], "port 65536"),
+        (["--listen", "tcp:"], "--listen tcp:"),
+        (["--listen", "nonesuch:1"], "nonesuch"),
+        (["--listen", "tcp:1:nonesuch=1"], "nonesuch"),
+        (["--listen", "unix:/x:mode=z"], "--listen unix:/x:mode=z"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_exit_code_5(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(capsys, *words)
+    assert line.startswith("beanstalk: ") and reason in line
+    assert "--help shows the options" in line
+
+
+def test_a_port_in_digits_of_another_kind_is_refused_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refused(capsys, "-p", "²")
+
+
+# What is made of them.
+
+
+def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
+    options = parsed("-b", str(tmp_path / "log"), "--listen", f"unix:{tmp_path}/socket")
+    clock = Clock()
+    service = makeService(options, clock)
+    assert isinstance(service, ListeningService)
+    assert list(tmp_path.iterdir()) == []
+    assert clock.getDelayedCalls() == [] and not service.ports
+
+
+def test_the_settings_reach_the_service() -> None:
+    options = parsed("-z", "10", "-s", "9000", "-f", "7", "-VV")
+    service = makeService(options, Clock())
+    assert isinstance(service, ListeningService)
+    settings = service.queue.settings
+    assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
+    assert settings.is_foreground and settings.pidfile == ""
+
+
+@pytest.mark.parametrize("is_foreground", [True, False])
+def test_the_service_knows_whether_it_runs_in_the_foreground(is_foreground: bool) -> None:
+    launcher = ServerOptions()
+    words = ["--nodaemon"] if is_foreground else []
+    launcher.parseOptions([*words, "--pidfile=some.pid", "beanstalk"])
+    service = makeService(launcher.subOptions, Clock())
+    assert isinstance(service, ListeningService)
+    assert service.queue.settings.is_foreground is is_foreground
+    assert service.queue.settings.pidfile == os.path.abspath("some.pid")
+
+
+async def test_each_kind_of_endpoint_listens(tmp_path: Path) -> None:
+    path = quoteStringArgument(str(tmp_path / "socket"))
+    for words in (["-p0"], ["-l", "localhost", "-p0"], ["--listen", f"unix:{path}"],
+                  ["-l", f"unix:{tmp_path}/other"]):  # fmt: skip
+        port = await endpoint_of(*words).listen(Factory())
+        assert port.getHost() is not None
+        await port.stopListening()
