@@ -110,7 +110,8 @@ class QueueState:
         """
         A job that stays reserved keeps its place among those its session holds.
         """
-        assert job.state in LEGAL_MOVES[image.kind][0], (job.job_id, job.state, image.kind)
+        sources, targets = LEGAL_MOVES[image.kind]
+        assert job.state in sources and image.state in targets, (job.job_id, job.state, image)
         if job.state is image.state is State.RESERVED and job.holder == image.connection:
             job.become(image)
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)

@@ -121,10 +121,17 @@ class Timekeeping:
             if tube is None:
                 return
             first = tube.delayed.first()
-            if first is not None and first >> 64 <= now_ns:
+            if first is not None and first >> 64 <= self._delays_end_ns(now_ns):
                 self._state.ripen(first & ID_MASK)
                 self._reservations.match(tube, now_ns)
             self.arm(tube)
+
+    def _delays_end_ns(self, now_ns: int) -> int:
+        """
+        Until when a tube may be served before another one's turn comes.
+        """
+        next_ns = self._delays.first_ns()
+        return now_ns if next_ns is None else min(now_ns, next_ns)
 
     def _end_pauses(self, now_ns: int) -> None:
         while (tube := self._pauses.pop_due(now_ns)) is not None:

@@ -152,6 +152,7 @@ class TubeList:
         self._by_name.clear()
         self._by_id.clear()
         self.in_order.clear()
+        self.next_tube_id = 1
 
     def restore_order(self, first: Tube) -> None:
         """

@@ -1,0 +1,152 @@
+"""
+Writes small logs for tests: the real `Log` and `Writer`, with times, salts and names that are the
+same each time.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, SegmentHeader
+from beanstalk_twisted.binlog.log import Log, Opening, Position
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
+from beanstalk_twisted.binlog.writer import Writer
+
+MS = 1_000_000
+NS = 1_000_000_000
+T0 = 1_763_640_000 * NS
+SALT = 0x5EED5EED
+UUID = bytes(range(16))
+WRITER = "beanstalk-twisted/0.1.0"
+FIRST = Position(
+    seq=1, first_lsn=1, prev_end=0, trim_seq=1, store_uuid=UUID, flags=0, incarnation=1, time_ns=T0
+)
+DEFAULT_TUBE = TubeDef(1, b"default", T0)
+
+Files = dict[str, bytes]
+
+
+def image(kind: Kind = Kind.PUT, job_id: int = 1, **changes: Any) -> JobImage:
+    """
+    A ready job of tube 1, changed as told; a body only where the kind has one.
+    """
+    fields: dict[str, Any] = {
+        "state": State.READY, "reason": Reason.CLIENT, "priority": 1024, "ts_ns": T0,
+        "deadline_ns": 0, "delay_s": 0, "ttr_s": 60, "tube_id": 1, "connection": 7,
+    }  # fmt: skip
+    return JobImage(kind, job_id=job_id, **{**fields, **changes})
+
+
+def put(job_id: int = 1, body: bytes = b"hello", **changes: Any) -> JobImage:
+    """
+    A job is put.
+    """
+    return image(Kind.PUT, job_id, body=body, **changes)
+
+
+def delete(job_id: int = 1, **changes: Any) -> JobImage:
+    """
+    A job is deleted.
+    """
+    return image(Kind.DELETE, job_id, state=State.GONE, **changes)
+
+
+class Scribe:
+    """
+    Appends to a log batch by batch; a millisecond passes with each.
+
+    :ivar opening: what each further segment opens with.
+    """
+
+    def __init__(
+        self, directory: Directory | None = None, *, position: Position = FIRST,
+        segment_bytes: int = MIN_SEGMENT_BYTES, opening: Iterable[Record] = (),
+        next_job_id: int = 1, salt: int = SALT,
+    ) -> None:  # fmt: skip
+        self.directory = directory if directory is not None else MemoryDirectory()
+        self.now_ns = max(T0, position.time_ns)
+        self.opening = list(opening)
+        self.next_job_id = next_job_id
+        salts = count(salt)
+        self.log = Log(position, segment_bytes, self._open, lambda: next(salts), WRITER)
+        self.writer = Writer(self.directory, segment_bytes)
+
+    def _open(self, seq: int, now_ns: int) -> Opening:
+        return Opening(self.next_job_id, self.opening)
+
+    def write(self, *records: Record, sync: bool = True) -> int:
+        """
+        Write one batch.
+
+        :return: the LSN of its last record.
+        """
+        for record in records:
+            self.log.append(record)
+        self.now_ns += MS
+        batch = self.log.take(self.now_ns)
+        assert batch is not None
+        if self.writer.write(batch, sync):
+            self.log.durable(batch.last_lsn)
+        return batch.last_lsn
+
+    def mark(self) -> None:
+        """
+        The log falls idle.
+        """
+        self.writer.write(self.log.mark(), False)
+
+    def finish(self) -> None:
+        """
+        End in order.
+        """
+        self.now_ns += MS
+        self.writer.write(self.log.finish(self.now_ns), True)
+
+    def files(self) -> Files:
+        """
+        What was written.
+        """
+        return files_of(self.directory)
+
+
+def files_of(directory: Directory) -> Files:
+    """
+    All files of a directory and their bytes.
+    """
+    return {name: bytes(directory.read(name)) for name in directory.names()}
+
+
+def header(**changes: Any) -> SegmentHeader:
+    """
+    A segment's header.
+    """
+    fields: dict[str, Any] = {
+        "seq": 1, "first_lsn": 1, "created_ns": T0, "prev_end": 0, "trim_seq": 1,
+        "next_job_id": 1, "store_uuid": UUID, "salt": SALT, "flags": 0, "incarnation": 1,
+        "writer": WRITER,
+    }  # fmt: skip
+    return SegmentHeader(**{**fields, **changes})
+
+
+def quiet(done: int, total: int) -> None:
+    """
+    No progress is shown.
+    """
+
+
+def flipped(content: bytes, offset: int, bit: int = 0) -> bytes:
+    """
+    The same bytes but for one bit.
+    """
+    changed = bytearray(content)
+    changed[offset] ^= 1 << bit
+    return bytes(changed)
+
+
+def edited(files: Files, name: str, change: Callable[[bytes], bytes]) -> Files:
+    """
+    The same files but for one.
+    """
+    return {**files, name: change(files[name])}

@@ -1,0 +1,539 @@
+"""
+What the log asks of a directory: the same of the real one and of the simulated one; and the locks,
+against real processes and the real beanstalkd.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from beanstalk_twisted.binlog.directory import Directory, RealDirectory
+from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, LockHeld
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.facts import LogClock
+from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.startup import open_log
+from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
+from tests.test_startup import Quiet, no_facts
+
+LIMIT_SECONDS = 20
+NOBODY = 65_534
+
+
+@pytest.fixture(params=["real", "memory"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
+    """
+    An empty directory of either kind.
+    """
+    return RealDirectory(str(tmp_path)) if request.param == "real" else MemoryDirectory()
+
+
+def content(directory: Directory, name: str) -> bytes:
+    """
+    A file's bytes.
+    """
+    return bytes(directory.read(name))
+
+
+# The contract.
+
+
+def test_a_new_directory_is_empty(directory: Directory) -> None:
+    assert directory.names() == []
+
+
+def test_what_is_written_can_be_read(directory: Directory) -> None:
+    file = directory.create("a")
+    assert content(directory, "a") == b""
+    file.write_at(0, [b"one", b"", b"two"])
+    file.write_at(6, [b"three"])
+    file.close()
+    assert content(directory, "a") == b"onetwothree"
+
+
+def test_a_gap_reads_as_zeros(directory: Directory) -> None:
+    file = directory.create("a")
+    file.write_at(4, [b"x"])
+    assert content(directory, "a") == b"\0\0\0\0x"
+
+
+def test_writing_over_bytes_replaces_them(directory: Directory) -> None:
+    file = directory.create("a")
+    file.write_at(0, [b"abcdef"])
+    file.write_at(2, [b"XY"])
+    assert content(directory, "a") == b"abXYef"
+
+
+def test_allocated_space_reads_as_zeros_and_is_written_into(directory: Directory) -> None:
+    file = directory.create("a")
+    file.allocate(10)
+    file.write_at(2, [b"x"])
+    assert content(directory, "a") == b"\0\0x" + bytes(7)
+    file.allocate(4)
+    assert len(content(directory, "a")) == 10, "it never makes a file shorter"
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(0, b""), (2, b"ab"), (4, b"abcd"), (6, b"abcd\0\0")]
+)
+def test_a_file_is_cut_or_extended_to_a_size(
+    directory: Directory, size: int, expected: bytes
+) -> None:
+    file = directory.create("a")
+    file.write_at(0, [b"abcd"])
+    file.truncate(size)
+    file.sync()
+    assert content(directory, "a") == expected
+
+
+def test_a_file_that_is_no_longer_written_can_be_cut(directory: Directory) -> None:
+    file = directory.create("a")
+    file.write_at(0, [b"abcd"])
+    file.close()
+    directory.cut("a", 3)
+    assert content(directory, "a") == b"abc"
+
+
+def test_a_name_is_given_only_once(directory: Directory) -> None:
+    directory.create("a").write_at(0, [b"kept"])
+    with pytest.raises(FileExistsError):
+        directory.create("a")
+    assert content(directory, "a") == b"kept"
+
+
+def test_names_are_sorted_and_only_those_of_files(directory: Directory, tmp_path: Path) -> None:
+    for name in ("b", "a", "c"):
+        directory.create(name)
+    (tmp_path / "folder").mkdir()
+    assert directory.names() == ["a", "b", "c"]
+
+
+def test_a_renamed_file_keeps_its_bytes_and_its_writer(directory: Directory) -> None:
+    file = directory.create("old")
+    file.write_at(0, [b"one"])
+    directory.rename("old", "new")
+    file.write_at(3, [b"two"])
+    assert directory.names() == ["new"]
+    assert content(directory, "new") == b"onetwo"
+
+
+def test_a_renamed_file_replaces_one_of_that_name(directory: Directory) -> None:
+    directory.create("a").write_at(0, [b"a"])
+    directory.create("b").write_at(0, [b"b"])
+    directory.rename("a", "b")
+    assert directory.names() == ["b"]
+    assert content(directory, "b") == b"a"
+
+
+def test_a_removed_file_is_gone(directory: Directory) -> None:
+    directory.create("a")
+    directory.remove("a")
+    assert directory.names() == []
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda d: d.read("none"),
+        lambda d: d.remove("none"),
+        lambda d: d.rename("none", "other"),
+        lambda d: d.cut("none", 0),
+    ],
+    ids=["read", "remove", "rename", "cut"],
+)
+def test_a_file_that_is_not_there_is_an_error(
+    directory: Directory, action: Callable[[Directory], object]
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        action(directory)
+
+
+def test_what_was_read_stays_as_it_was_when_the_file_is_removed(directory: Directory) -> None:
+    directory.create("a").write_at(0, [b"abc"])
+    seen = directory.read("a")
+    directory.remove("a")
+    assert bytes(seen) == b"abc"
+
+
+def test_syncs_and_advice_need_no_file_to_have_changed(directory: Directory) -> None:
+    file = directory.create("a")
+    file.sync()
+    file.sync()
+    directory.sync()
+    directory.forget_cached("a")
+    directory.close()
+    directory.close()
+
+
+def kept_in_quarantine(directory: Directory, path: str) -> bytes:
+    """
+    A quarantined copy.
+    """
+    if isinstance(directory, MemoryDirectory):
+        return directory.quarantined[os.path.basename(path)]
+    return Path(path).read_bytes()
+
+
+def test_a_copy_in_quarantine_is_no_file_of_the_log(directory: Directory) -> None:
+    path = directory.quarantine("seg-9.torn", memoryview(b"cut off"))
+    assert path == f"{directory.path}/quarantine/seg-9.torn"
+    assert kept_in_quarantine(directory, path) == b"cut off"
+    assert directory.names() == []
+
+
+def test_an_older_copy_in_quarantine_is_never_overwritten(directory: Directory) -> None:
+    path = directory.quarantine("seg-9.torn", b"old")
+    directory.quarantine("seg-9.torn", b"newer")
+    assert kept_in_quarantine(directory, path) == b"old"
+
+
+def test_a_copy_that_a_crash_cut_short_does_not_stand_for_a_whole_one(tmp_path: Path) -> None:
+    directory = RealDirectory(str(tmp_path))
+    (tmp_path / "quarantine").mkdir()
+    (tmp_path / "quarantine" / "seg-9.torn").write_bytes(b"cut")
+    path = directory.quarantine("seg-9.torn", b"cut off")
+    assert Path(path).read_bytes() == b"cut off"
+    assert (tmp_path / "quarantine" / "seg-9.torn").read_bytes() == b"cut"
+
+
+# The simulated one: what it loses.
+
+
+def written_unsynced() -> MemoryDirectory:
+    """
+    One file that is synced with its name, and changes of both that are not.
+    """
+    directory = MemoryDirectory()
+    file = directory.create("a")
+    file.write_at(0, [b"synced"])
+    file.sync()
+    directory.sync()
+    file.write_at(6, [b"-more-"])
+    file.truncate(20)
+    directory.create("b")
+    directory.rename("a", "c")
+    return directory
+
+
+def test_a_kill_loses_nothing() -> None:
+    after = written_unsynced().after_kill()
+    assert after.names() == ["b", "c"]
+    assert content(after, "c") == b"synced-more-".ljust(20, b"\0")
+
+
+def test_a_power_loss_loses_at_most_what_was_not_synced() -> None:
+    after = written_unsynced().after_power_loss()
+    assert after.names() == ["a"]
+    assert content(after, "a") == b"synced"
+
+
+def test_a_power_loss_may_lose_nothing() -> None:
+    after = written_unsynced().after_power_loss(lambda: True, lambda size: [(0, size)])
+    assert after.names() == ["b", "c"]
+    assert content(after, "c") == b"synced-more-".ljust(20, b"\0")
+
+
+def test_a_power_loss_may_keep_names_without_data_and_data_without_names() -> None:
+    after = written_unsynced().after_power_loss(keep_name=lambda: True)
+    assert (after.names(), content(after, "c")) == (["b", "c"], b"synced")
+    after = written_unsynced().after_power_loss(keep_bytes=lambda size: [(0, size)])
+    assert (after.names(), content(after, "a")) == (["a"], b"synced-more-".ljust(20, b"\0"))
+
+
+def test_a_power_loss_may_tear_a_write_anywhere() -> None:
+    after = written_unsynced().after_power_loss(keep_bytes=lambda size: [(1, 3)] if size else [])
+    assert content(after, "a") == b"synced\0mo"
+
+
+def test_each_changing_operation_can_fail() -> None:
+    directory = MemoryDirectory()
+    seen = []
+    directory.fault = lambda operation, name: seen.append((operation, name))
+    file = directory.create("a")
+    file.allocate(4)
+    file.write_at(0, [b"x"])
+    file.truncate(1)
+    file.sync()
+    directory.rename("a", "b")
+    directory.sync()
+    directory.cut("b", 1)
+    directory.quarantine("q", b"")
+    directory.remove("b")
+    assert seen == [
+        ("create", "a"), ("allocate", "a"), ("write", "a"), ("truncate", "a"), ("sync", "a"),
+        ("rename", "b"), ("sync directory", ""), ("cut", "b"), ("quarantine", "q"),
+        ("remove", "b"),
+    ]  # fmt: skip
+    assert directory.operations == len(seen)
+
+
+# The real one: making it.
+
+
+def test_a_directory_is_made_if_only_it_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    RealDirectory(str(path)).make()
+    assert path.stat().st_mode & 0o777 == 0o700
+    RealDirectory(str(path)).make()
+
+
+def test_a_directory_without_a_parent_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(CannotUse, match="No such file") as caught:
+        RealDirectory(str(tmp_path / "no" / "log")).make()
+    assert caught.value.exit_code == 73
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_its_place_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"mine")
+    with pytest.raises(CannotUse, match="Not a directory"):
+        RealDirectory(str(path)).make()
+    assert path.read_bytes() == b"mine"
+
+
+def test_a_directory_that_may_not_be_written_is_not_used() -> None:
+    with TemporaryDirectory() as path:
+        os.chmod(path, 0o500)
+        assert exit_code_without_rights(lambda: RealDirectory(path).make()) == 73
+
+
+def exit_code_without_rights(action: Callable[[], object]) -> int:
+    """
+    How a process ends that does this and may not do what root may.
+    """
+    child = os.fork()
+    if not child:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(NOBODY)
+            action()
+        except BinlogError as problem:
+            os._exit(problem.exit_code)
+        except SystemExit as end:
+            os._exit(int(end.code or 0))
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_lock_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(CannotUse, match="cannot be locked") as caught:
+        RealDirectory(str(tmp_path)).lock("me")
+    assert caught.value.exit_code == 73
+
+
+# The locks.
+
+HOLDER = """
+import sys
+from beanstalk_twisted.binlog.directory import RealDirectory
+directory = RealDirectory(sys.argv[1])
+try:
+    directory.lock("4711 elsewhere yesterday\\n")
+except Exception as problem:
+    print(type(problem).__name__, problem.exit_code, problem, flush=True)
+else:
+    print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder(path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """
+    Another process that locks the directory, or tries to, and stays.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
+
+
+def test_a_second_server_is_refused_and_told_who_has_the_lock(tmp_path: Path) -> None:
+    with holder(tmp_path) as (_, said):
+        assert said == "locked\n"
+        mine = RealDirectory(str(tmp_path))
+        with pytest.raises(LockHeld, match="4711 elsewhere yesterday; nothing") as caught:
+            mine.lock("me")
+        assert caught.value.exit_code == 10
+        mine.close()
+
+
+def test_we_refuse_others_as_long_as_we_live(tmp_path: Path) -> None:
+    mine = RealDirectory(str(tmp_path))
+    mine.lock("me and my host\n")
+    with holder(tmp_path) as (_, said):
+        assert said.startswith("LockHeld 10 ")
+        assert "me and my host" in said
+    mine.close()
+    with holder(tmp_path) as (_, said):
+        assert said == "locked\n"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lock_ends_with_its_process(tmp_path: Path, how: signal.Signals) -> None:
+    with holder(tmp_path) as (process, said):
+        assert said == "locked\n"
+        process.send_signal(how)
+        process.wait(LIMIT_SECONDS)
+        mine = RealDirectory(str(tmp_path))
+        mine.lock("me")
+        mine.close()
+    assert (tmp_path / "LOCK").read_text() == "me", "the longer text of another is gone"
+
+
+def test_the_locks_are_no_files_of_the_log(tmp_path: Path) -> None:
+    directory = RealDirectory(str(tmp_path))
+    directory.lock("me")
+    queue = WorkQueue(no_facts, (), 65_535)
+    opened = open_log(directory, queue, LogClock(), 8192, Quiet())
+    assert opened.notes == []
+    directory.close()
+
+
+# The real beanstalkd.
+
+
+@pytest.fixture
+def beanstalkd() -> str:
+    """
+    The path of the real one.
+    """
+    path = shutil.which("beanstalkd")
+    if path is None:
+        sentence = "beanstalkd is not installed: whether the two respect each other's locks is open"
+        if os.environ.get("CI") == "true":
+            pytest.fail(sentence)
+        pytest.skip(sentence)
+    return path
+
+
+def exit_code_of(beanstalkd: str, path: Path) -> int:
+    """
+    How a beanstalkd ends that is to use this directory.
+    """
+    socket_path = f"unix:{path}/c.sock"
+    running = [beanstalkd, "-b", str(path), "-l", socket_path]
+    try:
+        return subprocess.run(running, capture_output=True, timeout=LIMIT_SECONDS).returncode
+    finally:
+        with suppress(FileNotFoundError):
+            (path / "c.sock").unlink()
+
+
+def test_beanstalkd_does_not_use_a_directory_that_we_use(beanstalkd: str, tmp_path: Path) -> None:
+    mine = RealDirectory(str(tmp_path))
+    mine.lock("me")
+    assert exit_code_of(beanstalkd, tmp_path) == 10
+    mine.close()
+
+
+def test_our_lock_survives_the_whole_of_our_start(beanstalkd: str, tmp_path: Path) -> None:
+    """
+    Opening and closing ``lock`` a second time anywhere in the process would drop it.
+    """
+    mine = RealDirectory(str(tmp_path))
+    mine.make()
+    mine.lock("me")
+    scribe = Scribe(mine)
+    scribe.write(DEFAULT_TUBE, put(1, b"x" * 9000))
+    scribe.write(put(2))
+    scribe.write(put(3), sync=False)
+    newest = max(tmp_path.glob("*.tql"))
+    (tmp_path / "spare.00000000000000000009.tmp").write_bytes(b"half")
+    with newest.open("r+b") as file:
+        file.seek(-8, os.SEEK_END)
+        file.write(b"garbage!")
+    queue = WorkQueue(no_facts, (), 65_535)
+    opened = open_log(mine, queue, LogClock(), 8192, Quiet())
+    assert len(queue.state.jobs) == 3
+    assert any("torn" in note for note in opened.notes), "all of a start has happened"
+    assert exit_code_of(beanstalkd, tmp_path) == 10
+    opened.writer.close()
+    mine.close()
+
+
+def test_opening_the_lock_again_would_drop_it(beanstalkd: str, tmp_path: Path) -> None:
+    """
+    The danger that the test before this one holds off is real.
+    """
+    mine = RealDirectory(str(tmp_path))
+    mine.lock("me")
+    (tmp_path / "lock").read_bytes()
+    with running_beanstalkd(beanstalkd, tmp_path):
+        pass
+    mine.close()
+
+
+@contextmanager
+def running_beanstalkd(beanstalkd: str, path: Path) -> Iterator[None]:
+    """
+    A beanstalkd that has this directory: it answers, which it does only then.
+    """
+    command = [beanstalkd, "-b", str(path), "-l", f"unix:{path}/c.sock"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            until = time.monotonic() + LIMIT_SECONDS
+            while not answers(f"{path}/c.sock"):
+                assert process.poll() is None, "it has ended"
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            yield
+        finally:
+            process.kill()
+
+
+def answers(path: str) -> bool:
+    """
+    Whether a server on this socket answers.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(path)
+            connection.sendall(b"list-tubes\r\n")
+            return connection.recv(100).startswith(b"OK")
+        except OSError:
+            return False
+
+
+def test_a_running_beanstalkd_is_seen_without_leaving_a_trace(
+    beanstalkd: str, tmp_path: Path
+) -> None:
+    mine = RealDirectory(str(tmp_path))
+    mine.refuse_if_beanstalkd_runs()
+    assert list(tmp_path.iterdir()) == []
+    with running_beanstalkd(beanstalkd, tmp_path):
+        before = sorted(path.name for path in tmp_path.iterdir())
+        with pytest.raises(LockHeld, match="locked by a C beanstalkd; nothing"):
+            mine.refuse_if_beanstalkd_runs()
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+    mine.refuse_if_beanstalkd_runs()
+    mine.lock("me")
+    mine.close()
+
+
+def test_we_do_not_use_a_directory_that_beanstalkd_uses(beanstalkd: str, tmp_path: Path) -> None:
+    mine = RealDirectory(str(tmp_path))
+    with running_beanstalkd(beanstalkd, tmp_path):
+        with pytest.raises(LockHeld, match="locked by a C beanstalkd; nothing") as caught:
+            mine.lock("me")
+        assert caught.value.exit_code == 10
+    mine.close()

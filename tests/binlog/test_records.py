@@ -1,0 +1,287 @@
+"""
+Each kind of record, from value to bytes and back.
+"""
+
+import dataclasses
+import re
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_TUBE_NAME_BYTES, RECORD
+from beanstalk_twisted.binlog.records import (
+    FULL,
+    NO_DATA,
+    RELAXED,
+    CleanStop,
+    ClockStep,
+    Counters,
+    Data,
+    Flag,
+    JobImage,
+    Kind,
+    NotUnderstood,
+    Pause,
+    Reason,
+    Record,
+    Seal,
+    Start,
+    State,
+    Trim,
+    TubeDef,
+    Unknown,
+    decode_record,
+)
+from tests.binlog import independent_reader
+from tests.binlog.scribe import T0, image, put
+from tests.binlog.test_format import DOCUMENT, I64, U32, U64
+
+u32 = st.integers(0, U32) | st.sampled_from([0, 1, U32])
+u64 = st.integers(0, U64) | st.sampled_from([0, 1, U64])
+i64 = st.integers(-I64 - 1, I64) | st.sampled_from([-I64 - 1, -1, 0, I64])
+body = st.binary(max_size=40)
+
+
+@st.composite
+def images(draw: st.DrawFn) -> JobImage:
+    """
+    A job's image, its numbers anywhere within their fields.
+    """
+    kind = draw(st.sampled_from(Kind))
+    return JobImage(
+        kind, draw(st.sampled_from(State)), draw(st.sampled_from(Reason)), draw(u32), draw(u64),
+        draw(i64), draw(i64), draw(u32), draw(u32), draw(u32), draw(u32), draw(u32), draw(u32),
+        draw(u32), draw(u32), draw(u32), draw(body) if kind in FULL else b"",
+    )  # fmt: skip
+
+
+others: st.SearchStrategy[Record] = st.one_of(
+    st.builds(TubeDef, u32, st.binary(min_size=1, max_size=MAX_TUBE_NAME_BYTES), i64),
+    st.builds(Pause, u32, u32, i64, i64, st.sampled_from(Reason)),
+    st.builds(Counters, u32, i64, st.dictionaries(st.text(max_size=9), u64, max_size=3)),
+    st.builds(Trim, u64, i64),
+    st.builds(Seal, i64, body),
+    st.builds(Start, i64, u64, u32, i64),
+    st.builds(CleanStop, i64),
+    st.builds(ClockStep, i64, i64),
+)
+any_record: st.SearchStrategy[Record] = st.one_of(images(), others)
+
+
+def placed(record: Record, offset: int = 0) -> Data:
+    """
+    Where a record's data would stand.
+    """
+    return Data(offset, len(record.data), zlib.crc32(record.data)) if record.data else NO_DATA
+
+
+def round_trip(record: Record) -> Record:
+    """
+    Written and read.
+    """
+    return decode_record(RECORD.unpack(record.encode(placed(record))), record.data)
+
+
+@given(any_record)
+def test_every_record_reads_back_as_it_was_written(record: Record) -> None:
+    assert round_trip(record) == record
+
+
+@given(images(), st.integers(0, U32 - 40))
+def test_the_other_reader_sees_the_same_job(record: JobImage, offset: int) -> None:
+    raw = record.encode(placed(record, offset))
+    seen = independent_reader.fields(raw, 0, independent_reader.RECORD)
+    alike = set(record._fields) - {"kind", "connection", "body"}
+    assert {name: seen[name] for name in alike} == {name: getattr(record, name) for name in alike}
+    assert seen["type"] == record.kind
+    assert seen["aux"] == record.connection
+    assert seen["data_len"] == len(record.body)
+
+
+def largest(kind: Kind) -> JobImage:
+    """
+    A job whose every number is as large as its field.
+    """
+    fields: dict[str, Any] = {name: U32 for name in JobImage._fields[3:-1]}
+    fields |= {"job_id": U64, "ts_ns": I64, "deadline_ns": I64}
+    fields["body"] = b"b" if kind in FULL else b""
+    return image(kind, state=State.DELAYED, reason=Reason.DAMAGED, **fields)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_number_of_a_job_fits_at_its_limit(kind: Kind) -> None:
+    assert round_trip(largest(kind)) == largest(kind)
+
+
+@pytest.mark.parametrize(
+    ("field", "limit"),
+    [
+        ("priority", U32), ("job_id", U64), ("ts_ns", I64), ("deadline_ns", I64),
+        ("delay_s", U32), ("ttr_s", U32), ("tube_id", U32), ("reserves", U32), ("timeouts", U32),
+        ("releases", U32), ("buries", U32), ("kicks", U32), ("connection", U32),
+    ],
+)  # fmt: skip
+def test_a_number_one_past_its_field_is_never_written_as_another(field: str, limit: int) -> None:
+    too_large: dict[str, Any] = {field: limit + 1}
+    with pytest.raises(struct.error):
+        image(**too_large).encode(NO_DATA)
+
+
+def test_a_body_at_the_limit_can_be_described() -> None:
+    raw = RECORD.unpack(put().encode(Data(U32 - MAX_BODY_BYTES, MAX_BODY_BYTES, U32)))
+    assert raw[16:19] == (U32 - MAX_BODY_BYTES, MAX_BODY_BYTES, U32)
+
+
+@pytest.mark.parametrize("name", [b"t", b"t" * MAX_TUBE_NAME_BYTES])
+def test_tube_names_of_every_length_read_back(name: bytes) -> None:
+    assert round_trip(TubeDef(1, name)) == TubeDef(1, name)
+
+
+# What replies wait for.
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_replies_wait_for_what_a_job_must_not_lose(kind: Kind) -> None:
+    waits = {Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE, Kind.COPY}
+    assert image(kind).commits == (kind in waits)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_the_flags_say_what_nobody_waited_for_and_what_is_a_copy(kind: Kind) -> None:
+    flags = image(kind).encode(NO_DATA)[2]
+    assert bool(flags & Flag.RELAXED) == (kind in RELAXED)
+    assert bool(flags & Flag.COPY) == (kind is Kind.COPY)
+
+
+@pytest.mark.parametrize(
+    ("record", "waits"),
+    [
+        (Pause(1, 5, T0, T0, Reason.CLIENT), True),
+        (Pause(1, 0, 0, T0, Reason.NONE), False),
+        (Trim(1, T0), True),
+        (TubeDef(1, b"t"), False),
+        (Counters(0, T0, {}), False),
+        (Seal(T0, b""), False),
+        (Start(T0, 1, 1, 0), False),
+        (CleanStop(T0), False),
+        (ClockStep(T0, 0), False),
+    ],
+)
+def test_of_the_other_records_replies_wait_for_pauses_and_trims(
+    record: Record, waits: bool
+) -> None:
+    assert record.commits is waits
+
+
+# What cannot be understood.
+
+
+@pytest.mark.parametrize("kind", [0, 10, 15, 17, 31, 34, 47, 50, 54, 127])
+def test_an_unknown_type_is_refused(kind: int) -> None:
+    with pytest.raises(NotUnderstood, match=f"type {kind} "):
+        decode_record((kind, *[0] * 19), b"")
+
+
+@pytest.mark.parametrize("kind", [128, 129, 255])
+def test_an_unknown_type_with_bit_7_may_be_skipped(kind: int) -> None:
+    assert decode_record((kind, *[0] * 19), b"anything") == Unknown(kind)
+
+
+def test_what_is_not_understood_is_not_written() -> None:
+    with pytest.raises(ValueError, match="129"):
+        Unknown(129).encode(NO_DATA)
+
+
+def test_an_unknown_state_of_a_job_is_refused() -> None:
+    raw = list(RECORD.unpack(put().encode(NO_DATA)))
+    raw[1] = 5
+    with pytest.raises(NotUnderstood, match="state 5"):
+        decode_record(tuple(raw), b"")
+
+
+def test_an_unknown_reason_is_no_reason_to_refuse() -> None:
+    raw = list(RECORD.unpack(put().encode(NO_DATA)))
+    raw[3] = 200
+    assert decode_record(tuple(raw), b"").reason is Reason.NONE  # type: ignore[union-attr]
+
+
+def extended(data: bytes) -> Record:
+    """
+    A PUT whose data begins with extensions.
+    """
+    raw = list(RECORD.unpack(put().encode(NO_DATA)))
+    raw[2] |= Flag.EXT
+    return decode_record(tuple(raw), data)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"\0\0", b""),
+        (b"\0\0body", b"body"),
+        (b"\x08\0\x01\0\x04\0keyybody", b"body"),
+        (b"\x08\0\x01\0\x04\0keyy", b""),
+    ],
+)
+def test_extensions_before_a_body_are_passed_over(data: bytes, expected: bytes) -> None:
+    assert extended(data) == put(body=expected)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\x01\0", b"\xff\xff" + bytes(65534)])
+def test_extensions_longer_than_their_data_are_refused(data: bytes) -> None:
+    with pytest.raises(NotUnderstood, match="extensions"):
+        extended(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"{'a': 1}"])
+def test_counters_that_are_no_json_are_refused(data: bytes) -> None:
+    with pytest.raises(NotUnderstood):
+        decode_record((Counters.kind, *[0] * 19), data)
+
+
+@pytest.mark.parametrize("data", [b"3", b"[]", b"null", b"[" * 100_000], ids=len)
+def test_counters_that_are_no_object_are_refused(data: bytes) -> None:
+    with pytest.raises(NotUnderstood):
+        decode_record((Counters.kind, *[0] * 19), data)
+
+
+@given(st.binary(min_size=80, max_size=80), st.binary(max_size=60))
+def test_arbitrary_bytes_are_a_record_or_are_not_understood(raw: bytes, data: bytes) -> None:
+    try:
+        decode_record(RECORD.unpack(raw), data)
+    except NotUnderstood as problem:
+        assert str(problem)
+
+
+# The document.
+
+
+def documented_types() -> dict[str, int]:
+    """
+    The names and numbers of the document's two tables of records.
+    """
+    rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", DOCUMENT.read_text(), re.MULTILINE)
+    return {name: int(number) for number, name in rows}
+
+
+def test_the_document_has_every_kind_of_record_and_no_other() -> None:
+    classes: list[Any] = [TubeDef, Pause, Counters, Trim, Seal, Start, CleanStop, ClockStep]
+    names = ["TUBE_DEF", "PAUSE", "STATE", "TRIM", "SEAL", "START", "CLEAN_STOP", "CLOCK_STEP"]
+    ours = {kind.name: int(kind) for kind in Kind}
+    ours |= {name: each.kind for name, each in zip(names, classes, strict=True)}
+    assert documented_types() == ours
+
+
+def test_the_document_has_every_reason() -> None:
+    listed = DOCUMENT.read_text().replace("\n", " ")
+    said = ", ".join(f"{int(reason)} {reason.name.lower()}" for reason in Reason)
+    assert said in re.sub(r"\s+", " ", listed)
+
+
+def test_records_are_values_that_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TubeDef(1, b"t").name = b"u"  # type: ignore[misc]

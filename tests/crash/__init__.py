@@ -1,0 +1,3 @@
+"""
+Crashes at every operation and damage at every byte: no promise is broken.
+"""

@@ -1,0 +1,154 @@
+"""
+What the queue knows of one connection.
+"""
+
+from __future__ import annotations
+
+from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.table import JobTable
+from beanstalk_twisted.jobs.tube import DEFAULT, TubeList
+from tests.jobs.memory import growth_bytes
+
+
+class Place:
+    """
+    One session and the jobs it holds.
+    """
+
+    def __init__(self) -> None:
+        self.jobs = JobTable()
+        self.tubes = TubeList(self.jobs)
+        self.session = Session(1, self.tubes.get_or_make(DEFAULT), self.jobs)
+
+    def hold(self, job_id: int, deadline_ns: int) -> None:
+        """
+        Let the session hold a job until then, a new one or one that it holds.
+        """
+        job = self.jobs.get(job_id)
+        if job is None:
+            job = Job(job_id, 1, 0, b"")
+            self.jobs.add(job)
+        job.state, job.deadline_ns = State.RESERVED, deadline_ns
+        self.session.hold(job_id, deadline_ns)
+
+    def let_go(self, job_id: int) -> None:
+        """
+        Take a job from the session.
+        """
+        job = self.jobs.get(job_id)
+        assert job is not None
+        job.state = State.READY
+        self.session.let_go(job_id)
+
+    def watched(self) -> list[str]:
+        """
+        Give the names of the watched tubes.
+        """
+        order = self.session.watching_order
+        assert {tube: place for place, tube in enumerate(order)} == self.session.watching
+        return [tube.name.decode() for tube in order]
+
+
+def test_a_session_begins_with_the_default_tube() -> None:
+    place = Place()
+    assert place.session.using.name == DEFAULT
+    assert place.watched() == ["default"]
+    assert not place.session.is_blocked
+
+
+def test_watching_adds_a_tube_once() -> None:
+    place = Place()
+    tube = place.tubes.get_or_make(b"a")
+    assert place.session.watch(tube)
+    assert not place.session.watch(tube)
+    assert place.watched() == ["default", "a"]
+
+
+def test_the_last_watched_tube_takes_the_place_of_one_that_is_ignored() -> None:
+    place = Place()
+    for name in (b"w1", b"w2", b"w3"):
+        place.session.watch(place.tubes.get_or_make(name))
+    place.session.ignore(place.tubes.get_or_make(b"w1"))
+    assert place.watched() == ["default", "w3", "w2"]
+    place.session.ignore(place.tubes.get_or_make(b"default"))
+    assert place.watched() == ["w2", "w3"]
+    place.session.ignore(place.tubes.get_or_make(b"w3"))
+    assert place.watched() == ["w2"]
+
+
+def test_three_thousand_tubes_can_be_watched() -> None:
+    place = Place()
+    for number in range(3000):
+        place.session.watch(place.tubes.get_or_make(b"t%d" % number))
+    assert len(place.watched()) == 3001
+
+
+def test_the_first_deadline_is_the_earliest_of_the_jobs_held() -> None:
+    place = Place()
+    assert place.session.first_deadline() is None
+    place.hold(1, 30)
+    place.hold(2, 10)
+    place.hold(3, 20)
+    assert place.session.first_deadline() == (10, 2)
+    place.let_go(2)
+    assert place.session.first_deadline() == (20, 3)
+    place.let_go(1)
+    place.let_go(3)
+    assert place.session.first_deadline() is None
+
+
+def test_jobs_are_held_in_the_order_they_came_whatever_their_deadlines() -> None:
+    place = Place()
+    for job_id, deadline_ns in [(5, 30), (1, 10), (3, 20)]:
+        place.hold(job_id, deadline_ns)
+    place.hold(5, 99)
+    assert list(place.session.reserved) == [5, 1, 3]
+
+
+def test_a_job_that_is_held_anew_has_its_new_deadline_only() -> None:
+    place = Place()
+    place.hold(1, 10)
+    place.hold(2, 20)
+    place.hold(1, 30)
+    assert place.session.first_deadline() == (20, 2)
+    place.hold(2, 40)
+    assert place.session.first_deadline() == (30, 1)
+
+
+def test_a_job_that_another_took_in_the_same_instant_is_none_of_ours() -> None:
+    place = Place()
+    place.hold(1, 10)
+    place.session.let_go(1)  # It is reserved until then all the same, by another session.
+    place.hold(2, 20)
+    assert place.session.first_deadline() == (20, 2)
+
+
+def test_deadlines_that_were_moved_leave_no_memory_behind() -> None:
+    place = Place()
+    place.hold(1, 10)
+
+    def touch_again_and_again() -> None:
+        for deadline_ns in range(20_000):
+            place.hold(2, 10**15 + deadline_ns)
+
+    assert growth_bytes(touch_again_and_again) < 300_000
+    assert place.session.first_deadline() == (10, 1)
+
+
+def test_a_session_is_blocked_while_it_waits_or_is_busy() -> None:
+    session = Place().session
+    session.is_waiting = True
+    assert session.is_blocked
+    session.is_waiting, session.is_busy = False, True
+    assert session.is_blocked
+
+
+def test_one_wait_is_told_from_another() -> None:
+    session = Place().session
+    session.is_waiting, session.wait_serial = True, 2
+    assert session.is_waiting_since(2)
+    assert not session.is_waiting_since(1)
+    session.is_waiting = False
+    assert not session.is_waiting_since(2)

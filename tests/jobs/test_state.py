@@ -1,0 +1,223 @@
+"""
+The one function that changes a job.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, State
+from beanstalk_twisted.jobs.heap import ID_MASK
+from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
+
+TUBE_ID = 2
+
+# Each row: a record that leads from nothing into the state, and the job's deadline then.
+READY = JobImage(
+    Kind.PUT, State.READY, Reason.CLIENT, priority=7, job_id=1, ts_ns=100, deadline_ns=0,
+    delay_s=0, ttr_s=60, tube_id=TUBE_ID, connection=1, body=b"hello",
+)  # fmt: skip
+INTO = {
+    State.READY: READY,
+    State.DELAYED: READY._replace(state=State.DELAYED, deadline_ns=500, delay_s=1),
+    State.RESERVED: READY._replace(kind=Kind.COPY, state=State.RESERVED, deadline_ns=600),
+    State.BURIED: READY._replace(kind=Kind.COPY, state=State.BURIED, deadline_ns=700, buries=1),
+}
+OUT = READY._replace(kind=Kind.DELETE, state=State.GONE, body=b"")
+
+
+def make_state() -> QueueState:
+    """
+    Make a state with one tube beside `default` and one session.
+    """
+    state = QueueState()
+    default = state.default()
+    state.define(TUBE_ID, b"work")
+    state.sessions[1] = Session(1, default, state.jobs)
+    return state
+
+
+def work(state: QueueState) -> Tube:
+    """
+    Give the tube that the jobs are in.
+    """
+    return state.tubes.by_id(TUBE_ID)
+
+
+def job_of(state: QueueState) -> Job:
+    """
+    Look at the one job.
+    """
+    job = state.jobs.look(1)
+    assert job is not None
+    return job
+
+
+def places(state: QueueState) -> dict[State, int]:
+    """
+    Count the jobs that stand in each place, by the place's own count.
+    """
+    tube = work(state)
+    held = sum(len(session.reserved) for session in state.sessions.values())
+    assert tube.reserved == held
+    found = {
+        State.READY: tube.ready.count,
+        State.DELAYED: tube.delayed.count,
+        State.BURIED: tube.buried.count,
+        State.RESERVED: held,
+    }
+    assert found == {known: state.counts[known] for known in found}
+    return {known: count for known, count in found.items() if count}
+
+
+@pytest.mark.parametrize("known", INTO)
+def test_a_job_stands_in_the_one_place_that_its_state_names(known: State) -> None:
+    state = make_state()
+    state.apply(INTO[known])
+    assert job_of(state).state is known
+    assert job_of(state).body == b"hello"
+    assert places(state) == {known: 1}
+    state.apply(OUT)
+    assert places(state) == {}
+    assert 1 not in state.jobs
+
+
+LEGAL = [
+    (kind, before, after)
+    for kind, (befores, afters) in LEGAL_MOVES.items()
+    for before in befores - {State.GONE}
+    for after in afters
+]
+ILLEGAL = [
+    (kind, before) for kind, (befores, _) in LEGAL_MOVES.items() for before in INTO.keys() - befores
+]
+
+
+@pytest.mark.parametrize(("kind", "before", "after"), LEGAL)
+def test_an_image_moves_a_job_from_its_place_to_another(
+    kind: Kind, before: State, after: State
+) -> None:
+    state = make_state()
+    state.apply(INTO[before])
+    image = INTO.get(after, OUT)._replace(kind=kind, priority=9, reserves=3, body=b"")
+    state.apply(image)
+    assert places(state) == ({} if after is State.GONE else {after: 1})
+    if after is not State.GONE:
+        job = job_of(state)
+        assert (job.priority, job.reserves, job.deadline_ns) == (9, 3, image.deadline_ns)
+        assert job.body == b"hello", "it keeps what its put said"
+
+
+@pytest.mark.parametrize(("kind", "before"), ILLEGAL)
+def test_a_move_that_is_not_legal_is_refused(kind: Kind, before: State) -> None:
+    state = make_state()
+    state.apply(INTO[before])
+    with pytest.raises(AssertionError):
+        state.apply(READY._replace(kind=kind, reserves=1))
+
+
+@pytest.mark.parametrize(("priority", "urgent"), [(0, 1), (1023, 1), (1024, 0)])
+def test_ready_jobs_below_1024_are_urgent(priority: int, urgent: int) -> None:
+    state = make_state()
+    state.apply(READY._replace(priority=priority))
+    assert (state.urgent, work(state).urgent) == (urgent, urgent)
+    state.apply(OUT)
+    assert (state.urgent, work(state).urgent) == (0, 0)
+
+
+@pytest.mark.parametrize("known", sorted(set(INTO) - {State.READY}))
+def test_a_job_that_is_not_ready_is_not_urgent(known: State) -> None:
+    state = make_state()
+    state.apply(INTO[known])
+    assert (state.urgent, work(state).urgent) == (0, 0)
+
+
+def test_a_changed_priority_takes_the_job_from_the_urgent_ones() -> None:
+    state = make_state()
+    state.apply(READY)
+    state.apply(READY._replace(kind=Kind.COPY, priority=1024, reserves=1))
+    assert (state.urgent, work(state).urgent) == (0, 0)
+
+
+def test_a_reserved_job_is_its_sessions_until_the_deadline() -> None:
+    state = make_state()
+    state.apply(READY)
+    reserve = READY._replace(kind=Kind.RESERVE, state=State.RESERVED, deadline_ns=900, reserves=1)
+    state.apply(reserve)
+    assert state.sessions[1].first_deadline() == (900, 1)
+    state.apply(reserve._replace(kind=Kind.TOUCH, deadline_ns=950))
+    assert state.sessions[1].first_deadline() == (950, 1)
+    assert places(state) == {State.RESERVED: 1}
+
+
+def test_a_job_that_is_touched_keeps_its_place_among_those_its_session_holds() -> None:
+    state = make_state()
+    for job_id in (1, 2):
+        state.apply(INTO[State.RESERVED]._replace(job_id=job_id))
+    state.apply(INTO[State.RESERVED]._replace(kind=Kind.TOUCH, deadline_ns=950))
+    assert list(state.sessions[1].reserved) == [1, 2]
+
+
+def test_buried_jobs_stand_in_the_order_of_burying() -> None:
+    state = make_state()
+    for job_id, buried_ns in [(1, 30), (2, 10), (3, 20)]:
+        state.apply(INTO[State.BURIED]._replace(job_id=job_id, deadline_ns=buried_ns))
+    first = work(state).buried.first()
+    assert first is not None and first & ID_MASK == 2
+    assert state.last_buried_ns == 30
+
+
+def test_only_committing_records_move_the_lsn_that_replies_wait_for() -> None:
+    state = make_state()
+    state.apply(READY, lsn=5, segment=3)
+    reserve = READY._replace(kind=Kind.RESERVE, state=State.RESERVED, deadline_ns=9, reserves=1)
+    state.apply(reserve, lsn=6, segment=4)
+    assert (job_of(state).lsn, job_of(state).segment) == (5, 3)
+    state.apply(READY._replace(kind=Kind.RELEASE, reserves=1, releases=1), lsn=7, segment=4)
+    assert (job_of(state).lsn, job_of(state).segment) == (7, 3), "the body is where it was"
+
+
+def test_a_restated_job_lies_where_it_was_restated() -> None:
+    state = make_state()
+    state.apply(READY, lsn=5, segment=3)
+    state.apply(READY._replace(kind=Kind.COPY, reserves=1), lsn=9, segment=8)
+    assert (job_of(state).lsn, job_of(state).segment) == (9, 8)
+    assert places(state) == {State.READY: 1}
+
+
+def test_a_delayed_job_ripens_into_a_ready_one_with_its_delay_still_told() -> None:
+    state = make_state()
+    state.apply(INTO[State.DELAYED])
+    assert state.ripen(1) is work(state)
+    job = job_of(state)
+    assert (job.state, job.deadline_ns, job.delay_s) == (State.READY, 0, 1)
+    assert places(state) == {State.READY: 1}
+    assert state.urgent == 1
+
+
+def test_only_a_delayed_job_ripens() -> None:
+    state = make_state()
+    state.apply(READY)
+    with pytest.raises(AssertionError):
+        state.ripen(1)
+
+
+def test_a_pause_says_how_long_and_until_when_and_0_ends_it() -> None:
+    state = make_state()
+    state.apply_pause(Pause(TUBE_ID, 5, 900, 100))
+    assert (work(state).pause_s, work(state).pause_until_ns) == (5, 900)
+    state.apply_pause(Pause(TUBE_ID, 3, 800, 200))
+    assert (work(state).pause_s, work(state).pause_until_ns) == (3, 800)
+    state.apply_pause(Pause(TUBE_ID, 0, 700, 300))
+    assert (work(state).pause_s, work(state).pause_until_ns) == (0, 0)
+
+
+def test_a_tube_that_a_log_names_again_is_a_new_one() -> None:
+    state = make_state()
+    state.define(7, b"work")
+    assert state.tubes.find(b"work") is state.tubes.by_id(7)
+    assert not state.tubes.has_id(TUBE_ID)
+    assert state.tubes.get_or_make(b"next").tube_id == 8

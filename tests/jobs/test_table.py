@@ -1,0 +1,161 @@
+"""
+Where all jobs are.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.table import JobTable
+from tests.jobs.memory import growth_bytes
+
+MAX_U32, MAX_U64 = (1 << 32) - 1, (1 << 64) - 1
+
+
+def put_image(job_id: int, body: bytes = b"hello") -> JobImage:
+    """
+    Make the image of a job that was just put.
+    """
+    return JobImage(
+        Kind.PUT, State.READY, Reason.CLIENT, priority=7, job_id=job_id, ts_ns=11, deadline_ns=0,
+        delay_s=0, ttr_s=13, tube_id=3, body=body,
+    )  # fmt: skip
+
+
+def table_of(*job_ids: int) -> JobTable:
+    """
+    Make a table of jobs that were just put.
+    """
+    table = JobTable()
+    for job_id in job_ids:
+        table.add_cold(put_image(job_id), lsn=17, segment=19)
+    return table
+
+
+def test_an_empty_table_has_no_job() -> None:
+    table = JobTable()
+    assert len(table) == 0
+    assert 1 not in table
+    assert table.get(1) is None
+    assert table.look(1) is None
+    assert not table.is_ready(0, 1)
+    assert list(table) == []
+
+
+@pytest.mark.parametrize("job_id", [1, 63, 64, 65, 1 << 32, MAX_U64])
+def test_a_job_is_found_by_any_id_of_64_bits(job_id: int) -> None:
+    table = table_of(job_id)
+    assert job_id in table
+    assert job_id - 1 not in table
+    assert list(table) == [job_id]
+    job = table.get(job_id)
+    assert job is not None and job.job_id == job_id
+
+
+def test_ids_come_in_ascending_order() -> None:
+    table = table_of(200, 1, 64, 63, MAX_U64)
+    assert list(table) == [1, 63, 64, 200, MAX_U64]
+    assert len(table) == 5
+
+
+def test_a_job_that_was_only_put_has_all_that_it_was_put_with() -> None:
+    job = table_of(5).look(5)
+    assert job is not None
+    assert (job.state, job.priority, job.deadline_ns, job.holder) == (State.READY, 7, 0, 0)
+    assert (job.delay_s, job.ttr_s, job.tube_id) == (0, 13, 3)
+    assert (job.created_ns, job.body, job.lsn, job.segment) == (11, b"hello", 17, 19)
+    assert (job.reserves, job.timeouts, job.releases, job.buries, job.kicks) == (0, 0, 0, 0, 0)
+
+
+def test_the_largest_values_fit_a_job_that_was_only_put() -> None:
+    table = JobTable()
+    image = put_image(1, b"")._replace(
+        priority=MAX_U32, ttr_s=MAX_U32, tube_id=MAX_U32, delay_s=MAX_U32, ts_ns=(1 << 63) - 1
+    )
+    table.add_cold(image, lsn=MAX_U64, segment=MAX_U32)
+    job = table.look(1)
+    assert job is not None
+    assert (job.priority, job.ttr_s, job.tube_id, job.delay_s) == (MAX_U32,) * 4
+    assert (job.created_ns, job.lsn, job.segment) == ((1 << 63) - 1, MAX_U64, MAX_U32)
+
+
+def test_looking_at_a_job_does_not_change_how_it_is_kept_but_getting_it_does() -> None:
+    table = table_of(5)
+    assert table.look(5) is not table.look(5)
+    job = table.get(5)
+    assert table.get(5) is job
+    assert table.look(5) is job
+
+
+def test_a_change_to_a_job_that_was_got_is_seen_by_all() -> None:
+    table = table_of(5)
+    job = table.get(5)
+    assert job is not None
+    job.priority = 8
+    assert table.is_ready(8, 5)
+    assert not table.is_ready(7, 5)
+
+
+def test_a_job_is_ready_with_its_own_priority_only() -> None:
+    table = table_of(5)
+    assert table.is_ready(7, 5)
+    assert not table.is_ready(6, 5)
+    assert not table.is_ready(7, 6)
+    for is_otherwise in (table.is_delayed, table.is_buried, table.is_reserved):
+        assert not is_otherwise(0, 5)
+
+
+@pytest.mark.parametrize("state", [State.DELAYED, State.BURIED, State.RESERVED])
+def test_a_job_is_in_its_state_with_its_own_deadline_only(state: State) -> None:
+    table = JobTable()
+    job = Job(5, 3, 11, b"")
+    job.state, job.deadline_ns = state, 100
+    table.add(job)
+    claims = {
+        State.DELAYED: table.is_delayed,
+        State.BURIED: table.is_buried,
+        State.RESERVED: table.is_reserved,
+    }
+    assert [known for known, is_so in claims.items() if is_so(100, 5)] == [state]
+    assert not claims[state](99, 5)
+    assert not claims[state](100, 6)
+    assert not table.is_ready(0, 5)
+
+
+def test_a_job_that_was_removed_is_gone_and_its_id_can_be_used_again() -> None:
+    table = table_of(1, 2)
+    table.remove(1)
+    assert 1 not in table
+    assert len(table) == 1
+    assert list(table) == [2]
+    table.add_cold(put_image(1), lsn=0, segment=0)
+    assert list(table) == [1, 2]
+
+
+def test_one_id_is_given_to_one_job_only() -> None:
+    table = table_of(1)
+    with pytest.raises(AssertionError):
+        table.add(Job(1, 3, 11, b""))
+
+
+def test_jobs_that_are_gone_leave_no_memory_behind() -> None:
+    table = table_of(1)
+
+    def come_and_go() -> None:
+        for job_id in range(2, 20_000):
+            table.add_cold(put_image(job_id), lsn=0, segment=0)
+            table.remove(job_id)
+
+    assert growth_bytes(come_and_go) < 50_000
+
+
+def test_a_job_that_was_only_put_takes_few_bytes_beside_its_body() -> None:
+    table = JobTable()
+
+    def fill() -> None:
+        for job_id in range(1, 10_001):
+            table.add_cold(put_image(job_id, b"b" * 100), lsn=0, segment=0)
+
+    assert growth_bytes(fill) / 10_000 < 100 + 120

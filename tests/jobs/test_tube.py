@@ -1,0 +1,216 @@
+"""
+A tube, and the list of all.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.table import JobTable
+from beanstalk_twisted.jobs.tube import DEFAULT, Tube, TubeList
+from tests.jobs.memory import growth_bytes
+
+
+def make_list(*names: str) -> TubeList:
+    """
+    Make tubes with these names, in this order.
+    """
+    tubes = TubeList(JobTable())
+    for name in names:
+        tubes.get_or_make(name.encode())
+    return tubes
+
+
+def names(tubes: TubeList) -> list[str]:
+    """
+    Give the tubes' names in the order of the list.
+    """
+    assert [tube.place for tube in tubes.in_order] == list(range(len(tubes)))
+    return [tube.name.decode() for tube in tubes.in_order]
+
+
+def found(tubes: TubeList, name: str) -> Tube:
+    """
+    Find a tube that is there.
+    """
+    tube = tubes.find(name.encode())
+    assert tube is not None
+    return tube
+
+
+def waiting_session(number: int, tube: Tube, jobs: JobTable) -> Session:
+    """
+    Make a session that waits for a job of this tube.
+    """
+    session = Session(number, tube, jobs)
+    start_waiting(session, tube)
+    return session
+
+
+def start_waiting(session: Session, tube: Tube) -> None:
+    """
+    Let a session wait, anew.
+    """
+    session.is_waiting = True
+    session.wait_serial += 1
+    tube.add_waiter(session)
+
+
+def stop_waiting(session: Session, tube: Tube) -> None:
+    """
+    End a session's wait.
+    """
+    session.is_waiting = False
+    tube.drop_waiter()
+
+
+def test_tubes_are_listed_in_the_order_they_were_made() -> None:
+    tubes = make_list("default", "b", "a")
+    assert names(tubes) == ["default", "b", "a"]
+    assert len(tubes) == 3
+
+
+def test_a_tube_is_made_once_and_found_by_name_and_by_id() -> None:
+    tubes = make_list("default")
+    made = tubes.get_or_make(b"a")
+    assert tubes.get_or_make(b"a") is made
+    assert tubes.find(b"a") is made
+    assert tubes.by_id(made.tube_id) is made
+    assert tubes.has_id(made.tube_id)
+    assert tubes.find(b"b") is None
+    assert not tubes.has_id(made.tube_id + 1)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "left"),
+    [
+        ("w1", ["default", "u1", "w2", "w3"]),
+        ("w3", ["default", "w1", "w2", "u1"]),
+        ("u1", ["default", "w1", "w2", "w3"]),
+    ],
+)
+def test_the_last_tube_takes_the_place_of_one_that_is_forgotten(
+    dropped: str, left: list[str]
+) -> None:
+    tubes = make_list("default", "w1", "w2", "w3", "u1")
+    tube = found(tubes, dropped)
+    tubes.drop(tube)
+    assert names(tubes) == left
+    assert tubes.find(dropped.encode()) is None
+    assert not tubes.has_id(tube.tube_id)
+
+
+def test_a_tube_that_is_made_again_has_another_id() -> None:
+    tubes = make_list("default", "a")
+    first = found(tubes, "a")
+    tubes.drop(first)
+    assert tubes.get_or_make(b"a").tube_id == first.tube_id + 1
+
+
+def test_tubes_can_be_listed_again_as_they_were_made_with_one_before_all() -> None:
+    tubes = make_list("a", "b", "default", "c", "d")
+    tubes.drop(found(tubes, "a"))
+    assert names(tubes) == ["d", "b", "default", "c"]
+    tubes.restore_order(found(tubes, "default"))
+    assert names(tubes) == ["default", "b", "c", "d"]
+
+
+def test_all_tubes_can_be_forgotten_at_once() -> None:
+    tubes = make_list("default", "a")
+    old = found(tubes, "a")
+    tubes.clear()
+    assert len(tubes) == 0
+    assert tubes.find(b"a") is None
+    assert not tubes.has_id(old.tube_id)
+    assert tubes.make(1, b"a") is found(tubes, "a")
+
+
+def test_a_tube_is_defined_in_the_segment_that_says_its_name() -> None:
+    tubes = make_list("default")
+    tube = found(tubes, "default")
+    assert not tubes.is_defined(tube.tube_id, 5)
+    tube.defined_in = 5
+    assert tubes.is_defined(tube.tube_id, 5)
+    assert not tubes.is_defined(tube.tube_id, 6)
+    assert not tubes.is_defined(99, 5)
+
+
+def test_ids_go_on_behind_the_largest_that_was_ever_given() -> None:
+    tubes = make_list("default")
+    tubes.make(9, b"a")
+    assert tubes.get_or_make(b"b").tube_id == 10
+
+
+def test_the_last_id_of_32_bits_is_used_and_then_those_that_are_free() -> None:
+    tubes = make_list("default", "a")
+    tubes.drop(found(tubes, "a"))
+    tubes.make(3, b"b")
+    tubes.next_tube_id = (1 << 32) - 1
+    made = [tubes.get_or_make(name).tube_id for name in (b"c", b"d", b"e")]
+    assert made == [(1 << 32) - 1, 2, 4]
+
+
+@pytest.mark.parametrize("reference", ["using", "watching", "reserved"])
+def test_a_tube_goes_on_while_something_refers_to_it(reference: str) -> None:
+    tube = Tube(2, b"a", JobTable())
+    assert not tube.is_referred_to
+    setattr(tube, reference, 1)
+    assert tube.is_referred_to
+
+
+def test_a_tube_goes_on_while_it_has_a_job_in_any_state() -> None:
+    for queue in ("ready", "delayed", "buried"):
+        tube = Tube(2, b"a", JobTable())
+        getattr(tube, queue).add(1, 1)
+        assert tube.is_referred_to
+        assert tube.job_count == 1
+
+
+def test_the_default_tube_goes_on_for_ever() -> None:
+    assert Tube(1, DEFAULT, JobTable()).is_referred_to
+
+
+def test_who_has_waited_longest_is_first() -> None:
+    jobs = JobTable()
+    tube = Tube(1, DEFAULT, jobs)
+    sessions = [waiting_session(number, tube, jobs) for number in range(1, 7)]
+    order = []
+    while (session := tube.first_waiter()) is not None:
+        order.append(session)
+        stop_waiting(session, tube)
+    assert order == sessions
+    assert tube.waiting == 0
+
+
+def test_who_waits_again_stands_behind_all_others() -> None:
+    jobs = JobTable()
+    tube = Tube(1, DEFAULT, jobs)
+    first, second = (waiting_session(number, tube, jobs) for number in (1, 2))
+    stop_waiting(first, tube)
+    start_waiting(first, tube)
+    assert tube.first_waiter() is second
+    stop_waiting(second, tube)
+    assert tube.first_waiter() is first
+
+
+def test_sessions_that_wait_in_vain_leave_no_memory_behind_a_patient_one() -> None:
+    jobs = JobTable()
+    tube = Tube(1, DEFAULT, jobs)
+    patient = waiting_session(1, tube, jobs)
+    other = Session(2, tube, jobs)
+
+    def wait_in_vain() -> None:
+        for _ in range(20_000):
+            start_waiting(other, tube)
+            stop_waiting(other, tube)
+
+    assert growth_bytes(wait_in_vain) < 50_000
+    assert tube.first_waiter() is patient
+    assert tube.waiting == 1
+
+
+def test_the_counters_for_the_log_are_those_of_stats_tube() -> None:
+    tube = Tube(2, b"a", JobTable())
+    tube.total_jobs, tube.deletes, tube.pauses = 3, 2, 1
+    assert tube.counts() == {"total-jobs": 3, "cmd-delete": 2, "cmd-pause-tube": 1}

@@ -1,0 +1,3 @@
+"""
+``binlog-inspect``.
+"""

@@ -1,0 +1,3 @@
+"""
+The text of the protocol.
+"""

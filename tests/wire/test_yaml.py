@@ -1,0 +1,31 @@
+"""
+The small YAML, byte for byte.
+"""
+
+from __future__ import annotations
+
+from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire.yaml import Quoted
+
+
+def test_a_mapping_has_a_line_for_each_pair_in_the_order_given() -> None:
+    assert yaml.mapping([("b", 2), ("a", 1)]) == b"---\nb: 2\na: 1\n"
+
+
+def test_numbers_and_words_are_bare_and_quoted_strings_are_quoted() -> None:
+    pairs: list[tuple[str, yaml.Value]] = [
+        ("age", -1), ("state", "ready"), ("rusage-utime", "0.000007"), ("os", Quoted("#1 SMP")),
+    ]  # fmt: skip
+    assert yaml.mapping(pairs) == (
+        b'---\nage: -1\nstate: ready\nrusage-utime: 0.000007\nos: "#1 SMP"\n'
+    )
+
+
+def test_an_empty_mapping_or_list_is_only_its_start() -> None:
+    assert yaml.mapping([]) == b"---\n"
+    assert yaml.listing([]) == b"---\n"
+
+
+def test_list_items_are_never_quoted_even_if_they_look_like_something_else() -> None:
+    names = [b"default", b"123", b"null", b"1e3"]
+    assert yaml.listing(names) == b"---\n- default\n- 123\n- null\n- 1e3\n"
