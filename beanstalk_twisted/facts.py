@@ -89,6 +89,7 @@ class LogFacts:
         self.oldest: Callable[[], int] = lambda: 0
         self.current: Callable[[], int] = lambda: 0
         self.written: Callable[[], int] = lambda: 0
+        self.migrated: Callable[[], int] = lambda: 0
 
 
 class Process:
@@ -116,6 +117,7 @@ class Process:
             uptime_s=self._clock.uptime_ns() // NS,
             binlog_oldest=self.log.oldest(),
             binlog_current=self.log.current(),
+            binlog_migrated=self.log.migrated(),
             binlog_written=self.log.written(),
             binlog_max_bytes=self._segment_bytes,
             identity=self._identity,

@@ -130,6 +130,7 @@ class BeanstalkService(Service):
         facts = self.process.log
         facts.oldest = lambda: opened.log.oldest
         facts.current = lambda: opened.log.segment
+        facts.migrated = lambda: self.queue.tally.copies
         facts.written = lambda: opened.log.records_written
         self._committer = Committer(
             opened.log, opened.writer, io, self._reactor, self.clock.now_ns,

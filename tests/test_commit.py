@@ -53,7 +53,9 @@ class Bench:
     :ivar failures: the same, when it gave up.
     """
 
-    def __init__(self, policy: FsyncPolicy, segment_bytes: int = 1 << 16) -> None:
+    def __init__(
+        self, policy: FsyncPolicy, segment_bytes: int = 1 << 16, may_rehome: bool = True
+    ) -> None:
         self.clock = Clock()
         self.io = HeldIo()
         self.directory = MemoryDirectory()
@@ -65,6 +67,7 @@ class Bench:
         self.log = Log(position, segment_bytes, self._opening, lambda: 7, "test")
         self.writer = Writer(self.directory, segment_bytes)
         self._begin_as_a_start_does()
+        self.may_rehome = may_rehome
         self.committer = self._committer(policy, self.io)
         self.directory.fault = self._note
 
@@ -81,7 +84,7 @@ class Bench:
     def _committer(self, policy: FsyncPolicy, io: Io) -> Committer:
         committer = Committer(
             self.log, self.writer, io, self.clock, lambda: round(self.clock.seconds() * NS),
-            policy, self.failures.append,
+            policy, self.failures.append, self.may_rehome,
         )  # fmt: skip
         committer.settled = lambda: self.settled.append(committer.settled_lsn)
         return committer
@@ -414,7 +417,7 @@ def test_no_reply_is_released_after_the_disk_has_failed(
 
 
 def test_a_sync_that_fails_when_its_interval_is_over_is_not_forgiven() -> None:
-    bench = Bench(PERIODIC)
+    bench = Bench(PERIODIC, may_rehome=False)
     lsn = bench.put()
     bench.finish_io()
     bench.fail("sync")
@@ -427,7 +430,7 @@ def test_a_sync_that_fails_when_its_interval_is_over_is_not_forgiven() -> None:
 
 
 def test_a_failure_says_what_failed_and_what_to_do() -> None:
-    bench = Bench(ALWAYS)
+    bench = Bench(ALWAYS, may_rehome=False)
     bench.fail("sync")
     bench.put()
     bench.finish_io()

@@ -34,6 +34,7 @@ class ProcessFacts(NamedTuple):
     uptime_s: int
     binlog_oldest: int
     binlog_current: int
+    binlog_migrated: int
     binlog_written: int
     binlog_max_bytes: int
     identity: str
@@ -102,7 +103,7 @@ def server(
         ("uptime", facts.uptime_s),
         ("binlog-oldest-index", facts.binlog_oldest),
         ("binlog-current-index", facts.binlog_current),
-        ("binlog-records-migrated", tally.copies),
+        ("binlog-records-migrated", facts.binlog_migrated),
         ("binlog-records-written", facts.binlog_written),
         ("binlog-max-size", facts.binlog_max_bytes),
         ("draining", "true" if is_draining else "false"),
