@@ -243,7 +243,14 @@ def default_of(option: str) -> str:
     """
     options = Options()
     assert (options["listen"], options["fsync"], options["verbosity"]) == ([], ALWAYS, 0)
-    others = {"address": ADDRESS, "port": PORT, "fsync": "always", "verbose": "off"}
+    assert options["may_rehome"]
+    others = {
+        "address": ADDRESS,
+        "port": PORT,
+        "fsync": "always",
+        "verbose": "off",
+        "on-io-error": "rehome",
+    }
     if option in ("help", "version"):
         return ""
     return others.get(option) or str(options.defaults.get(option) or "none")

@@ -26,7 +26,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("binlog.frames", "wire.grammar", "jobs.job"),
     ("binlog.directory", "binlog.segment", "jobs.table"),
     ("binlog.memory", "binlog.log", "binlog.survey", "jobs.tube"),
-    ("binlog.writer", "binlog.replay", "jobs.session"),
+    ("binlog.writer", "binlog.replay", "binlog.compaction", "jobs.homes", "jobs.session"),
     ("jobs.state",),
     ("jobs.changes", "jobs.statistics"),
     ("jobs.reservations",),
@@ -35,7 +35,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("commands",),
     # The Twisted line: from here on, clock, sockets, threads.
     ("facts", "commit", "protocol"),
-    ("startup",),
+    ("startup", "compactor"),
     ("service",),
     ("listening",),
     ("tap",),

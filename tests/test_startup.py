@@ -159,7 +159,7 @@ def test_a_new_log_begins_with_segment_1_and_is_durable() -> None:
     directory = MemoryDirectory()
     started = Started(directory)
     assert started.opened.notes == []
-    assert started.opened.oldest_seq == 1
+    assert started.opened.log.oldest == 1
     assert directory.after_power_loss().names() == [ONE]
     header = started.header(ONE)
     assert (header.seq, header.first_lsn, header.prev_end, header.trim_seq) == (1, 1, 0, 1)
@@ -197,7 +197,7 @@ def test_jobs_come_back() -> None:
     second = Started(directory.after_power_loss())
     assert second.jobs() == {1: (State.READY, b"one"), 2: (State.DELAYED, b"two")}
     assert second.put(second.connect()) == 4
-    assert second.opened.oldest_seq == 1
+    assert second.opened.log.oldest == 1
 
 
 def test_an_ordered_stop_is_noted_by_nothing_and_any_other_is() -> None:
@@ -337,7 +337,7 @@ def test_a_dead_segment_is_not_replayed_and_removed() -> None:
     started = Started(MemoryDirectory(trimmed().files()))
     assert started.jobs() == {2: (State.READY, b"copied")}
     assert started.directory.names() == [TWO, THREE]
-    assert started.opened.oldest_seq == 2
+    assert started.opened.log.oldest == 2
     assert started.header(THREE).trim_seq == 2
 
 

@@ -69,6 +69,7 @@ def test_without_options_these_hold() -> None:
         "listen": [],
         "max-job-size": "65535",
         "max_job_bytes": 65_535,
+        "may_rehome": True,
         "port": None,
         "segment-size": "67108864",
         "segment_bytes": 64 << 20,

@@ -70,8 +70,14 @@ class Flag(IntEnum):
     RELAXED = 4
 
 
+RECORD_BYTES: Final = RECORD.size
+"""What a record takes, beside its data."""
+
 FULL: Final = frozenset({Kind.PUT, Kind.COPY})
 """The kinds that carry the body."""
+
+WAITED_FOR: Final = frozenset({Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE})
+"""The kinds that replies wait for."""
 
 RELAXED: Final = frozenset({Kind.RESERVE, Kind.TOUCH, Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE})
 """
@@ -138,7 +144,7 @@ class JobImage(NamedTuple):
         """
         Whether replies wait for this record.
         """
-        return self.kind not in RELAXED and self.kind is not Kind.COPY
+        return self.kind in WAITED_FOR
 
     def encode(self, data: Data) -> bytes:
         """

@@ -96,11 +96,8 @@ class Writer:
         Content first, then the name: a crash in between leaves the log as it was.
         """
         spare = spare_name(batch.seq)
-        with contextlib.suppress(FileNotFoundError):
-            # Left behind by an attempt that failed.
-            self._directory.remove(spare)
         self._name = segment_name(batch.seq)
-        self._file = self._directory.create(spare)
+        self._file = self._create(spare)
         self._file.allocate(max(self._segment_bytes, batch.end))
         self._file.write_at(0, batch.chunks)
         self._file.sync()
@@ -108,6 +105,14 @@ class Writer:
         self._directory.rename(spare, self._name)
         self._directory.sync()
         self._is_naming = False
+
+    def _create(self, spare: str) -> File:
+        try:
+            return self._directory.create(spare)
+        except FileExistsError:
+            # Left behind by an attempt that failed.
+            self._directory.remove(spare)
+            return self._directory.create(spare)
 
     def _finish(self, end: int) -> None:
         self._open_file.truncate(end)

@@ -55,8 +55,8 @@ class QueueState:
         if _is_cold(image) and image.job_id not in self.jobs:
             self._apply_cold(image, lsn, segment)
             return
-        if image.kind is Kind.COPY and image.job_id in self.jobs:
-            self._rehome(image, segment)
+        if image.kind is Kind.COPY and self._is_as(image):
+            self.move_home(image.job_id, segment)
             return
         job = self.jobs.get(image.job_id)
         if job is None:
@@ -64,6 +64,8 @@ class QueueState:
             job.segment = segment
             self.jobs.add(job)
             self.homes.enter(segment, len(image.body))
+        elif image.kind in FULL:
+            self.move_home(image.job_id, segment)
         if image.commits:
             job.lsn = lsn
         self._move(job, image)
@@ -121,11 +123,12 @@ class QueueState:
         job.become(image)
         self._enter(job, tube)
 
-    def _rehome(self, image: JobImage, segment: int) -> None:
+    def _is_as(self, image: JobImage) -> bool:
         """
-        A COPY says nothing new of its job, but where it is.
+        Whether a COPY says nothing new of its job, but where it is.
         """
-        self.move_home(image.job_id, segment)
+        job = self.jobs.look(image.job_id)
+        return job is not None and job.copy() == image
 
     def _apply_cold(self, image: JobImage, lsn: int, segment: int) -> None:
         tube = self.tubes.by_id(image.tube_id)

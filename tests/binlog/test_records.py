@@ -146,7 +146,7 @@ def test_tube_names_of_every_length_read_back(name: bytes) -> None:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_replies_wait_for_what_a_job_must_not_lose(kind: Kind) -> None:
-    waits = {Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE, Kind.COPY}
+    waits = {Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE}
     assert image(kind).commits == (kind in waits)
 
 

@@ -459,7 +459,7 @@ def start_with(
         writer.write(batch, True)
         log.durable(batch.last_lsn)
         found.release(directory)
-        return OpenLog(log, writer, 1, [])
+        return OpenLog(log, writer, [])
 
     return start
 

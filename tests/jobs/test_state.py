@@ -184,7 +184,9 @@ def test_a_restated_job_lies_where_it_was_restated() -> None:
     state = make_state()
     state.apply(READY, lsn=5, segment=3)
     state.apply(READY._replace(kind=Kind.COPY, reserves=1), lsn=9, segment=8)
-    assert (job_of(state).lsn, job_of(state).segment) == (9, 8)
+    # No reply waits for a copy.
+    assert (job_of(state).lsn, job_of(state).segment) == (5, 8)
+    assert state.homes.of(8)[0] == 1
     assert places(state) == {State.READY: 1}
 
 
