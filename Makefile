@@ -16,8 +16,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z]*\): .*## /  make \1:  /p' Makefile
 
 serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in ./binlog
-	mkdir -p $(BINLOG)
-	$(BIN)/beanstalk-twisted --address $(ADDRESS) --port $(PORT) --binlog $(BINLOG)
+	$(BIN)/beanstalk-twisted --address='$(ADDRESS)' --port='$(PORT)' --binlog='$(BINLOG)'
 
 test: .venv/dev.stamp ## run the tests; make test ARGS='-k put' chooses
 	$(BIN)/python -m pytest $(ARGS)

@@ -71,12 +71,13 @@ class ListeningService(Service):
         super().startService()
         try:
             self._prepare()
-            self.queue.startService()
+            self.queue.load()
+            # Nobody is served before the reactor runs.  A port that is taken leaves the log alone.
             self._listen()
+            self.queue.startService()
         except BinlogError as error:
             self._refuse(str(error), error.exit_code)
         except Refused as error:
-            self.queue.stopService()
             self._refuse(str(error), error.exit_code)
 
     def _refuse(self, message: str, code: int) -> NoReturn:

@@ -11,7 +11,8 @@ The wire, on Twisted: one `BeanstalkProtocol` for each connection.
 Replies leave in order.  One that may not be seen yet, since the disk does not have what it tells
 of, is held, and so are all behind it.
 
-Flow: the parser stops while a `reserve` waits, while a large kick runs, while the peer does not
+Flow: the parser rests after a few milliseconds, and lets others have their turn.  It stops while
+a `reserve` waits, while a large kick runs, while the peer does not
 read its replies or too many are held.  The socket is still read then, so that a hang-up is
 noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a bounded amount of
 memory, whatever its peer does: that buffer, one body, `MAX_HELD_BYTES` of replies and what the
@@ -59,6 +60,13 @@ MAX_HELD_REPLIES: Final = 4096
 """Held replies above which no further command is parsed: a deep pipeline for one group commit."""
 
 
+TURN_NS: Final = 5_000_000
+"""
+How long one connection's commands are carried out in one turn of the reactor, all that it has
+sent already included: the most that others, and time itself, wait for it.
+"""
+
+
 class Shell(Interface):
     """
     What a protocol needs of the service.
@@ -96,6 +104,22 @@ class Shell(Interface):
     def execute(self, session: Session, parsed: Parsed) -> Answer | None:
         """
         Carry out a command.
+        """
+
+    @property
+    def has_room(self) -> bool:
+        """
+        Whether one more connection may be taken.
+        """
+
+    def now_ns(self) -> int:
+        """
+        The time.
+        """
+
+    def rest(self, protocol: "BeanstalkProtocol") -> None:
+        """
+        Call ``protocol.rested`` when others have had their turn.
         """
 
     def count(self, counter: str | None) -> None:
@@ -146,6 +170,8 @@ class BeanstalkProtocol(LineReceiver):
         self._is_reading = True
         self._is_half_closed = False
         self._is_leaving = False
+        self._is_resting = False
+        self._turn_began_ns = 0
 
     # What Twisted calls.
 
@@ -164,8 +190,10 @@ class BeanstalkProtocol(LineReceiver):
         `LineReceiver` leaves its loop when a line is too long, with the rest unparsed: feed it
         what was laid aside.
         """
+        if not self._is_resting:
+            self._turn_began_ns = self._shell.now_ns()
         super().dataReceived(data)
-        while self._aside:
+        while self._aside and not self._is_resting:
             aside, self._aside = self._aside, b""
             super().dataReceived(aside)
         self._watch_input()
@@ -248,6 +276,13 @@ class BeanstalkProtocol(LineReceiver):
         else:
             self.transport.write(encoded)
 
+    def rested(self) -> None:
+        """
+        Others have had their turn: parse on.
+        """
+        self._is_resting = False
+        self._go_on()
+
     def unblocked(self) -> None:
         """
         The answer that the session waited for was given: parse on.
@@ -299,7 +334,14 @@ class BeanstalkProtocol(LineReceiver):
         except Exception:
             self.log.failure("while executing {line!r}", line=received[:MAX_LINE_BYTES])
             self._say(INTERNAL_ERROR)
+        self._rest_if_due()
         self._update_pause()
+
+    def _rest_if_due(self) -> None:
+        if self._is_resting or self._shell.now_ns() - self._turn_began_ns <= TURN_NS:
+            return
+        self._is_resting = True
+        self._shell.rest(self)
 
     def _obey(self, line: bytes) -> None:
         parsed = parse(line)
@@ -388,6 +430,7 @@ class BeanstalkProtocol(LineReceiver):
     def _update_pause(self) -> None:
         self.paused = (
             self._is_leaving
+            or self._is_resting
             or self._is_output_full
             or self.session.is_blocked
             or self._held_bytes > MAX_HELD_BYTES
@@ -435,8 +478,9 @@ class BeanstalkFactory(Factory):
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    def buildProtocol(self, addr: object) -> BeanstalkProtocol:
+    def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
         """
         :param addr: the peer's address; all are equal.
+        :return: None, and the connection is closed, if there is no room for it.
         """
-        return BeanstalkProtocol(self._shell)
+        return BeanstalkProtocol(self._shell) if self._shell.has_room else None

@@ -10,6 +10,7 @@ Differs from beanstalkd: a server that cannot write its log ends; there, it goes
 
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -25,6 +26,7 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.log import Log, Rehoming
 from beanstalk_twisted.binlog.records import ClockStep
+from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.commit import Clock, Committer, FsyncPolicy, Io
 from beanstalk_twisted.compactor import Compactor
@@ -32,8 +34,8 @@ from beanstalk_twisted.facts import NS, LogClock, Process
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import Draft, WorkQueue
-from beanstalk_twisted.protocol import BeanstalkFactory, BeanstalkProtocol
-from beanstalk_twisted.startup import open_log
+from beanstalk_twisted.protocol import TURN_NS, BeanstalkFactory, BeanstalkProtocol
+from beanstalk_twisted.startup import begin, load
 
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
@@ -47,6 +49,7 @@ class Settings(NamedTuple):
     How a server was told to be.
 
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
+    :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
     :ivar is_foreground: whether the process may end itself with an exit code of its own.
     """
 
@@ -56,6 +59,7 @@ class Settings(NamedTuple):
     verbosity: int = 0
     is_foreground: bool = True
     pidfile: str = ""
+    max_connections: int = 1 << 20
     may_rehome: bool = True
 
 
@@ -93,32 +97,48 @@ class BeanstalkService(Service):
         self._protocols: dict[Session, BeanstalkProtocol] = {}
         self._holding: set[BeanstalkProtocol] = set()
         self._is_delivering = False
+        self._found: Replay | None = None
+        self._resting: deque[BeanstalkProtocol] = deque()
+        self._rest_call: IDelayedCall | None = None
         self._timer: IDelayedCall | None = None
         self._timer_due_ns = 0
 
     # Start, drain, stop.
 
-    def startService(self) -> None:
+    def load(self) -> None:
         """
-        Load the queue; nobody can connect before this returns.
+        Load the queue; nothing is changed on disk.
 
         :raise BinlogError: the log cannot be used.
         """
         if self._directory is not None:
+            self._found = load(self._directory, self.queue, self.clock, _Progress(self.log))
+
+    def startService(self) -> None:
+        """
+        Open the log for appending, and load it before if that was not done; nobody is served
+        before this returns.
+
+        :raise BinlogError: the log cannot be used.
+        """
+        if self._directory is not None:
+            if self._found is None:
+                self.load()
             self._open_log(self._directory)
         super().startService()
         self._set_timer()
 
     def _open_log(self, directory: Directory) -> None:
-        assert self._io is not None
+        assert self._io is not None and self._found is not None
+        found, self._found = self._found, None
         io = self._io()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        opened = open_log(
+        opened = begin(
             directory,
             self.queue,
             self.clock,
             self.settings.segment_bytes,
-            _Progress(self.log),
+            found,
             keeps_unsafe=self.settings.may_rehome and self.settings.fsync.interval_s is not None,
         )
         for note in opened.notes:
@@ -171,8 +191,9 @@ class BeanstalkService(Service):
         return ensureDeferred(self._stop(bool(was_running)))
 
     async def _stop(self, was_running: bool) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        for call in (self._timer, self._rest_call):
+            if call is not None and call.active():
+                call.cancel()
         for protocol in list(self._protocols.values()):
             protocol.refuse_commands()
         if self._compactor is not None:
@@ -285,6 +306,29 @@ class BeanstalkService(Service):
         self._after_change()
         return answer
 
+    @property
+    def has_room(self) -> bool:
+        """
+        See `protocol.Shell.has_room`.
+        """
+        has_room = len(self._protocols) < self.settings.max_connections
+        if not has_room:
+            self.log.warn("{most} connections: no more are taken", most=len(self._protocols))
+        return has_room
+
+    def now_ns(self) -> int:
+        """
+        See `protocol.Shell.now_ns`.
+        """
+        return self.clock.now_ns()
+
+    def rest(self, protocol: BeanstalkProtocol) -> None:
+        """
+        See `protocol.Shell.rest`.
+        """
+        self._resting.append(protocol)
+        self._arm_rest()
+
     def holds(self, protocol: BeanstalkProtocol) -> None:
         """
         See `protocol.Shell.holds`.
@@ -307,13 +351,34 @@ class BeanstalkService(Service):
     def _empty_outbox(self) -> None:
         """
         An answer may set off its connection's next command, and so further answers: they are
-        delivered here too, one after the other, however long the chain.
+        delivered here too, one after the other.  A long chain goes on when others have had their
+        turn.
         """
         outbox = self.queue.outbox
-        while outbox:
-            deliveries, outbox[:] = list(outbox), []
-            for session, answer in deliveries:
-                self._deliver(session, answer)
+        ends_ns = self.clock.now_ns() + TURN_NS
+        delivered = 0
+        while delivered < len(outbox) and self.clock.now_ns() <= ends_ns:
+            session, answer = outbox[delivered]
+            delivered += 1
+            self._deliver(session, answer)
+        del outbox[:delivered]
+        if outbox:
+            self._arm_rest()
+
+    def _arm_rest(self) -> None:
+        if self._rest_call is None and self.running:
+            self._rest_call = self._reactor.callLater(0, self._end_rest)
+
+    def _end_rest(self) -> None:
+        """
+        One connection at a time, so that sockets and timers come in between.
+        """
+        self._rest_call = None
+        self._after_change()
+        if self._resting:
+            self._resting.popleft().rested()
+        if self._resting:
+            self._arm_rest()
 
     def _deliver(self, session: Session, answer: Answer) -> None:
         """

@@ -58,12 +58,20 @@ def open_log(
     report: Report, keeps_unsafe: bool = True,
 ) -> OpenLog:  # fmt: skip
     """
-    Load a queue from a directory and open its log for appending.
+    `load` and `begin` in one.
+    """
+    found = load(directory, queue, clock, report)
+    return begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
+
+
+def load(directory: Directory, queue: WorkQueue, clock: LogClock, report: Report) -> replay.Replay:
+    """
+    Load a queue from a directory; nothing there is changed.
 
     :param directory: locked.
     :raise Damaged: durable records cannot be read.
     :raise Incompatible: it is a log of another version, kind or store.
-    :raise CannotUse: it cannot be read or written.
+    :raise CannotUse: it cannot be read.
     """
     try:
         with _without_garbage_collection():
@@ -71,6 +79,21 @@ def open_log(
             found = replay.read(directory, report.read)
             clock.not_before(found.small.time_ns)
             _load(queue, found, clock.now_ns(), report)
+        return found
+    except OSError as problem:
+        raise _cannot_use(directory, problem) from problem
+
+
+def begin(
+    directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
+    found: replay.Replay, keeps_unsafe: bool = True,
+) -> OpenLog:  # fmt: skip
+    """
+    Open the log that was loaded for appending, in a new segment.
+
+    :raise CannotUse: it cannot be written.
+    """
+    try:
         return _begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
     except WriteFailed as problem:
         raise _cannot_use(directory, problem.__cause__) from problem
@@ -148,6 +171,9 @@ def _begin(
         directory.remove(name)
     writer.write(batch, sync=True)
     log.durable(batch.last_lsn)
+    if not log.has_open:
+        # A witness that this batch is durable, before any commit is.
+        writer.write(log.mark(), sync=False)
     found.release(directory)
     return OpenLog(log, writer, notes)
 

@@ -6,6 +6,7 @@ starts.
 """
 
 import os
+import resource
 import socket
 import sys
 import time
@@ -43,6 +44,12 @@ MAX_PORT: Final = 65_535
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
+
+RESERVED_DESCRIPTORS: Final = 32
+"""
+File descriptors that are never given to connections: the log's, the ports', the reactor's and the
+logger's are about a dozen.
+"""
 
 WRONG_USAGE: Final = 5
 """Exit code for wrong options, as beanstalkd's."""
@@ -89,6 +96,8 @@ class Options(usage.Options):
         if when in ("always", "never"):
             self["fsync"] = ALWAYS if when == "always" else NEVER
         else:
+            if not when.strip().isdigit():
+                raise usage.UsageError(f"--fsync is always, never or milliseconds, not {when!r}")
             self["fsync"] = FsyncPolicy(_number("--fsync", when) / 1000)
 
     def opt_f(self, ms: str) -> None:
@@ -250,7 +259,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         options["max_job_bytes"], options["segment_bytes"], options["fsync"],
         verbosity=options["verbosity"], is_foreground=bool(launcher.get("nodaemon", True)),
         pidfile=os.path.abspath(launcher["pidfile"]) if launcher.get("pidfile") else "",
-        may_rehome=options["may_rehome"],
+        may_rehome=options["may_rehome"], max_connections=_max_connections(),
     )  # fmt: skip
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]
@@ -270,6 +279,14 @@ def makeService(options: Options, reactor: Any = None) -> IService:
             directory.lock(f"{os.getpid()} {socket.gethostname()} {time.strftime('%FT%T%z')}\n")
 
     return ListeningService(service, options["endpoints"], reactor, prepare)
+
+
+def _max_connections() -> int:
+    """
+    As many as there are file descriptors, but for those that the server itself needs.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, soft - RESERVED_DESCRIPTORS) if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def _count_monotonically(reactor: object) -> None:

@@ -2,6 +2,7 @@
 Is this log sound?  The same look that a server takes when it starts; nothing is changed.
 """
 
+import errno
 from collections import deque
 from typing import NamedTuple
 
@@ -49,6 +50,8 @@ def check(directory: Directory) -> Finding:
     :raise OSError: it cannot be read.
     """
     survey = Survey(directory, lambda done, total: None)
+    if not survey.segments and not survey.problems:
+        raise FileNotFoundError(errno.ENOENT, "there is no log here", directory.path)
     segments = [
         SegmentRow(
             s.name, s.header.first_lsn, s.ending.next_lsn - 1, len(s.frame_offsets),

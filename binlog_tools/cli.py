@@ -29,12 +29,13 @@ def check_command(directory: str) -> None:
     Check every frame, checksum and number of the log in DIRECTORY.
 
     Nothing is changed; the server may be running (its newest segment may then look torn, being
-    written).  Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read.
+    written).  Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read.  A
+    directory without a log cannot be read; a log of another kind counts as damaged.
     """
     try:
         finding = check(RealDirectory(directory))
     except OSError as problem:
-        click.echo(f"binlog-inspect: {directory}: {problem}", err=True)
+        click.echo(f"binlog-inspect: {directory}: {problem.strerror}", err=True)
         raise SystemExit(CANNOT_READ) from None
     for row in finding.segments:
         click.echo(

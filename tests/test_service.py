@@ -5,6 +5,7 @@ The service: its one timer, answers for other connections, draining, the ordered
 from __future__ import annotations
 
 import pytest
+from twisted.internet.address import IPv4Address
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog import replay
@@ -572,3 +573,59 @@ def test_statistics_of_the_log_are_shown() -> None:
     found = facts(client, b"stats")
     assert (found["binlog-oldest-index"], found["binlog-current-index"]) == ("1", "2")
     assert int(found["binlog-records-written"]) > written
+
+
+# Turns.
+
+
+class BusyServer(MemoryServer):
+    """
+    A server on which each look at the clock takes a millisecond.
+    """
+
+    looks = 0
+
+    def _now_ns(self) -> int:
+        self.looks += 1
+        return super()._now_ns() + self.looks * 1_000_000
+
+
+def test_a_connection_that_sends_much_at_once_leaves_others_their_turn() -> None:
+    server = BusyServer()
+    greedy, modest = server.connect(), server.connect()
+    greedy.send(b"list-tube-used\r\n" * 50)
+    first = greedy.take()
+    assert b"USING default\r\n" in first
+    assert first.count(b"USING") < 50
+    assert modest.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    server.advance(1)
+    assert (first + greedy.take()).count(b"USING default\r\n") == 50
+
+
+def test_a_chain_of_workers_that_feed_each_other_leaves_others_their_turn() -> None:
+    server = BusyServer()
+    workers = [server.connect() for _ in range(5)]
+    for worker in workers:
+        worker.send((b"reserve\r\n" + PUT) * 20)
+        server.advance(1)
+    other = server.connect()
+    other.send(PUT)
+    assert other.ask(b"list-tube-used\r\n").endswith(b"USING default\r\n")
+    server.advance(5)
+    heard = b"".join(worker.take() for worker in workers)
+    assert heard.count(b"INSERTED") == heard.count(b"RESERVED") == 100
+
+
+PUT = b"put 0 0 60 1\r\nx\r\n"
+
+
+def test_connections_beyond_the_limit_are_closed_and_the_others_served() -> None:
+    server = MemoryServer()
+    server.service.settings = server.service.settings._replace(max_connections=1)
+    first = server.connect()
+    address = IPv4Address("TCP", "127.0.0.1", 1)
+    assert server.service.factory.buildProtocol(address) is None
+    assert first.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    first.hang_up()
+    server.advance()
+    assert server.service.factory.buildProtocol(address) is not None

@@ -299,7 +299,7 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["-f"], "-f"),
         (["-f", "-1"], "needs a whole number, not '-1'"),
         (["-f", "1.5"], "needs a whole number, not '1.5'"),
-        (["--fsync=sometimes"], "--fsync needs a whole number, not 'sometimes'"),
+        (["--fsync=sometimes"], "--fsync is always, never or milliseconds, not 'sometimes'"),
         (["-F=1"], "-="),
         (["-s", "10k"], "--segment-size needs a whole number, not '10k'"),
         (["-z", ""], "--max-job-size needs a whole number, not ''"),

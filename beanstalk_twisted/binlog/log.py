@@ -468,10 +468,11 @@ class Log:
         for record in opening.records:
             self.append(record)
         opening_bytes = self._open_bytes
-        # A segment takes at least half its size in new records, however much state it opens with.
+        # However much state a segment opens with, it takes at least as much in new records, and at
+        # least half its size.
         self._limit = max(
             self.segment_bytes,
-            SEGMENT_HEADER_BYTES + opening_bytes + self.segment_bytes // 2,
+            SEGMENT_HEADER_BYTES + opening_bytes + max(self.segment_bytes // 2, opening_bytes),
         )
 
     def _next_segment(self) -> None:

@@ -5,6 +5,7 @@ It keeps *written* and *synced* apart, so that the tests of whoever uses this pa
 log at every single operation and look at what a power loss may leave.
 """
 
+import copy
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -221,9 +222,12 @@ class MemoryDirectory:
 
     def after_kill(self) -> "MemoryDirectory":
         """
-        What the next process finds when this one is killed: all that was written.
+        What the next process finds when this one is killed: all that was written, synced or not.
         """
-        return MemoryDirectory({name: bytes(node.written) for name, node in self._names.items()})
+        left = copy.copy(self)
+        left.fault = lambda operation, name: None
+        left.operations = 0
+        return copy.deepcopy(left)
 
     def after_power_loss(
         self,

@@ -20,9 +20,10 @@ from beanstalk_twisted.binlog.format import (
     REHOMED,
     SEGMENT_HEADER_BYTES,
 )
-from beanstalk_twisted.binlog.frames import Frame
+from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.log import Position, RehomedFrame
 from beanstalk_twisted.binlog.records import (
+    JOB_ID,
     JOB_KINDS,
     JobImage,
     Kind,
@@ -51,14 +52,17 @@ class Survivor(NamedTuple):
 
 class _Found(NamedTuple):
     """
-    Where a surviving job's full record is, and its newest record if that is another one.
+    A surviving job's full record, and its newest record if that is another one.
+
+    :ivar place: of the full record, for messages.
     """
 
     job_id: int
-    segment: Segment
-    frame: Frame
-    at: int
+    raw: Raw
+    data: bytes
     newest: Raw | None
+    home: int
+    place: str
 
 
 def read(directory: Directory, progress: Progress) -> "Replay":
@@ -133,11 +137,11 @@ class Replay:
         torn = self.survey.torn
         newest = self._segments[-1] if self._segments else None
         if newest and self.small.is_clean:
-            directory.cut(newest.name, len(newest.buffer))
+            directory.cut(newest.name, newest.size)
         if torn is None or newest is None:
             return ""
         name = f"{newest.name}-{torn.offset}-{newest.header.incarnation}.torn"
-        return directory.quarantine(name, newest.buffer[torn.offset : torn.end])
+        return directory.quarantine(name, self.survey.read(newest)[torn.offset : torn.end])
 
     def release(self, directory: Directory) -> None:
         """
@@ -176,12 +180,14 @@ class Replay:
         :raise Damaged: the log has state of jobs without their bodies.
         """
         found = self._select()
-        found.sort(key=lambda job: job.job_id)
-        for job in found:
+        found.sort(key=lambda job: job.job_id, reverse=True)
+        while found:
+            # Each lets go of its body here, so that the log is not in memory twice.
+            job = found.pop()
             image = self._image(job, now_ns)
             if image.tube_id not in self.small.tubes:
                 raise self._tube_missing(image)
-            yield Survivor(image, self._home(job))
+            yield Survivor(image, job.home)
 
     def _select(self) -> list[_Found]:
         """
@@ -191,9 +197,10 @@ class Replay:
         newest: dict[int, Raw] = {}
         found: list[_Found] = []
         for segment in reversed(self._segments):
+            buffer = self.survey.read(segment)
             for offset in reversed(segment.frame_offsets):
-                frame = segment.frame(offset)
-                kinds = list(frames.kinds_and_ids(segment.buffer, frame))
+                frame = segment.frame(buffer, offset)
+                kinds = list(frames.kinds_and_ids(buffer, frame))
                 for index in range(len(kinds) - 1, -1, -1):
                     kind, job_id = kinds[index]
                     if kind not in JOB_KINDS or job_id in finished:
@@ -203,9 +210,9 @@ class Replay:
                     elif kind == Kind.PUT or kind == Kind.COPY:
                         finished.add(job_id)
                         state = newest.pop(job_id, None)
-                        found.append(_Found(job_id, segment, frame, index, state))
+                        found.append(self._found(segment, buffer, frame, index, state))
                     elif job_id not in newest:
-                        newest[job_id] = frames.raw_record(segment.buffer, frame, index)
+                        newest[job_id] = frames.raw_record(buffer, frame, index)
         if newest:
             raise self._bodies_missing(newest)
         return found
@@ -222,10 +229,13 @@ class Replay:
         try:
             return _image(job, now_ns)
         except NotUnderstood as problem:
-            raise Incompatible(
-                f"not a usable binlog: {self.survey.path}; nothing was changed: "
-                f"{job.segment.name}: offset {job.frame.offset}: job {job.job_id}: {problem}"
-            ) from None
+            raise self._incompatible(job.place, job.job_id, problem) from None
+
+    def _incompatible(self, place: str, job_id: int, problem: NotUnderstood) -> Incompatible:
+        return Incompatible(
+            f"not a usable binlog: {self.survey.path}; nothing was changed: "
+            f"{place}: job {job_id}: {problem}"
+        )
 
     def _tube_missing(self, image: JobImage) -> Damaged:
         return Damaged(
@@ -234,24 +244,34 @@ class Replay:
             f"Run 'binlog-inspect check {self.survey.path}'."
         )
 
-    def _home(self, job: _Found) -> int:
+    def _found(
+        self, segment: Segment, buffer: Buffer, frame: Frame, at: int, newest: Raw | None
+    ) -> _Found:
         """
-        The segment of a job's full record, once what is not durable has moved.
+        A full record; its home is where it will be once what is not durable has moved.
         """
-        moves = job.frame.base_lsn > self.survey.durable_lsn
-        return job.segment.header.seq + (1 if moves else 0)
+        raw = frames.raw_record(buffer, frame, at)
+        moves = frame.base_lsn > self.survey.durable_lsn
+        home = segment.header.seq + (1 if moves else 0)
+        place = f"{segment.name}: offset {frame.offset}"
+        try:
+            data = frames.data_of(buffer, frame, raw)
+        except NotUnderstood as problem:
+            raise self._incompatible(place, raw[JOB_ID], problem) from None
+        return _Found(raw[JOB_ID], raw, data, newest, home, place)
 
     def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
         """
         Frames above the watermark: all in the newest segment, whose header vouches for the others.
         """
+        buffer = self.survey.read(newest)
         for offset in newest.frame_offsets:
-            frame = newest.frame(offset)
+            frame = newest.frame(buffer, offset)
             if frame.n_rec and frame.base_lsn > self.survey.durable_lsn:
                 heap_end = frame.heap_at + frame.heap_len
                 yield RehomedFrame(
-                    bytes(newest.buffer[frame.records_at : frame.heap_at]),
-                    bytes(newest.buffer[frame.heap_at : heap_end]),
+                    bytes(buffer[frame.records_at : frame.heap_at]),
+                    bytes(buffer[frame.heap_at : heap_end]),
                     frame.n_rec, frame.rec_size, frame.base_lsn, frame.durable_lsn, frame.time_ns,
                 )  # fmt: skip
 
@@ -260,17 +280,16 @@ class Replay:
         Where the last frame ends that is known durable.  A sync mark is never synced itself, so
         nothing may build on one at the end.
         """
+        buffer = self.survey.read(segment)
         for offset in reversed(segment.frame_offsets):
-            frame = segment.frame(offset)
+            frame = segment.frame(buffer, offset)
             if frame.n_rec and frame.next_lsn - 1 <= self.survey.durable_lsn:
                 return frame.end
         return SEGMENT_HEADER_BYTES
 
 
 def _image(job: _Found, now_ns: int) -> JobImage:
-    buffer = job.segment.buffer
-    raw = frames.raw_record(buffer, job.frame, job.at)
-    image = decode_record(raw, frames.data_of(buffer, job.frame, raw))
+    image = decode_record(job.raw, job.data)
     assert isinstance(image, JobImage)
     if job.newest is not None:
         newest = decode_record(job.newest, b"")

@@ -48,20 +48,25 @@ class Segment(NamedTuple):
     """
     A segment whose header is sound.
 
+    :ivar size: of the file, bytes.
     :ivar frame_offsets: where its good frames start, in order.
     """
 
     name: str
     header: SegmentHeader
-    buffer: Buffer
+    size: int
     frame_offsets: "array[int]"
     ending: Ending
 
-    def frame(self, offset: int) -> Frame:
+    def frame(self, buffer: Buffer, offset: int) -> Frame:
         """
         The frame at one of ``frame_offsets``.
+
+        :param buffer: what `Survey.read` gives.  Only one segment should be held at a time: each
+        costs
+            a file descriptor.
         """
-        found = frames.decode_header(self.buffer, offset, len(self.buffer), self.header.salt)
+        found = frames.decode_header(buffer, offset, len(buffer), self.header.salt)
         assert isinstance(found, Frame)
         return found
 
@@ -126,7 +131,7 @@ class SmallState:
         self.next_tube_id = max(self.next_tube_id, newer.next_tube_id)
         self.time_ns = max(self.time_ns, newer.time_ns)
         self.trim_seq = max(self.trim_seq, newer.trim_seq)
-        self.is_clean = newer.is_clean
+        self.is_clean = newer.is_clean and newer.records > 0
         self.tubes.update(newer.tubes)
         self.pauses.update(newer.pauses)
         self.records += newer.records
@@ -185,6 +190,7 @@ class Survey:
 
     def __init__(self, directory: Directory, progress: Progress) -> None:
         self.path = directory.path
+        self._directory = directory
         self.segments: list[Segment] = []
         self.problems: list[Problem] = []
         self.dead: list[str] = []
@@ -197,6 +203,12 @@ class Survey:
         self._refuse_beanstalkd(names)
         self._survey(directory, names)
         self._settle()
+
+    def read(self, segment: Segment) -> Buffer:
+        """
+        The whole segment.
+        """
+        return self._directory.read(segment.name)
 
     def refuse_if_unsound(self) -> None:
         """
@@ -232,15 +244,16 @@ class Survey:
             return None
         newest = self.segments[-1]
         ending = newest.ending
-        end = content_end(newest.buffer, ending.offset)
+        end = content_end(self.read(newest), ending.offset)
         return TornTail(newest.name, ending.offset, end, ending.next_lsn, ending.problem)
 
     def _refuse_beanstalkd(self, names: list[str]) -> None:
         theirs = beanstalkd_file(names)
         if theirs:
             what = (
-                f"it holds {theirs}, a log of the C beanstalkd; "
-                f"run 'binlog-inspect import-v7 {self.path} -o NEW_DIRECTORY' and use that"
+                f"it holds {theirs}, a log of the C beanstalkd. Let that server run empty and use "
+                f"another directory here; a later version will have "
+                f"'binlog-inspect import-v7 {self.path} -o NEW_DIRECTORY'"
             )
             self.problems.append(Problem(0, what, foreign=True))
 
@@ -250,15 +263,17 @@ class Survey:
         """
         self.dead += [n for n in names if n.startswith("spare.") and n.endswith(".tmp")]
         numbered = {seq: n for n in names if (seq := parse_segment_name(n)) is not None}
-        buffers = {seq: directory.read(name) for seq, name in sorted(numbered.items())}
-        self._read_total = sum(map(len, buffers.values()))
+        self._read_total = 0
         headers = {}
-        for seq, buffer in buffers.items():
-            header = self._header(seq, numbered[seq], buffer)
+        for seq, name in sorted(numbered.items()):
+            buffer = directory.read(name)
+            self._read_total += len(buffer)
+            header = self._header(seq, name, buffer)
             if header:
                 headers[seq] = header
         for seq, header in headers.items():
-            self._walk(numbered[seq], buffers[seq], header, headers.get(seq + 1), max(buffers))
+            buffer = directory.read(numbered[seq])
+            self._walk(numbered[seq], buffer, header, headers.get(seq + 1), max(numbered))
         trim_seq = max((small.trim_seq for small in self._smalls.values()), default=0)
         for seq, small in self._smalls.items():
             if seq >= trim_seq:
@@ -304,7 +319,7 @@ class Survey:
         assert isinstance(found, Ending)
         self._read_done += len(buffer)
         self._progress(self._read_done, self._read_total)
-        self.segments.append(Segment(name, header, buffer, offsets, found))
+        self.segments.append(Segment(name, header, len(buffer), offsets, found))
         if header.seq != newest_seq:
             self._check_join(name, header.seq, found, successor)
 
@@ -341,6 +356,11 @@ class Survey:
                 self.problems.append(Problem(seq, what))
             before = seq
 
+    def _last_watermark(self, newest: Segment) -> int:
+        buffer = self.read(newest)
+        last = newest.frame_offsets[-1:]
+        return max((newest.frame(buffer, at).durable_lsn for at in last), default=0)
+
     def _settle(self) -> None:
         """
         Leave out what is dead, and judge the tail of the newest segment by the watermark.
@@ -355,7 +375,7 @@ class Survey:
         ending = newest.ending
         self.durable_lsn = max(
             max(s.header.first_lsn - 1 for s in self.segments),
-            max((newest.frame(at).durable_lsn for at in newest.frame_offsets[-1:]), default=0),
+            self._last_watermark(newest),
             ending.witness_lsn,
         )
         if self.small.is_clean:

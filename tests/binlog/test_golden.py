@@ -9,6 +9,7 @@ import pytest
 
 from beanstalk_twisted.binlog import frames, replay
 from beanstalk_twisted.binlog.format import RECORD
+from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Data, decode_record
 from beanstalk_twisted.binlog.survey import Segment, Survey
@@ -63,7 +64,7 @@ def our_view(files: Files) -> Any:
     said = {
         "verdict": verdict,
         "durable_lsn": survey.durable_lsn,
-        "segments": {segment.name: our_segment(segment) for segment in survey.segments},
+        "segments": {s.name: our_segment(s, survey.read(s)) for s in survey.segments},
         "jobs": jobs,
     }
     return json.loads(json.dumps(said))
@@ -78,7 +79,7 @@ def our_jobs(files: Files) -> dict[int, str]:
     return {image.job_id: image.body.decode("latin-1") for image in images}
 
 
-def our_segment(segment: Segment) -> Any:
+def our_segment(segment: Segment, buffer: Buffer) -> Any:
     """
     A segment as our reader has it.
     """
@@ -86,21 +87,21 @@ def our_segment(segment: Segment) -> Any:
     ending = segment.ending
     return {
         "header": {name: value for name, value in header.items() if value},
-        "frames": [our_frame(segment, offset) for offset in segment.frame_offsets],
+        "frames": [our_frame(segment, buffer, at) for at in segment.frame_offsets],
         "end": ending.offset, "next_lsn": ending.next_lsn, "is_torn": bool(ending.problem),
         "witness": ending.witness_lsn,
     }  # fmt: skip
 
 
-def our_frame(segment: Segment, offset: int) -> Any:
+def our_frame(segment: Segment, buffer: Buffer, offset: int) -> Any:
     """
     A frame as our reader has it.
     """
-    frame = segment.frame(offset)
-    raws = list(frames.raw_records(segment.buffer, frame))
+    frame = segment.frame(buffer, offset)
+    raws = list(frames.raw_records(buffer, frame))
     records = []
     for lsn, raw in enumerate(raws, start=frame.base_lsn):
-        data = frames.data_of(segment.buffer, frame, raw)
+        data = frames.data_of(buffer, frame, raw)
         placed = Data(raw[DATA_OFF], raw[DATA_LEN], raw[DATA_CRC])
         assert decode_record(raw, data).encode(placed) == RECORD.pack(*raw)
         said: dict[str, Any] = dict(zip(independent_reader.RECORD, raw, strict=True))

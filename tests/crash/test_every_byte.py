@@ -27,6 +27,7 @@ from tests.binlog.scribe import (
     Scribe,
     delete,
     edited,
+    files_of,
     flipped,
     image,
     put,
@@ -228,6 +229,21 @@ def test_without_a_last_mark_only_the_last_frame_can_be_taken_for_torn() -> None
     assert verdicts.other == []
     assert verdicts.torn
     assert all(name == TWO and offset in last for name, offset in verdicts.torn)
+
+
+def test_no_bit_flip_takes_what_a_start_has_re_homed() -> None:
+    """
+    It was promised, and the segment that now holds it was durable before it had its name.
+    """
+    directory = MemoryDirectory(log_of(has_marks=False))
+    started = Started(directory, now_ns=T0)
+    files = files_of(directory)
+    newest = max(files)
+    before = started.jobs()
+    for offset in range(SEGMENT_HEADER_BYTES, len(files[newest])):
+        left = {**files, newest: flipped(files[newest], offset)}
+        found = outcome(left)
+        assert found.jobs is None or found.jobs.keys() == before.keys(), offset
 
 
 # Cuts.

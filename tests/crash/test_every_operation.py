@@ -496,12 +496,13 @@ class GoodFrameProvesDamage(Survey):
         """
         if self.torn is not None:
             newest = self.segments[-1]
-            salt, end = newest.header.salt, len(newest.buffer)
+            buffer = self.read(newest)
+            salt, end = newest.header.salt, len(buffer)
             behind = frames.resynchronise(
-                newest.buffer, self.torn.offset + 8, end, salt, newest.ending.next_lsn
+                buffer, self.torn.offset + 8, end, salt, newest.ending.next_lsn
             )
             for frame in behind:
-                if isinstance(frames.decode(newest.buffer, frame.offset, end, salt), frames.Frame):
+                if isinstance(frames.decode(buffer, frame.offset, end, salt), frames.Frame):
                     self.problems.append(Problem(newest.header.seq, "a good frame behind it"))
         super().refuse_if_unsound()
 

@@ -25,8 +25,9 @@ def checked(files: Files) -> Finding:
     return finding
 
 
-def test_an_empty_directory_is_sound() -> None:
-    assert checked({}) == Finding(SOUND, "sound: 0 records, durable to LSN 0", [], [])
+def test_a_directory_without_a_log_is_not_called_sound() -> None:
+    with pytest.raises(FileNotFoundError, match="there is no log here"):
+        checked({})
 
 
 def test_a_sound_log_is_listed() -> None:

@@ -53,9 +53,10 @@ def test_check_lists_the_segments_and_says_what_is_wrong() -> None:
     assert detail.startswith(f"  {ONE}: ")
 
 
-def test_check_of_a_directory_without_a_log_is_sound(tmp_path: Path) -> None:
+def test_check_of_a_directory_without_a_log_says_so(tmp_path: Path) -> None:
     result = run("check", tmp_path)
-    assert (result.exit_code, result.stdout) == (0, "sound: 0 records, durable to LSN 0\n")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr == f"binlog-inspect: {tmp_path}: there is no log here\n"
 
 
 def test_check_of_a_log_of_beanstalkd_names_the_command_to_run(tmp_path: Path) -> None:
