@@ -109,12 +109,14 @@ class WorkQueue:
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
+        first, *others = session.watching_order
+        # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
+        for tube in (first, *reversed(others)):
+            tube.watching -= 1
+            self._timekeeping.drop_if_unused(tube, now_ns)
         using, session.using = session.using, self.state.default()
         using.using -= 1
-        for tube in session.watching_order:
-            tube.watching -= 1
-        for tube in {using, *session.watching_order}:
-            self._timekeeping.drop_if_unused(tube, now_ns)
+        self._timekeeping.drop_if_unused(using, now_ns)
         self._timekeeping.work_in_slices(self._release_all(session, now_ns))
 
     def half_close(self, session: Session) -> Answer | None:

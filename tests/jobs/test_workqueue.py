@@ -795,3 +795,15 @@ def test_the_head_of_a_segment_has_the_next_id_the_tubes_and_the_counters() -> N
     assert isinstance(last, Counters)
     assert last.tube_id == 0
     assert last.counts["total-jobs"] == 1
+
+
+def test_the_tubes_of_a_session_that_ends_leave_the_list_in_beanstalkds_order() -> None:
+    server = Server()
+    leaving, staying = server.connect(), server.connect()
+    for name in ("w1", "w2", "w3"):
+        leaving.says(f"watch {name}")
+    leaving.says("use u1")
+    staying.says("use s1")
+    staying.says("watch s2")
+    leaving.leaves()
+    assert [tube.name for tube in server.queue.state.tubes.in_order] == [b"default", b"s2", b"s1"]
