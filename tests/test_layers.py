@@ -24,7 +24,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("binlog.errors", "binlog.format", "wire.yaml", "jobs.heap", "jobs.agenda"),
     ("binlog.records", "wire.replies"),
     ("binlog.frames", "wire.grammar", "jobs.job"),
-    ("binlog.directory", "binlog.segment", "jobs.table"),
+    ("binlog.directory", "binlog.segment", "binlog.seal", "jobs.table"),
     ("binlog.memory", "binlog.log", "binlog.survey", "jobs.tube"),
     ("binlog.writer", "binlog.replay", "binlog.compaction", "jobs.homes", "jobs.session"),
     ("jobs.state",),

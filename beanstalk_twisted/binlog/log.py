@@ -10,8 +10,7 @@ with the small state of the server (see "Other records" in docs/binlog-format.md
 very moment, so that it agrees with the records before it.
 """
 
-import zlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -20,22 +19,15 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import (
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
-    INDEX_STRIDE_BYTES,
     RECORD,
     RECORD_BYTES,
     REHOMED,
-    SEAL_HEAD,
     SEGMENT_HEADER_BYTES,
-    TRAILER,
-    TRAILER_BYTES,
-    TRAILER_MAGIC,
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.records import (
     FULL,
     JOB_ID,
-    JOB_KINDS,
-    TS_NS,
     TUBE_ID,
     TYPE,
     CleanStop,
@@ -45,6 +37,7 @@ from beanstalk_twisted.binlog.records import (
     Seal,
     TubeDef,
 )
+from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 
 
 class Batch(NamedTuple):
@@ -186,69 +179,6 @@ class Rehoming(NamedTuple):
     job_ids: list[int]
 
 
-class _SegmentIndex:
-    """
-    What the seal of a segment will say about it.
-    """
-
-    def __init__(self) -> None:
-        self.frames: list[tuple[int, int, int]] = []
-        self.types: Counter[int] = Counter()
-        self.tubes: dict[int, bytes] = {}
-        self.jobs: tuple[int, int] = (0, 0)
-        self.times: tuple[int, int] = (0, 0)
-
-    def add_frame(self, offset: int, base_lsn: int, time_ns: int) -> None:
-        if not self.frames or offset - self.frames[-1][0] >= INDEX_STRIDE_BYTES:
-            self.frames.append((offset, base_lsn, time_ns))
-
-    def add_records(self, records: Sequence[Record]) -> None:
-        self.types.update(record.kind for record in records)
-        images = [record for record in records if isinstance(record, JobImage)]
-        self._widen([image.job_id for image in images], [image.ts_ns for image in images])
-        for record in records:
-            if isinstance(record, TubeDef):
-                self.tubes[record.tube_id] = record.name
-
-    def add_rehomed(self, frame: RehomedFrame) -> None:
-        raws = list(frame.raw_records())
-        self.types.update(raw[TYPE] for raw in raws)
-        images = [raw for raw in raws if raw[TYPE] in JOB_KINDS]
-        self._widen([raw[JOB_ID] for raw in images], [raw[TS_NS] for raw in images])
-
-    def _widen(self, job_ids: list[int], times: list[int]) -> None:
-        self.jobs = _widen(self.jobs, job_ids)
-        self.times = _widen(self.times, times)
-
-    def encode(self) -> bytes:
-        head = SEAL_HEAD.pack(
-            1, len(self.frames), self.types.total(), *self.jobs, *self.times,
-            len(self.types), len(self.tubes),
-        )  # fmt: skip
-        columns = (
-            [lsn.to_bytes(8, "little") for _, lsn, _ in self.frames]
-            + [time.to_bytes(8, "little", signed=True) for _, _, time in self.frames]
-            + [(offset // 8).to_bytes(4, "little") for offset, _, _ in self.frames]
-        )
-        types = [
-            kind.to_bytes(4, "little") + count.to_bytes(4, "little")
-            for kind, count in sorted(self.types.items())
-        ]
-        tubes = [
-            tube_id.to_bytes(4, "little") + len(name).to_bytes(2, "little") + name
-            for tube_id, name in self.tubes.items()
-        ]
-        return b"".join([head, *columns, *types, *tubes])
-
-
-def _widen(span: tuple[int, int], values: list[int]) -> tuple[int, int]:
-    if not values:
-        return span
-    if span == (0, 0):
-        return min(values), max(values)
-    return min(span[0], *values), max(span[1], *values)
-
-
 class Log:
     """
     A log that is open for appending.
@@ -299,7 +229,7 @@ class Log:
         self._commits = False
         self._begins = True
         self._offset = self._limit = 0
-        self._index = _SegmentIndex()
+        self._index = SegmentIndex()
         self._begin_segment(position.prev_end, position.flags)
 
     @property
@@ -462,7 +392,7 @@ class Log:
             self._position.incarnation, self._writer,
         ).encode()  # fmt: skip
         self._names = self._index.tubes
-        self._index = _SegmentIndex()
+        self._index = SegmentIndex()
         self._offset = SEGMENT_HEADER_BYTES
         self._begins = True
         for record in opening.records:
@@ -485,7 +415,7 @@ class Log:
         chunks = []
         for frame in self._rehomed:
             self._index.add_frame(self._offset, frame.base_lsn, frame.time_ns)
-            self._index.add_rehomed(frame)
+            self._index.add_rehomed(frame.raw_records())
             chunk = frame.encode(self._seg_salt)
             self._offset += len(chunk)
             chunks.append(chunk)
@@ -521,14 +451,3 @@ class Log:
         self._open = []
         self._open_bytes = 0
         return frame, encode_trailer(seal_offset, lsn, n_rec, n_index)
-
-
-def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) -> bytes:
-    """
-    The last 40 bytes of a sealed segment; docs/binlog-format.md, "Seal and trailer".
-    """
-    unchecked = TRAILER.pack(seal_offset, last_lsn, n_rec, n_index, 0, TRAILER_MAGIC)
-    crc = zlib.crc32(unchecked[:28])
-    trailer = TRAILER.pack(seal_offset, last_lsn, n_rec, n_index, crc, TRAILER_MAGIC)
-    assert len(trailer) == TRAILER_BYTES
-    return trailer
