@@ -10,7 +10,7 @@ Differs from beanstalkd: priorities, counters, pauses and the order of burial ou
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
@@ -23,7 +23,6 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.log import Position, RehomedFrame
 from beanstalk_twisted.binlog.records import (
-    JOB_ID,
     JOB_KINDS,
     JobImage,
     Kind,
@@ -52,17 +51,42 @@ class Survivor(NamedTuple):
 
 class _Found(NamedTuple):
     """
-    A surviving job's full record, and its newest record if that is another one.
-
-    :ivar place: of the full record, for messages.
+    Where a surviving job's full record is, and its newest record if that is another one.
     """
 
     job_id: int
-    raw: Raw
-    data: bytes
+    segment: Segment
+    frame: Frame
+    at: int
     newest: Raw | None
-    home: int
-    place: str
+
+
+OPEN_SEGMENTS: Final = 16
+"""
+Segments that are mapped at once while jobs are loaded, each for a file descriptor: they come in the
+order of their ids, mostly that of the segments.
+"""
+
+
+class _Buffers:
+    """
+    The segments that were read last.
+    """
+
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+        self._open: dict[str, Buffer] = {}
+
+    def of(self, segment: Segment) -> Buffer:
+        """
+        The whole segment.
+        """
+        buffer = self._open.get(segment.name)
+        if buffer is None:
+            if len(self._open) >= OPEN_SEGMENTS:
+                del self._open[next(iter(self._open))]
+            buffer = self._open[segment.name] = self._survey.read(segment)
+        return buffer
 
 
 def read(directory: Directory, progress: Progress) -> "Replay":
@@ -180,14 +204,13 @@ class Replay:
         :raise Damaged: the log has state of jobs without their bodies.
         """
         found = self._select()
-        found.sort(key=lambda job: job.job_id, reverse=True)
-        while found:
-            # Each lets go of its body here, so that the log is not in memory twice.
-            job = found.pop()
-            image = self._image(job, now_ns)
+        found.sort(key=lambda job: job.job_id)
+        buffers = _Buffers(self.survey)
+        for job in found:
+            image = self._image(job, buffers.of(job.segment), now_ns)
             if image.tube_id not in self.small.tubes:
                 raise self._tube_missing(image)
-            yield Survivor(image, job.home)
+            yield Survivor(image, self._home(job))
 
     def _select(self) -> list[_Found]:
         """
@@ -210,7 +233,7 @@ class Replay:
                     elif kind == Kind.PUT or kind == Kind.COPY:
                         finished.add(job_id)
                         state = newest.pop(job_id, None)
-                        found.append(self._found(segment, buffer, frame, index, state))
+                        found.append(_Found(job_id, segment, frame, index, state))
                     elif job_id not in newest:
                         newest[job_id] = frames.raw_record(buffer, frame, index)
         if newest:
@@ -225,17 +248,14 @@ class Replay:
             f"Run 'binlog-inspect check {self.survey.path}'."
         )
 
-    def _image(self, job: _Found, now_ns: int) -> JobImage:
+    def _image(self, job: _Found, buffer: Buffer, now_ns: int) -> JobImage:
         try:
-            return _image(job, now_ns)
+            return _image(job, buffer, now_ns)
         except NotUnderstood as problem:
-            raise self._incompatible(job.place, job.job_id, problem) from None
-
-    def _incompatible(self, place: str, job_id: int, problem: NotUnderstood) -> Incompatible:
-        return Incompatible(
-            f"not a usable binlog: {self.survey.path}; nothing was changed: "
-            f"{place}: job {job_id}: {problem}"
-        )
+            raise Incompatible(
+                f"not a usable binlog: {self.survey.path}; nothing was changed: "
+                f"{job.segment.name}: offset {job.frame.offset}: job {job.job_id}: {problem}"
+            ) from None
 
     def _tube_missing(self, image: JobImage) -> Damaged:
         return Damaged(
@@ -244,21 +264,12 @@ class Replay:
             f"Run 'binlog-inspect check {self.survey.path}'."
         )
 
-    def _found(
-        self, segment: Segment, buffer: Buffer, frame: Frame, at: int, newest: Raw | None
-    ) -> _Found:
+    def _home(self, job: _Found) -> int:
         """
-        A full record; its home is where it will be once what is not durable has moved.
+        The segment of a job's full record, once what is not durable has moved.
         """
-        raw = frames.raw_record(buffer, frame, at)
-        moves = frame.base_lsn > self.survey.durable_lsn
-        home = segment.header.seq + (1 if moves else 0)
-        place = f"{segment.name}: offset {frame.offset}"
-        try:
-            data = frames.data_of(buffer, frame, raw)
-        except NotUnderstood as problem:
-            raise self._incompatible(place, raw[JOB_ID], problem) from None
-        return _Found(raw[JOB_ID], raw, data, newest, home, place)
+        moves = job.frame.base_lsn > self.survey.durable_lsn
+        return job.segment.header.seq + (1 if moves else 0)
 
     def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
         """
@@ -288,8 +299,9 @@ class Replay:
         return SEGMENT_HEADER_BYTES
 
 
-def _image(job: _Found, now_ns: int) -> JobImage:
-    image = decode_record(job.raw, job.data)
+def _image(job: _Found, buffer: Buffer, now_ns: int) -> JobImage:
+    raw = frames.raw_record(buffer, job.frame, job.at)
+    image = decode_record(raw, frames.data_of(buffer, job.frame, raw))
     assert isinstance(image, JobImage)
     if job.newest is not None:
         newest = decode_record(job.newest, b"")
