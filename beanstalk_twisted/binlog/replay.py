@@ -171,12 +171,9 @@ class Replay:
         """
         Cut what the next segment has taken over.  Call this when that is durable.
         """
-        ends = {s.name: self._durable_end(s) for s in self._segments[-1:]}
-        is_clean = self.small.is_clean
-        self._segments.clear()
-        for name, end in ends.items():
-            if not is_clean:
-                directory.cut(name, end)
+        if self._segments and not self.small.is_clean:
+            newest = self._segments[-1]
+            directory.cut(newest.name, self._durable_end(newest))
 
     def pauses(self, now_ns: int) -> Iterator[Pause]:
         """

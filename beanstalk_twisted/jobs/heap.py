@@ -58,18 +58,10 @@ class LazyHeap:
         """
         The key of the first job that is alive.
         """
-        heap = self._heap
-        while heap:
-            key = heap[0]
-            if self._is_alive(key >> 64, key & ID_MASK):
-                return key
-            heappop(heap)
-        return None
+        return _first_alive(self._heap, self._is_alive)
 
     def _rebuild(self) -> None:
-        alive = {key for key in self._heap if self._is_alive(key >> 64, key & ID_MASK)}
-        self._heap = list(alive)
-        heapify(self._heap)
+        self._heap = _only_alive(self._heap, self._is_alive)
 
 
 class ReadyQueue:
@@ -118,7 +110,7 @@ class ReadyQueue:
         """
         if not self.count:
             return None
-        best = self._first_of_heap()
+        best = _first_alive(self._heap, self._is_alive)
         for priority in list(self._lanes):
             if best is None or priority << 64 < best:
                 job_id = self._first_of_lane(priority)
@@ -126,15 +118,6 @@ class ReadyQueue:
                     key = priority << 64 | job_id
                     best = key if best is None else min(best, key)
         return best
-
-    def _first_of_heap(self) -> int | None:
-        heap = self._heap
-        while heap:
-            key = heap[0]
-            if self._is_alive(key >> 64, key & ID_MASK):
-                return key
-            heappop(heap)
-        return None
 
     def _first_of_lane(self, priority: int) -> int | None:
         lane = self._lanes[priority]
@@ -152,6 +135,25 @@ class ReadyQueue:
                 self._lanes[priority] = alive
             else:
                 del self._lanes[priority]
-        keys = {key for key in self._heap if self._is_alive(key >> 64, key & ID_MASK)}
-        self._heap = list(keys)
-        heapify(self._heap)
+        self._heap = _only_alive(self._heap, self._is_alive)
+
+
+def _first_alive(heap: list[int], is_alive: IsAlive) -> int | None:
+    """
+    The first key that is alive; dead ones before it are dropped.
+    """
+    while heap:
+        key = heap[0]
+        if is_alive(key >> 64, key & ID_MASK):
+            return key
+        heappop(heap)
+    return None
+
+
+def _only_alive(heap: list[int], is_alive: IsAlive) -> list[int]:
+    """
+    A new heap of the keys that are alive, each once.
+    """
+    alive = list({key for key in heap if is_alive(key >> 64, key & ID_MASK)})
+    heapify(alive)
+    return alive
