@@ -1,0 +1,279 @@
+"""
+One file of beanstalkd's log: which layout it has, its records, and what lies between them.
+
+Nothing marks where a record begins, so behind damage the next record is looked for by what must hold
+of one; docs/beanstalkd-binlog.md, "Damage", has the rules.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.frames import Buffer
+from binlog_tools.v7.records import (
+    FOREIGN,
+    LAYOUTS,
+    NS,
+    V5,
+    V7,
+    VERSION,
+    VERSION_BYTES,
+    Damage,
+    Incomplete,
+    Layout,
+    Record,
+    decode,
+)
+
+OPEN_FILES: Final = 16
+"""Files that are mapped at once, each for a file descriptor."""
+
+_PREFIX: Final = "binlog."
+_CHUNK_BYTES: Final = 1 << 20
+_ZEROS: Final = memoryview(bytes(_CHUNK_BYTES))
+
+_HEADS: Final = {
+    V7: re.compile(rb"(?=[\x00-\xc8]\x00{3})(?!\x00{12})", re.DOTALL),
+    V5: re.compile(rb"(?=[\x00-\xc8]\x00{7})(?!\x00{16})", re.DOTALL),
+}
+"""Where a record may begin: a name length, and not the name length and the id of a run of zeros."""
+
+_BEHIND_A_BODY: Final = {
+    V7: re.compile(rb"\r\n(?=[\x00-\xc8]\x00{3})", re.DOTALL),
+    V5: re.compile(rb"\r\n(?=[\x00-\xc8]\x00{7})", re.DOTALL),
+}
+
+
+class Skipped(NamedTuple):
+    """
+    Bytes that are not a record.
+
+    :ivar end: where reading goes on.
+    :ivar why: empty if a write was cut short there, the trace of a crash.
+    :ivar job_id: whose record it was, 0 if that cannot be said.
+    :ivar rest: what seems to be a whole job, but for its fixed part.
+    """
+
+    offset: int
+    end: int
+    why: str
+    job_id: int = 0
+    rest: Record | None = None
+
+
+class Opened(NamedTuple):
+    """
+    What kind of file it is.
+
+    :ivar layout: how to read it; None if there is nothing to be read.
+    :ivar problem: what is wrong with its beginning, or nothing.
+    :ivar machine: what other kind of machine wrote it, if it did.
+    """
+
+    layout: Layout | None
+    problem: str = ""
+    machine: str = ""
+
+
+def file_number(name: str) -> int | None:
+    """
+    The number in the name of a file of the log, or None if it is not one.
+    """
+    digits = name.removeprefix(_PREFIX)
+    if digits == name or not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(digits) if digits == "0" or not digits.startswith("0") else None
+
+
+def file_name(number: int) -> str:
+    """
+    The name of a file of the log.
+    """
+    return f"{_PREFIX}{number}"
+
+
+def files_of(names: list[str]) -> dict[int, str]:
+    """
+    The files of the log among these, in the order in which they count.
+    """
+    return dict(sorted((n, name) for name in names if (n := file_number(name)) is not None))
+
+
+class OpenFiles:
+    """
+    The files that were read last, mapped into memory.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._open: dict[str, Buffer] = {}
+
+    def of(self, name: str) -> Buffer:
+        """
+        The whole file.
+        """
+        buffer = self._open.pop(name, None)
+        if buffer is None:
+            buffer = self._directory.read(name)
+            if len(self._open) >= OPEN_FILES:
+                del self._open[next(iter(self._open))]
+        self._open[name] = buffer
+        return buffer
+
+
+def content_end(buffer: Buffer) -> int:
+    """
+    Where the zeros at the end begin.
+    """
+    view = memoryview(buffer)
+    end = len(view)
+    while end:
+        start = max(0, end - _CHUNK_BYTES)
+        part = view[start:end]
+        if part != _ZEROS[: len(part)]:
+            return start + len(bytes(part).rstrip(b"\0"))
+        end = start
+    return 0
+
+
+def open_file(buffer: Buffer) -> Opened:
+    """
+    Look at the version, and whether the first record agrees with it.
+    """
+    if len(buffer) < VERSION_BYTES or not content_end(buffer):
+        return Opened(None)
+    (version,) = VERSION.unpack_from(buffer)
+    claimed = LAYOUTS.get(version)
+    if claimed and (_begins(buffer, claimed) or content_end(buffer) <= VERSION_BYTES):
+        return Opened(claimed)
+    for layout in LAYOUTS.values():
+        if _begins(buffer, layout):
+            problem = f"its version is {version}, its records are of version {layout.version}"
+            return Opened(layout, problem)
+    machine = _foreign(buffer, version)
+    if machine:
+        return Opened(None, f"it was written on a {machine} machine", machine)
+    return Opened(claimed) if claimed else _by_searching(buffer, version)
+
+
+def _begins(buffer: Buffer, layout: Layout) -> bool:
+    return _is_surely(decode(buffer, VERSION_BYTES, len(buffer), layout))
+
+
+def _foreign(buffer: Buffer, version: int) -> str:
+    if version.to_bytes(VERSION_BYTES, "little", signed=True) in (b"\0\0\0\5", b"\0\0\0\7"):
+        return "big-endian"
+    fits = (layout.machine for layout in FOREIGN if _begins(buffer, layout))
+    return next(fits, "")
+
+
+def _by_searching(buffer: Buffer, version: int) -> Opened:
+    """
+    The version says nothing and the first record is damaged: take what is found first.
+    """
+    found = {}
+    for layout in LAYOUTS.values():
+        at = _search(buffer, VERSION_BYTES, content_end(buffer), layout)
+        if at is not None:
+            found[at] = layout
+    if not found:
+        return Opened(None, f"its version is {version}, which nobody knows, and no record is in it")
+    return Opened(found[min(found)], f"its version is {version}, which nobody knows")
+
+
+def _is_surely(found: Record | Incomplete | Damage) -> bool:
+    """
+    Whether this is a record even where none is expected: chance would need delay and ttr, both of 8
+    bytes, to be whole seconds.  A ttr of 0 was never written; zeros have one.
+    """
+    return isinstance(found, Record) and found.fields.ttr_ns >= NS
+
+
+def walk(buffer: Buffer, layout: Layout) -> Iterator[Record | Skipped]:
+    """
+    Every record in order, and what was skipped between them.
+    """
+    at, content = VERSION_BYTES, content_end(buffer)
+    while at < content:
+        found = _looked_into(buffer, decode(buffer, at, len(buffer), layout), layout)
+        if isinstance(found, Incomplete | Damage):
+            found = _skipped(buffer, content, found, layout)
+        yield found
+        at = found.end
+
+
+def _skipped(buffer: Buffer, content: int, found: Incomplete | Damage, layout: Layout) -> Skipped:
+    """
+    Find where to go on.  Nothing behind it, and not all of it there: it is torn.
+    """
+    end = _next_record(buffer, content, found, layout)
+    goes_on_at = len(buffer) if end is None else end
+    if isinstance(found, Incomplete):
+        why = "" if end is None else "it would run over later records, or the end of the file"
+        return Skipped(found.offset, goes_on_at, why, found.job_id)
+    is_torn = end is None and found.lacks_end and found.end > content
+    # Lengths that lead nowhere enclose no body.
+    rest = found.rest if end is None or end == found.end else None
+    return Skipped(found.offset, goes_on_at, "" if is_torn else found.why, found.job_id, rest)
+
+
+def _next_record(
+    buffer: Buffer, content: int, found: Incomplete | Damage, layout: Layout
+) -> int | None:
+    """
+    Where the next record is; None if there is none.
+    """
+    if isinstance(found, Damage) and found.end > found.offset:
+        if found.end >= content:
+            return None
+        if _is_surely(decode(buffer, found.end, len(buffer), layout)):
+            return found.end
+    return _search(buffer, found.offset + 1, content, layout)
+
+
+def _search(buffer: Buffer, start: int, content: int, layout: Layout) -> int | None:
+    for head in _HEADS[layout].finditer(buffer, start, content):
+        if _is_surely(decode(buffer, head.start(), len(buffer), layout)):
+            return head.start()
+    return None
+
+
+def _looked_into(
+    buffer: Buffer, found: Record | Incomplete | Damage, layout: Layout
+) -> Record | Skipped | Incomplete | Damage:
+    """
+    A record whose length runs over its neighbours, and by chance ends where one of them does, is not
+    what it says.
+    """
+    if not isinstance(found, Record) or found.body_bytes < layout.short_bytes:
+        return found
+    inner_at = _overrun(buffer, found, layout)
+    if inner_at is None:
+        return found
+    body_size = inner_at - found.body_at
+    rest = found._replace(end=inner_at, fields=found.fields._replace(body_size=body_size))
+    why = "its body would run over later records"
+    return Skipped(found.offset, inner_at, why, found.fields.job_id, rest)
+
+
+def _overrun(buffer: Buffer, record: Record, layout: Layout) -> int | None:
+    """
+    Where records that are newer than this one begin in its body, if they end where it ends.  (A body
+    that holds a piece of such a log holds older ones.)
+    """
+    failed_before = record.body_at
+    for crlf in _BEHIND_A_BODY[layout].finditer(buffer, record.body_at, record.end):
+        if crlf.end() < failed_before:
+            continue
+        at, is_newer = crlf.end(), False
+        while at < record.end:
+            inner = decode(buffer, at, record.end, layout)
+            if not isinstance(inner, Record) or not _is_surely(inner):
+                break
+            is_newer |= inner.fields.created_ns >= record.fields.created_ns
+            at = inner.end
+        if at == record.end and is_newer and crlf.end() < at:
+            return crlf.end()
+        failed_before = at
+    return None

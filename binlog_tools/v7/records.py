@@ -1,0 +1,261 @@
+"""
+One record of beanstalkd's log: its bytes, and whether they can be right.
+
+A reader has three answers and no policy: `Record` (this), `Incomplete` (not yet: the bytes end, or
+are zeros) and `Damage` (this cannot be right, and why).  See docs/beanstalkd-binlog.md, "Record".
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.wire import grammar
+
+NS: Final = 1_000_000_000
+CRLF: Final = b"\r\n"
+
+GONE, READY, RESERVED, BURIED, DELAYED = range(5)
+"""The states of a job, as both logs number them."""
+
+MAX_NAME_BYTES: Final = grammar.MAX_TUBE_NAME
+"""The protocol's limit, and the C reader's (file.c, readrec)."""
+
+MAX_SECONDS: Final = grammar.MAX_U32
+"""Of a delay or a ttr: the protocol has them in 32 bits."""
+
+MAX_JOB_ID: Final = (1 << 63) - 1
+"""Ids count from 1: a larger one was never given, it is damage."""
+
+MAX_TIME_NS: Final = (1 << 63) - 1
+"""Times of version 7 are signed; those of version 5 must fit into ours (the year 2262)."""
+
+MAX_BODY_SIZE: Final = 1 << 30
+"""
+Largest body with its CR LF that a beanstalkd loads: it holds this number against ``-z``, which is
+at most that.
+"""
+
+
+class Fields(NamedTuple):
+    """
+    The fixed part of a record, its times in ns.
+
+    :ivar body_size: of the job, with its CR LF; also in a short record.
+    :ivar deadline_ns: when a delayed job becomes ready; of no meaning in other states.
+    """
+
+    job_id: int
+    priority: int
+    delay_ns: int
+    ttr_ns: int
+    body_size: int
+    created_ns: int
+    deadline_ns: int
+    reserves: int
+    timeouts: int
+    releases: int
+    buries: int
+    kicks: int
+    state: int
+
+
+class Layout(NamedTuple):
+    """
+    How a version lays a record out on a kind of machine.
+
+    :ivar unit_ns: what times count.
+    """
+
+    version: int
+    machine: str
+    length: struct.Struct
+    fixed: struct.Struct
+    unit_ns: int
+
+    @property
+    def short_bytes(self) -> int:
+        """
+        A whole short record.
+        """
+        return self.length.size + self.fixed.size
+
+
+_64_BIT: Final = "64-bit little-endian"
+V7: Final = Layout(7, _64_BIT, struct.Struct("<i"), struct.Struct("<QI4xqqi4xqq5IB3x"), 1)
+V5: Final = Layout(5, _64_BIT, struct.Struct("<Q"), struct.Struct("<QI4xQQi4xQQ5IB"), 1000)
+LAYOUTS: Final = {layout.version: layout for layout in (V7, V5)}
+"""Those that are read."""
+
+FOREIGN: Final = (
+    Layout(7, "i386", struct.Struct("<i"), struct.Struct("<QIqqiqq5IB3x"), 1),
+    Layout(5, "i386", struct.Struct("<I"), struct.Struct("<QIQQiQQ5IB"), 1000),
+    Layout(5, "32-bit ARM", struct.Struct("<I"), struct.Struct("<QI4xQQi4xQQ5IB"), 1000),
+)
+"""Those that are told apart from damage, and refused.  Big-endian ones are told by the version."""
+
+VERSION: Final = struct.Struct("<i")
+VERSION_BYTES: Final = VERSION.size
+
+
+class Record(NamedTuple):
+    """
+    A record that can be right.
+
+    :ivar end: where the next one starts.
+    :ivar tube: empty in a short record.
+    :ivar body_at: where the body starts; ``end`` in a short record.
+    """
+
+    offset: int
+    end: int
+    tube: bytes
+    body_at: int
+    fields: Fields
+
+    @property
+    def is_full(self) -> bool:
+        """
+        Whether it carries the body.
+        """
+        return bool(self.tube)
+
+    @property
+    def body_bytes(self) -> int:
+        """
+        Length of the body without its CR LF.
+        """
+        return self.end - self.body_at - len(CRLF) if self.tube else 0
+
+
+class Incomplete(NamedTuple):
+    """
+    No record yet: the buffer ends inside it, or zeros follow.
+
+    :ivar end: where it would end, as far as is known.
+    :ivar job_id: whose it would be, 0 if that cannot be said.
+    """
+
+    offset: int
+    end: int
+    job_id: int = 0
+
+
+class Damage(NamedTuple):
+    """
+    The bytes at ``offset`` cannot be right.
+
+    :ivar end: where the record would end if its lengths hold; else ``offset``.
+    :ivar job_id: whose it seems to be, 0 if that cannot be said.
+    :ivar rest: the record as it stands if all of its body is there, CR LF included.
+    :ivar lacks_end: it may be a record that was not written to its end.
+    """
+
+    offset: int
+    end: int
+    why: str
+    job_id: int = 0
+    rest: Record | None = None
+    lacks_end: bool = False
+
+
+def decode(buffer: Buffer, at: int, limit: int, layout: Layout) -> Record | Incomplete | Damage:
+    """
+    The record that starts at ``at``.
+
+    :param limit: where the file ends.
+    """
+    fixed_at = at + layout.length.size
+    if fixed_at > limit:
+        return Incomplete(at, fixed_at)
+    name_bytes = layout.length.unpack_from(buffer, at)[0]
+    if not 0 <= name_bytes <= MAX_NAME_BYTES:
+        return Damage(at, at, f"its tube's name would have {name_bytes} bytes")
+    fixed_at += name_bytes
+    body_at = fixed_at + layout.fixed.size
+    if body_at > limit:
+        return Incomplete(at, body_at)
+    fields = _scaled(Fields(*layout.fixed.unpack_from(buffer, fixed_at)), layout.unit_ns)
+    if not any(fields):
+        return Incomplete(at, body_at)
+    if not name_bytes:
+        return _checked(Record(at, body_at, b"", body_at, fields))
+    tube = bytes(buffer[fixed_at - name_bytes : fixed_at])
+    return _with_body(buffer, limit, Record(at, body_at, tube, body_at, fields))
+
+
+def _scaled(fields: Fields, unit_ns: int) -> Fields:
+    if unit_ns == 1:
+        return fields
+    return fields._replace(
+        delay_ns=fields.delay_ns * unit_ns,
+        ttr_ns=fields.ttr_ns * unit_ns,
+        created_ns=fields.created_ns * unit_ns,
+        deadline_ns=fields.deadline_ns * unit_ns,
+    )
+
+
+def _with_body(buffer: Buffer, limit: int, head: Record) -> Record | Incomplete | Damage:
+    """
+    :param head: a full record without its body.
+    """
+    size, job_id = head.fields.body_size, head.fields.job_id
+    if size < len(CRLF):
+        end, why = head.body_at + len(CRLF), f"its body would have {size} bytes"
+        return Damage(head.offset, end, why, job_id, lacks_end=True)
+    whole = head._replace(end=head.body_at + size)
+    if whole.end > limit:
+        return Incomplete(whole.offset, whole.end, job_id)
+    if buffer[whole.end - 2 : whole.end] != CRLF:
+        why = "its body does not end in CR LF"
+        return Damage(whole.offset, whole.end, why, job_id, lacks_end=True)
+    return _checked(whole)
+
+
+def _checked(record: Record) -> Record | Damage:
+    why = implausible(record)
+    if not why:
+        return record
+    rest = record if record.is_full else None
+    return Damage(record.offset, record.end, why, record.fields.job_id, rest)
+
+
+def implausible(record: Record) -> str:
+    """
+    Why a record cannot be right, or nothing.  The body is not looked at.
+    """
+    fields = record.fields
+    if not 1 <= fields.job_id <= MAX_JOB_ID:
+        return f"its job id would be {fields.job_id}"
+    if not (READY if record.is_full else GONE) <= fields.state <= DELAYED:
+        return f"its state would be {fields.state}"
+    for what, length_ns in (("delay", fields.delay_ns), ("ttr", fields.ttr_ns)):
+        if length_ns % NS or not 0 <= length_ns <= MAX_SECONDS * NS:
+            return f"its {what} would be {length_ns} ns"
+    for time_ns in (fields.created_ns, fields.deadline_ns):
+        if not 0 <= time_ns <= MAX_TIME_NS:
+            return f"it would have the time {time_ns} ns"
+    if record.is_full and not _is_tube(record.tube):
+        return f"its tube would be {record.tube!r}"
+    return ""
+
+
+def _is_tube(name: bytes) -> bool:
+    """
+    Whether a client may use this name.  The C reader does not ask.
+    """
+    try:
+        grammar.TUBE.convert(name)
+    except grammar.ParseError:
+        return False
+    return True
+
+
+def encode(fields: Fields, tube: bytes, body: bytes) -> bytes:
+    """
+    A record of version 7.
+
+    :param tube: empty for a short record.
+    :param body: without CR LF; counts in a full record only.
+    """
+    fixed = V7.length.pack(len(tube)) + tube + V7.fixed.pack(*fields)
+    return fixed + body + CRLF if tube else fixed

@@ -1,0 +1,446 @@
+"""
+What survives of a directory that beanstalkd wrote: for each job its newest state and its body.
+
+Pure: it looks and says.  A record changes the job it names only if it agrees with that job in what
+never changes, so one damaged record costs no other job; docs/beanstalkd-binlog.md, "Damage".
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.wire import grammar
+from binlog_tools.v7.files import OpenFiles, Skipped, files_of, open_file, walk
+from binlog_tools.v7.records import (
+    BURIED,
+    GONE,
+    NS,
+    READY,
+    RESERVED,
+    Fields,
+    Record,
+)
+
+Progress = Callable[[int, int], None]
+"""Called now and then with bytes read and bytes in all."""
+
+PROGRESS_RECORDS: Final = 65_536
+"""How many records pass between two calls of a `Progress`: a fraction of a second."""
+
+MAX_LISTED: Final = 1_000
+"""Findings that are kept one by one: enough for a person; the rest is counted."""
+
+LOST_AND_FOUND: Final = b"lost+found"
+"""The tube of the jobs whose record is not right."""
+
+DOUBTFUL_TTR_S: Final = 60
+"""The ttr of such a job if its own makes no sense: what most clients put by default."""
+
+_BEFORE_THE_LOG: Final = -(1 << 62)
+"""Jobs that were buried in files that are gone come before all others."""
+
+
+class Kind(StrEnum):
+    """
+    The kinds of findings.  Only the first is the trace of a mere crash.
+    """
+
+    TORN = "torn"
+    DAMAGED = "damaged"
+    CONTRADICTS = "contradicts"
+    MISSING = "missing"
+    FOREIGN = "foreign"
+
+
+class Finding(NamedTuple):
+    """
+    Something that is not as it should be.
+
+    :ivar end: up to where bytes were skipped; ``offset`` if none were.
+    :ivar job_id: the job concerned, 0 if that cannot be said.
+    """
+
+    kind: Kind
+    file: str
+    offset: int
+    end: int
+    job_id: int
+    what: str
+
+
+class Job(NamedTuple):
+    """
+    A job that survives.
+
+    :ivar fields: its newest state.
+    :ivar body_bytes: without the CR LF.
+    :ivar buried_at: orders the buried jobs by when they were buried.
+    :ivar ids_before: the highest id in full records before its own.
+    """
+
+    fields: Fields
+    tube: bytes
+    file: str
+    offset: int
+    body_at: int
+    body_bytes: int
+    buried_at: int = 0
+    ids_before: int = 0
+
+
+class _Orphan(NamedTuple):
+    """
+    The newest short record of a job whose body was not met yet.
+    """
+
+    state: int
+    buried_at: int
+    file: str
+    offset: int
+
+
+@dataclass
+class Counts:
+    """
+    How many of each.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    full: int = 0
+    short: int = 0
+    deleted: int = 0
+    orphaned: int = 0
+    skipped_bytes: int = 0
+    findings: dict[str, int] = field(default_factory=dict)
+
+
+class Selection:
+    """
+    The surviving jobs of a directory, and what was found on the way.
+
+    :ivar jobs: by id, as of the newest record.
+    :ivar gaps: first and last number of each run of files that is missing in the middle.
+    :ivar findings: at most `MAX_LISTED`; ``counts`` has all.
+    :ivar max_job_id: the highest id in any record that could be right.
+    """
+
+    def __init__(self, directory: Directory, progress: Progress) -> None:
+        """
+        Read all of it.  Nothing is changed.
+
+        :raise OSError: it cannot be read.
+        """
+        self.path = directory.path
+        self.jobs: dict[int, Job] = {}
+        self.findings: list[Finding] = []
+        self.counts = Counts()
+        self.max_job_id = 0
+        self._files = OpenFiles(directory)
+        self._doubtful: dict[int, Job] = {}
+        self._strays: list[Job] = []
+        self._orphans: dict[int, _Orphan] = {}
+        self._tubes: dict[bytes, bytes] = {}
+        self._max_full_id = 0
+        self._position = 0
+        self._file = ""
+        self._progress = progress
+        names = files_of(directory.names())
+        self.gaps = _gaps(list(names))
+        for first, last in self.gaps:
+            self._note_gap(first, last)
+        self._read_all(directory, list(names.values()))
+        self._note_orphans()
+
+    # What it says.
+
+    @property
+    def is_sound(self) -> bool:
+        """
+        Nothing at all was found.
+        """
+        return not self.counts.findings
+
+    @property
+    def is_torn_only(self) -> bool:
+        """
+        A crash explains all that was found.
+        """
+        return set(self.counts.findings) == {Kind.TORN}
+
+    @property
+    def machine(self) -> str:
+        """
+        The kind of machine that wrote it if it is not one whose logs are read.
+        """
+        kinds = (f.what for f in self.findings if f.kind is Kind.FOREIGN)
+        return next(kinds, "")
+
+    def body(self, job: Job) -> bytes:
+        """
+        A job's body, without its CR LF.
+        """
+        return bytes(self._files.of(job.file)[job.body_at : job.body_at + job.body_bytes])
+
+    def ready_and_delayed(self) -> Iterator[Job]:
+        """
+        In the order of their bodies on disk; reserved ones are ready.
+        """
+        for job in self.jobs.values():
+            if job.fields.state == RESERVED:
+                yield job._replace(fields=job.fields._replace(state=READY))
+            elif job.fields.state != BURIED:
+                yield job
+
+    def buried(self) -> list[Job]:
+        """
+        In the order in which they were buried.
+        """
+        found = (job for job in self.jobs.values() if job.fields.state == BURIED)
+        return sorted(found, key=lambda job: job.buried_at)
+
+    def doubtful(self) -> Iterator[Job]:
+        """
+        Bodies whose records are not right, as buried jobs of `LOST_AND_FOUND`.  An id that is not
+        free, or cannot be one, is given anew above all others.
+        """
+        next_id = self.max_job_id + 1
+        for job in (*self._doubtful.values(), *self._strays):
+            job_id = job.fields.job_id
+            if job_id in self.jobs or not 1 <= job_id <= self.max_job_id:
+                job_id, next_id = next_id, next_id + 1
+            yield job._replace(fields=_mended(job.fields, job_id), tube=LOST_AND_FOUND)
+
+    @property
+    def doubtful_jobs(self) -> int:
+        """
+        How many those are.
+        """
+        return len(self._doubtful) + len(self._strays)
+
+    # Reading.
+
+    def _read_all(self, directory: Directory, names: list[str]) -> None:
+        done, total = 0, 0
+        for name in names:
+            total += len(directory.read(name))
+        for name in names:
+            buffer = self._files.of(name)
+            self._file = name
+            self.counts.files += 1
+            self.counts.bytes += len(buffer)
+            self._read(buffer, done, total)
+            done += len(buffer)
+            self._progress(done, total)
+
+    def _read(self, buffer: Buffer, done: int, total: int) -> None:
+        opened = open_file(buffer)
+        if opened.machine:
+            self._note(Kind.FOREIGN, 0, len(buffer), 0, opened.machine)
+        elif opened.problem:
+            self._note(Kind.DAMAGED, 0, 0 if opened.layout else len(buffer), 0, opened.problem)
+        elif opened.layout is None:
+            what = "it was cut short before its first record"
+            self._note(Kind.TORN, 0, len(buffer), 0, what)
+        if opened.layout is None:
+            return
+        for found in walk(buffer, opened.layout):
+            self._position += 1
+            if not self._position % PROGRESS_RECORDS:
+                self._progress(done + found.offset, total)
+            if isinstance(found, Skipped):
+                self._skipped(found)
+            elif found.is_full:
+                self._full(found)
+            else:
+                self._short(found)
+
+    def _skipped(self, found: Skipped) -> None:
+        kind = Kind.DAMAGED if found.why else Kind.TORN
+        what = found.why or "the record is not complete"
+        self._note(kind, found.offset, found.end, found.job_id, what)
+        if found.rest is None:
+            return
+        job = self._job(found.rest)
+        standing = self.jobs.get(found.rest.fields.job_id)
+        if standing and self._is_copy(job, standing):
+            return
+        self._keep_doubtful(job)
+
+    def _full(self, record: Record) -> None:
+        self.counts.full += 1
+        job = self._job(record)
+        job_id = record.fields.job_id
+        self.max_job_id = max(self.max_job_id, job_id)
+        standing = self.jobs.get(job_id)
+        if standing is None:
+            self.jobs[job_id] = self._first(job)
+        elif self._is_copy(job, standing):
+            self._copy(job, standing)
+        elif job.tube == standing.tube and job.fields.created_ns == standing.fields.created_ns:
+            self._differing_copy(job, standing)
+        else:
+            self._rival(job, standing)
+        self._max_full_id = max(self._max_full_id, job_id)
+
+    def _job(self, record: Record) -> Job:
+        tube = self._tubes.setdefault(record.tube, record.tube)
+        return Job(
+            record.fields, tube, self._file, record.offset, record.body_at, record.body_bytes,
+            self._position, self._max_full_id,
+        )  # fmt: skip
+
+    def _first(self, job: Job) -> Job:
+        """
+        The first record with a job's body: its put, or a copy whose original is in a file that is gone.
+        """
+        job_id = job.fields.job_id
+        orphan = self._orphans.pop(job_id, None)
+        doubted = self._doubtful.get(job_id)
+        if doubted and self._is_copy(job, doubted):
+            del self._doubtful[job_id]
+        if orphan and orphan.state == BURIED:
+            return job._replace(buried_at=orphan.buried_at)
+        return job._replace(buried_at=_BEFORE_THE_LOG + self._position)
+
+    def _copy(self, job: Job, standing: Job) -> None:
+        if job.fields.created_ns != standing.fields.created_ns:
+            self._contradicts(job.fields.job_id, job.offset, "its time of creation is another one")
+        self.jobs[job.fields.job_id] = _in_its_place(job, standing)
+
+    def _differing_copy(self, job: Job, standing: Job) -> None:
+        """
+        The older body has been on disk for longer; a torn write may leave zeros in the newer one.
+        """
+        what = f"its body is not that in {standing.file} at {standing.body_at}"
+        self._contradicts(job.fields.job_id, job.offset, what)
+        fields = job.fields._replace(
+            body_size=standing.fields.body_size, ttr_ns=standing.fields.ttr_ns
+        )
+        self.jobs[job.fields.job_id] = standing._replace(
+            fields=fields, buried_at=_in_its_place(job, standing).buried_at
+        )
+        self._strays.append(job)
+
+    def _rival(self, job: Job, standing: Job) -> None:
+        """
+        Two jobs with one id.  Ids ascend: the older one is right if no other id was left for it, or
+        if higher ones stand between the two.
+        """
+        job_id = job.fields.job_id
+        what = f"another job with this id is in {standing.file} at {standing.offset}"
+        self._contradicts(job_id, job.offset, what)
+        is_in_order = standing.ids_before < job_id
+        has_no_other = job_id - standing.ids_before == 1 or self._max_full_id > job_id
+        if is_in_order and has_no_other:
+            self._strays.append(job)
+        else:
+            self._strays.append(standing)
+            self.jobs[job_id] = job._replace(buried_at=_BEFORE_THE_LOG + self._position)
+
+    def _is_copy(self, job: Job, other: Job) -> bool:
+        return (
+            job.tube == other.tube
+            and job.body_bytes == other.body_bytes
+            and self.body(job) == self.body(other)
+        )
+
+    def _short(self, record: Record) -> None:
+        self.counts.short += 1
+        fields = record.fields
+        self.max_job_id = max(self.max_job_id, fields.job_id)
+        standing = self.jobs.get(fields.job_id)
+        if standing is None:
+            self._orphan(record)
+        elif not _agrees(fields, standing.fields):
+            what = "it is not of the job with this id"
+            self._contradicts(fields.job_id, record.offset, what)
+        elif fields.state == GONE:
+            self.counts.deleted += 1
+            del self.jobs[fields.job_id]
+        else:
+            self.jobs[fields.job_id] = standing._replace(fields=fields, buried_at=self._position)
+
+    def _orphan(self, record: Record) -> None:
+        fields = record.fields
+        doubted = self._doubtful.get(fields.job_id)
+        if doubted:
+            if fields.state == GONE and fields.created_ns == doubted.fields.created_ns:
+                self.counts.deleted += 1
+                del self._doubtful[fields.job_id]
+            return
+        self.counts.orphaned += 1
+        if fields.state == GONE:
+            self._orphans.pop(fields.job_id, None)
+        else:
+            self._orphans[fields.job_id] = _Orphan(
+                fields.state, self._position, self._file, record.offset
+            )
+
+    def _keep_doubtful(self, job: Job) -> None:
+        job_id = job.fields.job_id
+        if job_id in self.jobs or job_id in self._doubtful:
+            self._strays.append(job)
+        else:
+            self._doubtful[job_id] = job
+
+    # Findings.
+
+    def _note(self, kind: Kind, offset: int, end: int, job_id: int, what: str) -> None:
+        self.counts.findings[kind] = self.counts.findings.get(kind, 0) + 1
+        self.counts.skipped_bytes += end - offset
+        if len(self.findings) < MAX_LISTED:
+            self.findings.append(Finding(kind, self._file, offset, end, job_id, what))
+
+    def _contradicts(self, job_id: int, offset: int, what: str) -> None:
+        self._note(Kind.CONTRADICTS, offset, offset, job_id, what)
+
+    def _note_gap(self, first: int, last: int) -> None:
+        self._file = f"binlog.{first}"
+        upto = f" to binlog.{last}" if last > first else ""
+        self._note(Kind.MISSING, 0, 0, 0, f"the file{upto} is missing")
+
+    def _note_orphans(self) -> None:
+        for job_id, orphan in self._orphans.items():
+            self._file = orphan.file
+            self._note(Kind.MISSING, orphan.offset, orphan.offset, job_id, "its body is in no file")
+
+
+def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
+    pairs = zip(numbers, numbers[1:], strict=False)
+    return [(before + 1, after - 1) for before, after in pairs if after - before > 1]
+
+
+def _in_its_place(job: Job, standing: Job) -> Job:
+    """
+    A copy of a buried job is where the job was.
+    """
+    was_buried = standing.fields.state == BURIED
+    at = standing.buried_at if was_buried else job.buried_at
+    return job._replace(buried_at=at, ids_before=standing.ids_before)
+
+
+def _agrees(fields: Fields, other: Fields) -> bool:
+    """
+    In what never changes.
+    """
+    return (
+        fields.created_ns == other.created_ns
+        and fields.ttr_ns == other.ttr_ns
+        and fields.body_size == other.body_size
+    )
+
+
+def _mended(fields: Fields, job_id: int) -> Fields:
+    """
+    Fields that any log can hold.
+    """
+    ttr_s = max(1, fields.ttr_ns // NS)
+    return fields._replace(
+        job_id=job_id, state=BURIED, delay_ns=0, deadline_ns=0,
+        ttr_ns=(ttr_s if ttr_s <= grammar.MAX_U32 else DOUBTFUL_TTR_S) * NS,
+        created_ns=min(max(fields.created_ns, 0), (1 << 63) - 1),
+    )  # fmt: skip
