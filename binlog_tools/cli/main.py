@@ -18,6 +18,8 @@ PROGRAM: Final = "binlog-inspect"
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
+    "import-v7": "binlog_tools.cli.import_v7",
+    "export-v7": "binlog_tools.cli.export_v7",
     "completion": "binlog_tools.cli.completion",
 }
 """The module of each subcommand, in the order of the help; it has a ``command``."""

@@ -85,6 +85,22 @@ def output_directory(function: F) -> F:
     )(function)  # fmt: skip
 
 
+def size_option(name: str, default: int, least: int, most: int, text: str) -> Callable[[F], F]:
+    """
+    A size between two others.
+    """
+
+    def check(ctx: click.Context, param: click.Parameter, value: int) -> int:
+        if not least <= value <= most:
+            raise click.BadParameter(f"{value} is not from {least} to {most} bytes", ctx, param)
+        return value
+
+    return click.option(
+        name, metavar="BYTES", type=SIZE, default=default, callback=check,
+        help=f"{text}  {default} by default.",
+    )  # fmt: skip
+
+
 def as_json(function: F) -> F:
     """
     ``--json``.

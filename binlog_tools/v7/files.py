@@ -1,15 +1,15 @@
 """
 One file of beanstalkd's log: which layout it has, its records, and what lies between them.
 
-Nothing marks where a record begins, so behind damage the next record is looked for by what must hold
-of one; docs/beanstalkd-binlog.md, "Damage", has the rules.
+Nothing marks where a record begins, so behind damage the next one is looked for by what must hold
+of a record; docs/beanstalkd-binlog.md, "Damage", has the rules.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.frames import Buffer
 from binlog_tools.v7.records import (
     FOREIGN,
@@ -105,7 +105,7 @@ class OpenFiles:
     The files that were read last, mapped into memory.
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Readable) -> None:
         self._directory = directory
         self._open: dict[str, Buffer] = {}
 
@@ -243,8 +243,8 @@ def _looked_into(
     buffer: Buffer, found: Record | Incomplete | Damage, layout: Layout
 ) -> Record | Skipped | Incomplete | Damage:
     """
-    A record whose length runs over its neighbours, and by chance ends where one of them does, is not
-    what it says.
+    A record whose length runs over its neighbours, and by chance ends where one of them does, is
+    not what it says.
     """
     if not isinstance(found, Record) or found.body_bytes < layout.short_bytes:
         return found
@@ -259,8 +259,8 @@ def _looked_into(
 
 def _overrun(buffer: Buffer, record: Record, layout: Layout) -> int | None:
     """
-    Where records that are newer than this one begin in its body, if they end where it ends.  (A body
-    that holds a piece of such a log holds older ones.)
+    Where records that are newer than this one begin in its body, if they end where it ends.  (A
+    body that holds a piece of such a log holds older ones.)
     """
     failed_before = record.body_at
     for crlf in _BEHIND_A_BODY[layout].finditer(buffer, record.body_at, record.end):

@@ -8,6 +8,7 @@ are zeros) and `Damage` (this cannot be right, and why).  See docs/beanstalkd-bi
 import struct
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.wire import grammar
 
@@ -199,6 +200,8 @@ def _with_body(buffer: Buffer, limit: int, head: Record) -> Record | Incomplete 
     :param head: a full record without its body.
     """
     size, job_id = head.fields.body_size, head.fields.job_id
+    if size > MAX_BODY_BYTES + len(CRLF):
+        return Damage(head.offset, head.offset, f"its body would have {size} bytes", job_id)
     if size < len(CRLF):
         end, why = head.body_at + len(CRLF), f"its body would have {size} bytes"
         return Damage(head.offset, end, why, job_id, lacks_end=True)

@@ -5,18 +5,23 @@ Pure: it looks and says.  A record changes the job it names only if it agrees wi
 never changes, so one damaged record costs no other job; docs/beanstalkd-binlog.md, "Damage".
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.wire import grammar
 from binlog_tools.v7.files import OpenFiles, Skipped, files_of, open_file, walk
+from binlog_tools.v7.findings import Finding, Findings, Kind
 from binlog_tools.v7.records import (
     BURIED,
+    DELAYED,
     GONE,
+    MAX_JOB_ID,
     NS,
     READY,
     RESERVED,
@@ -24,14 +29,8 @@ from binlog_tools.v7.records import (
     Record,
 )
 
-Progress = Callable[[int, int], None]
-"""Called now and then with bytes read and bytes in all."""
-
 PROGRESS_RECORDS: Final = 65_536
 """How many records pass between two calls of a `Progress`: a fraction of a second."""
-
-MAX_LISTED: Final = 1_000
-"""Findings that are kept one by one: enough for a person; the rest is counted."""
 
 LOST_AND_FOUND: Final = b"lost+found"
 """The tube of the jobs whose record is not right."""
@@ -41,34 +40,6 @@ DOUBTFUL_TTR_S: Final = 60
 
 _BEFORE_THE_LOG: Final = -(1 << 62)
 """Jobs that were buried in files that are gone come before all others."""
-
-
-class Kind(StrEnum):
-    """
-    The kinds of findings.  Only the first is the trace of a mere crash.
-    """
-
-    TORN = "torn"
-    DAMAGED = "damaged"
-    CONTRADICTS = "contradicts"
-    MISSING = "missing"
-    FOREIGN = "foreign"
-
-
-class Finding(NamedTuple):
-    """
-    Something that is not as it should be.
-
-    :ivar end: up to where bytes were skipped; ``offset`` if none were.
-    :ivar job_id: the job concerned, 0 if that cannot be said.
-    """
-
-    kind: Kind
-    file: str
-    offset: int
-    end: int
-    job_id: int
-    what: str
 
 
 class Job(NamedTuple):
@@ -105,7 +76,10 @@ class _Orphan(NamedTuple):
 @dataclass
 class Counts:
     """
-    How many of each.
+    How many of each were met.
+
+    :ivar deleted: short records that ended a job.
+    :ivar orphaned: short records of jobs whose files are gone, as is usual after their deletion.
     """
 
     files: int = 0
@@ -114,21 +88,18 @@ class Counts:
     short: int = 0
     deleted: int = 0
     orphaned: int = 0
-    skipped_bytes: int = 0
-    findings: dict[str, int] = field(default_factory=dict)
 
 
-class Selection:
+class Survivors:
     """
     The surviving jobs of a directory, and what was found on the way.
 
     :ivar jobs: by id, as of the newest record.
     :ivar gaps: first and last number of each run of files that is missing in the middle.
-    :ivar findings: at most `MAX_LISTED`; ``counts`` has all.
     :ivar max_job_id: the highest id in any record that could be right.
     """
 
-    def __init__(self, directory: Directory, progress: Progress) -> None:
+    def __init__(self, directory: Readable, progress: Progress) -> None:
         """
         Read all of it.  Nothing is changed.
 
@@ -136,7 +107,7 @@ class Selection:
         """
         self.path = directory.path
         self.jobs: dict[int, Job] = {}
-        self.findings: list[Finding] = []
+        self.findings = Findings()
         self.counts = Counts()
         self.max_job_id = 0
         self._files = OpenFiles(directory)
@@ -158,26 +129,12 @@ class Selection:
     # What it says.
 
     @property
-    def is_sound(self) -> bool:
+    def next_job_id(self) -> int:
         """
-        Nothing at all was found.
+        Above every id that was seen or given.
         """
-        return not self.counts.findings
-
-    @property
-    def is_torn_only(self) -> bool:
-        """
-        A crash explains all that was found.
-        """
-        return set(self.counts.findings) == {Kind.TORN}
-
-    @property
-    def machine(self) -> str:
-        """
-        The kind of machine that wrote it if it is not one whose logs are read.
-        """
-        kinds = (f.what for f in self.findings if f.kind is Kind.FOREIGN)
-        return next(kinds, "")
+        doubtful = (job.fields.job_id for job in self.doubtful())
+        return max((self.max_job_id, *doubtful)) + 1
 
     def body(self, job: Job) -> bytes:
         """
@@ -210,7 +167,8 @@ class Selection:
         next_id = self.max_job_id + 1
         for job in (*self._doubtful.values(), *self._strays):
             job_id = job.fields.job_id
-            if job_id in self.jobs or not 1 <= job_id <= self.max_job_id:
+            is_own = self._doubtful.get(job_id) is job and job_id not in self.jobs
+            if not (is_own and 1 <= job_id <= self.max_job_id):
                 job_id, next_id = next_id, next_id + 1
             yield job._replace(fields=_mended(job.fields, job_id), tube=LOST_AND_FOUND)
 
@@ -221,9 +179,20 @@ class Selection:
         """
         return len(self._doubtful) + len(self._strays)
 
+    def states(self) -> Mapping[str, int]:
+        """
+        How many jobs there are in each state; reserved ones are ready.
+        """
+        found = Counter(job.fields.state for job in self.jobs.values())
+        return {
+            "ready": found[READY] + found[RESERVED],
+            "delayed": found[DELAYED],
+            "buried": found[BURIED],
+        }
+
     # Reading.
 
-    def _read_all(self, directory: Directory, names: list[str]) -> None:
+    def _read_all(self, directory: Readable, names: list[str]) -> None:
         done, total = 0, 0
         for name in names:
             total += len(directory.read(name))
@@ -262,6 +231,8 @@ class Selection:
         kind = Kind.DAMAGED if found.why else Kind.TORN
         what = found.why or "the record is not complete"
         self._note(kind, found.offset, found.end, found.job_id, what)
+        if kind is Kind.TORN and found.job_id <= MAX_JOB_ID:
+            self.max_job_id = max(self.max_job_id, found.job_id)
         if found.rest is None:
             return
         job = self._job(found.rest)
@@ -295,7 +266,7 @@ class Selection:
 
     def _first(self, job: Job) -> Job:
         """
-        The first record with a job's body: its put, or a copy whose original is in a file that is gone.
+        The first record with a job's body: its put, or a copy whose original's file is gone.
         """
         job_id = job.fields.job_id
         orphan = self._orphans.pop(job_id, None)
@@ -390,10 +361,7 @@ class Selection:
     # Findings.
 
     def _note(self, kind: Kind, offset: int, end: int, job_id: int, what: str) -> None:
-        self.counts.findings[kind] = self.counts.findings.get(kind, 0) + 1
-        self.counts.skipped_bytes += end - offset
-        if len(self.findings) < MAX_LISTED:
-            self.findings.append(Finding(kind, self._file, offset, end, job_id, what))
+        self.findings.add(Finding(kind, self._file, offset, end, job_id, what))
 
     def _contradicts(self, job_id: int, offset: int, what: str) -> None:
         self._note(Kind.CONTRADICTS, offset, offset, job_id, what)
@@ -410,8 +378,7 @@ class Selection:
 
 
 def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
-    pairs = zip(numbers, numbers[1:], strict=False)
-    return [(before + 1, after - 1) for before, after in pairs if after - before > 1]
+    return [(before + 1, after - 1) for before, after in pairwise(numbers) if after - before > 1]
 
 
 def _in_its_place(job: Job, standing: Job) -> Job:

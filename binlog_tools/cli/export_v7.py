@@ -1,0 +1,156 @@
+"""
+``binlog-inspect export-v7``.
+"""
+
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+
+import click
+
+from beanstalk_twisted.binlog.survey import Progress, Survey
+from binlog_tools.cli.exits import DAMAGED, SOUND, TORN
+from binlog_tools.cli.options import LOG, NEW_DIRECTORY, as_json, size_option
+from binlog_tools.cli.output import Output, progress, text_of
+from binlog_tools.newdirectory import NewDirectory
+from binlog_tools.sources import open_source
+from binlog_tools.stored import StoredJob, loaded_jobs, loaded_pauses
+from binlog_tools.v7.exporting import Exported, Tally, export_jobs
+from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, MAX_FILE_BYTES, MIN_FILE_BYTES
+from binlog_tools.v7.records import NS
+
+PROGRESS_JOBS = 4_096
+"""How many jobs pass between two looks at the bar."""
+
+Pauses = list[tuple[str, int]]
+"""Tubes that are paused, and for how many seconds more."""
+
+
+@click.command("export-v7")
+@click.argument("path", metavar="SRC", type=LOG)
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    metavar="DST",
+    type=NEW_DIRECTORY,
+    help="The new directory; must not exist, or be empty.  Without it, a dry run.",
+)
+@size_option(
+    "--file-size",
+    DEFAULT_FILE_BYTES,
+    MIN_FILE_BYTES,
+    MAX_FILE_BYTES,
+    "Size of a file; beanstalkd's own default is the same.",
+)
+@as_json
+def command(path: str, output: str | None, file_size: int, is_json: bool) -> None:
+    """
+    Make a binlog that a C beanstalkd loads (version 7) of the log SRC.
+
+    SRC is only read.  Stop its server first, or jobs that are done from now on are done twice.
+    Reserved jobs become ready.  Pauses of tubes cannot be expressed; they are listed, as commands.
+
+    \b
+    binlog-inspect export-v7 /var/lib/bs -o /var/lib/beanstalkd
+    chown -R beanstalkd /var/lib/beanstalkd
+
+    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged or not all jobs can be held,
+    4 cannot be read or written.
+    """
+    with progress("reading") as report:
+        survey = open_source(path).survey(report)
+    wall_ns = time.time_ns()
+    log_ns = max(wall_ns, survey.small.time_ns)
+    tally = Tally()
+    exported = None
+    with progress("writing") as report:
+        jobs = _counted(loaded_jobs(survey, log_ns), report)
+        if output:
+            exported = _export(jobs, survey, output, tally, log_ns, wall_ns, file_size)
+        else:
+            for job in jobs:
+                tally.take(job)
+    pauses = [
+        (text_of(pause.tube), -(-(pause.until_ns - log_ns) // NS))
+        for pause in loaded_pauses(survey, log_ns)
+    ]
+    out = Output(is_json)
+    if is_json:
+        out.document(_document(survey, tally, pauses, output, exported))
+    else:
+        _print(out, survey, tally, pauses, output, exported)
+    if tally.not_held:
+        raise SystemExit(DAMAGED)
+    raise SystemExit(TORN if survey.torn else SOUND)
+
+
+def _export(
+    jobs: Iterator[StoredJob], survey: Survey, output: str, tally: Tally, log_ns: int,
+    wall_ns: int, file_size: int,
+) -> Exported:  # fmt: skip
+    with NewDirectory(output) as new:
+        exported = export_jobs(
+            jobs, new.directory, tally, next_job_id=survey.small.next_job_id, log_ns=log_ns,
+            wall_ns=wall_ns, file_bytes=file_size,
+        )  # fmt: skip
+        new.publish()
+    return exported
+
+
+def _counted(jobs: Iterator[StoredJob], report: Progress) -> Iterator[StoredJob]:
+    """
+    How many there are is known at the end only, so the bar counts without one.
+    """
+    for done, job in enumerate(jobs, start=1):
+        if not done % PROGRESS_JOBS:
+            report(done, done)
+        yield job
+
+
+def _print(
+    out: Output, survey: Survey, tally: Tally, pauses: Pauses, output: str | None,
+    exported: Exported | None,
+) -> None:  # fmt: skip
+    states = ", ".join(f"{number} {state}" for state, number in tally.states.items())
+    out.line(
+        f"{survey.path}: {tally.jobs} jobs ({states}), {tally.body_bytes} bytes of bodies; "
+        f"the next id is {survey.small.next_job_id}"
+    )
+    if survey.torn:
+        out.line(f"torn tail: {survey.torn}")
+    for job_id, why in tally.not_held:
+        out.line(f"not held: job {job_id}: {why}")
+    for tube, seconds in pauses:
+        out.line(f"not held: the pause of a tube; to pause it again: pause-tube {tube} {seconds}")
+    if exported and output:
+        out.line(f"written: {exported.files} files, {exported.bytes} bytes: {output}")
+    if tally.needs_max_job_size:
+        out.line(
+            f"there are bodies that beanstalkd loads only with -z {tally.needs_max_job_size} "
+            f"or more; without it, it drops them"
+        )
+    out.line(f"start: {_start(tally, output or 'DST')}")
+
+
+def _start(tally: Tally, output: str) -> str:
+    needs = tally.needs_max_job_size
+    return f"beanstalkd -b {shlex.quote(output)}" + (f" -z {needs}" if needs else "")
+
+
+def _document(
+    survey: Survey, tally: Tally, pauses: Pauses, output: str | None, exported: Exported | None
+) -> Mapping[str, object]:
+    return {
+        "source": survey.path,
+        "torn": str(survey.torn) if survey.torn else None,
+        "jobs": tally.jobs,
+        "states": tally.states,
+        "body_bytes": tally.body_bytes,
+        "next_job_id": survey.small.next_job_id,
+        "needs_max_job_size": tally.needs_max_job_size,
+        "not_held": [job._asdict() for job in tally.not_held],
+        "pauses": [{"tube": tube, "seconds": seconds} for tube, seconds in pauses],
+        "written": {"path": output, **exported._asdict()} if exported else None,
+        "start": _start(tally, output or "DST"),
+    }

@@ -1,0 +1,66 @@
+"""
+A directory that has its name only when all that is in it is durable.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+from types import TracebackType
+
+from beanstalk_twisted.binlog.directory import RealDirectory
+
+
+class NewDirectory:
+    """
+    A directory that is being filled, as ``PATH.part``; used in a ``with`` block.  Leaving the block
+    without `publish` removes it.
+
+    :ivar path: what it will be called, absolute.
+    :ivar directory: to write in.
+    """
+
+    def __init__(self, path: str) -> None:
+        """
+        :param path: must not exist, or be an empty directory.
+        :raise OSError: it cannot be made.
+        """
+        self.path = os.path.abspath(path)
+        self._part = f"{self.path}.part"
+        self._is_published = False
+        _refuse_full(self.path)
+        _make(self._part)
+        self.directory = RealDirectory(self._part)
+
+    def publish(self) -> None:
+        """
+        Give it its name; it is durable then.
+        """
+        self.directory.sync()
+        os.rename(self._part, self.path)
+        self._is_published = True
+        RealDirectory(os.path.dirname(self.path)).sync()
+
+    def __enter__(self) -> "NewDirectory":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if not self._is_published:
+            shutil.rmtree(self._part, ignore_errors=True)
+
+
+def _refuse_full(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if os.listdir(path):
+            raise OSError(errno.ENOTEMPTY, "it is not empty; name a new directory", path)
+
+
+def _make(part: str) -> None:
+    try:
+        os.mkdir(part, 0o700)
+    except FileExistsError:
+        why = "it was left behind by a run that did not end; remove it and run again"
+        raise OSError(errno.EEXIST, why, part) from None
