@@ -29,6 +29,15 @@ from binlog_tools.v7.records import (
 OPEN_FILES: Final = 16
 """Files that are mapped at once, each for a file descriptor."""
 
+MAX_SLIP_BYTES: Final = 3
+"""A ttr of one second, times 256 to the fourth, is more than 32 bits of seconds."""
+
+_OUR_DAYS_NS: Final = range(1_000_000_000 * NS, 4_000_000_000 * NS)
+"""From 2001, before any beanstalkd, to 2096."""
+
+_BIG_ENDIAN: Final = [VERSION.unpack(bytes((0, 0, 0, version)))[0] for version in LAYOUTS]
+"""The versions, read the wrong way round."""
+
 _PREFIX: Final = "binlog."
 _CHUNK_BYTES: Final = 1 << 20
 _ZEROS: Final = memoryview(bytes(_CHUNK_BYTES))
@@ -151,21 +160,18 @@ def open_file(buffer: Buffer) -> Opened:
         if _begins(buffer, layout):
             problem = f"its version is {version}, its records are of version {layout.version}"
             return Opened(layout, problem)
-    machine = _foreign(buffer, version)
+    machine = next((other.machine for other in FOREIGN if _begins(buffer, other)), "")
     if machine:
-        return Opened(None, f"it was written on a {machine} machine", machine)
+        return _foreign(machine)
     return Opened(claimed) if claimed else _by_searching(buffer, version)
+
+
+def _foreign(machine: str) -> Opened:
+    return Opened(None, f"it was written on a {machine} machine", machine)
 
 
 def _begins(buffer: Buffer, layout: Layout) -> bool:
     return _is_surely(decode(buffer, VERSION_BYTES, len(buffer), layout))
-
-
-def _foreign(buffer: Buffer, version: int) -> str:
-    if version.to_bytes(VERSION_BYTES, "little", signed=True) in (b"\0\0\0\5", b"\0\0\0\7"):
-        return "big-endian"
-    fits = (layout.machine for layout in FOREIGN if _begins(buffer, layout))
-    return next(fits, "")
 
 
 def _by_searching(buffer: Buffer, version: int) -> Opened:
@@ -177,6 +183,8 @@ def _by_searching(buffer: Buffer, version: int) -> Opened:
         at = _search(buffer, VERSION_BYTES, content_end(buffer), layout)
         if at is not None:
             found[at] = layout
+    if not found and version in _BIG_ENDIAN:
+        return _foreign("big-endian")
     if not found:
         return Opened(None, f"its version is {version}, which nobody knows, and no record is in it")
     return Opened(found[min(found)], f"its version is {version}, which nobody knows")
@@ -188,6 +196,13 @@ def _is_surely(found: Record | Incomplete | Damage) -> bool:
     bytes, to be whole seconds.  A ttr of 0 was never written; zeros have one.
     """
     return isinstance(found, Record) and found.fields.ttr_ns >= NS
+
+
+def _is_framed(found: Record | Incomplete | Damage) -> bool:
+    """
+    Whether the lengths, at least, are right.
+    """
+    return _is_surely(found) or (isinstance(found, Damage) and found.rest is not None)
 
 
 def walk(buffer: Buffer, layout: Layout) -> Iterator[Record | Skipped]:
@@ -225,9 +240,14 @@ def _next_record(
     Where the next record is; None if there is none.
     """
     if isinstance(found, Damage) and found.end > found.offset:
+        if found.rest is not None:
+            # A wrong length of the name may lead to the fixed part of another record.
+            inside = _search(buffer, found.offset + 1, found.rest.body_at, layout)
+            if inside is not None:
+                return inside
         if found.end >= content:
             return None
-        if _is_surely(decode(buffer, found.end, len(buffer), layout)):
+        if _is_framed(decode(buffer, found.end, len(buffer), layout)):
             return found.end
     return _search(buffer, found.offset + 1, content, layout)
 
@@ -235,8 +255,27 @@ def _next_record(
 def _search(buffer: Buffer, start: int, content: int, layout: Layout) -> int | None:
     for head in _HEADS[layout].finditer(buffer, start, content):
         if _is_surely(decode(buffer, head.start(), len(buffer), layout)):
-            return head.start()
+            return _aligned(buffer, head.start(), layout)
     return None
+
+
+def _aligned(buffer: Buffer, at: int, layout: Layout) -> int:
+    """
+    A short record with zeros before it can be right from up to three places before it on, too: its
+    ttr is then 256 times as long, or more, and still whole seconds.  But its time of creation is
+    not of our days.
+    """
+    best = at
+    for other in range(at, at + MAX_SLIP_BYTES + 1):
+        found = decode(buffer, other, len(buffer), layout)
+        is_short = isinstance(found, Record) and not found.is_full
+        if is_short and _is_surely(found) and _is_of_our_days(found):
+            best = other
+    return best
+
+
+def _is_of_our_days(found: Record | Incomplete | Damage) -> bool:
+    return isinstance(found, Record) and found.fields.created_ns in _OUR_DAYS_NS
 
 
 def _looked_into(

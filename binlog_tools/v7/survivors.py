@@ -208,7 +208,7 @@ class Survivors:
     def _read(self, buffer: Buffer, done: int, total: int) -> None:
         opened = open_file(buffer)
         if opened.machine:
-            self._note(Kind.FOREIGN, 0, len(buffer), 0, opened.machine)
+            self._note(Kind.FOREIGN, 0, len(buffer), 0, opened.problem)
         elif opened.problem:
             self._note(Kind.DAMAGED, 0, 0 if opened.layout else len(buffer), 0, opened.problem)
         elif opened.layout is None:

@@ -1,0 +1,3 @@
+"""
+beanstalkd's own log, read and written.
+"""

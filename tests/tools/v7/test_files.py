@@ -1,0 +1,265 @@
+"""
+One file of beanstalkd's log.
+"""
+
+import random
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from binlog_tools.v7.files import (
+    Skipped,
+    content_end,
+    file_name,
+    file_number,
+    files_of,
+    open_file,
+    walk,
+)
+from binlog_tools.v7.records import V5, V7, Record
+from tests.tools.v7.theirs import (
+    FIXED_386,
+    NS,
+    READY,
+    T0,
+    VERSION_5,
+    VERSION_7,
+    fields,
+    file_5,
+    file_7,
+    full,
+    full_5,
+    gone,
+    short,
+)
+
+EXPECTED_WALK = list[tuple[str, int]]
+
+
+def walked(content: bytes) -> EXPECTED_WALK:
+    """
+    What is met in a file: records by their jobs, and what is skipped by its length.
+    """
+    found: EXPECTED_WALK = []
+    end = 4
+    for each in walk(content, V7):
+        assert each.offset == end, "nothing is left out"
+        end = each.end
+        if isinstance(each, Record):
+            found.append(("full" if each.is_full else "short", each.fields.job_id))
+        else:
+            found.append(("damaged" if each.why else "torn", each.end - each.offset))
+    return found
+
+
+def only_skipped(content: bytes) -> Skipped:
+    """
+    The one thing that was skipped.
+    """
+    (skipped,) = (each for each in walk(content, V7) if isinstance(each, Skipped))
+    return skipped
+
+
+# Names.
+
+
+def test_names_are_numbers_without_leading_zeros() -> None:
+    assert file_number("binlog.0") == 0
+    assert file_number("binlog.12345678901234567890") == 12345678901234567890
+    strays = [
+        "binlog.", "binlog.007", "binlog.-1", "binlog.9x", "binlog.foo", "Binlog.1", "binlog.1 ",
+        "binlog.1.part", "lock", "binlog.\u0663",
+    ]  # fmt: skip
+    assert [name for name in strays if file_number(name) is not None] == []
+    assert file_number(file_name(17)) == 17
+
+
+def test_files_count_in_the_order_of_their_numbers() -> None:
+    assert list(files_of(["binlog.10", "binlog.9", "lock", "binlog.100"])) == [9, 10, 100]
+
+
+# Which kind of file it is.
+
+
+def test_the_version_says_the_layout() -> None:
+    assert open_file(file_7(full(1))) == (V7, "", "")
+    assert open_file(file_5(full_5(1))) == (V5, "", "")
+    assert open_file(file_7()) == open_file(file_7(zeros=4092)) == (V7, "", "")
+
+
+@pytest.mark.parametrize("content", [b"", b"\7", b"\7\0\0", bytes(3), bytes(4), bytes(4096)])
+def test_a_file_without_a_version_holds_nothing(content: bytes) -> None:
+    assert open_file(content).layout is None
+    assert not open_file(content).machine
+
+
+def test_a_wrong_version_hides_no_record() -> None:
+    for raw in (b"\x08\0\0\0", b"\5\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\0"):
+        opened = open_file(raw + full(1) + full(2))
+        assert opened.layout is V7 and opened.problem
+    assert open_file(VERSION_7 + full_5(1)).layout is V5
+
+
+def test_a_wrong_version_and_a_damaged_first_record_hide_no_other() -> None:
+    damaged = full(1)[:-2] + b"xx"
+    assert open_file(b"\x08\0\0\0" + damaged + full(2)).layout is V7
+    assert open_file(b"\x08\0\0\0" + full_5(1)[:-2] + b"xx" + full_5(2)).layout is V5
+
+
+def test_a_file_of_something_else_is_not_read() -> None:
+    opened = open_file(b"\x89PNG\r\n\x1a\n" + random.Random(1).randbytes(5000))
+    assert opened.layout is None and "nobody knows" in opened.problem and not opened.machine
+
+
+def test_a_damaged_first_record_does_not_change_the_kind() -> None:
+    assert open_file(file_7(full(1)[:-2] + b"xx", full(2))) == (V7, "", "")
+
+
+I386_7 = struct.pack("<i", 7) + FIXED_386.pack(*fields(1, b"hello")) + b"hello\r\n"
+
+
+def i386(version: bytes, length: str, fixed: str, unit: int) -> bytes:
+    """
+    A put as a 32-bit beanstalkd writes it.
+    """
+    values = [v // unit if at in (2, 3, 5, 6) else v for at, v in enumerate(fields(1, b"hello"))]
+    return version + struct.pack(length, 4) + b"tube" + struct.pack(fixed, *values) + b"hello\r\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "machine"),
+    [
+        (i386(VERSION_7, "<i", "<QIqqiqq5IB3x", 1), "i386"),
+        (i386(VERSION_5, "<I", "<QIQQiQQ5IB", 1000), "i386"),
+        (i386(VERSION_5, "<I", "<QI4xQQi4xQQ5IB", 1000), "32-bit ARM"),
+        (struct.pack(">i", 7) + struct.pack(">i", 4) + b"tube", "big-endian"),
+        (struct.pack(">i", 5) + struct.pack(">Q", 4) + b"tube", "big-endian"),
+    ],
+)
+def test_files_of_other_machines_are_told_from_damage(content: bytes, machine: str) -> None:
+    opened = open_file(content + bytes(1000))
+    assert (opened.layout, opened.machine) == (None, machine)
+
+
+# Walking.
+
+
+def test_records_come_in_order_and_zeros_are_the_end() -> None:
+    content = file_7(full(1), full(2, b""), gone(1))
+    expected = [("full", 1), ("full", 2), ("short", 1)]
+    for zeros in (0, 1, 83, 84, 4096, (1 << 20) + 1):
+        assert walked(content + bytes(zeros)) == expected
+    assert walked(file_7()) == walked(file_7(zeros=100)) == []
+
+
+def test_where_the_zeros_begin_is_found_across_chunks() -> None:
+    for size in (0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20):
+        assert content_end(b"x" * size + bytes(5 << 19)) == size
+    assert content_end(b"") == 0
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 5000])
+def test_a_record_that_was_not_finished_is_torn(zeros: int) -> None:
+    record = full(2, b"not all of it")
+    for size in range(1, len(record)):
+        content = file_7(full(1), record[:size], zeros=zeros)
+        assert walked(content) == [("full", 1), ("torn", len(content) - 4 - len(full(1)))], size
+
+
+def test_a_body_of_zeros_is_torn_and_not_a_body() -> None:
+    torn = full(2, b"hello")[:-7]
+    skipped = only_skipped(file_7(full(1), torn, zeros=4000))
+    assert (skipped.why, skipped.job_id, skipped.rest) == ("", 2, None)
+
+
+def test_a_wrong_end_of_a_body_at_the_end_is_damage() -> None:
+    assert walked(file_7(full(1), full(2)[:-1] + b"x", zeros=50))[-1][0] == "damaged"
+
+
+def test_zeros_in_the_middle_are_damage_and_the_rest_is_found() -> None:
+    content = file_7(full(1), bytes(512), full(2), gone(1))
+    assert walked(content) == [("full", 1), ("damaged", 512), ("full", 2), ("short", 1)]
+
+
+DAMAGED: Sequence[tuple[str, bytes]] = [
+    ("a name that is too long", struct.pack("<i", 5000) + full(2)[4:]),
+    ("another length of the name", struct.pack("<i", 6) + full(2)[4:]),
+    ("no name", bytes(4) + full(2)[4:]),
+    ("a body that is too long", full(2, body_size=8)),
+    ("a body that is too short", full(2, body_size=6)),
+    ("a body longer than the file", full(2, body_size=1 << 29)),
+    ("a body without a size", full(2, body_size=0)),
+    ("another end of the body", full(2)[:-2] + b"\0\0"),
+    ("another state", full(2, state=77)),
+    ("a short record with another state", short(2, 77)),
+    ("part of a record", full(2)[:50]),
+    ("the end of a record", full(2)[50:]),
+    ("noise", random.Random(5).randbytes(300)),
+]
+
+
+@pytest.mark.parametrize("damaged", [raw for _, raw in DAMAGED], ids=[name for name, _ in DAMAGED])
+def test_behind_damage_reading_goes_on_at_the_next_record(damaged: bytes) -> None:
+    around = [("full", 1), ("damaged", len(damaged)), ("short", 1), ("full", 3)]
+    assert walked(file_7(full(1), damaged, gone(1), full(3), zeros=9)) == around
+    assert walked(file_7(damaged, full(3))) == [("damaged", len(damaged)), ("full", 3)]
+
+
+def test_damage_in_a_body_that_holds_a_record_does_not_bring_that_to_life() -> None:
+    trap = full(66, b"x", created=T0)
+    for damaged in (full(2, trap, state=9), full(2, trap)[:-2] + b"xx"):
+        assert walked(file_7(full(1), damaged, full(3))) == [
+            ("full", 1), ("damaged", len(damaged)), ("full", 3),
+        ]  # fmt: skip
+
+
+def test_a_body_may_hold_a_piece_of_such_a_log() -> None:
+    piece = b"\r\n" + full(66, b"x", created=T0) + gone(66, b"x", created=T0)
+    assert piece.endswith(bytes(4))
+    for body in (piece, piece[:-86], full(66, created=T0)[:-2], b"\r\n" * 100):
+        assert walked(file_7(full(1), full(2, body), full(3))) == [
+            ("full", 1), ("full", 2), ("full", 3),
+        ]  # fmt: skip
+
+
+def test_a_body_that_swallows_its_neighbours_is_found_out() -> None:
+    """
+    With records of 128 bytes, one flipped bit of body_size is all it takes.
+    """
+    body = b"b" * (128 - 4 - 7 - 80 - 2)
+    swallower = full(1, body, body_size=len(body) + 2 + 128)
+    assert len(swallower) == 128
+    content = file_7(swallower, full(2, body), full(3, body))
+    assert walked(content) == [("damaged", 128), ("full", 2), ("full", 3)]
+    rest = only_skipped(content).rest
+    assert rest is not None and rest.body_bytes == len(body)
+    two = file_7(full(1, body, body_size=len(body) + 2 + 256), full(2, body), full(3, body))
+    assert walked(two) == [("damaged", 128), ("full", 2), ("full", 3)]
+
+
+def test_version_5_is_walked_the_same_way() -> None:
+    content = file_5(full_5(1), full_5(2)[:-1] + b"x", bytes(300), full_5(3), zeros=7)
+    found = list(walk(content, V5))
+    assert [type(each) for each in found] == [Record, Skipped, Record]
+    assert found[1].end - found[1].offset == len(full_5(2)) + 300
+
+
+def test_a_search_is_not_slowed_down_by_a_hostile_file() -> None:
+    """
+    Each of these would take minutes if places were looked at more than a few times.
+    """
+    size = 1 << 18
+    for unit in (b"\1\0\0\0", b"\0\0\0\0\1", b"\r\n\1\0\0\0", short(5, READY), b"\r\n" + gone(5)):
+        hostile = unit * (size // len(unit))
+        content = file_7(full(1, hostile), full(2)[:-1], hostile)
+        assert walked(content)[0] == ("full", 1)
+
+
+def test_a_record_that_is_nobodys_is_not_found_in_noise() -> None:
+    noise = random.Random(9).randbytes(1 << 18)
+    assert walked(file_7(noise)) == [("damaged", len(noise))]
+
+
+def test_ttr_0_is_read_where_a_record_belongs() -> None:
+    assert walked(file_7(full(1, ttr=0), full(2, ttr=NS))) == [("full", 1), ("full", 2)]
