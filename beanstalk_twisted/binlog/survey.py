@@ -7,6 +7,7 @@ tail from damage is in docs/binlog-format.md, "Reading".
 Differs from beanstalkd: a damaged log is refused; there, the rest of a damaged file is skipped.
 """
 
+import shlex
 from array import array
 from collections.abc import Callable
 from typing import NamedTuple
@@ -250,10 +251,10 @@ class Survey:
     def _refuse_beanstalkd(self, names: list[str]) -> None:
         theirs = beanstalkd_file(names)
         if theirs:
+            old, new = shlex.quote(self.path), shlex.quote(f"{self.path.rstrip('/')}.tql")
             what = (
-                f"it holds {theirs}, a log of the C beanstalkd. Let that server run empty and use "
-                f"another directory here; a later version will have "
-                f"'binlog-inspect import-v7 {self.path} -o NEW_DIRECTORY'"
+                f"it holds {theirs}, a log of the C beanstalkd. Convert it: "
+                f"binlog-inspect import-v7 {old} -o {new}, then start with --binlog {new}"
             )
             self.problems.append(Problem(0, what, foreign=True))
 

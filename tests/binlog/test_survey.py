@@ -183,9 +183,8 @@ REFUSED: dict[str, tuple[Change, type[BinlogError], str]] = {
     ),
     "a log of beanstalkd": (
         also("binlog.12"), Incompatible,
-        "it holds binlog.12, a log of the C beanstalkd. Let that server run empty and use another "
-        "directory here; a later version will have 'binlog-inspect import-v7 (memory) "
-        "-o NEW_DIRECTORY'",
+        "it holds binlog.12, a log of the C beanstalkd. Convert it: binlog-inspect import-v7 "
+        "'(memory)' -o '(memory).tql', then start with --binlog '(memory).tql'",
     ),
     "damage in a segment with a successor": (
         bit(TWO, FIRST_FRAME + 70), Damaged,
