@@ -189,7 +189,11 @@ class Survey:
     :ivar durable_lsn: the highest LSN that some checked bytes vouch for.
     """
 
-    def __init__(self, directory: Readable, progress: Progress) -> None:
+    def __init__(self, directory: Readable, progress: Progress, is_whole: bool = True) -> None:
+        """
+        :param is_whole: whether the first segments must be there; not so in an archive.
+        """
+        self._is_whole = is_whole
         self.path = directory.path
         self._directory = directory
         self.segments: list[Segment] = []
@@ -346,7 +350,7 @@ class Survey:
 
     def _find_gaps(self, present: set[int]) -> None:
         needed = sorted(seq for seq in present if seq >= self.small.trim_seq)
-        before = max(self.small.trim_seq, 1) - 1
+        before = max(self.small.trim_seq, 1) - 1 if self._is_whole else min(needed, default=1) - 1
         for seq in needed:
             if seq != before + 1:
                 last = f" to {segment_name(seq - 1)}" if seq - before > 2 else ""

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 import click
 
 from beanstalk_twisted.binlog.survey import Progress, Survey
+from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED, SOUND, TORN
-from binlog_tools.cli.options import LOG, NEW_DIRECTORY, as_json, size_option
 from binlog_tools.cli.output import Output, progress, text_of
 from binlog_tools.newdirectory import NewDirectory
 from binlog_tools.sources import open_source
@@ -27,23 +27,23 @@ Pauses = list[tuple[str, int]]
 
 
 @click.command("export-v7")
-@click.argument("path", metavar="SRC", type=LOG)
+@click.argument("path", metavar="SRC", type=options.LOG)
 @click.option(
     "-o",
     "--output",
     "output",
     metavar="DST",
-    type=NEW_DIRECTORY,
+    type=options.NEW_DIRECTORY,
     help="The new directory; must not exist, or be empty.  Without it, a dry run.",
 )
-@size_option(
+@options.size_option(
     "--file-size",
     DEFAULT_FILE_BYTES,
     MIN_FILE_BYTES,
     MAX_FILE_BYTES,
     "Size of a file; beanstalkd's own default is the same.",
 )
-@as_json
+@options.as_json
 def command(path: str, output: str | None, file_size: int, is_json: bool) -> None:
     """
     Make a binlog that a C beanstalkd loads (version 7) of the log SRC.
@@ -51,12 +51,14 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
     SRC is only read.  Stop its server first, or jobs that are done from now on are done twice.
     Reserved jobs become ready.  Pauses of tubes cannot be expressed; they are listed, as commands.
 
-    \b
-    binlog-inspect export-v7 /var/lib/bs -o /var/lib/beanstalkd
-    chown -R beanstalkd /var/lib/beanstalkd
-
     Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged or not all jobs can be held,
     4 cannot be read or written.
+
+    \b
+    Examples:
+      binlog-inspect export-v7 /var/lib/bs
+      binlog-inspect export-v7 /var/lib/bs -o /var/lib/beanstalkd
+      chown -R beanstalkd /var/lib/beanstalkd
     """
     with progress("reading") as report:
         survey = open_source(path).survey(report)
@@ -78,6 +80,8 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
     out = Output(is_json)
     if is_json:
         out.document(_document(survey, tally, pauses, output, exported))
+    elif not out.is_terminal:
+        _rows(out, survey, tally, pauses, output, exported)
     else:
         _print(out, survey, tally, pauses, output, exported)
     if tally.not_held:
@@ -106,6 +110,24 @@ def _counted(jobs: Iterator[StoredJob], report: Progress) -> Iterator[StoredJob]
         if not done % PROGRESS_JOBS:
             report(done, done)
         yield job
+
+
+def _rows(
+    out: Output, survey: Survey, tally: Tally, pauses: Pauses, output: str | None,
+    exported: Exported | None,
+) -> None:  # fmt: skip
+    """
+    For a pipe: the first field of each line says what it is.
+    """
+    states = tally.states.values()
+    next_job_id = survey.small.next_job_id
+    out.table([], [("source", survey.path, tally.jobs, *states, tally.body_bytes, next_job_id)])
+    out.table([], [("torn", str(survey.torn))] if survey.torn else [])
+    out.table([], (("not-held", *job) for job in tally.not_held))
+    out.table([], (("pause-tube", tube, seconds) for tube, seconds in pauses))
+    if exported and output:
+        out.table([], [("written", output, exported.files, exported.bytes)])
+    out.table([], [("start", _start(tally, output or "DST"))])
 
 
 def _print(

@@ -14,8 +14,8 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
+from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
-from binlog_tools.cli.options import NEW_DIRECTORY, as_json, size_option
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.sources import NoLog
 from binlog_tools.v7.findings import Findings
@@ -31,7 +31,7 @@ from binlog_tools.v7.survivors import LOST_AND_FOUND, Survivors
     "--output",
     "output",
     metavar="DST",
-    type=NEW_DIRECTORY,
+    type=options.NEW_DIRECTORY,
     help="The new log; must not exist, or be empty.  Without it, a dry run.",
 )
 @click.option(
@@ -39,14 +39,14 @@ from binlog_tools.v7.survivors import LOST_AND_FOUND, Survivors
     is_flag=True,
     help="Import although a file in the middle is missing, with what it said.",
 )
-@size_option(
+@options.size_option(
     "--segment-size",
     DEFAULT_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
     MAX_SEGMENT_BYTES,
     "Size of a segment of the new log.",
 )
-@as_json
+@options.as_json
 def command(
     path: str, output: str | None, accept_gap: bool, segment_size: int, is_json: bool
 ) -> None:  # fmt: skip
@@ -57,12 +57,13 @@ def command(
     and everything else is taken; bodies whose record is damaged become buried jobs of the tube
     lost+found.  Then start: beanstalk-twisted --binlog DST
 
-    \b
-    Look first:  binlog-inspect import-v7 /var/lib/beanstalkd
-    Then:        binlog-inspect import-v7 /var/lib/beanstalkd -o /var/lib/bs
-
     Exit codes: 0 sound, 1 torn by a crash only, 2 wrong usage, 3 damaged (all that is intact was
     taken, but for a missing file without --accept-gap), 4 cannot be read or written.
+
+    \b
+    Examples:
+      binlog-inspect import-v7 /var/lib/beanstalkd
+      binlog-inspect import-v7 /var/lib/beanstalkd -o /var/lib/bs
     """
     refuse_running(path)
     with progress("reading") as report:
@@ -80,9 +81,13 @@ def command(
     out = Output(is_json)
     if is_json:
         out.document(_document(found, imported))
+    elif out.is_terminal:
+        _print(out, found, imported)
     else:
-        _print(out, found, imported, is_refused)
-    raise SystemExit(_exit_code(found.findings))
+        _rows(out, found, imported)
+    if is_refused:
+        _refuse_gap(found)
+    raise SystemExit(EXIT_CODES[_verdict(found.findings)])
 
 
 def _refuse_machine(path: str, what: str) -> NoReturn:
@@ -93,30 +98,67 @@ def _refuse_machine(path: str, what: str) -> NoReturn:
     )
 
 
-def _exit_code(findings: Findings) -> int:
-    if findings.is_sound:
-        return SOUND
-    return TORN if findings.is_torn_only else DAMAGED
+def _refuse_gap(found: Survivors) -> NoReturn:
+    missing = ", ".join(
+        f"binlog.{first}" + (f" to binlog.{last}" if last > first else "")
+        for first, last in found.gaps[:MAX_NAMED_GAPS]
+    )
+    fail(
+        DAMAGED,
+        f"{found.path}: {missing} missing; nothing was written. Look for it; if it is lost, run "
+        f"this again with --accept-gap: what it said is missing then, deletions too.",
+    )
+
+
+EXIT_CODES = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
+"""How it ends, by verdict."""
+
+MAX_NAMED_GAPS = 10
+"""In one line; all are listed."""
 
 
 def _verdict(findings: Findings) -> str:
     if findings.is_sound:
         return "sound"
-    if findings.is_torn_only:
-        return "torn: a crash cut off what was just being written; all else is there"
-    return (
-        "damaged: all that is intact is taken.  Deletions may be among what is missing, so jobs "
-        "that were deleted may be back"
-    )
+    return "torn" if findings.is_torn_only else "damaged"
 
 
-def _print(out: Output, found: Survivors, imported: Imported | None, is_refused: bool) -> None:
+MEANINGS = {
+    "sound": "sound",
+    "torn": "torn: a crash cut off what was just being written; all else is there",
+    "damaged": "damaged: all that is intact is taken; deletions may be among what is missing, so "
+    "jobs that were deleted may be back",
+}
+"""What the verdicts mean."""
+
+
+def _rows(out: Output, found: Survivors, imported: Imported | None) -> None:
+    """
+    For a pipe: the first field of each line says what it is.
+    """
+    counts = found.counts
+    out.table([], [
+        ("source", _verdict(found.findings), found.path, counts.files, counts.bytes, counts.full,
+         counts.short),
+    ])  # fmt: skip
+    out.table([], (("finding", *finding) for finding in found.findings.listed))
+    states = found.states().values()
+    out.table([], [("jobs", len(found.jobs), *states, found.doubtful_jobs, found.next_job_id)])
+    if imported:
+        written = imported.written
+        out.table([], [
+            ("written", written.path, written.jobs, written.body_bytes, written.segments,
+             written.bytes, imported.loaded),
+        ])  # fmt: skip
+
+
+def _print(out: Output, found: Survivors, imported: Imported | None) -> None:
     counts = found.counts
     out.line(
         f"{found.path}: {counts.files} files, {counts.bytes} bytes, {counts.full} full and "
         f"{counts.short} short records"
     )
-    out.line(_verdict(found.findings))
+    out.line(MEANINGS[_verdict(found.findings)])
     for finding in found.findings.listed:
         out.line(f"  {finding}")
     unlisted = found.findings.total - len(found.findings.listed)
@@ -126,11 +168,6 @@ def _print(out: Output, found: Survivors, imported: Imported | None, is_refused:
     out.line(f"found: {len(found.jobs)} jobs ({states}); the next id is {found.next_job_id}")
     if found.doubtful_jobs:
         out.line(f"doubtful: {found.doubtful_jobs} more jobs, buried in {LOST_AND_FOUND.decode()}")
-    if is_refused:
-        out.line(
-            "nothing was written: look for the missing file; if it is lost, run this again with "
-            "--accept-gap"
-        )
     if imported:
         written = imported.written
         out.line(
@@ -143,8 +180,8 @@ def _print(out: Output, found: Survivors, imported: Imported | None, is_refused:
 def _document(found: Survivors, imported: Imported | None) -> Mapping[str, object]:
     return {
         "source": found.path,
+        "verdict": _verdict(found.findings),
         **vars(found.counts),
-        "verdict": _verdict(found.findings).partition(":")[0],
         "findings": [finding._asdict() for finding in found.findings.listed],
         "finding_counts": found.findings.counts,
         "skipped_bytes": found.findings.skipped_bytes,

@@ -18,6 +18,7 @@ PROGRAM: Final = "binlog-inspect"
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
+    "dump": "binlog_tools.cli.dump",
     "import-v7": "binlog_tools.cli.import_v7",
     "export-v7": "binlog_tools.cli.export_v7",
     "completion": "binlog_tools.cli.completion",
