@@ -181,7 +181,7 @@ def decode(buffer: Buffer, at: int, limit: int, layout: Layout) -> Record | Inco
     if not name_bytes:
         return _checked(Record(at, body_at, b"", body_at, fields))
     tube = bytes(buffer[fixed_at - name_bytes : fixed_at])
-    return _with_body(buffer, limit, Record(at, body_at, tube, body_at, fields))
+    return _with_body(buffer, limit, at, tube, body_at, fields)
 
 
 def _scaled(fields: Fields, unit_ns: int) -> Fields:
@@ -195,23 +195,24 @@ def _scaled(fields: Fields, unit_ns: int) -> Fields:
     )
 
 
-def _with_body(buffer: Buffer, limit: int, head: Record) -> Record | Incomplete | Damage:
+def _with_body(
+    buffer: Buffer, limit: int, at: int, tube: bytes, body_at: int, fields: Fields
+) -> Record | Incomplete | Damage:
     """
-    :param head: a full record without its body.
+    :param body_at: where the body starts.
     """
-    size, job_id = head.fields.body_size, head.fields.job_id
+    size, job_id = fields.body_size, fields.job_id
+    end = body_at + size
     if size > MAX_BODY_BYTES + len(CRLF):
-        return Damage(head.offset, head.offset, f"its body would have {size} bytes", job_id)
+        return Damage(at, at, f"its body would have {size} bytes", job_id)
     if size < len(CRLF):
-        end, why = head.body_at + len(CRLF), f"its body would have {size} bytes"
-        return Damage(head.offset, end, why, job_id, lacks_end=True)
-    whole = head._replace(end=head.body_at + size)
-    if whole.end > limit:
-        return Incomplete(whole.offset, whole.end, job_id)
-    if buffer[whole.end - 2 : whole.end] != CRLF:
-        why = "its body does not end in CR LF"
-        return Damage(whole.offset, whole.end, why, job_id, lacks_end=True)
-    return _checked(whole)
+        why = f"its body would have {size} bytes"
+        return Damage(at, body_at + len(CRLF), why, job_id, lacks_end=True)
+    if end > limit:
+        return Incomplete(at, end, job_id)
+    if buffer[end - 2 : end] != CRLF:
+        return Damage(at, end, "its body does not end in CR LF", job_id, lacks_end=True)
+    return _checked(Record(at, end, tube, body_at, fields))
 
 
 def _checked(record: Record) -> Record | Damage:

@@ -273,6 +273,8 @@ class Survivors:
         doubted = self._doubtful.get(job_id)
         if doubted and self._is_copy(job, doubted):
             del self._doubtful[job_id]
+        if job.fields.state != BURIED:
+            return job
         if orphan and orphan.state == BURIED:
             return job._replace(buried_at=orphan.buried_at)
         return job._replace(buried_at=_BEFORE_THE_LOG + self._position)

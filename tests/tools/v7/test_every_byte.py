@@ -121,9 +121,7 @@ def check_intact(log: Made, damaged: dict[str, bytes], hurt: set[int]) -> Surviv
 
 LOGS = [made(7), made(5)]
 EACH_LOG = pytest.mark.parametrize("log", LOGS, ids=["version 7", "version 5"])
-EACH_PATTERN = pytest.mark.parametrize(
-    "pattern", [1, 2, 4, 8, 16, 32, 64, 128, 0xFF], ids=lambda pattern: f"{pattern:#04x}"
-)
+EACH_BIT = [1 << bit for bit in range(8)]
 
 
 def places_of(log: Made) -> Iterator[tuple[str, int]]:
@@ -144,8 +142,11 @@ def test_the_oracle_agrees_with_itself() -> None:
     assert [of_7[i] for i in (1, 2, 3, 7)] == [of_5[i] for i in (1, 2, 3, 7)]
 
 
-@EACH_PATTERN
-@EACH_LOG
+@pytest.mark.parametrize(
+    ("log", "pattern"),
+    [*((LOGS[0], bit) for bit in [*EACH_BIT, 0xFF]), (LOGS[1], 1), (LOGS[1], 0x80)],
+    ids=[*(f"version 7, {bit:#04x}" for bit in [*EACH_BIT, 0xFF]), "version 5, 1", "version 5, 80"],
+)
 def test_a_changed_byte_costs_no_job_that_it_does_not_speak_of(log: Made, pattern: int) -> None:
     for name, at in places_of(log):
         content = bytearray(log.files[name])

@@ -256,6 +256,26 @@ def test_a_search_is_not_slowed_down_by_a_hostile_file() -> None:
         assert walked(content)[0] == ("full", 1)
 
 
+def test_a_body_full_of_records_is_not_looked_through_again_and_again() -> None:
+    """
+    With each CR LF a run of 10,000 records begins; following each of them takes many minutes.
+    """
+    inner = full(66, b"", created=T0)
+    body = b"\r\n" + inner * 10_000
+    assert walked(file_7(full(1, body), full(2))) == [("full", 1), ("full", 2)]
+
+
+def test_a_name_that_runs_into_the_next_record_brings_nothing_of_that_along() -> None:
+    """
+    Again with records of 128 bytes: the fixed part is then that of the neighbour.
+    """
+    body = b"b" * (128 - len(full(1, b"")))
+    slid = struct.pack("<i", len(b"default") + 128) + full(1, body)[4:]
+    content = file_7(slid, full(2, body), full(3))
+    assert walked(content) == [("damaged", 128), ("full", 2), ("full", 3)]
+    assert only_skipped(content).rest is None
+
+
 def test_a_record_that_is_nobodys_is_not_found_in_noise() -> None:
     noise = random.Random(9).randbytes(1 << 18)
     assert walked(file_7(noise)) == [("damaged", len(noise))]
