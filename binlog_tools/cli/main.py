@@ -19,6 +19,8 @@ PROGRAM: Final = "binlog-inspect"
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
     "dump": "binlog_tools.cli.dump",
+    "jobs": "binlog_tools.cli.jobs",
+    "stats": "binlog_tools.cli.stats",
     "completion": "binlog_tools.cli.completion",
 }
 """The module of each subcommand, in the order of the help; it has a ``command``."""
