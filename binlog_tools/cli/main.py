@@ -21,6 +21,10 @@ COMMANDS: Final[Mapping[str, str]] = {
     "dump": "binlog_tools.cli.dump",
     "jobs": "binlog_tools.cli.jobs",
     "stats": "binlog_tools.cli.stats",
+    "compact": "binlog_tools.cli.compact",
+    "merge": "binlog_tools.cli.merge",
+    "filter": "binlog_tools.cli.filter",
+    "undelete": "binlog_tools.cli.undelete",
     "completion": "binlog_tools.cli.completion",
 }
 """The module of each subcommand, in the order of the help; it has a ``command``."""
