@@ -19,6 +19,12 @@ PROGRAM: Final = "binlog-inspect"
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
     "dump": "binlog_tools.cli.dump",
+    "jobs": "binlog_tools.cli.jobs",
+    "stats": "binlog_tools.cli.stats",
+    "compact": "binlog_tools.cli.compact",
+    "merge": "binlog_tools.cli.merge",
+    "filter": "binlog_tools.cli.filter",
+    "undelete": "binlog_tools.cli.undelete",
     "import-v7": "binlog_tools.cli.import_v7",
     "export-v7": "binlog_tools.cli.export_v7",
     "completion": "binlog_tools.cli.completion",
