@@ -245,8 +245,8 @@ def _next_record(
             inside = _search(buffer, found.offset + 1, found.rest.body_at, layout)
             if inside is not None:
                 return inside
-        if found.end >= content:
-            return None
+            if found.end >= content:
+                return None
         if _is_framed(decode(buffer, found.end, len(buffer), layout)):
             return found.end
     return _search(buffer, found.offset + 1, content, layout)

@@ -80,12 +80,13 @@ def made(version: int = 7) -> Made:
     log.add(6, full(6, of_128))
     log.add(4, short(4, 0))
     log.add(5, short(5, DELAYED, of_128, delay=NS, deadline=T0 + NS, releases=1))
+    log.zeros(300)
     log.begin("binlog.4", header)
     log.add(1, full(1, b"a line\r\nand one more\r\n", state=RESERVED, reserves=1))
     log.add(7, full(7, b"last"))
     log.add(6, short(6, BURIED, of_128, buries=1))
     log.add(7, short(7, READY, b"last", kicks=1))
-    log.zeros(30)
+    log.zeros(700)
     return log
 
 
@@ -126,10 +127,10 @@ EACH_BIT = [1 << bit for bit in range(8)]
 
 def places_of(log: Made) -> Iterator[tuple[str, int]]:
     """
-    Every byte but the zeros at the end.
+    Every byte, and the first of the zeros at the end.
     """
     for name, content in log.files.items():
-        for at in range(len(content)):
+        for at in range(len(content.rstrip(b"\0")) + 30):
             yield name, at
 
 
