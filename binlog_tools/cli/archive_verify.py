@@ -29,7 +29,7 @@ def command(path: str, is_json: bool) -> None:
 
     \b
     Example:
-      binlog-inspect archive-verify /archive
+      binlog-inspect archive-verify /var/lib/bs-archive
     """
     output = Output(is_json)
     is_whole = True
