@@ -51,20 +51,12 @@ class File(Protocol):
         """
 
 
-class Directory(Protocol):
+class Readable(Protocol):
     """
-    One directory of segments.  All methods raise OSError unless said otherwise.
+    A directory of segments that is only looked at.  All methods raise OSError.
     """
 
     path: str
-
-    def lock(self, text: str) -> None:
-        """
-        Keep other servers out for as long as this process lives.
-
-        :param text: who we are, for whoever finds the lock held.
-        :raise LockHeld: another server has it; the message says which.
-        """
 
     def names(self) -> list[str]:
         """
@@ -74,6 +66,20 @@ class Directory(Protocol):
     def read(self, name: str) -> Buffer:
         """
         The whole file.
+        """
+
+
+class Directory(Readable, Protocol):
+    """
+    One directory of segments.  All methods raise OSError unless said otherwise.
+    """
+
+    def lock(self, text: str) -> None:
+        """
+        Keep other servers out for as long as this process lives.
+
+        :param text: who we are, for whoever finds the lock held.
+        :raise LockHeld: another server has it; the message says which.
         """
 
     def forget_cached(self, name: str) -> None:

@@ -10,6 +10,7 @@ Every number on disk, as docs/binlog-format.md says it.  A change there and here
 import json
 import struct
 import zlib
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 MAJOR: Final = 1
@@ -50,6 +51,9 @@ FRAME_TARGET_BYTES: Final = 1 << 20
 
 MIN_SEGMENT_BYTES: Final = 8_192
 """The header's 4096 and as much again: below that a segment is mostly header."""
+
+MAX_DESCRIPTION_BYTES: Final = SEGMENT_HEADER_BYTES - 160 - 4
+"""What a segment header has room for between its fields and its checksum."""
 
 MAX_SEGMENT_BYTES: Final = 1 << 30
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
@@ -99,9 +103,11 @@ class SegmentHeader(NamedTuple):
     incarnation: int
     writer: str
 
-    def encode(self) -> bytes:
+    def encode(self, origin: Mapping[str, object] | None = None) -> bytes:
         """
+        :param origin: what a log that a tool made was made from, as JSON.
         :return: the header's 4096 bytes.
+        :raise ValueError: the origin is too long.
         """
         fixed = SEGMENT_HEADER.pack(
             SEGMENT_MAGIC, MAJOR, MINOR, SEGMENT_HEADER_BYTES, self.seq, self.first_lsn,
@@ -109,9 +115,30 @@ class SegmentHeader(NamedTuple):
             self.salt, RECORD_BYTES, CRC_ZLIB, ALIGN_LOG2, self.flags, self.incarnation,
             0, 0, 0, 0, self.writer.encode("ascii"),
         )  # fmt: skip
-        described = fixed + json.dumps({"record": _COLUMNS}).encode()
-        padded = described.ljust(SEGMENT_HEADER_BYTES - 4, b"\0")
+        description: dict[str, object] = {"record": _COLUMNS}
+        if origin is not None:
+            description["origin"] = origin
+        described = json.dumps(description).encode()
+        if len(described) > MAX_DESCRIPTION_BYTES:
+            raise ValueError(
+                f"the description is {len(described)} bytes, {MAX_DESCRIPTION_BYTES} fit"
+            )
+        padded = (fixed + described).ljust(SEGMENT_HEADER_BYTES - 4, b"\0")
         return padded + U32.pack(zlib.crc32(padded))
+
+
+def decode_description(raw: bytes) -> Mapping[str, object]:
+    """
+    The JSON of a segment header that checks: `record`, and in logs made by tools `origin`.
+
+    :return: empty when it is not a JSON object; nothing depends on it.
+    """
+    described = raw[SEGMENT_HEADER.size : SEGMENT_HEADER_BYTES - 4].rstrip(b"\0")
+    try:
+        description = json.loads(described)
+    except (ValueError, RecursionError):
+        return {}
+    return description if isinstance(description, dict) else {}
 
 
 class HeaderProblem(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
@@ -188,7 +188,7 @@ class Survey:
     :ivar durable_lsn: the highest LSN that some checked bytes vouch for.
     """
 
-    def __init__(self, directory: Directory, progress: Progress) -> None:
+    def __init__(self, directory: Readable, progress: Progress) -> None:
         self.path = directory.path
         self._directory = directory
         self.segments: list[Segment] = []
@@ -257,7 +257,7 @@ class Survey:
             )
             self.problems.append(Problem(0, what, foreign=True))
 
-    def _survey(self, directory: Directory, names: list[str]) -> None:
+    def _survey(self, directory: Readable, names: list[str]) -> None:
         """
         Headers first, since each says where its predecessor ends; then all frames.
         """

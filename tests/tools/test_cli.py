@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beanstalk_twisted import __version__
-from binlog_tools.cli import cli
+from binlog_tools.cli.main import cli
 from tests.binlog.make_golden import GOLDEN, STORES
 from tests.binlog.scribe import Files
 from tests.binlog.test_directory import exit_code_without_rights
@@ -99,13 +99,15 @@ def test_the_version_is_the_servers() -> None:
 
 
 def test_it_does_not_import_twisted() -> None:
-    code = "import sys, binlog_tools.cli; print([m for m in sys.modules if m[:7] == 'twisted'])"
+    code = (
+        "import sys, binlog_tools.cli.main; print([m for m in sys.modules if m[:7] == 'twisted'])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
 def test_a_reader_that_goes_away_ends_it_silently() -> None:
-    code = "from binlog_tools.cli import main; main()"
+    code = "from binlog_tools.cli.main import main; main()"
     read_end, write_end = os.pipe()
     os.close(read_end)
     done = subprocess.run(

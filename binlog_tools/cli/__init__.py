@@ -1,0 +1,5 @@
+"""
+``binlog-inspect``: the one package of the tools that prints and exits.
+
+One module for each command (`binlog_tools.cli.main` lists them); what they do is done elsewhere.
+"""

@@ -1,0 +1,161 @@
+"""
+Options and arguments that several commands share.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from binlog_tools import moments
+from binlog_tools.moments import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
+from binlog_tools.selection import (
+    STATES_BY_NAME,
+    TYPES_BY_NAME,
+    Selection,
+    types_named,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[object]
+else:
+    # Before click 8.3 it had no arguments.
+    _ParamType = click.ParamType
+
+
+class Parsed(_ParamType):
+    """
+    A value that one of the functions of `moments` reads.
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        """
+        See `click.ParamType`.
+        """
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+TIME: Final = Parsed("time", lambda text: moments.parse_time(text, time.time_ns()))
+DURATION: Final = Parsed("duration", moments.parse_duration)
+SIZE: Final = Parsed("size", moments.parse_size)
+IDS: Final = Parsed("ids", moments.parse_numbers)
+LSNS: Final = Parsed("a..b", moments.parse_lsns)
+TUBE: Final = Parsed("name", lambda text: text.encode("utf-8", "surrogateescape"))
+
+LOG: Final = click.Path(exists=True)
+NEW_DIRECTORY: Final = click.Path(dir_okay=True, file_okay=False)
+
+
+def logs(function: F) -> F:
+    """
+    One or more logs: directories, archives, files of segments.
+    """
+    return click.argument("paths", metavar="LOG...", nargs=-1, required=True, type=LOG)(function)
+
+
+def log(function: F) -> F:
+    """
+    One log.
+    """
+    return click.argument("path", metavar="LOG", type=LOG)(function)
+
+
+def output_directory(function: F) -> F:
+    """
+    Where a new log goes.
+    """
+    return click.option(
+        "-o", "--output", "output", metavar="DIR", required=True, type=NEW_DIRECTORY,
+        help="The new log; must not exist, or be empty.",
+    )(function)  # fmt: skip
+
+
+def as_json(function: F) -> F:
+    """
+    ``--json``.
+    """
+    return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(function)
+
+
+def job_option(function: F) -> F:
+    """
+    ``--job``.
+    """
+    return click.option(
+        "--job", "jobs", multiple=True, type=IDS, help="Only these jobs: 7 or 7,9 or 20-29.",
+    )(function)  # fmt: skip
+
+
+def tube_option(function: F) -> F:
+    """
+    ``--tube``.
+    """
+    return click.option(
+        "--tube", "tubes", multiple=True, type=TUBE, help="Only this tube; may be repeated.",
+    )(function)  # fmt: skip
+
+
+def state_option(function: F) -> F:
+    """
+    ``--state``.
+    """
+    return click.option(
+        "--state", "states", multiple=True, type=click.Choice(sorted(STATES_BY_NAME)),
+        help="Only this state; may be repeated.",
+    )(function)  # fmt: skip
+
+
+def of_records(function: F) -> F:
+    """
+    All that chooses records; `selection` makes a `Selection` of it.
+    """
+    names = [*TYPES_BY_NAME, "job"]
+    for option in (
+        click.option("--lsn", "lsns", type=LSNS, default=None,
+                     help="Only these LSNs: 100..200, 100.., ..200 or 100."),
+        click.option("--until", "until_ns", type=TIME, default=None,
+                     help="Only what was logged before this time."),
+        click.option("--since", "since_ns", type=TIME, default=None,
+                     help="Only what was logged at this time or later: 2026-01-31T12:00Z, -2h."),
+        state_option,
+        click.option("--type", "types", multiple=True, type=click.Choice(names), metavar="TYPE",
+                     help=f"Only this type: {', '.join(names)}; 'job' is all of jobs."),
+        tube_option,
+        job_option,
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def selection(
+    jobs: tuple[list[Span], ...] = (), tubes: tuple[bytes, ...] = (),
+    types: tuple[str, ...] = (), states: tuple[str, ...] = (), since_ns: int | None = None,
+    until_ns: int | None = None, lsns: Span | None = None,
+) -> Selection:  # fmt: skip
+    """
+    What the options of `of_records` chose.
+    """
+    return Selection(
+        Numbers([span for spans in jobs for span in spans]) if jobs else None,
+        frozenset(tubes) if tubes else None,
+        types_named(types) if types else None,
+        frozenset(STATES_BY_NAME[name] for name in states) if states else None,
+        EARLIEST_NS if since_ns is None else since_ns,
+        LATEST_NS if until_ns is None else until_ns,
+        lsns or ALL_NUMBERS,
+    )

@@ -1,0 +1,171 @@
+"""
+What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.
+
+``rich`` draws tables and progress bars; without it (it is the extra ``cli``) they are plain.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import click
+
+from beanstalk_twisted.binlog.survey import Progress
+
+VERSION: Final = 1
+"""Of the JSON, as docs/inspect.md says it; each document carries it as ``v``."""
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class Column(NamedTuple):
+    """
+    A column of a table.
+    """
+
+    title: str
+    is_number: bool = False
+
+
+def columns(*titles: str) -> list[Column]:
+    """
+    Columns; a title that begins with ``#`` is one of numbers.
+    """
+    return [Column(title.removeprefix("#"), title.startswith("#")) for title in titles]
+
+
+class Output:
+    """
+    Prints in the way that was asked for.
+
+    :ivar is_json: whether as JSON.
+    """
+
+    def __init__(self, is_json: bool = False, is_terminal: bool | None = None) -> None:
+        self.is_json = is_json
+        self.is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
+
+    def document(self, fields: Mapping[str, object]) -> None:
+        """
+        One line of JSON.
+        """
+        click.echo(as_json(fields))
+
+    def line(self, text: str = "") -> None:
+        """
+        One line of text.
+        """
+        click.echo(text)
+
+    def heading(self, text: str) -> None:
+        """
+        What a table is about; a pipe gets an empty line and ``# text``.
+        """
+        click.echo(f"\n{text}" if self.is_terminal else f"# {text}")
+
+    def table(self, titles: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+        """
+        A table; a pipe gets one line for each row, its cells separated by tabs, without titles.
+        """
+        if not self.is_terminal:
+            for row in rows:
+                click.echo("\t".join(cell(value) for value in row))
+            return
+        cells = [[cell(value) for value in row] for row in rows]
+        draw = _rich_table() or _plain_table
+        draw(titles, cells)
+
+
+def as_json(fields: Mapping[str, object]) -> str:
+    """
+    A document on one line.
+    """
+    return json.dumps({"v": VERSION, **fields}, separators=(",", ":"), ensure_ascii=False)
+
+
+def cell(value: object) -> str:
+    """
+    A value in a table; nothing in it can break a line or a column.
+    """
+    if isinstance(value, bytes):
+        value = text_of(value)
+    return "-" if value is None else str(value).translate(_ESCAPES)
+
+
+def text_of(raw: bytes) -> str:
+    """
+    Bytes for people and for JSON: a name is nearly always ASCII, and no byte is ever lost.
+    """
+    return raw.decode("utf-8", "backslashreplace")
+
+
+_Draw = Callable[[Sequence[Column], Sequence[Sequence[str]]], None]
+
+
+def _rich_table() -> _Draw | None:
+    try:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return None
+
+    def draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for title in titles:
+            table.add_column(title.title, justify="right" if title.is_number else "left")
+        for row in cells:
+            table.add_row(*(Text(text) for text in row))
+        Console().print(table)
+
+    return draw
+
+
+def _plain_table(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+    everything = [[title.title for title in titles], *cells]
+    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+    for row in everything:
+        padded = (
+            text.rjust(width) if title.is_number else text.ljust(width)
+            for text, width, title in zip(row, widths, titles, strict=True)
+        )  # fmt: skip
+        click.echo("  ".join(padded).rstrip())
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Progress]:
+    """
+    A bar on stderr, if that is a terminal, for as long as the block lasts.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+    except ImportError:
+        with _plain_progress(label) as report:
+            yield report
+        return
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def _plain_progress(label: str) -> Iterator[Progress]:
+    last = -1
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        percent = 100 * done // total if total else 0
+        if percent != last:
+            last = percent
+            click.echo(f"\r{label}: {percent} %", nl=False, err=True)
+
+    yield report
+    if last >= 0:
+        click.echo("\r" + " " * (len(label) + 8) + "\r", nl=False, err=True)

@@ -1,0 +1,293 @@
+"""
+From the arguments of a command to logs, opened strictly read only.
+
+No lock is taken and no file is made, so the server may run meanwhile.  A segment is mapped, one at
+a time, so a log may be larger than memory.  A segment that has no trailer may still be written, or
+cut, by a server, and a mapping could be cut off under the reader.  So it is copied, from its end to
+its beginning; what is appended meanwhile then shows as a torn tail at worst, never as damage.
+"""
+
+import errno
+import mmap
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
+    TRAILER_MAGIC,
+    HeaderProblem,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.survey import Progress, Survey
+
+COPY_BYTES: Final = 1 << 20
+"""How much of an unfinished segment is read at once: a copy of it is as consistent as one read."""
+
+LOOKS: Final = 5
+"""How often a log that changes under the reader is looked at before the last look is believed."""
+
+_ZEROS: Final = bytes(COPY_BYTES)
+_ARCHIVED: Final = re.compile(r"(\d{1,20})-(\d{1,20})\.tql")
+_STORE: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class ArchivedName(NamedTuple):
+    """
+    What the name of a segment in an archive says: ``<seq>-<first_lsn>.tql``.
+    """
+
+    seq: int
+    first_lsn: int
+
+
+def parse_archived_name(name: str) -> ArchivedName | None:
+    """
+    What a file name in an archive says, or None if it is not one of a segment.
+    """
+    found = _ARCHIVED.fullmatch(name)
+    return ArchivedName(int(found[1]), int(found[2])) if found else None
+
+
+class NoLog(FileNotFoundError):
+    """
+    There is nothing to look at.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ENOENT, "there is no log here", path)
+
+
+class Source:
+    """
+    One log: a directory, what an archive has of one store, or some of its segments.  It is a
+    `directory.Readable`.
+
+    :ivar path: as the user knows it.
+    :ivar is_partial: its beginning may be missing: it is not a server's directory.
+    """
+
+    def __init__(
+        self, path: str, files: Callable[[], Mapping[str, str]], is_partial: bool = False
+    ) -> None:
+        """
+        :param files: lists the paths of the files, by the names they have in a server's directory.
+        """
+        self.path = path
+        self.is_partial = is_partial
+        self._list = files
+        self._files: Mapping[str, str] = {}
+        self._newest: tuple[str, Buffer] | None = None
+
+    def names(self) -> list[str]:
+        """
+        The names of the files, sorted; looks again, and forgets what it knew of the newest one.
+        """
+        self._files = self._list()
+        self._newest = None
+        return sorted(self._files)
+
+    def segment_names(self) -> dict[int, str]:
+        """
+        The names of the segments by their sequence numbers, ascending.
+        """
+        names = {
+            seq: name for name in self.names() if (seq := parse_segment_name(name)) is not None
+        }
+        return dict(sorted(names.items()))
+
+    def path_of(self, name: str) -> str:
+        """
+        Where a file is.
+        """
+        return (self._files or self._list())[name]
+
+    def read(self, name: str) -> Buffer:
+        """
+        The whole file; the same bytes each time until `names` is called again.
+
+        :raise OSError: it cannot be read, or is gone.
+        """
+        if self._newest is not None and self._newest[0] == name:
+            return self._newest[1]
+        fd = os.open(self.path_of(name), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            if _is_finished(fd, size):
+                return memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
+            buffer = _copy(fd, size)
+        finally:
+            os.close(fd)
+        if name == max(self._files, default=name):
+            self._newest = (name, buffer)
+        return buffer
+
+    def header(self, name: str) -> SegmentHeader | HeaderProblem:
+        """
+        A segment's header, without the rest of it.
+        """
+        return decode_segment_header(self.header_bytes(name))
+
+    def header_bytes(self, name: str) -> bytes:
+        """
+        The bytes in which a segment's header is.
+        """
+        return _head(self.path_of(name))
+
+    def survey(self, progress: Progress = lambda done, total: None) -> Survey:
+        """
+        Look at all of it as a server does when it starts.  A log that changes meanwhile is looked
+        at again.
+
+        :raise NoLog: there is none.
+        :raise OSError: it cannot be read.
+        """
+        for look in range(1, LOOKS + 1):
+            try:
+                survey = Survey(self, progress)
+            except FileNotFoundError:
+                # A server has compacted; the names are no longer true.
+                if look == LOOKS:
+                    raise
+                continue
+            if not survey.segments and not survey.problems:
+                raise NoLog(self.path)
+            if look == LOOKS or not (survey.problems or survey.torn) or self._still(survey):
+                break
+        return survey
+
+    def _still(self, survey: Survey) -> bool:
+        """
+        Whether a second look finds the same.
+        """
+        try:
+            return _where(survey) == _where(Survey(self, lambda done, total: None))
+        except FileNotFoundError:
+            return False
+
+
+def _where(survey: Survey) -> tuple[object, ...]:
+    """
+    Where a log is not as it should be: at the same place in two looks, if nobody writes to it.
+    """
+    return tuple(survey.problems), survey.segments[-1:] and survey.segments[-1].ending
+
+
+def _is_finished(fd: int, size: int) -> bool:
+    """
+    Whether a file will never change: a sealed segment.
+    """
+    if size < SEGMENT_HEADER_BYTES + TRAILER_BYTES:
+        return False
+    return os.pread(fd, len(TRAILER_MAGIC), size - len(TRAILER_MAGIC)) == TRAILER_MAGIC
+
+
+def _copy(fd: int, size: int) -> bytearray:
+    """
+    The bytes of a file, its end read first.  Zeros are not written, so they take no memory.
+    """
+    buffer = bytearray(size)
+    for at in range((size - 1) // COPY_BYTES * COPY_BYTES, -1, -COPY_BYTES):
+        chunk = os.pread(fd, min(COPY_BYTES, size - at), at)
+        if chunk != _ZEROS[: len(chunk)]:
+            buffer[at : at + len(chunk)] = chunk
+    return buffer
+
+
+def _head(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(SEGMENT_HEADER_BYTES)
+
+
+def open_sources(paths: Iterable[str]) -> list[Source]:
+    """
+    The logs that these arguments name.
+
+    :param paths: directories of a server, archives or their stores, and files of segments; files of
+        one folder are taken for one log.
+    :raise OSError: one cannot be read; `NoLog`, there is none.
+    """
+    sources: list[Source] = []
+    loose: dict[str, list[str]] = {}
+    for path in paths:
+        if os.path.isdir(path):
+            sources += _of_directory(path)
+        else:
+            loose.setdefault(os.path.dirname(path), []).append(path)
+    return sources + [_of_files(files) for files in loose.values()]
+
+
+def open_source(path: str) -> Source:
+    """
+    The one log that an argument names.
+
+    :raise OSError: there is none, or more than one.
+    """
+    sources = open_sources([path])
+    if len(sources) > 1:
+        names = ", ".join(os.path.basename(source.path) for source in sources)
+        raise OSError(
+            errno.EINVAL, f"there are {len(sources)} stores here ({names}); name one", path
+        )
+    return sources[0]
+
+
+def _of_directory(path: str) -> list[Source]:
+    names = os.listdir(path)
+    if any(parse_archived_name(name) for name in names):
+        return [Source(path, lambda: _archived(path), is_partial=True)]
+    stores = [name for name in names if _STORE.fullmatch(name)]
+    archives = [os.path.join(path, name) for name in sorted(stores)]
+    found = [source for archive in archives for source in _of_directory(archive)]
+    if found and not any(parse_segment_name(name) is not None for name in names):
+        return found
+    return [Source(path, lambda: _listed(path))]
+
+
+def _listed(path: str) -> dict[str, str]:
+    with os.scandir(path) as entries:
+        return {entry.name: entry.path for entry in entries if entry.is_file()}
+
+
+def _archived(path: str) -> dict[str, str]:
+    """
+    :raise OSError: it has a segment twice.
+    """
+    files: dict[str, str] = {}
+    for name in sorted(os.listdir(path)):
+        found = parse_archived_name(name)
+        if found is None:
+            continue
+        if segment_name(found.seq) in files:
+            why = f"segment {found.seq} is there twice; see 'binlog-inspect archive-verify {path}'"
+            raise OSError(errno.EINVAL, why, path)
+        files[segment_name(found.seq)] = os.path.join(path, name)
+    return files
+
+
+def _of_files(paths: list[str]) -> Source:
+    files = {_name_of(path): path for path in paths}
+    if len(files) < len(paths):
+        raise OSError(errno.EINVAL, "two of these files are the same segment", paths[-1])
+    label = paths[0] if len(paths) == 1 else f"{os.path.dirname(paths[0]) or '.'} (files)"
+    return Source(label, lambda: files, is_partial=True)
+
+
+def _name_of(path: str) -> str:
+    """
+    What a file would be called in a server's directory; its header knows best.
+    """
+    header = decode_segment_header(_head(path))
+    if isinstance(header, SegmentHeader):
+        return segment_name(header.seq)
+    name = os.path.basename(path)
+    archived = parse_archived_name(name)
+    if archived is not None:
+        return segment_name(archived.seq)
+    return name if parse_segment_name(name) is not None else segment_name(1)
