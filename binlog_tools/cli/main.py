@@ -18,6 +18,7 @@ PROGRAM: Final = "binlog-inspect"
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
+    "salvage": "binlog_tools.cli.salvage",
     "completion": "binlog_tools.cli.completion",
 }
 """The module of each subcommand, in the order of the help; it has a ``command``."""

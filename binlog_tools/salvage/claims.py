@@ -3,10 +3,10 @@ Which file is which segment: headers, and what to do where they are missing, dam
 each other.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.survey import beanstalkd_file
 from binlog_tools.salvage.headers import Rebuilt, rebuild
 
 MAX_MISSING: Final = 1_000_000
-"""More segments cannot be missing in a row: a number that is further off is no number of this log."""
+"""More cannot be missing in a row: a number that is further off is none of this log."""
 
 
 class Consent(NamedTuple):
@@ -32,7 +32,7 @@ class Consent(NamedTuple):
     :ivar is_dry: nothing is to be written: as if to all that needs no choice.
     """
 
-    gaps: frozenset[int] = frozenset()
+    gaps: Container[int] = frozenset()
     may_rebuild: bool = False
     prefer: frozenset[str] = frozenset()
     is_dry: bool = False
@@ -99,20 +99,18 @@ class Plan(NamedTuple):
 
     :ivar parts: by sequence number.
     :ivar left_out: names of files that a preferred one contradicts.
-    :ivar rebuilt: names of segments whose headers were damaged.
     """
 
     parts: list[Part]
     left_out: list[str]
-    rebuilt: list[str]
 
 
-def choose(directory: Directory, consent: Consent) -> Plan:
+def choose(directory: Readable, prefer: frozenset[str]) -> Plan:
     """
     Find the segments of one log.
 
     :raise Incompatible: it is of another version or kind.
-    :raise Refused: files contradict each other, or headers are damaged and may not be rebuilt.
+    :raise Refused: files contradict each other.
     :raise OSError: they cannot be read.
     """
     names = directory.names()
@@ -120,14 +118,10 @@ def choose(directory: Directory, consent: Consent) -> Plan:
     if theirs:
         raise Incompatible(f"{directory.path} holds {theirs}, a log of the C beanstalkd")
     claims = [claim for name in names if (claim := _claim(directory, name)) is not None]
-    kept, left_out = _prefer(claims, consent.prefer)
+    kept, left_out = _prefer(claims, prefer)
     _refuse_contradictions(kept)
-    damaged = [claim for claim in kept if claim.header is None]
-    if damaged and not (consent.may_rebuild or consent.is_dry):
-        problems = [f"{claim.name}: {claim.why}" for claim in damaged]
-        raise Refused(problems, ["--rebuild-header"])
     kept.sort(key=lambda claim: claim.seq)
-    return Plan(_parts(directory, kept), left_out, [claim.name for claim in damaged])
+    return Plan(_parts(directory, kept), left_out)
 
 
 def missing_segments(parts: Iterable[Part], trim_seq: int) -> list[int]:
@@ -142,7 +136,9 @@ def missing_segments(parts: Iterable[Part], trim_seq: int) -> list[int]:
         if part.seq <= before:
             continue
         if part.seq - before > MAX_MISSING:
-            raise Refused([f"{part.name}: {part.seq - before - 1} segments before it are missing"], [])
+            raise Refused(
+                [f"{part.name}: {part.seq - before - 1} segments before it are missing"], []
+            )
         missing += range(before + 1, part.seq)
         before = part.seq
     return missing
@@ -164,7 +160,7 @@ def gap_options(missing: Iterable[int]) -> list[str]:
     ]
 
 
-def _claim(directory: Directory, name: str) -> Claim | None:
+def _claim(directory: Readable, name: str) -> Claim | None:
     seq = parse_segment_name(name)
     if seq is None:
         return None
@@ -238,7 +234,7 @@ def _describe(claim: Claim) -> str:
     )
 
 
-def _parts(directory: Directory, claims: list[Claim]) -> list[Part]:
+def _parts(directory: Readable, claims: list[Claim]) -> list[Part]:
     """
     From the newest to the oldest, since each says where the one before it ends.
     """
@@ -266,7 +262,7 @@ def _parts(directory: Directory, claims: list[Claim]) -> list[Part]:
 
 
 def _beginning(
-    directory: Directory, claim: Claim, end: int, from_lsn: int, below_lsn: int | None
+    directory: Readable, claim: Claim, end: int, from_lsn: int, below_lsn: int | None
 ) -> tuple[int, bool, int | None]:
     """
     First LSN, whether that is exact, and salt.

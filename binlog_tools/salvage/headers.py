@@ -60,9 +60,7 @@ def rebuild(buffer: Buffer, end: int, from_lsn: int, below_lsn: int | None) -> R
     return Rebuilt(salt, first.base_lsn, first.offset == SEGMENT_HEADER_BYTES)
 
 
-def _next(
-    buffer: Buffer, at: int, end: int, from_lsn: int, below_lsn: int | None
-) -> Frame | None:
+def _next(buffer: Buffer, at: int, end: int, from_lsn: int, below_lsn: int | None) -> Frame | None:
     """
     The next frame from ``at`` on, whatever its salt.
     """

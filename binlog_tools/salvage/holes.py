@@ -25,7 +25,8 @@ class Hole(NamedTuple):
     LSNs that cannot be read.
 
     :ivar last_lsn: at least; with ``is_open`` there may have been more.
-    :ivar name: the segment, ``offset`` and ``end`` the bytes where they stood or should have.
+    :ivar name: the segment in which they are missing, or behind which, from ``offset`` to ``end``;
+        empty before the first one.
     :ivar is_confirmed: whether they were known durable; else nobody was promised them.
     :ivar types: how many records of each type were lost in all holes of this segment; None if
         nothing is left that says so.
@@ -93,25 +94,23 @@ def holes_of(
     """
     expected, name, at = first_lsn, "", 0
 
-    def hole(below_lsn: int, seq: int, name: str, offset: int, end: int) -> Hole:
+    def hole(below_lsn: int, end: int, types: Mapping[int, int] | None = None) -> Hole:
         is_confirmed = torn_lsn is None or expected < torn_lsn
-        return Hole(
-            expected, below_lsn - 1, False, name, offset, end, is_confirmed, lost.get(seq)
-        )  # fmt: skip
+        return Hole(expected, below_lsn - 1, False, name, at, end, is_confirmed, types)
 
-    seq = 0
     for scan in scans:
         part = scan.part
         if part.is_exact and part.first_lsn > expected:
-            yield hole(part.first_lsn, seq, name or part.name, at, at)
+            # What is missing between two segments was in none whose seal is left.
+            yield hole(part.first_lsn, at)
             expected = part.first_lsn
-        seq, name, at = part.seq, part.name, SEGMENT_HEADER_BYTES
+        name, at = part.name, SEGMENT_HEADER_BYTES
         for span in spans(scan):
             if span.first_lsn > expected:
-                yield hole(span.first_lsn, seq, name, at, span.offset)
+                yield hole(span.first_lsn, span.offset, lost.get(part.seq))
             expected, at = max(expected, span.next_lsn), max(at, span.end)
     if expected <= watermark:
-        yield hole(watermark + 1, seq, name, at, at)._replace(is_open=True)
+        yield hole(watermark + 1, at)._replace(is_open=True)
 
 
 def spans(scan: Scan) -> Iterator[Span]:

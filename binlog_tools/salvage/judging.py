@@ -3,19 +3,20 @@ How sure it is that a job lives, and what of it is brought back; docs/recovery.m
 doubtful and lost".
 """
 
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
+from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import (
     DATA_CRC,
     DATA_LEN,
     DATA_OFF,
     FLAGS,
+    TS_NS,
+    TYPE,
     JobImage,
     NotUnderstood,
     Raw,
@@ -28,6 +29,9 @@ from binlog_tools.stored import StoredJob, StoredPause
 
 LOST_AND_FOUND: Final = b"lost+found"
 """The tube for jobs that no worker should get by accident."""
+
+
+_STATES: Final = {int(state): state for state in State}
 
 
 class Why(StrEnum):
@@ -206,7 +210,7 @@ class Judge:
 
     def _lost(self, job_id: int, entry: Entry, why: Why) -> Outcome:
         raw = RECORD.unpack(entry.newest) if entry.newest else self._raw(entry.full)
-        state = State(raw[1]) if raw[1] in set(State) else State.GONE
+        state = _STATES.get(raw[1], State.GONE)
         tube = self._living.tubes.get(raw[10])
         return Outcome(None, Judgement(job_id, tube, raw[10], state, entry.lsn, why, None, None))
 
@@ -240,7 +244,7 @@ class Judge:
         image = _decoded(raw, self._data(place, raw))
         if entry.newest is None:
             return image
-        newest = _decoded((*RECORD.unpack(entry.newest)[:FLAGS], 0, *RECORD.unpack(entry.newest)[FLAGS + 1 :]), b"")
+        newest = _decoded(RECORD.unpack(entry.newest), b"")
         return newest._replace(ts_ns=image.ts_ns, body=image.body)
 
     def _data(self, place: Place, raw: Raw) -> bytes:
@@ -285,11 +289,31 @@ class Judge:
         """
         Of a record that is not sound only what cannot do harm.
         """
-        (priority, _, ts_ns, _, delay_s, ttr_s, tube_id) = raw[4:11]
+        ts_ns = raw[TS_NS]
         born_ns = ts_ns if 0 < ts_ns <= self._living.time_ns else self._living.time_ns
-        state = State(raw[1]) if raw[1] in set(State) else State.BURIED
-        image = _decoded((*raw[:2], 0, *raw[3:]), data)
+        state = _STATES.get(raw[1], State.GONE)
+        image = _decoded((raw[TYPE], State.BURIED, *raw[FLAGS:]), data)
         return image._replace(state=state, ts_ns=born_ns)
+
+
+def _decoded(raw: Raw, data: bytes) -> JobImage:
+    """
+    A record of a job; one without its data has no extensions either.
+    """
+    if not data:
+        raw = (*raw[:FLAGS], 0, *raw[FLAGS + 1 :])
+    image = decode_record(raw, data)
+    assert isinstance(image, JobImage)
+    return image
+
+
+def _as_loaded(image: JobImage) -> JobImage:
+    """
+    As a server loads it: nobody has it reserved any more.
+    """
+    if image.state is State.RESERVED:
+        return image._replace(state=State.READY, deadline_ns=0)
+    return image
 
 
 def _sum_of(raw: Raw) -> tuple[int, int]:

@@ -10,7 +10,6 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import (
-    AUX,
     DATA_LEN,
     FULL,
     JOB_ID,
@@ -83,7 +82,7 @@ class Living:
     All that the records say.
 
     :ivar table: the jobs that live, by id.
-    :ivar claims: full records whose own checksum fails and whose body's holds, by the id they claim.
+    :ivar claims: full records whose own checksum fails and whose body's holds, by their ids.
     :ivar tubes: the name of each tube id; ``pauses`` by tube id.
     :ivar strangers: LSN and type of records of a newer version.
     """

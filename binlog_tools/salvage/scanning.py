@@ -282,4 +282,3 @@ def data_as_they_are(buffer: Buffer, piece: Piece, raw: Raw) -> bytes | None:
     if raw[DATA_OFF] + raw[DATA_LEN] > piece.frame.heap_len or end > piece.limit:
         return None
     return bytes(memoryview(buffer)[start:end])
-
