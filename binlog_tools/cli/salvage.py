@@ -57,13 +57,12 @@ _WHYS: Final = {
               show_default=True, help="What to do with jobs that may have been deleted.")
 @click.option("--report", "report_path", metavar="FILE", type=click.Path(dir_okay=False),
               help="Write the whole report there, as JSON.")
-# fmt: on
 @as_json
 def command(
     path: str, output: str | None, is_in_place: bool, gaps: tuple[list[Span], ...],
     may_rebuild: bool, prefer: tuple[str, ...], doubtful: str, report_path: str | None,
     is_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """
     Bring back every undamaged job of a damaged LOG.
 
@@ -100,6 +99,7 @@ def command(
         _save(report, report_path)
     _print(report, Output(is_json), _command(path, None, False, salvage.options))
     raise SystemExit(CODES[report.verdict])
+# fmt: on
 
 
 def _refuse_unknown(source: Source, prefer: tuple[str, ...]) -> None:

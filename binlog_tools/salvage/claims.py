@@ -3,7 +3,7 @@ Which file is which segment: headers, and what to do where they are missing, dam
 each other.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable
@@ -16,6 +16,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.survey import beanstalkd_file
+from binlog_tools.moments import Numbers
 from binlog_tools.salvage.headers import Rebuilt, rebuild
 
 MAX_MISSING: Final = 1_000_000
@@ -32,7 +33,7 @@ class Consent(NamedTuple):
     :ivar is_dry: nothing is to be written: as if to all that needs no choice.
     """
 
-    gaps: Container[int] = frozenset()
+    gaps: Numbers = Numbers([])
     may_rebuild: bool = False
     prefer: frozenset[str] = frozenset()
     is_dry: bool = False

@@ -5,6 +5,7 @@ doubtful and lost".
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -283,7 +284,8 @@ class Judge:
             raw = self._raw(place)
             if _sum_of(raw) not in known:
                 known.add(_sum_of(raw))
-                yield self._claimed(raw, self._data(place, raw))
+                with suppress(NotUnderstood):
+                    yield self._claimed(raw, self._data(place, raw))
 
     def _claimed(self, raw: Raw, data: bytes) -> JobImage:
         """
