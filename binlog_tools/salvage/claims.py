@@ -4,6 +4,7 @@ each other.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable
@@ -78,7 +79,6 @@ class Part(NamedTuple):
     :ivar end: where its data end at the latest, bytes; ``prev_end`` where the next segment says
         that they do, None if that is not known.
     :ivar below_lsn: LSNs from here on belong to a later segment; None in the newest.
-    :ivar may_have_dropped: its end is not known, so there may be frames that a start has dropped.
     """
 
     name: str
@@ -91,7 +91,6 @@ class Part(NamedTuple):
     end: int
     prev_end: int | None
     below_lsn: int | None
-    may_have_dropped: bool
 
 
 class Plan(NamedTuple):
@@ -242,19 +241,17 @@ def _parts(directory: Readable, claims: list[Claim]) -> list[Part]:
     parts: list[Part] = []
     after: Part | None = None
     below: int | None = None
-    sound = [claim for claim in claims if claim.header]
-    for claim in reversed(claims):
+    firsts = [claim.header.first_lsn if claim.header else 1 for claim in claims]
+    lowest = [1, *accumulate(firsts, max)]
+    for at in range(len(claims) - 1, -1, -1):
+        claim = claims[at]
         is_next = after is not None and after.seq == claim.seq + 1
         prev_end = after.header.prev_end if is_next and after and after.header else None
         end = claim.size if prev_end is None else min(prev_end, claim.size)
-        older = [each.header.first_lsn for each in sound if each.header and each.seq < claim.seq]
-        first_lsn, is_exact, salt = _beginning(
-            directory, claim, end, max(older, default=1), below
-        )  # fmt: skip
-        is_open = after is not None and not (is_next and after.is_exact)
+        first_lsn, is_exact, salt = _beginning(directory, claim, end, lowest[at], below)
         part = Part(
             claim.name, claim.seq, claim.header, claim.why, salt, first_lsn, is_exact, end,
-            prev_end, below, is_open,
+            prev_end, below,
         )  # fmt: skip
         parts.append(part)
         after = part

@@ -2,6 +2,7 @@
 What a segment's header said, from its frames: each carries the salt and its LSN.
 """
 
+import zlib
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -17,6 +18,7 @@ from beanstalk_twisted.binlog.frames import Buffer, Frame
 WINDOW_BYTES: Final = 1 << 20
 """How much is copied at once to search it."""
 
+_REC_CRC_AT: Final = 12
 _SALT_AT: Final = 48
 
 
@@ -49,7 +51,7 @@ def rebuild(buffer: Buffer, end: int, from_lsn: int, below_lsn: int | None) -> R
     at = SEGMENT_HEADER_BYTES
     while (frame := _next(buffer, at, end, from_lsn, below_lsn)) is not None:
         salt = U32.unpack_from(buffer, frame.offset + _SALT_AT)[0]
-        sizes[salt] = sizes.get(salt, 0) + frame.end - frame.offset
+        sizes[salt] = sizes.get(salt, 0) + min(frame.end, end) - frame.offset
         if salt not in lowest or frame.base_lsn < lowest[salt].base_lsn:
             lowest[salt] = frame
         at = frame.end
@@ -80,8 +82,11 @@ def _next(buffer: Buffer, at: int, end: int, from_lsn: int, below_lsn: int | Non
 def _frame(buffer: Buffer, at: int, end: int) -> Frame | None:
     if at % ALIGN_BYTES or at + FRAME_HEADER_BYTES > end:
         return None
-    frame = frames.decode(buffer, at, end, U32.unpack_from(buffer, at + _SALT_AT)[0])
-    return frame if isinstance(frame, Frame) else None
+    frame = frames.decode_header(buffer, at, end, U32.unpack_from(buffer, at + _SALT_AT)[0])
+    if not isinstance(frame, Frame) or frame.heap_at > end:
+        return None
+    records = memoryview(buffer)[frame.records_at : frame.heap_at]
+    return frame if zlib.crc32(records) == U32.unpack_from(buffer, at + _REC_CRC_AT)[0] else None
 
 
 def _is_below(frame: Frame, below_lsn: int | None) -> bool:

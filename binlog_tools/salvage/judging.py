@@ -281,6 +281,8 @@ class Judge:
             known.add(_sum_of(self._raw(taken)))
             self._used.add(claimed_id)
         for place in places:
+            if place.seq < self._living.trim_seq:
+                continue
             raw = self._raw(place)
             if _sum_of(raw) not in known:
                 known.add(_sum_of(raw))

@@ -19,9 +19,6 @@ _NAMES: Final = {int(kind): kind.name for kind in Kind} | {
 }  # fmt: skip
 """As docs/binlog-format.md calls the types of records."""
 
-_SERVER_LOADS: Final = frozenset({Why.DELETED, Why.CHANGED, Why.UNCONFIRMED})
-"""Doubts that come from holes or from a torn end; with any other a server refuses the log."""
-
 
 class Report:
     """
@@ -62,10 +59,15 @@ class Report:
     @property
     def verdict(self) -> str:
         """
-        Sound, torn or damaged: whether a server starts on the log.
+        Sound, torn or damaged: whether a server starts on the log.  All its bytes may be sound and
+        yet not say all that a server needs to load the jobs.
         """
-        doubts = {each.why for each in [*self.doubtful, *self.lost]}
-        return self.salvage.verdict if doubts <= _SERVER_LOADS else DAMAGED
+        lacking = [
+            each
+            for each in [*self.doubtful, *self.lost]
+            if each.why in (Why.TUBE, Why.BODY) and not self.salvage.is_unconfirmed(each.lsn)
+        ]
+        return DAMAGED if lacking else self.salvage.verdict
 
     @property
     def hidden(self) -> int:

@@ -141,6 +141,12 @@ class Salvage:
         )
         return Origin("salvage", [source])
 
+    def is_unconfirmed(self, lsn: int) -> bool:
+        """
+        Whether a record stands behind a torn place at the end of the log.
+        """
+        return self.torn_lsn is not None and lsn >= self.torn_lsn
+
     def outcomes(self) -> Iterator[Outcome]:
         """
         What becomes of each job.

@@ -151,8 +151,6 @@ class _Search:
             return self._nothing()
         self._walk(self._part.salt)
         pieces = [self._found[lsn] for lsn in sorted(self._found)]
-        if self._part.may_have_dropped:
-            pieces = self._kept_by_a_start(pieces)
         next_lsn = max((p.frame.next_lsn for p in pieces), default=self._part.first_lsn)
         return Scan(self._part, pieces, self._end, next_lsn, self._spoiled, self._witness)
 
@@ -226,20 +224,6 @@ class _Search:
         if part.end < part.prev_end or self._lsn != part.below_lsn:
             why = f"the segment ends here, before LSN {part.below_lsn}"
             self._spoiled.append(Spoiled(part.end, part.end, self._lsn, why))
-
-    def _kept_by_a_start(self, pieces: list[Piece]) -> list[Piece]:
-        """
-        Leave out what a start may have dropped: where the segment ended is not known, and LSNs that
-        were dropped were given again.
-        """
-        kept: list[Piece] = []
-        expected = self._part.first_lsn
-        for piece in pieces:
-            if piece.frame.base_lsn != expected and piece.frame.next_lsn - 1 > self._witness:
-                break
-            kept.append(piece)
-            expected = piece.frame.next_lsn
-        return kept
 
 
 def _look(buffer: Buffer, frame: Frame, limit: int) -> Piece:

@@ -1,6 +1,6 @@
 """
-Small logs with everything in them, written by the real server; and what of a log belongs to whom, by
-the reader that was written from the document on the format alone.
+Small logs with everything in them, written by the real server; and what of a log belongs to whom,
+by the reader that was written from the document on the format alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import State, Trim
+from beanstalk_twisted.binlog.records import Kind, State, Trim
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from binlog_tools.stored import StoredJob
 from tests.binlog import independent_reader
@@ -245,7 +245,7 @@ def trimmed_log() -> Files:
     scribe.write(put(1, b"one"), put(2, b"two"))
     scribe.write(delete(1), put(3, b"x" * 4000))
     scribe.write(put(4, b"four"), delete(3))
-    scribe.write(put(2, b"two")._replace(kind=16))
+    scribe.write(put(2, b"two")._replace(kind=Kind.COPY))
     scribe.write(Trim(2, 0))
     scribe.write(put(5, b"five"))
     scribe.mark()

@@ -1,8 +1,8 @@
 """
 One damaged region anywhere in small logs: each byte, each place to cut, each block of 512 bytes.
 
-Every job whose bytes are outside comes back just as it was, no job comes back whose end can still be
-read, and the clean log is one that a server starts on.
+Every job whose bytes are outside comes back just as it was, no job comes back whose end can still
+be read, and the clean log is one that a server starts on.
 """
 
 from __future__ import annotations
