@@ -38,7 +38,7 @@ clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	touch $@
 
 .venv/dev.stamp: setup.cfg | $(BIN)/pip
-	$(PIP) --editable '.[cli,dev]'
+	$(PIP) --editable '.[cli,parquet,dev]'
 	touch $@ .venv/serve.stamp
 
 # pip comes last into a new environment, so where it is, the rest is.

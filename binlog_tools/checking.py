@@ -1,18 +1,38 @@
 """
-Is this log sound?  The same look that a server takes when it starts; nothing is changed.
+Is this log sound?  The same look that a server takes when it starts, and a map of what is wrong.
 """
 
-import errno
-from collections import deque
-from typing import NamedTuple
+import shlex
+import zlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.replay import Replay
-from beanstalk_twisted.binlog.survey import Survey
+from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, U32
+from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.records import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    FULL,
+    JOB_ID,
+    JOB_KINDS,
+    TUBE_ID,
+    TYPE,
+    Kind,
+    Raw,
+    State,
+)
+from beanstalk_twisted.binlog.survey import Problem, Progress, Survey
+from binlog_tools.reading import Broken, Hole, OpenSegment, raw_records, segments
+from binlog_tools.sources import Source
 
 SOUND, TORN, DAMAGED = 0, 1, 3
 """Exit codes of ``binlog-inspect check``."""
+
+MAX_NAMED_JOBS: Final = 1000
+"""Ids of jobs that one trouble names; a frame holds at most 65,536 records."""
+
+NO_HARM: Final = "nothing: a server cuts it off when it starts, and keeps a copy"
 
 
 class SegmentRow(NamedTuple):
@@ -29,53 +49,243 @@ class SegmentRow(NamedTuple):
     end: int
 
 
+class Trouble(NamedTuple):
+    """
+    One thing that is wrong.
+
+    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``foreign`` or ``content``.
+    :ivar offset: where the bytes begin, ``end`` where they end; None if it is not about bytes.
+    :ivar last_lsn: None if nothing tells.
+    :ivar jobs: the jobs whose records are certainly concerned.
+    :ivar perhaps: the jobs that the spoilt bytes seem to name.
+    :ivar mend: the command to run, or what else to do.
+    """
+
+    kind: str
+    file: str
+    offset: int | None
+    end: int | None
+    first_lsn: int | None
+    last_lsn: int | None
+    what: str
+    mend: str
+    jobs: tuple[int, ...] = ()
+    perhaps: tuple[int, ...] = ()
+
+
 class Finding(NamedTuple):
     """
     The outcome of a check.
 
     :ivar exit_code: 0 sound, 1 torn tail only, 3 damaged.
-    :ivar verdict: one line; ``details`` are more.
+    :ivar verdict: one line.
+    :ivar durable_lsn: the highest LSN that something vouches for.
     """
 
+    path: str
     exit_code: int
     verdict: str
-    details: list[str]
+    troubles: list[Trouble]
     segments: list[SegmentRow]
+    records: int
+    durable_lsn: int
 
 
-def check(directory: Directory) -> Finding:
+def check(source: Source, progress: Progress = lambda done, total: None) -> Finding:
     """
-    Look at every frame, checksum and number of a log.
+    Look at every frame, record, checksum and number of a log.
 
     :raise OSError: it cannot be read.
     """
-    survey = Survey(directory, lambda done, total: None)
-    if not survey.segments and not survey.problems:
-        raise FileNotFoundError(errno.ENOENT, "there is no log here", directory.path)
-    segments = [
+    survey = source.survey(progress)
+    troubles = list(_map(source, survey)) or list(_Contents(source, survey).troubles())
+    exit_code = _severity(troubles)
+    records = survey.small.records
+    verdict = {
+        SOUND: f"sound: {records} records, durable to LSN {survey.durable_lsn}",
+        TORN: "torn tail: a server cuts it off, keeps a copy, and loses nothing it promised",
+        DAMAGED: f"damaged: a server refuses {source.path}",
+    }[exit_code]
+    rows = [
         SegmentRow(
             s.name, s.header.first_lsn, s.ending.next_lsn - 1, len(s.frame_offsets),
             s.ending.offset,
         )
         for s in survey.segments
     ]  # fmt: skip
-    details = [problem.what for problem in survey.problems] or _what_jobs_lack(survey)
-    if details:
-        return Finding(DAMAGED, f"damaged: a server refuses {survey.path}", details, segments)
-    if survey.torn:
-        verdict = "torn tail: a server cuts it off, keeps a copy, and loses nothing it promised"
-        return Finding(TORN, verdict, [str(survey.torn)], segments)
-    records = survey.small.records
-    return Finding(SOUND, f"sound: {records} records, durable to LSN {survey.durable_lsn}", [],
-                   segments)  # fmt: skip
+    return Finding(source.path, exit_code, verdict, troubles, rows, records, survey.durable_lsn)
 
 
-def _what_jobs_lack(survey: Survey) -> list[str]:
+def _severity(troubles: list[Trouble]) -> int:
+    if not troubles:
+        return SOUND
+    return TORN if all(trouble.kind == "torn" for trouble in troubles) else DAMAGED
+
+
+def _command(name: str, path: str, *options: str) -> str:
+    return shlex.join(["binlog-inspect", name, path, "-o", "NEW_DIRECTORY", *options])
+
+
+def _map(source: Source, survey: Survey) -> Iterator[Trouble]:
     """
-    Bytes may be sound and yet not say all that a server needs to load the jobs.
+    What is wrong with the bytes, place by place.
     """
-    try:
-        deque(Replay(survey).survivors(survey.small.time_ns), maxlen=0)
-    except BinlogError as problem:
-        return [str(problem)]
-    return []
+    if not survey.problems and not survey.torn and not source.is_partial:
+        return
+    first_seq = 0 if source.is_partial else survey.small.trim_seq
+    located = set()
+    for opened in segments(source):
+        if opened.seq < first_seq:
+            continue
+        for trouble in _troubles_of(opened, survey):
+            located.add(opened.seq)
+            yield trouble
+    for problem in survey.problems:
+        if problem.seq not in located or problem.foreign or ": missing;" in problem.what:
+            yield _elsewhere(survey, problem)
+
+
+def _troubles_of(opened: OpenSegment | Broken, survey: Survey) -> Iterator[Trouble]:
+    if isinstance(opened, Broken):
+        if not opened.problem.foreign:
+            yield Trouble(
+                "header", opened.name, 0, SEGMENT_HEADER_BYTES, None, None, opened.problem.why,
+                survey.salvage_command,
+            )  # fmt: skip
+        return
+    for piece in opened.pieces():
+        if isinstance(piece, Hole):
+            yield _of_hole(opened, piece, survey)
+
+
+def _of_hole(opened: OpenSegment, hole: Hole, survey: Survey) -> Trouble:
+    is_torn = opened.end is None and hole.first_lsn > survey.durable_lsn
+    certain, perhaps = _jobs_in(opened.buffer, hole)
+    last = hole.next_lsn - 1 if hole.next_lsn is not None else None
+    if last is None and not is_torn:
+        last = survey.durable_lsn
+    return Trouble(
+        "torn" if is_torn else "corrupt", opened.name, hole.offset, hole.end, hole.first_lsn, last,
+        hole.why, NO_HARM if is_torn else survey.salvage_command, certain, perhaps,
+    )  # fmt: skip
+
+
+def _jobs_in(buffer: Buffer, hole: Hole) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """
+    The jobs that spoilt records are about: those that are certain, and those that look so.
+    """
+    frame = hole.frame
+    if frame is None:
+        return (), ()
+    array = memoryview(buffer)[frame.records_at : frame.heap_at]
+    stored_crc = U32.unpack_from(buffer, frame.offset + FRAME_HEADER_BYTES - 52)[0]
+    raws = [raw for raw in raw_records(buffer, frame) if _is_plausible(raw)]
+    if zlib.crc32(array) != stored_crc:
+        return (), _ids(raws)
+    return _ids([raw for raw in raws if not is_data_good(buffer, frame, raw)]), ()
+
+
+def _ids(raws: list[Raw]) -> tuple[int, ...]:
+    return tuple(sorted({raw[JOB_ID] for raw in raws})[:MAX_NAMED_JOBS])
+
+
+def _is_plausible(raw: Raw) -> bool:
+    return raw[TYPE] in JOB_KINDS and raw[1] in set(State) and raw[JOB_ID] > 0
+
+
+def is_data_good(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
+    """
+    Whether a record's data lie in its frame and have the checksum that the record says.
+    """
+    length = raw[DATA_LEN]
+    if not length:
+        return raw[DATA_CRC] == 0
+    at = frame.heap_at + raw[DATA_OFF]
+    if raw[DATA_OFF] + length > frame.heap_len:
+        return False
+    return zlib.crc32(memoryview(buffer)[at : at + length]) == raw[DATA_CRC]
+
+
+def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
+    """
+    What is wrong with a log as a whole, in the server's words.
+    """
+    mend = survey.salvage_command
+    kind = "corrupt"
+    if problem.foreign:
+        kind, mend = "foreign", "use the server that wrote it, or another directory"
+        if "import-v7" in problem.what:
+            mend = _command("import-v7", survey.path)
+    elif ": missing;" in problem.what:
+        kind = "missing"
+    return Trouble(kind, "", None, None, None, None, problem.what, mend)
+
+
+class _Contents:
+    """
+    What sound bytes say that cannot be right: each record's data, and what a server needs to load
+    the jobs.
+    """
+
+    def __init__(self, source: Source, survey: Survey) -> None:
+        self._survey = survey
+        self._tubes = survey.small.tubes
+        self._wrong: list[Trouble] = []
+        self._bodies: set[int] = set()
+        self._lacking: set[int] = set()
+        self._unnamed: dict[int, int] = {}
+        for segment in survey.segments:
+            buffer = survey.read(segment)
+            for offset in segment.frame_offsets:
+                frame = segment.frame(buffer, offset)
+                for index, raw in enumerate(raw_records(buffer, frame)):
+                    self._look(segment.name, buffer, frame, index, raw)
+        self._has_beginning = not source.is_partial
+
+    def _look(self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw) -> None:
+        kind = raw[TYPE]
+        if raw[DATA_LEN] and not is_data_good(buffer, frame, raw):
+            self._note(name, frame, index, raw, "the checksum of its data is wrong")
+        if kind not in JOB_KINDS:
+            return
+        job_id = raw[JOB_ID]
+        if raw[1] not in _STATES:
+            self._note(name, frame, index, raw, f"job state {raw[1]} is unknown")
+        if kind in FULL:
+            self._bodies.add(job_id)
+            self._lacking.discard(job_id)
+        elif kind == Kind.DELETE:
+            self._bodies.discard(job_id)
+            self._lacking.discard(job_id)
+            self._unnamed.pop(job_id, None)
+            return
+        elif job_id not in self._bodies:
+            self._lacking.add(job_id)
+        if raw[TUBE_ID] not in self._tubes:
+            self._unnamed[job_id] = raw[TUBE_ID]
+
+    def _note(self, name: str, frame: Frame, index: int, raw: Raw, why: str) -> None:
+        lsn = frame.base_lsn + index
+        self._wrong.append(
+            Trouble(
+                "content", name, frame.offset, frame.end, lsn, lsn, why,
+                self._survey.salvage_command, _ids([raw]),
+            )
+        )  # fmt: skip
+
+    def troubles(self) -> Iterator[Trouble]:
+        """
+        All of it.
+        """
+        yield from self._wrong
+        mend = self._survey.salvage_command
+        if self._lacking and self._has_beginning:
+            ids = tuple(sorted(self._lacking))
+            what = f"{len(ids)} jobs have state but no body in the log"
+            yield Trouble("content", "", None, None, None, None, what, mend, ids[:MAX_NAMED_JOBS])
+        for job_id, tube_id in self._unnamed.items():
+            what = f"job {job_id} is in tube number {tube_id}, whose name is not in the log"
+            yield Trouble("content", "", None, None, None, None, what, mend, (job_id,))
+
+
+_STATES: Final = frozenset(int(state) for state in State)

@@ -3,7 +3,8 @@ Times, sizes, ids and LSNs as people write them.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 NS: Final = 1_000_000_000
@@ -16,6 +17,8 @@ _AGO: Final = re.compile(r"-?((?:\d+(?:\.\d+)?[smhdw])+)")
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 _FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+_NANOSECONDS: Final = re.compile(r"[.,]\d{6}(\d{1,3})")
 
 NS_FROM: Final = 10**14
 """An epoch number from here on is in nanoseconds; as seconds it would be the year 3 million."""
@@ -46,9 +49,14 @@ def parse_time(text: str, now_ns: int) -> int:
         raise ValueError(
             f"{text!r} is no time: write 2026-01-31T12:00:00Z, -2h, or seconds since the epoch"
         ) from None
+    nanoseconds = _NANOSECONDS.search(text)
     local = moment if moment.tzinfo else moment.astimezone()
     since = local - datetime(1970, 1, 1, tzinfo=UTC)
-    return _within((since.days * 86_400 + since.seconds) * NS + since.microseconds * 1000)
+    return _within(
+        (since.days * 86_400 + since.seconds) * NS
+        + since.microseconds * 1000
+        + (int(nanoseconds[1].ljust(3, "0")) if nanoseconds else 0)
+    )
 
 
 def _epoch(text: str) -> int:
@@ -82,8 +90,21 @@ def format_time(moment_ns: int) -> str:
     A moment in UTC, to the microsecond, e.g. ``2026-01-31T12:00:00.000000Z``.
     """
     seconds, rest = divmod(moment_ns, NS)
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
+    return f"{_format_second(seconds)}.{rest // 1000:06d}Z"
+
+
+def format_time_exactly(moment_ns: int) -> str:
+    """
+    A moment in UTC, to the nanosecond: for programs, whose JSON numbers may be too small for it.
+    """
+    seconds, rest = divmod(moment_ns, NS)
+    return f"{_format_second(seconds)}.{rest:09d}Z"
+
+
+@lru_cache(maxsize=64)
+def _format_second(seconds: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}"
 
 
 def format_duration(length_ns: int) -> str:

@@ -150,7 +150,7 @@ class Source:
         """
         for look in range(1, LOOKS + 1):
             try:
-                survey = Survey(self, progress)
+                survey = Survey(self, progress, not self.is_partial)
             except FileNotFoundError:
                 # A server has compacted; the names are no longer true.
                 if look == LOOKS:
@@ -167,7 +167,8 @@ class Source:
         Whether a second look finds the same.
         """
         try:
-            return _where(survey) == _where(Survey(self, lambda done, total: None))
+            again = Survey(self, lambda done, total: None, not self.is_partial)
+            return _where(survey) == _where(again)
         except FileNotFoundError:
             return False
 

@@ -58,7 +58,7 @@ def walk(buffer: Buffer, header: SegmentHeader, end: int | None = None) -> Itera
 def _problem(
     buffer: Buffer, at: int, limit: int, found: "Frame | Damage | frames.Incomplete", lsn: int
 ) -> str:
-    if _is_trailer(buffer, at, limit) or not _has_content(buffer, at, limit):
+    if is_trailer(buffer, at, limit) or not has_content(buffer, at, limit):
         return ""
     if isinstance(found, Frame):
         return f"a frame with LSN {found.base_lsn} stands where LSN {lsn} belongs"
@@ -67,11 +67,14 @@ def _problem(
     return "a frame begins but is not complete"
 
 
-def _is_trailer(buffer: Buffer, at: int, limit: int) -> bool:
+def is_trailer(buffer: Buffer, at: int, limit: int) -> bool:
+    """
+    Whether a trailer, and nothing else, stands there.
+    """
     return limit - at == TRAILER_BYTES and bytes(buffer[limit - 8 : limit]) == TRAILER_MAGIC
 
 
-def _has_content(buffer: Buffer, at: int, limit: int) -> bool:
+def has_content(buffer: Buffer, at: int, limit: int) -> bool:
     """
     Whether anything but zeros follows.
     """

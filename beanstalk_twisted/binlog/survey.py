@@ -7,6 +7,7 @@ tail from damage is in docs/binlog-format.md, "Reading".
 Differs from beanstalkd: a damaged log is refused; there, the rest of a damaged file is skipped.
 """
 
+import shlex
 from array import array
 from collections.abc import Callable
 from typing import NamedTuple
@@ -95,11 +96,13 @@ class Problem(NamedTuple):
 
     :ivar seq: the segment it is about.
     :ivar foreign: the bytes are sound, but of another version, kind or store.
+    :ivar option: what ``binlog-inspect salvage`` has to be told, to go on all the same.
     """
 
     seq: int
     what: str
     foreign: bool = False
+    option: str = ""
 
 
 class SmallState:
@@ -188,7 +191,11 @@ class Survey:
     :ivar durable_lsn: the highest LSN that some checked bytes vouch for.
     """
 
-    def __init__(self, directory: Readable, progress: Progress) -> None:
+    def __init__(self, directory: Readable, progress: Progress, is_whole: bool = True) -> None:
+        """
+        :param is_whole: whether the first segments must be there; not so in an archive.
+        """
+        self._is_whole = is_whole
         self.path = directory.path
         self._directory = directory
         self.segments: list[Segment] = []
@@ -232,8 +239,17 @@ class Survey:
             )
         return Damaged(
             f"damaged binlog: {self.path}; the server does not start, and nothing was changed:"
-            f"\n  {whats}\nRun 'binlog-inspect check {self.path}' to see it all."
+            f"\n  {whats}\nRun 'binlog-inspect check {self.path}' to see it all, and "
+            f"'{self.salvage_command}' to get all that is not damaged."
         )
+
+    @property
+    def salvage_command(self) -> str:
+        """
+        The command that makes a sound log of what is left.
+        """
+        options = dict.fromkeys(problem.option for problem in self.problems if problem.option)
+        return " ".join([salvage_command(self.path), *options])
 
     @property
     def torn(self) -> TornTail | None:
@@ -284,7 +300,8 @@ class Survey:
     def _header(self, seq: int, name: str, buffer: Buffer) -> SegmentHeader | None:
         header = decode_segment_header(bytes(buffer[:SEGMENT_HEADER_BYTES]))
         if not isinstance(header, SegmentHeader):
-            self.problems.append(Problem(seq, f"{name}: {header.why}", header.foreign))
+            what = f"{name}: {header.why}"
+            self.problems.append(Problem(seq, what, header.foreign, "--rebuild-header"))
             return None
         if header.seq != seq:
             what = f"{name}: its header says that it is segment {header.seq}"
@@ -345,7 +362,7 @@ class Survey:
 
     def _find_gaps(self, present: set[int]) -> None:
         needed = sorted(seq for seq in present if seq >= self.small.trim_seq)
-        before = max(self.small.trim_seq, 1) - 1
+        before = max(self.small.trim_seq, 1) - 1 if self._is_whole else min(needed, default=1) - 1
         for seq in needed:
             if seq != before + 1:
                 last = f" to {segment_name(seq - 1)}" if seq - before > 2 else ""
@@ -353,7 +370,8 @@ class Survey:
                     f"{segment_name(before + 1)}{last}: missing; "
                     f"{segment_name(seq)} builds on what was there"
                 )
-                self.problems.append(Problem(seq, what))
+                option = f"--accept-gap {before + 1}" + (f"-{seq - 1}" if last else "")
+                self.problems.append(Problem(seq, what, option=option))
             before = seq
 
     def _last_watermark(self, newest: Segment) -> int:
@@ -386,6 +404,13 @@ class Survey:
                 f"{self.durable_lsn} were durable and cannot all be read: {ending.problem}"
             )
             self.problems.append(Problem(newest.header.seq, what))
+
+
+def salvage_command(path: str) -> str:
+    """
+    The command that makes a sound log of what is left of the one in ``path``.
+    """
+    return f"binlog-inspect salvage {shlex.quote(path)} -o NEW_DIRECTORY"
 
 
 def beanstalkd_file(names: list[str]) -> str | None:

@@ -18,6 +18,7 @@ PROGRAM: Final = "binlog-inspect"
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
+    "dump": "binlog_tools.cli.dump",
     "salvage": "binlog_tools.cli.salvage",
     "completion": "binlog_tools.cli.completion",
 }

@@ -20,6 +20,9 @@ VERSION: Final = 1
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
+_encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 class Column(NamedTuple):
     """
     A column of a table.
@@ -82,7 +85,7 @@ def as_json(fields: Mapping[str, object]) -> str:
     """
     A document on one line.
     """
-    return json.dumps({"v": VERSION, **fields}, separators=(",", ":"), ensure_ascii=False)
+    return _encode({"v": VERSION, **fields})
 
 
 def cell(value: object) -> str:

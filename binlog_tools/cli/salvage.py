@@ -85,7 +85,9 @@ def command(
     lock = _lock(path) if is_in_place else None
     try:
         with progress("reading") as seen:
-            salvage = Salvage(source, consent, Doubtful(doubtful), seen)
+            salvage = Salvage(
+                source, consent, Doubtful(doubtful), seen, is_whole=not source.is_partial
+            )
     except Refused as refused:
         _refuse(path, output, is_in_place, refused)
     report = Report(salvage)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import SEAL_HEAD, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.format import RECORD_BYTES, SEAL_HEAD, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import JOB_KINDS, Kind, Seal
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
@@ -61,6 +61,14 @@ class Hole(NamedTuple):
         )
 
     @property
+    def most_puts(self) -> int:
+        """
+        How many jobs can have been put in it.
+        """
+        room = (self.end - self.offset) // RECORD_BYTES if self.is_open else 0
+        return max(self.records, room)
+
+    @property
     def records(self) -> int:
         """
         How many records it hides, at least.
@@ -92,7 +100,7 @@ def holes_of(
     :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
     :param lost: by sequence number, what `lost_types` says of a segment.
     """
-    expected, name, at = first_lsn, "", 0
+    expected, name, at, end = first_lsn, "", 0, 0
 
     def hole(below_lsn: int, end: int, types: Mapping[int, int] | None = None) -> Hole:
         is_confirmed = torn_lsn is None or expected < torn_lsn
@@ -104,13 +112,13 @@ def holes_of(
             # What is missing between two segments was in none whose seal is left.
             yield hole(part.first_lsn, at)
             expected = part.first_lsn
-        name, at = part.name, SEGMENT_HEADER_BYTES
+        name, at, end = part.name, SEGMENT_HEADER_BYTES, part.end
         for span in spans(scan):
             if span.first_lsn > expected:
                 yield hole(span.first_lsn, span.offset, lost.get(part.seq))
             expected, at = max(expected, span.next_lsn), max(at, span.end)
     if expected <= watermark:
-        yield hole(watermark + 1, at)._replace(is_open=True)
+        yield hole(watermark + 1, end)._replace(is_open=True)
 
 
 def spans(scan: Scan) -> Iterator[Span]:

@@ -121,7 +121,7 @@ class Judge:
         self._torn_lsn = torn_lsn
         self._buffers = buffers
         self._doubtful = doubtful
-        self._hidden = sum(hole.records for hole in holes)
+        self._hidden = sum(hole.most_puts for hole in holes)
         self._buried_ns = living.time_ns
         self._used: set[int] = set()
 

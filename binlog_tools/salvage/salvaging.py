@@ -85,8 +85,10 @@ class Salvage:
     def __init__(
         self, directory: Readable, consent: Consent = Consent(),  # noqa: B008
         doubtful: Doubtful = Doubtful.KEEP, progress: Progress = lambda done, total: None,
+        is_whole: bool = True,
     ) -> None:  # fmt: skip
         """
+        :param is_whole: whether the first segments must be there; not so in an archive.
         :raise Incompatible: it is of another version or kind.
         :raise Refused: it cannot go on without being told more.
         :raise OSError: it cannot be read; `NoLog`, there is none.
@@ -100,7 +102,8 @@ class Salvage:
         self._lost: dict[int, Counter[int]] = {}
         self.scans = list(self._scan(progress))
         self._refuse_newer_records()
-        self.missing = missing_segments(self.plan.parts, self.living.trim_seq)
+        first_seq = self.living.trim_seq if is_whole else self.plan.parts[0].seq
+        self.missing = missing_segments(self.plan.parts, max(first_seq, self.living.trim_seq))
         self.scans = [scan for scan in self.scans if scan.part.seq >= self.living.trim_seq]
         self._refuse_unasked(consent)
         self._settle(doubtful)
@@ -201,7 +204,7 @@ class Salvage:
         """
         self._watermark = max(map(_vouched, self.scans), default=0)
         self.torn_lsn = self._torn()
-        self.holes = list(self._holes(self.living.trim_seq))
+        self.holes = list(self._holes())
         self.places = [
             Place(scan.part.name, *spoiled) for scan in self.scans for spoiled in scan.spoiled
         ]
@@ -214,11 +217,11 @@ class Salvage:
         first: Spoiled = self.scans[-1].spoiled[0]
         return first.expected_lsn if first.expected_lsn > self._watermark else None
 
-    def _holes(self, trim_seq: int) -> Iterator[Hole]:
+    def _holes(self) -> Iterator[Hole]:
         if not self.scans:
             return iter(())
         first = self.scans[0].part
-        is_first = first.seq <= max(trim_seq, 1)
+        is_first = not self.missing or first.seq < self.missing[0]
         first_lsn = first.first_lsn if is_first and first.is_exact else 1
         return holes_of(self.scans, first_lsn, self._watermark, self.torn_lsn, self._lost)
 
@@ -226,7 +229,8 @@ class Salvage:
         is_torn = self.torn_lsn is not None
         spoiled = [scan.spoiled for scan in (self.scans[:-1] if is_torn else self.scans)]
         confirmed = [hole for hole in self.holes if hole.is_confirmed]
-        if any(spoiled) or confirmed or self.missing or self.rebuilt or self.plan.left_out:
+        names = [part.name for part in self.plan.parts if part.name != segment_name(part.seq)]
+        if any(spoiled) or confirmed or self.missing or self.rebuilt or self.plan.left_out or names:
             return DAMAGED
         return TORN if is_torn else SOUND
 

@@ -20,38 +20,9 @@ from binlog_tools.sources import (
 )
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Scribe, put, quiet
+from tests.tools.folders import archived, stats, written
 
 ONE, TWO = segment_name(1), segment_name(2)
-
-
-def written(path: Path, files: dict[str, bytes]) -> Path:
-    """
-    Put files into a folder.
-    """
-    path.mkdir(parents=True, exist_ok=True)
-    for name, raw in files.items():
-        (path / name).write_bytes(raw)
-    return path
-
-
-def archived(path: Path, files: dict[str, bytes]) -> Path:
-    """
-    The same log as an archive has it.
-    """
-    store = path / UUID.hex()
-    store.mkdir(parents=True)
-    for name, raw in files.items():
-        first_lsn = int.from_bytes(raw[24:32], "little")
-        (store / f"{int(name[:20])}-{first_lsn}.tql").write_bytes(raw)
-    return path
-
-
-def stats(path: Path) -> list[tuple[str, int, int]]:
-    """
-    Names, sizes and times of change below a folder.
-    """
-    files = sorted(path.rglob("*"))
-    return [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
 
 
 @pytest.mark.parametrize("name", STORES)

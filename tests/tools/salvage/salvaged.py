@@ -4,12 +4,13 @@ Salvaging in memory, and what must hold of each result.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.survey import Survey
-from binlog_tools.checking import SOUND, check
 from binlog_tools.moments import Numbers, Span
 from binlog_tools.newlog import SegmentMaker
 from binlog_tools.salvage.claims import Consent
@@ -79,7 +80,7 @@ def see_that_it_loads(found: Salvaged) -> None:
     The clean log is sound, says just these jobs, and a server starts on it.
     """
     directory = MemoryDirectory(written(found))
-    assert check(directory).exit_code == SOUND
+    assert servers_verdict(files_of(directory)) == "sound"
     survey = Survey(directory, quiet)
     assert survey.small.next_job_id > max(found.jobs, default=0)
     loaded = {job.job_id: job for job in loaded_jobs(survey, survey.small.time_ns)}
@@ -92,5 +93,10 @@ def servers_verdict(files: Mapping[str, bytes]) -> str:
     """
     What a server that starts makes of a log.
     """
-    finding = check(MemoryDirectory(dict(files)))
-    return {0: "sound", 1: "torn", 3: "damaged"}[finding.exit_code]
+    directory = MemoryDirectory(dict(files))
+    survey = Survey(directory, quiet)
+    try:
+        deque(loaded_jobs(survey, survey.small.time_ns), maxlen=0)
+    except BinlogError:
+        return "damaged"
+    return "torn" if survey.torn else "sound"

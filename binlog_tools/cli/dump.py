@@ -1,0 +1,151 @@
+"""
+``binlog-inspect dump``.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import DAMAGED, USAGE, fail
+from binlog_tools.cli.records import writer_of
+from binlog_tools.dumping import Entry, Gap, Records, bounds_of, entries
+from binlog_tools.following import Follower
+from binlog_tools.frameview import view_of
+from binlog_tools.reading import Broken, segments
+from binlog_tools.selection import Selection
+from binlog_tools.sources import Source, open_source, open_sources
+
+POLL_S: Final = 0.2
+"""How often ``--follow`` looks: soon enough for eyes, and costs nothing."""
+
+FORMATS: Final = ("text", "json", "csv", "parquet")
+
+
+@click.command("dump")
+@options.logs
+@options.of_records
+@click.option("-n", "--limit", type=click.IntRange(min=0), help="Stop after so many records.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what a server writes, until Ctrl-C.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="text", show_default=True)
+@options.as_json
+@click.option(
+    "--bodies",
+    "how",
+    type=click.Choice(["text", "hex", "base64", "none"]),
+    default="text",
+    show_default=True,
+    help="How bodies are shown.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write to this file.",
+)
+@click.option("--frame", "place", metavar="[SEQ:]OFFSET",
+              help="Show the bytes of one frame, and what each means.")  # fmt: skip
+def command(
+    paths: tuple[str, ...], limit: int | None, follow: bool, kind: str, is_json: bool, how: str,
+    target: str | None, place: str | None, **chosen: Any,
+) -> None:  # fmt: skip
+    """
+    Show the records of a log.
+
+    On a terminal each record is a line; in a pipe its fields are separated by tabs, without titles.
+    Damage is told on stderr and passed over; the exit code is then 3.  Times of --since and --until
+    are those at which records were written.
+
+    \b
+    Examples:
+      binlog-inspect dump /var/lib/bs --job 4711
+      binlog-inspect dump /var/lib/bs --tube mail --type delete --since -2h
+      binlog-inspect dump /var/lib/bs --follow --since now --type job
+      binlog-inspect dump /var/lib/bs --json --bodies none | jq -r .type | sort | uniq -c
+      binlog-inspect dump /archive --format parquet -o log.parquet
+      binlog-inspect dump /var/lib/bs/00000000000000000042.tql --frame 4096
+    """
+    if place is not None:
+        _show_frame(paths, place)
+        return
+    selection = options.selection(**chosen)
+    kind = "json" if is_json else kind
+    sources = open_sources(paths)
+    if follow and (len(sources) > 1 or kind == "parquet"):
+        fail(USAGE, "--follow goes with one LOG, and not with Parquet.")
+    writer = writer_of(kind, target, how)
+    with_data = how != "none"
+    found: Iterable[Entry | Gap]
+    if follow:
+        found = _followed(sources[0], selection, with_data)
+    else:
+        found = (each for source in sources for each in entries(source, selection, with_data))
+    gaps = _Gaps()
+    chosen_entries = islice(gaps.told(found), limit)
+    if follow:
+        for entry in chosen_entries:
+            writer.write([entry])
+    else:
+        writer.write(chosen_entries)
+    writer.close()
+    if gaps.count:
+        raise SystemExit(DAMAGED)
+
+
+class _Gaps:
+    """
+    Tells on stderr what cannot be read.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def told(self, found: Iterable[Entry | Gap]) -> Iterator[Entry]:
+        """
+        Only the records.
+        """
+        for each in found:
+            if isinstance(each, Entry):
+                yield each
+                continue
+            self.count += 1
+            lsns = f"LSN {each.first_lsn}" if each.first_lsn else "all of it"
+            lsns += f" to {each.next_lsn - 1}" if each.next_lsn else " and later"
+            click.echo(
+                f"binlog-inspect: {each.segment}: offset {each.offset}: {lsns}: {each.why}",
+                err=True,
+            )
+
+
+def _followed(source: Source, selection: Selection, with_data: bool) -> Iterator[Entry | Gap]:
+    bounds = bounds_of(selection)
+    first = next((opened.seq for opened in segments(source, bounds)), 0)
+    follower = Follower(source, Records(selection, with_data), lambda: time.sleep(POLL_S))
+    return follower.entries(first)
+
+
+def _show_frame(paths: tuple[str, ...], place: str) -> None:
+    seq_text, colon, offset_text = place.rpartition(":")
+    try:
+        seq = int(seq_text) if colon else None
+        offset = int(offset_text, 0)
+    except ValueError:
+        fail(USAGE, f"--frame wants OFFSET or SEQ:OFFSET, not {place!r}.")
+    if len(paths) > 1:
+        fail(USAGE, "--frame goes with one LOG.")
+    names = open_source(paths[0]).segment_names()
+    if seq is None and len(names) > 1:
+        fail(USAGE, f"there are {len(names)} segments; say which: --frame SEQ:{offset_text}")
+    for opened in segments(open_source(paths[0])):
+        if seq in (None, opened.seq):
+            if isinstance(opened, Broken):
+                fail(DAMAGED, f"{opened.name}: {opened.problem.why}")
+            for line in view_of(opened, offset):
+                click.echo(line)
+            return
+    fail(USAGE, f"there is no segment {seq}.")

@@ -1,0 +1,3 @@
+"""
+``binlog-inspect`` as it is called: what it prints, and how it ends.
+"""

@@ -1,0 +1,85 @@
+"""
+``binlog-inspect check``.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.binlog.make_golden import GOLDEN, STORES
+from tests.tools.cli.running import documents, on_a_terminal, rows, run
+from tests.tools.folders import contents
+
+ONE = f"{1:020d}.tql"
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_it_ends_with_its_verdict_and_changes_nothing(name: str) -> None:
+    before = contents(GOLDEN)
+    result = run("check", GOLDEN / name)
+    assert result.exit_code == {"v1-torn": 1, "v1-damaged": 3}.get(name, 0)
+    assert result.stderr == ""
+    assert contents(GOLDEN) == before
+
+
+def test_a_pipe_gets_segments_verdict_and_troubles_as_fields() -> None:
+    path = GOLDEN / "v1-torn"
+    segment, log, trouble = rows(run("check", path))
+    assert segment == ["segment", ONE, "1", "2", "2", "4400"]
+    assert log[:3] == ["log", "torn", str(path)]
+    assert trouble == [
+        "trouble", "torn", ONE, "4400", "4560", "3", "3", "-", "2",
+        "the checksum of its records is wrong",
+        "nothing: a server cuts it off when it starts, and keeps a copy",
+    ]  # fmt: skip
+
+
+def test_json_says_the_same() -> None:
+    path = GOLDEN / "v1-damaged"
+    result = run("check", "--json", path)
+    (document,) = documents(result)
+    assert (result.exit_code, document["verdict"], document["log"]) == (3, "damaged", str(path))
+    (trouble,) = document["troubles"]
+    assert (trouble["file"], trouble["offset"], trouble["first_lsn"]) == (ONE, 4096, 1)
+    assert trouble["jobs"] == [1]
+
+
+def test_a_terminal_gets_a_table_and_sentences() -> None:
+    shown = on_a_terminal("check", GOLDEN / "v1-damaged")
+    assert "first LSN" in shown
+    assert f"{ONE}: bytes 4096 to 4424 (corrupt), LSN 1 to 3: the checksum of its bodies" in shown
+    assert "to mend it: binlog-inspect salvage" in shown
+
+
+def test_without_rich_a_terminal_gets_a_plain_table() -> None:
+    code = "import sys; sys.modules['rich'] = None; "
+    code += "from binlog_tools.cli.main import main; main()"
+    shown = on_a_terminal("check", GOLDEN / "v1-torn", code=code)
+    assert "segment" in shown and "first LSN" in shown and "torn tail" in shown
+    assert "─" not in shown
+
+
+def test_of_several_logs_the_worst_counts() -> None:
+    paths = [GOLDEN / name for name in ("v1-torn", "v1-rotated")]
+    result = run("check", *paths)
+    assert result.exit_code == 1
+    assert [row[2] for row in rows(result) if row[0] == "log"] == list(map(str, paths))
+    assert run("check", *paths, GOLDEN / "v1-damaged").exit_code == 3
+
+
+def test_quiet_says_nothing() -> None:
+    result = run("check", "-q", GOLDEN / "v1-damaged")
+    assert (result.exit_code, result.output) == (3, "")
+
+
+def test_of_a_directory_without_a_log_it_says_so(tmp_path: Path) -> None:
+    result = run("check", tmp_path)
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr == f"binlog-inspect: {tmp_path}: there is no log here\n"
+
+
+def test_of_a_log_of_beanstalkd_it_names_the_command_to_run(tmp_path: Path) -> None:
+    (tmp_path / "binlog.1").write_bytes(b"\7\0\0\0")
+    result = run("check", tmp_path)
+    assert result.exit_code == 3
+    assert f"import-v7 {tmp_path} -o" in result.stdout

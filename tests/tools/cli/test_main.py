@@ -1,0 +1,151 @@
+"""
+What all commands have in common: usage, exit codes, help, signals.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import pytest
+
+from beanstalk_twisted import __version__
+from binlog_tools.cli.main import COMMANDS, cli
+from tests.binlog.make_golden import GOLDEN
+from tests.binlog.test_directory import exit_code_without_rights
+from tests.tools.cli.running import MAIN, run
+
+ONE = f"{1:020d}.tql"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("check",), ("check", "/nonexistent"), ("chekc", "/"), ("check", "--fix", "/"),
+                  ("dump", "/", "--since", "yesterday"), ("dump", "/", "--job", "x"),
+                  ("dump", "/", "--type", "putt"), ("dump", "/", "--lsn", "9..1")],
+)  # fmt: skip
+def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Usage: " in result.stderr
+
+
+def test_a_file_that_cannot_be_read_is_4() -> None:
+    with TemporaryDirectory() as path:
+        os.chmod(path, 0o755)
+        segment = Path(path) / ONE
+        segment.write_bytes((GOLDEN / "v1-torn" / ONE).read_bytes())
+        assert exit_code_without_rights(lambda: cli(["check", path])) == 1
+        segment.chmod(0)
+        assert exit_code_without_rights(lambda: cli(["check", path])) == 4
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(name: str) -> None:
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    assert f"binlog-inspect {name}" in result.stdout.split("Options:")[0].split("Usage:")[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_in_the_help_are_commands_that_exist(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None and command.help is not None
+    for line in command.help.splitlines():
+        words = line.strip().split()
+        if words[:1] != ["binlog-inspect"]:
+            continue
+        known = cli.get_command(click.Context(cli), words[1])
+        assert known is not None, line
+        options = {option for each in known.params for option in each.opts}
+        asked = {
+            word.split("=")[0] for word in words[2 : _end(words)] if re.match("--?[a-z]", word)
+        }
+        assert asked <= options, line
+
+
+def _end(words: list[str]) -> int:
+    """
+    Where the next command of a line of shell begins.
+    """
+    return min([n for n, word in enumerate(words) if word in ("|", "&&", ">", ";")] + [len(words)])
+
+
+def test_help_lists_every_command() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    listed = result.stdout.split("Commands:")[1].split()
+    assert [name for name in COMMANDS if name not in listed] == []
+
+
+def test_help_names_the_exit_codes() -> None:
+    text = " ".join(run("--help").stdout.split())
+    assert "0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read" in text
+
+
+def test_the_version_is_the_servers() -> None:
+    assert run("--version").stdout == f"binlog-inspect, version {__version__}\n"
+
+
+def test_no_command_imports_twisted() -> None:
+    names = ", ".join(COMMANDS.values())
+    code = f"import sys, {names}; print([m for m in sys.modules if m[:7] == 'twisted'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_reader_that_goes_away_ends_it_silently() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "check", str(GOLDEN / "v1-torn")],
+        stdout=write_end, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    os.close(write_end)
+    assert done.stderr == b""
+    assert done.returncode == -signal.SIGPIPE, "a shell shows 141"
+
+
+def test_the_console_script_ends_as_the_commands_do() -> None:
+    torn, damaged = str(GOLDEN / "v1-torn"), str(GOLDEN / "v1-damaged")
+    ends = {("check", torn): 1, ("check", "/nope"): 2, ("check", damaged): 3, ("--help",): 0}
+    for arguments, code in ends.items():
+        done = subprocess.run([sys.executable, "-c", MAIN, *arguments], capture_output=True)
+        assert done.returncode == code, done.stderr
+
+
+def test_an_interrupt_is_130() -> None:
+    path = str(GOLDEN / "v1-every-kind")
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "dump", path, "--follow"], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.split("\t")[2] == "seal":
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_each_shell(shell: str) -> None:
+    result = run("completion", shell)
+    assert result.exit_code == 0
+    assert f"_BINLOG_INSPECT_COMPLETE={shell}_complete" in result.stdout.replace('"', "")
+
+
+def test_the_script_completes_commands() -> None:
+    environment = {
+        **os.environ, "_BINLOG_INSPECT_COMPLETE": "bash_complete",
+        "COMP_WORDS": "binlog-inspect che", "COMP_CWORD": "1",
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", MAIN], env=environment, capture_output=True,
+                          text=True)  # fmt: skip
+    assert done.stdout == "plain,check\n"

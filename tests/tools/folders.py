@@ -1,0 +1,46 @@
+"""
+Logs in real folders.
+"""
+
+from pathlib import Path
+
+from tests.binlog.scribe import UUID, Files
+
+
+def written(path: Path, files: Files) -> Path:
+    """
+    Put files into a folder.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    for name, raw in files.items():
+        (path / name).write_bytes(raw)
+    return path
+
+
+def archived(path: Path, files: Files) -> Path:
+    """
+    The same log as an archive has it.
+    """
+    store = path / UUID.hex()
+    store.mkdir(parents=True)
+    for name, raw in files.items():
+        first_lsn = int.from_bytes(raw[24:32], "little")
+        (store / f"{int(name[:20])}-{first_lsn}.tql").write_bytes(raw)
+    return path
+
+
+def stats(path: Path) -> list[tuple[str, int, int]]:
+    """
+    Names, sizes and times of change of a folder and all below it.
+    """
+    files = [path, *sorted(path.rglob("*"))]
+    return [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+
+
+def contents(path: Path) -> Files:
+    """
+    All files below a folder.
+    """
+    return {
+        str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()
+    }
