@@ -32,6 +32,12 @@ LOST_AND_FOUND: Final = b"lost+found"
 """The tube for jobs that no worker should get by accident."""
 
 
+MAX_AHEAD: Final = 1_000_000
+"""
+How far above all known ids the id may be that a damaged record claims: ids may be used up without a
+record, but not that many.
+"""
+
 _STATES: Final = {int(state): state for state in State}
 
 
@@ -258,11 +264,13 @@ class Judge:
     # Bodies whose records do not check.
 
     def _claims(self) -> Iterator[Outcome]:
-        next_id = self.next_job_id
-        for claimed_id, places in sorted(self._living.claims.items()):
+        most = self.next_job_id + MAX_AHEAD
+        claims = sorted(self._living.claims.items())
+        next_id = max([self.next_job_id, *(each + 1 for each, _ in claims if each < most)])
+        for claimed_id, places in claims:
             for image in self._unclaimed(claimed_id, places):
                 job_id = claimed_id
-                if claimed_id in self._used or not 0 < claimed_id < self.next_job_id:
+                if claimed_id in self._used or not 0 < claimed_id < most:
                     job_id, next_id = next_id, next_id + 1
                 self._used.add(job_id)
                 yield self._set_aside(
