@@ -5,6 +5,7 @@
 import json
 import os
 import shlex
+from collections.abc import Iterator, Sequence
 from typing import Final, NoReturn
 
 import click
@@ -15,11 +16,11 @@ from beanstalk_twisted.binlog.records import State
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
 from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, as_json
 from binlog_tools.cli.output import Output, columns, progress, text_of
-from binlog_tools.cli.output import as_json as json_line
 from binlog_tools.moments import Numbers, Span
 from binlog_tools.newlog import NewLog
 from binlog_tools.salvage import replacing
 from binlog_tools.salvage.claims import Consent, Refused
+from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Doubtful, Judgement
 from binlog_tools.salvage.report import Report, types_of
 from binlog_tools.salvage.salvaging import Salvage
@@ -161,61 +162,93 @@ def _save(report: Report, path: str) -> None:
 
 
 def _print(report: Report, out: Output, command: str) -> None:
+    """
+    In a pipe the first field of each line says what it is.
+    """
     if out.is_json:
-        click.echo(json_line(report.document()))
-        return
-    _print_damage(report, out)
-    _print_jobs(out, "doubtful", report.doubtful)
-    _print_jobs(out, "lost", report.lost)
+        out.document(report.document())
+    elif not out.is_terminal:
+        out.table([], _lines(report, command))
+    else:
+        _show(report, out, command)
+
+
+def _lines(report: Report, command: str) -> Iterator[tuple[object, ...]]:
+    salvage = report.salvage
+    yield from (("place", *place) for place in salvage.places)
+    yield from (("hole", *_hole(hole)) for hole in salvage.holes)
+    for kind, names in _exceptions(salvage):
+        yield from ((kind, name) for name in names)
+    for kind, jobs in (("doubtful", report.doubtful), ("lost", report.lost)):
+        yield from ((kind, *_cells(each), str(each.why), each.new_tube) for each in jobs)
+    yield (
+        "log", report.verdict, salvage.directory.path, report.certain, len(report.doubtful),
+        len(report.lost), report.hidden,
+    )  # fmt: skip
+    if report.written:
+        yield "written", report.written.jobs, report.written.segments, report.written.path
+    if report.kept_at:
+        yield "kept", report.kept_at
+    if not report.written:
+        yield "next", command
+
+
+def _show(report: Report, out: Output, command: str) -> None:
+    salvage = report.salvage
+    if salvage.places:
+        out.heading("Places that are not as they were written")
+        out.table(columns("segment", "#offset", "#to", "#LSN", "what"), salvage.places)
+    if salvage.holes:
+        out.heading("Records that cannot be read")
+        out.table(columns("#from LSN", "#to", "in or behind", "types"), map(_hole, salvage.holes))
+    for kind, names in _exceptions(salvage):
+        if names:
+            out.line(f"{kind}: {', '.join(map(str, names))}")
+    _show_jobs(out, "Doubtful jobs", report.doubtful)
+    _show_jobs(out, "Lost jobs", report.lost)
     out.line(
         f"{report.verdict}: {report.certain} jobs are certain, {len(report.doubtful)} doubtful, "
         f"{len(report.lost)} lost; {report.hidden} records cannot be read"
     )
     written = report.written
-    if report.kept_at:
-        out.line(f"the log was replaced; the original segments are in {report.kept_at}")
-    elif written:
-        out.line(
-            f"{written.jobs} jobs in {written.segments} segments were written to {written.path}"
-        )
-    else:
+    if written is None:
         out.line(f"nothing was written; to write it: {command}")
+    elif report.kept_at:
+        out.line(f"the log was replaced; the original segments are in {report.kept_at}")
+    else:
+        where = f"{written.path}, {written.segments} segments"
+        out.line(f"{written.jobs} jobs were written to {where}")
 
 
-def _print_damage(report: Report, out: Output) -> None:
-    salvage = report.salvage
-    if salvage.places:
-        out.heading("damaged places")
-        titles = columns("segment", "#offset", "#to", "#LSN", "what")
-        out.table(titles, salvage.places)
-    for title, names in (
-        ("headers are rebuilt", salvage.rebuilt), ("left out", salvage.plan.left_out),
-        ("missing", salvage.missing),
-    ):  # fmt: skip
-        if names:
-            out.line(f"{title}: {', '.join(map(str, names))}")
-    if salvage.holes:
-        out.heading("records that cannot be read")
-        rows = [
-            (hole.first_lsn, f"{hole.last_lsn}{' or more' if hole.is_open else ''}", hole.name,
-             ", ".join(f"{count} {name}" for name, count in types_of(hole).items()) or "unknown")
-            for hole in salvage.holes
-        ]  # fmt: skip
-        out.table(columns("#from LSN", "#to", "in or behind", "types"), rows)
-
-
-def _print_jobs(out: Output, title: str, jobs: list[Judgement]) -> None:
+def _show_jobs(out: Output, title: str, jobs: list[Judgement]) -> None:
     if not jobs:
         return
     out.heading(title)
-    titles = columns("#job", "tube", "state", "why", "put into")
-    out.table(titles, [_row(each) for each in jobs[:MOST_SHOWN]])
+    rows = [(*_cells(each), _why(each), each.new_tube) for each in jobs[:MOST_SHOWN]]
+    out.table(columns("#job", "tube", "state", "why", "put into"), rows)
     if len(jobs) > MOST_SHOWN:
         out.line(f"and {len(jobs) - MOST_SHOWN} more; --report FILE has them all")
 
 
-def _row(each: Judgement) -> tuple[object, ...]:
+def _exceptions(salvage: Salvage) -> tuple[tuple[str, Sequence[object]], ...]:
+    return (
+        ("rebuilt", salvage.rebuilt), ("left out", salvage.plan.left_out),
+        ("missing", salvage.missing),
+    )  # fmt: skip
+
+
+def _hole(hole: Hole) -> tuple[object, ...]:
+    types = ", ".join(f"{count} {name}" for name, count in types_of(hole).items())
+    last = f"{hole.last_lsn}{' or more' if hole.is_open else ''}"
+    return hole.first_lsn, last, hole.name or None, types or "unknown"
+
+
+def _cells(each: Judgement) -> tuple[object, ...]:
     tube = f"number {each.tube_id}" if each.tube is None else text_of(each.tube)
-    hole = f"{each.hole[0]} to {each.hole[1]}" if each.hole else ""
     state = "unknown" if each.state is State.GONE else each.state.name.lower()
-    return each.job_id, tube, state, _WHYS[each.why].format(hole), each.new_tube
+    return each.job_id, tube, state
+
+
+def _why(each: Judgement) -> str:
+    hole = f"{each.hole[0]} to {each.hole[1]}" if each.hole else ""
+    return _WHYS[each.why].format(hole)
