@@ -210,6 +210,8 @@ def _show(report: Report, out: Output, command: str) -> None:
         f"{report.verdict}: {report.certain} jobs are certain, {len(report.doubtful)} doubtful, "
         f"{len(report.lost)} lost; {report.hidden} records cannot be read"
     )
+    if report.doubtful and report.most_deleted is not None:
+        out.line(f"by the seals, at most {report.most_deleted} of the doubtful ones were deleted")
     written = report.written
     if written is None:
         out.line(f"nothing was written; to write it: {command}")

@@ -140,10 +140,11 @@ class Judge:
 
     def outcomes(self) -> Iterator[Outcome]:
         """
-        All jobs by id, then bodies that no job can be found for.
+        All jobs, those whose bodies are in one segment together, then bodies that no job can be
+        found for.
         """
         living = self._living
-        for job_id in sorted(living.table):
+        for job_id in sorted(living.table, key=self._home):
             entry = living.table[job_id]
             if entry.seq >= living.trim_seq:
                 yield self._outcome(job_id, entry)
@@ -159,6 +160,14 @@ class Judge:
             is_on = pause.seconds and pause.until_ns > living.time_ns
             if known.seq >= living.trim_seq and is_on and tube_id in living.tubes:
                 yield StoredPause(living.tubes[tube_id], pause.seconds, pause.until_ns)
+
+    def _home(self, job_id: int) -> tuple[int, int]:
+        """
+        The segment of a job's body, and its id.
+        """
+        entry = self._living.table[job_id]
+        place = entry.full or entry.spoiled
+        return (place.seq if place else 0), job_id
 
     def _outcome(self, job_id: int, entry: Entry) -> Outcome:
         if entry.full is None:

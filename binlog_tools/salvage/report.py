@@ -47,6 +47,8 @@ class Report:
             if outcome.job is not None:
                 self.tubes[outcome.job.tube] += 1
                 yield outcome.job
+        for judged in (self.doubtful, self.lost):
+            judged.sort(key=lambda each: each.job_id)
 
     def _note(self, outcome: Outcome) -> None:
         if outcome.judgement is None:
@@ -76,6 +78,19 @@ class Report:
         """
         return sum(hole.records for hole in self.salvage.holes)
 
+    @property
+    def most_deleted(self) -> int | None:
+        """
+        How many of the doubtful jobs can have been deleted, by what seals say; None if they do not.
+        """
+        counts: dict[str, int] = {}
+        for hole in self.salvage.holes:
+            if hole.types is None:
+                return None
+            # All holes of a segment share its seal.
+            counts[hole.name] = hole.types.get(Kind.DELETE, 0)
+        return sum(counts.values())
+
     def document(self) -> Mapping[str, object]:
         """
         All of it, as JSON has it.
@@ -90,6 +105,7 @@ class Report:
             "tubes": {text(tube): count for tube, count in sorted(self.tubes.items())},
             "records": salvage.living.records,
             "hidden": self.hidden,
+            "most_deleted": self.most_deleted,
             "holes": [_hole(hole) for hole in salvage.holes],
             "places": [place._asdict() for place in salvage.places],
             "torn_lsn": salvage.torn_lsn,

@@ -27,8 +27,11 @@ from binlog_tools.salvage.scanning import Scan, Spoiled, scan
 from binlog_tools.sources import NoLog
 from binlog_tools.stored import StoredPause
 
-OPEN_SEGMENTS: Final = 16
-"""Segments that are held open at once while jobs are read, each for a file descriptor."""
+OPEN_SEGMENTS: Final = 2
+"""
+Segments that are held at once while jobs are read: their bodies are read segment by segment, and
+one that was not finished takes as much memory as it is long.
+"""
 
 MOST_NAMED: Final = 20
 """Missing segments that are named one by one."""

@@ -81,6 +81,7 @@ def test_a_terminal_gets_tables_and_sentences(log: Path) -> None:
     shown = on_a_terminal("salvage", log)
     assert "damaged: 2 jobs are certain, 3 doubtful, 0 lost; 3 records cannot be read" in shown
     assert "it may have been deleted in LSN 5 to 7" in shown
+    assert "at most 1 of the doubtful ones were deleted" in shown
     assert f"nothing was written; to write it: binlog-inspect salvage {log} -o NEW" in shown
 
 

@@ -172,6 +172,21 @@ def test_the_seal_tells_that_only_puts_were_lost() -> None:
     assert hole.types == {Kind.PUT: 1}
 
 
+def test_the_seal_bounds_how_many_doubtful_jobs_were_deleted() -> None:
+    batches = [[put(1), put(2)], [delete(1)], [put(3)], [delete(3)], [put(4, FILL)], [put(5)]]
+    files = killed(*batches)
+    offsets = [batches_of(files, ONE)[at]["offset"] + 70 for at in (2, 4)]
+    for at in offsets:
+        files = edited(files, ONE, lambda raw, at=at: flipped(raw, at))  # type: ignore[misc]
+    found = salvaged(files)
+    assert len(found.report.salvage.holes) == 2
+    assert set(found.judgements) == {1, 2, 3}
+    assert found.report.most_deleted == 2
+    assert (
+        salvaged(with_bad_records(killed([put(1)], [put(2)]), ONE, 2)).report.most_deleted is None
+    )
+
+
 def test_without_its_seal_a_segment_does_not_say_what_was_lost() -> None:
     files = killed([put(1)], [put(2, FILL)], [put(3)])
     found = salvaged(with_bad_records(files, ONE, -1))
