@@ -89,10 +89,14 @@ class Records:
     Chooses records, frame by frame, and learns the names of tubes on the way.
     """
 
-    def __init__(self, selection: Selection, with_data: bool = True) -> None:
+    def __init__(
+        self, selection: Selection, with_data: bool = True, always: frozenset[int] = frozenset()
+    ) -> None:
         """
         :param with_data: whether anybody asks for the data of jobs.
+        :param always: types of records that are chosen whatever the selection says of records.
         """
+        self._always = always
         self._selection = selection
         self._with_data = with_data
         self._tubes: dict[int, bytes] = {}
@@ -131,15 +135,19 @@ class Records:
         if not chosen.is_by_record:
             return everything
         jobs, types, states, tube_ids = chosen.jobs, chosen.types, chosen.states, self._tube_ids
+        always = self._always
         first, last = (lsn - frame.base_lsn for lsn in chosen.lsns)
         return (
             (index, raw)
             for index, raw in everything
-            if first <= index <= last
-            and (types is None or raw[0] in types)
-            and (jobs is None or (raw[5] in jobs and raw[0] in JOB_KINDS))
-            and (tube_ids is None or raw[10] in tube_ids)
-            and (states is None or (raw[1] in states and raw[0] in JOB_KINDS))
+            if raw[0] in always
+            or (
+                first <= index <= last
+                and (types is None or raw[0] in types)
+                and (jobs is None or (raw[5] in jobs and raw[0] in JOB_KINDS))
+                and (tube_ids is None or raw[10] in tube_ids)
+                and (states is None or (raw[1] in states and raw[0] in JOB_KINDS))
+            )
         )
 
     def _data(self, buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
@@ -158,13 +166,16 @@ def bounds_of(selection: Selection) -> Bounds:
     return Bounds(selection.lsns.first, selection.lsns.last, selection.since_ns)
 
 
-def entries(source: Source, selection: Selection, with_data: bool = True) -> Iterator[Entry | Gap]:
+def entries(
+    source: Source, selection: Selection, with_data: bool = True,
+    always: frozenset[int] = frozenset(),
+) -> Iterator[Entry | Gap]:  # fmt: skip
     """
     The records of a log that are chosen, in LSN order, and what cannot be read between them.
 
     :raise NoLog: there is none; ``OSError``: it cannot be read.
     """
-    records = Records(selection, with_data)
+    records = Records(selection, with_data, always)
     for opened in segments(source, bounds_of(selection)):
         yield from of_segment(opened, records, selection)
 

@@ -31,7 +31,7 @@ LATEST_NS: Final = (1 << 63) - 1
 def parse_time(text: str, now_ns: int) -> int:
     """
     A moment: ISO 8601 (without a zone: local time), ``-2h`` or ``-1d12h`` before now, ``now``, or
-    seconds (or nanoseconds) since the epoch.
+    seconds (or nanoseconds) since the epoch, with or without ``@``.
 
     :return: nanoseconds since the epoch.
     :raise ValueError: it is none of these.
@@ -41,8 +41,8 @@ def parse_time(text: str, now_ns: int) -> int:
         return now_ns
     if _AGO.fullmatch(text):
         return _within(now_ns - parse_duration(text.removeprefix("-")))
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return _within(_epoch(text))
+    if re.fullmatch(r"@?\d+(\.\d+)?", text):
+        return _within(_epoch(text.removeprefix("@")))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

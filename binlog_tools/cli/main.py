@@ -19,6 +19,8 @@ PROGRAM: Final = "binlog-inspect"
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
     "dump": "binlog_tools.cli.dump",
+    "jobs": "binlog_tools.cli.jobs",
+    "stats": "binlog_tools.cli.stats",
     "salvage": "binlog_tools.cli.salvage",
     "completion": "binlog_tools.cli.completion",
 }

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Final, NamedTuple
 
 import click
@@ -16,6 +17,12 @@ from beanstalk_twisted.binlog.survey import Progress
 
 VERSION: Final = 1
 """Of the JSON, as docs/inspect.md says it; each document carries it as ``v``."""
+
+TABLE_ROWS: Final = 500
+"""A longer table is drawn in parts, each with its titles: its widths are those of its rows."""
+
+CUT_CHARACTERS: Final = 20
+"""So much is shown at least of text that may be cut."""
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -26,17 +33,27 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 class Column(NamedTuple):
     """
     A column of a table.
+
+    :ivar may_be_cut: where the terminal is too narrow.
     """
 
     title: str
     is_number: bool = False
+    may_be_cut: bool = False
+
+
+class Escaped(str):
+    """
+    Text that can break no line and no column any more.
+    """
 
 
 def columns(*titles: str) -> list[Column]:
     """
-    Columns; a title that begins with ``#`` is one of numbers.
+    Columns; a title that begins with ``#`` is one of numbers, with ``~`` one of text that may be
+    cut where there is no room.
     """
-    return [Column(title.removeprefix("#"), title.startswith("#")) for title in titles]
+    return [Column(title.lstrip("#~"), title[0] == "#", title[0] == "~") for title in titles]
 
 
 class Output:
@@ -76,9 +93,12 @@ class Output:
             for row in rows:
                 click.echo("\t".join(cell(value) for value in row))
             return
-        cells = [[cell(value) for value in row] for row in rows]
         draw = _rich_table() or _plain_table
-        draw(titles, cells)
+        cells = ([cell(value) for value in row] for row in rows)
+        part = list(islice(cells, TABLE_ROWS))
+        while part:
+            draw(titles, part)
+            part = list(islice(cells, TABLE_ROWS))
 
 
 def as_json(fields: Mapping[str, object]) -> str:
@@ -94,6 +114,8 @@ def cell(value: object) -> str:
     """
     if isinstance(value, bytes):
         value = text_of(value)
+    if isinstance(value, Escaped):
+        return value
     return "-" if value is None else str(value).translate(_ESCAPES)
 
 
@@ -117,20 +139,34 @@ def _rich_table() -> _Draw | None:
         return None
 
     def draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for title in titles:
-            table.add_column(title.title, justify="right" if title.is_number else "left")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        needed = 0
+        for title, width in zip(titles, _widths(titles, cells), strict=True):
+            least = min(width, CUT_CHARACTERS) if title.may_be_cut else width
+            # A blank on the right, and what stands between two columns.
+            needed += least + 2
+            table.add_column(
+                title.title, justify="right" if title.is_number else "left", no_wrap=True,
+                min_width=least, overflow="ellipsis",
+            )  # fmt: skip
         for row in cells:
             table.add_row(*(Text(text) for text in row))
-        Console().print(table)
+        console = Console()
+        # A terminal that is too narrow breaks lines; no number is ever cut.
+        console.width = max(console.width, needed + 2)
+        console.print(table)
 
     return draw
 
 
-def _plain_table(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+def _widths(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
     everything = [[title.title for title in titles], *cells]
-    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
-    for row in everything:
+    return [max(map(len, column)) for column in zip(*everything, strict=True)]
+
+
+def _plain_table(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+    widths = _widths(titles, cells)
+    for row in [[title.title for title in titles], *cells]:
         padded = (
             text.rjust(width) if title.is_number else text.ljust(width)
             for text, width, title in zip(row, widths, titles, strict=True)

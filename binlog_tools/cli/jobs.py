@@ -1,0 +1,241 @@
+"""
+``binlog-inspect jobs``.
+"""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, NoReturn
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
+from binlog_tools.cli.output import Escaped, Output, columns
+from binlog_tools.dumping import Fields, body_fields, body_text, fields_of
+from binlog_tools.listing import (
+    ListedJob,
+    PastJobs,
+    Story,
+    body_of,
+    fields_of_job,
+    story_of,
+    would_load,
+)
+from binlog_tools.liveset import Point
+from binlog_tools.moments import format_duration, format_size, format_time, parse_time
+from binlog_tools.sources import Source, open_source
+from binlog_tools.stored import NS, StoredJob
+
+COLUMNS: Final = (
+    "job", "tube", "state", "priority", "delay_s", "ttr_s", "created", "age_s", "deadline",
+    "left_s", "reserves", "timeouts", "releases", "buries", "kicks", "bytes", "body",
+)  # fmt: skip
+"""Of a line in a pipe; docs/inspect.md says what they are."""
+
+PREVIEW_CHARACTERS: Final = 40
+
+
+def _point(text: str) -> Point:
+    """
+    A number alone is an LSN; anything else is a time.
+    """
+    if text.isdigit():
+        return Point(lsn=int(text))
+    return Point(time_ns=parse_time(text, time.time_ns()))
+
+
+POINT: Final = options.Parsed("time|lsn", _point)
+
+
+@click.command("jobs")
+@options.log
+@options.job_option
+@options.tube_option
+@options.state_option
+@click.option("-n", "--limit", type=click.IntRange(min=0), help="Stop after so many jobs.")
+@click.option(
+    "--bodies",
+    "how",
+    type=click.Choice(["text", "hex", "base64", "none"]),
+    default="none",
+    show_default=True,
+    help="Show bodies, and how.",
+)
+@click.option("--as-of", "point", type=POINT, help="As it was at this time, or behind this LSN.")
+@click.option(
+    "--explain",
+    "explained",
+    type=click.IntRange(min=1),
+    metavar="ID",
+    help="Tell all that happened to a job.",
+)
+@click.option(
+    "--body",
+    "wanted",
+    type=click.IntRange(min=1),
+    metavar="ID",
+    help="Write the body of a job, living or deleted, to -o FILE or to stdout.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Where --body goes.",
+)
+@options.as_json  # fmt: skip
+def command(
+    path: str, limit: int | None, how: str, point: Point | None, explained: int | None,
+    wanted: int | None, target: str | None, is_json: bool, **chosen: Any,
+) -> None:  # fmt: skip
+    """
+    List the jobs that a server would load, or tell of one.
+
+    Reserved jobs are listed as ready, which they are after a start, and delays that are over have
+    ended.  --as-of goes back: to a time, or behind an LSN; then reserved jobs are reserved.  What
+    compaction has already deleted can only be seen in an archive.
+
+    \b
+    Examples:
+      binlog-inspect jobs /var/lib/bs --tube mail --state buried
+      binlog-inspect jobs /var/lib/bs --as-of -1h
+      binlog-inspect jobs /var/lib/bs --explain 4711
+      binlog-inspect jobs /var/lib/bs --body 4711 -o body.bin
+      binlog-inspect jobs /var/lib/bs --json --bodies text | jq -r .body
+    """
+    source = open_source(path)
+    if wanted is not None:
+        _write_body(source, wanted, target)
+        return
+    if target is not None:
+        fail(USAGE, "-o goes with --body; a list goes to stdout.")
+    output = Output(is_json)
+    if explained is not None:
+        _explain(output, source, explained)
+        return
+    selection = options.selection(**chosen)
+    now_ns = time.time_ns()
+    if point is None:
+        found = would_load(source, selection, now_ns)
+    else:
+        past = PastJobs(source, point)
+        now_ns = past.now_ns
+        found = past.jobs(selection, how != "none")
+        _tell_unknown(past)
+    _list(output, islice(found, limit), now_ns, how)
+
+
+def _tell_unknown(past: PastJobs) -> None:
+    if past.unknown:
+        click.echo(
+            f"binlog-inspect: {past.unknown} more jobs were there, in a state that the log no "
+            f"longer tells: compaction has deleted it. An archive may have it.",
+            err=True,
+        )
+
+
+def _list(output: Output, found: Iterable[ListedJob], now_ns: int, how: str) -> None:
+    if output.is_json:
+        for listed in found:
+            bodies = body_fields(listed.job.body, how)
+            output.document({**fields_of_job(listed, now_ns), **bodies})
+    elif output.is_terminal:
+        titles = columns(
+            "#job", "tube", "state", "#pri", "#ttr", "#age", "#left", "#size", "~history",
+            *(["~body"] if how != "none" else []),
+        )  # fmt: skip
+        output.table(titles, (_for_people(listed, now_ns, how) for listed in found))
+    else:
+        output.table([], _for_programs(found, now_ns, how))
+
+
+def _for_programs(
+    found: Iterable[ListedJob], now_ns: int, how: str
+) -> Iterator[tuple[object, ...]]:
+    for listed in found:
+        fields = fields_of_job(listed, now_ns)
+        body = body_text(listed.job.body, how) if how != "none" else None
+        yield (*(fields[name] for name in COLUMNS[:-1]), Escaped(body) if body else None)
+
+
+def _for_people(listed: ListedJob, now_ns: int, how: str) -> tuple[object, ...]:
+    job = listed.job
+    fields = fields_of_job(listed, now_ns)
+    left = None if fields["left_s"] is None else format_duration(job.deadline_ns - now_ns)
+    row = (
+        job.job_id, job.tube, fields["state"], job.priority, job.ttr_s,
+        format_duration(max(NS, now_ns - job.created_ns)), left, format_size(listed.size),
+        _history(job),
+    )  # fmt: skip
+    if how == "none":
+        return row
+    body = body_text(job.body[: PREVIEW_CHARACTERS + 1], how)
+    shown = body if len(body) <= PREVIEW_CHARACTERS else body[:PREVIEW_CHARACTERS] + "…"
+    return (*row, Escaped(shown))
+
+
+def _history(job: StoredJob) -> str:
+    """
+    The counters that are not 0.
+    """
+    counts = {
+        "reserved": job.reserves, "timed out": job.timeouts, "released": job.releases,
+        "buried": job.buries, "kicked": job.kicks,
+    }  # fmt: skip
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+
+
+def _explain(output: Output, source: Source, job_id: int) -> None:
+    story = story_of(source, job_id, time.time_ns())
+    if not story.events and not story.gaps:
+        _not_there(source, job_id)
+    if output.is_json:
+        for event in story.events:
+            output.document({**fields_of(event.entry), "what": event.what})
+    elif output.is_terminal:
+        _tell(output, story)
+    else:
+        output.table([], (_event_row(event) for event in story.events))
+    for gap in story.gaps:
+        where = f"{gap.segment}: offset {gap.offset}"
+        click.echo(f"binlog-inspect: {where}: perhaps more, but {gap.why}", err=True)
+    if story.gaps:
+        raise SystemExit(DAMAGED)
+
+
+def _event_row(event: Any) -> tuple[object, ...]:
+    fields: Fields = fields_of(event.entry)
+    return (
+        fields["lsn"], fields["time"], fields["type"], fields.get("state"),
+        fields.get("connection"),
+        fields["segment"], fields["offset"], event.what,
+    )  # fmt: skip
+
+
+def _tell(output: Output, story: Story) -> None:
+    output.line(f"job {story.job_id}")
+    for event in story.events:
+        raw = event.entry.raw
+        at = event.entry.time_ns if raw[0] == 16 else raw[6]
+        since = f"+{format_duration(event.since_ns)}" if event.since_ns else ""
+        output.line(f"  {format_time(at)} {since:>8}  LSN {event.entry.lsn:<8} {event.what}")
+    output.line(f"  {story.ending}")
+
+
+def _write_body(source: Source, job_id: int, target: str | None) -> None:
+    body = body_of(source, job_id)
+    if body is None:
+        _not_there(source, job_id)
+    if target is None or target == "-":
+        sys.stdout.buffer.write(body)
+        sys.stdout.buffer.flush()
+    else:
+        with open(target, "wb") as file:
+            file.write(body)
+
+
+def _not_there(source: Source, job_id: int) -> NoReturn:
+    fail(CANNOT_READ, f"{source.path}: the log has no record of job {job_id}")

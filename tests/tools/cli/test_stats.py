@@ -1,0 +1,57 @@
+"""
+``binlog-inspect stats``.
+"""
+
+from tests.binlog.make_golden import GOLDEN
+from tests.tools.cli.running import documents, on_a_terminal, rows, run
+
+ROTATED = GOLDEN / "v1-rotated"
+
+
+def test_a_pipe_gets_log_segments_tubes_and_depth() -> None:
+    result = run("stats", ROTATED)
+    log, first, second, tube, depth = rows(result)
+    assert log == ["log", str(ROTATED), "2", "2", "0", "0", "0", "13712", "2665", "7168", "2"]
+    assert first[:4] == ["segment", f"{1:020d}.tql", "1", "4"]
+    assert first[6:] == ["9208", "9168", "2580", "6588", "1", "2", "put=2,tube-def=1,seal=1"]
+    assert second[11] == "3"
+    assert tube == ["tube", "default", "2", "2", "0", "0", "0", "2505", "3", "1"]
+    assert depth[0] == "depth"
+
+
+def test_json_says_the_same() -> None:
+    (document,) = documents(run("stats", "--json", ROTATED))
+    assert (document["jobs"], document["bytes"], document["live_bytes"]) == (2, 13712, 2665)
+    assert [segment["pins"] for segment in document["segments"]] == [[2], [3]]
+    assert document["tubes"][0]["name"] == "default"
+    assert document["oldest"]["job"] == 2
+
+
+def test_a_terminal_gets_tables_and_a_chart() -> None:
+    shown = on_a_terminal("stats", ROTATED)
+    for text in ("2 jobs: 2 ready", "19 % is live", "pinned by", "compact would leave about",
+                 "oldest job: 2", "jobs over time, 0 to 2"):  # fmt: skip
+        assert text in shown
+
+
+def test_the_largest_tubes_are_shown() -> None:
+    every_kind = GOLDEN / "v1-every-kind"
+    names = [row[1] for row in rows(run("stats", every_kind)) if row[0] == "tube"]
+    assert names == ["default", "mail"]
+    top = [row[1] for row in rows(run("stats", every_kind, "--top", "1")) if row[0] == "tube"]
+    assert top == ["default"]
+    assert "and 1 more; --top 0 shows all" in on_a_terminal("stats", every_kind, "--top", "1")
+    everything = [row for row in rows(run("stats", every_kind, "--top", "0")) if row[0] == "tube"]
+    assert len(everything) == 2
+
+
+def test_several_logs_come_one_behind_the_other() -> None:
+    result = run("stats", ROTATED, GOLDEN / "v1-torn")
+    assert [row[1] for row in rows(result) if row[0] == "log"] == [
+        str(ROTATED), str(GOLDEN / "v1-torn"),
+    ]  # fmt: skip
+
+
+def test_a_damaged_log_is_refused() -> None:
+    result = run("stats", GOLDEN / "v1-damaged")
+    assert (result.exit_code, result.stdout) == (3, "")
