@@ -13,13 +13,11 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import (
     ALIGN_BYTES,
     SEGMENT_HEADER_BYTES,
-    TRAILER_BYTES,
-    TRAILER_MAGIC,
     U32,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
 from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Raw
-from beanstalk_twisted.binlog.segment import content_end
+from beanstalk_twisted.binlog.segment import has_content, is_trailer
 from binlog_tools.salvage.claims import Part
 
 
@@ -124,9 +122,9 @@ def _ends(buffer: Buffer, at: int, part: Part) -> bool:
     """
     if at >= part.end:
         return True
-    if part.end - at == TRAILER_BYTES and bytes(buffer[part.end - 8 : part.end]) == TRAILER_MAGIC:
+    if is_trailer(buffer, at, part.end):
         return True
-    return part.prev_end is None and content_end(memoryview(buffer)[: part.end], at) == at
+    return part.prev_end is None and not has_content(buffer, at, part.end)
 
 
 class _Search:

@@ -131,6 +131,13 @@ def test_a_name_of_a_tube_is_taken_from_a_seal() -> None:
     assert found.jobs[1].tube == b"mail"
 
 
+def test_a_name_of_a_tube_is_taken_from_a_frame_with_a_damaged_body() -> None:
+    files = killed([MAIL, put(1, b"first body", tube_id=2), put(2, tube_id=2)], [put(3)])
+    found = salvaged(with_bad_heap(files, ONE, b"first body"))
+    assert found.judgements.keys() == {1}
+    assert found.jobs[2].tube == b"mail"
+
+
 # Doubtful.
 
 
