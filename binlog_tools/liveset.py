@@ -107,10 +107,16 @@ class LiveSet:
                 if job.record[1] == State.RESERVED:
                     self._reserved.add(job_id)
             elif kind == Kind.DELETE:
+                self.about_to_delete(buffer, frame, index)
                 self.jobs.pop(job_id, None)
                 self.lacking.pop(job_id, None)
             else:
                 self._change(job_id, bytes(view[at : at + RECORD_BYTES]))
+
+    def about_to_delete(self, buffer: Buffer, frame: Frame, index: int) -> None:
+        """
+        For those who want to know: this record deletes a job that is still there.
+        """
 
     def _change(self, job_id: int, record: bytes) -> None:
         job = self.jobs.get(job_id)

@@ -21,6 +21,10 @@ COMMANDS: Final[Mapping[str, str]] = {
     "dump": "binlog_tools.cli.dump",
     "jobs": "binlog_tools.cli.jobs",
     "stats": "binlog_tools.cli.stats",
+    "compact": "binlog_tools.cli.compact",
+    "merge": "binlog_tools.cli.merge",
+    "filter": "binlog_tools.cli.filter",
+    "undelete": "binlog_tools.cli.undelete",
     "salvage": "binlog_tools.cli.salvage",
     "completion": "binlog_tools.cli.completion",
 }

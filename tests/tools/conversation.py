@@ -114,6 +114,10 @@ class Conversation:
     def _command(self, session: Session) -> None:
         queue, now, chance = self._server.queue, self._server.clock.now_ns(), self._random
         job_id = chance.randrange(1, queue.state.next_job_id + 1)
+        looked = ((n, queue.state.jobs.look(n)) for n in queue.state.jobs)
+        own = [n for n, job in looked if job is not None and job.holder == session.number]
+        if own and chance.random() < 0.8:
+            job_id = chance.choice(own)
         what = chance.randrange(12)
         if what < 4:
             queue.use(session, now, chance.choice(TUBES))

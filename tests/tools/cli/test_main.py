@@ -61,7 +61,7 @@ def test_the_examples_in_the_help_are_commands_that_exist(name: str) -> None:
             continue
         known = cli.get_command(click.Context(cli), words[1])
         assert known is not None, line
-        options = {option for each in known.params for option in each.opts}
+        options = {option for each in known.params for option in each.opts + each.secondary_opts}
         asked = {
             word.split("=")[0] for word in words[2 : _end(words)] if re.match("--?[a-z]", word)
         }

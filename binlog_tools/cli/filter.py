@@ -1,0 +1,102 @@
+"""
+``binlog-inspect filter``.
+"""
+
+from typing import Any
+
+import click
+
+from beanstalk_twisted.binlog.errors import LockHeld
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail
+from binlog_tools.cli.making import segment_size, tell, told
+from binlog_tools.cli.output import Output, progress
+from binlog_tools.dropping import drop_in_place
+from binlog_tools.dumping import state_name
+from binlog_tools.rewriting import Ages, Choice, Loaded, load, rewrite
+from binlog_tools.sources import open_source
+
+
+@click.command("filter")
+@options.log
+@click.option("--drop/--keep", "drops", default=None, help="What becomes of the jobs chosen.")
+@options.job_option
+@options.tube_option
+@options.state_option
+@click.option("--older-than", type=options.DURATION, help="Put longer ago than this: 90s, 2h, 7d.")
+@click.option("--younger-than", type=options.DURATION, help="Put less long ago than this.")
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    metavar="DIR",
+    type=options.NEW_DIRECTORY,
+    help="The new log; must not exist, or be empty.",
+)
+@click.option("--in-place", is_flag=True, help="Delete the jobs where they are; no server may run.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only list the jobs that would go.")
+@segment_size
+@options.as_json  # fmt: skip
+def command(
+    path: str, drops: bool | None, older_than: int | None, younger_than: int | None,
+    output: str | None, in_place: bool, dry_run: bool, segment_bytes: int, is_json: bool,
+    **chosen: Any,
+) -> None:  # fmt: skip
+    """
+    Drop or keep jobs by tube, id, state and age: into a new log, or where they are.
+
+    For a job that ends every server that touches it, and the like.  A job is chosen if all options
+    say so.  --in-place appends one segment in which the jobs are deleted; they are kept in a small
+    log in quarantine/ first, from which merge or replay brings them back.
+
+    \b
+    Examples:
+      binlog-inspect filter /var/lib/bs --drop --job 4711 --in-place
+      binlog-inspect filter /var/lib/bs --drop --tube mail --older-than 7d --dry-run
+      binlog-inspect filter /var/lib/bs --keep --tube mail -o /backup/only-mail
+    """
+    if drops is None or not (any(chosen.values()) or older_than or younger_than):
+        fail(USAGE, "say which jobs (--job, --tube, --state, --older-than, --younger-than), "
+                    "and --drop or --keep")  # fmt: skip
+    if sum((output is not None, in_place, dry_run)) != 1:
+        fail(USAGE, "say where to: -o DIR, --in-place or --dry-run")
+    choice = Choice(options.selection(**chosen), Ages(older_than, younger_than), not drops)
+    shown = Output(is_json)
+    if in_place:
+        _in_place(shown, path, choice)
+        return
+    with progress(f"reading {path}") as report:
+        loaded = load(open_source(path), report)
+    if dry_run:
+        _list(shown, loaded, choice)
+        return
+    assert output is not None
+    outcome = rewrite(loaded, output, "filter", choice, segment_bytes)
+    tell(shown, outcome.written, dropped=outcome.dropped)
+    if not is_json:
+        shown.line(f"{told(outcome.dropped, 'job')} left out")
+
+
+def _list(output: Output, loaded: Loaded, choice: Choice) -> None:
+    for job in loaded.jobs():
+        if choice.stays(job, loaded.now_ns):
+            continue
+        if output.is_json:
+            output.document({"job": job.job_id, "tube": job.tube.decode("utf-8", "replace"),
+                             "state": state_name(job.state), "bytes": len(job.body)})  # fmt: skip
+        else:
+            output.table([], [(job.job_id, job.tube, state_name(job.state), len(job.body))])
+
+
+def _in_place(output: Output, path: str, choice: Choice) -> None:
+    try:
+        with progress(f"reading {path}") as report:
+            dropped = drop_in_place(path, choice, report)
+    except LockHeld as problem:
+        fail(CANNOT_READ, str(problem))
+    if output.is_json:
+        output.document({"log": path, **dropped._asdict()})
+        return
+    output.line(f"{path}: {told(dropped.jobs, 'job')} deleted, {dropped.left} left")
+    if dropped.kept_at:
+        output.line(f"what was deleted is kept in {dropped.kept_at}")

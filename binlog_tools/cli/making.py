@@ -1,0 +1,58 @@
+"""
+What commands that make a log have in common.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from beanstalk_twisted.binlog.format import (
+    DEFAULT_SEGMENT_BYTES,
+    MAX_SEGMENT_BYTES,
+    MIN_SEGMENT_BYTES,
+)
+from binlog_tools.cli.options import SIZE
+from binlog_tools.cli.output import Output
+from binlog_tools.moments import format_size
+from binlog_tools.newlog import Written
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def segment_size(function: F) -> F:
+    """
+    ``--segment-size``.
+    """
+    return click.option(
+        "--segment-size", "segment_bytes", type=SIZE, default=DEFAULT_SEGMENT_BYTES,
+        callback=_in_range, show_default="64M", help="Size of a segment, 8k to 1G.",
+    )(function)  # fmt: skip
+
+
+def _in_range(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    if not MIN_SEGMENT_BYTES <= value <= MAX_SEGMENT_BYTES:
+        raise click.BadParameter(f"{value} is not within 8k to 1G")
+    return value
+
+
+def tell(output: Output, written: Written, **more: object) -> None:
+    """
+    Say what was written.
+
+    :param more: beside what every log has.
+    """
+    if output.is_json:
+        output.document({**written._asdict(), **more})
+        return
+    output.line(
+        f"{written.path}: {told(written.jobs, 'job')}, {format_size(written.bytes)} in "
+        f"{told(written.segments, 'segment')}, LSN {written.first_lsn} to {written.last_lsn}"
+    )
+
+
+def told(count: int, one: str, many: str = "") -> str:
+    """
+    A number of things: ``1 job``, ``2 jobs``.
+    """
+    return f"{count} {one}" if count == 1 else f"{count} {many or one + 's'}"

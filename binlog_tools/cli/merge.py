@@ -1,0 +1,48 @@
+"""
+``binlog-inspect merge``.
+"""
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import USAGE, fail
+from binlog_tools.cli.making import segment_size, tell, told
+from binlog_tools.cli.output import Output, progress
+from binlog_tools.rewriting import Renumbered, SameStore, load, merge
+from binlog_tools.sources import open_sources
+
+
+@click.command("merge")
+@options.logs
+@options.output_directory
+@segment_size
+@options.as_json
+def command(paths: tuple[str, ...], output: str, segment_bytes: int, is_json: bool) -> None:
+    """
+    Write the jobs of several logs into one new log.
+
+    A job keeps its id, unless a log named before has one of that id: then it gets a new one, which
+    is told (in a pipe: log, old id, new id).  Copies of one store are refused.
+
+    \b
+    Example:
+      binlog-inspect merge /var/lib/bs-a /var/lib/bs-b -o /var/lib/bs
+    """
+    logs = []
+    for source in open_sources(paths):
+        with progress(f"reading {source.path}") as report:
+            logs.append(load(source, report))
+    moved: list[Renumbered] = []
+    shown = Output(is_json)
+    try:
+        written = merge(logs, output, segment_bytes, moved.append)
+    except SameStore as problem:
+        fail(USAGE, str(problem))
+    if is_json:
+        tell(shown, written, renumbered=[each._asdict() for each in moved])
+        return
+    tell(shown, written)
+    if moved and shown.is_terminal:
+        shown.line(f"{told(len(moved), 'job')} got another id; pipe this to see which")
+    elif not shown.is_terminal:
+        shown.table([], moved)

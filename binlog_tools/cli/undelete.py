@@ -1,0 +1,105 @@
+"""
+``binlog-inspect undelete``.
+"""
+
+from typing import Any
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import DAMAGED, USAGE, fail
+from binlog_tools.cli.making import tell, told
+from binlog_tools.cli.output import Output
+from binlog_tools.dumping import Fields
+from binlog_tools.listing import ListedJob, fields_of_job
+from binlog_tools.moments import format_time_exactly
+from binlog_tools.sources import Source, open_source
+from binlog_tools.undeleting import Deleted, find_deleted, into_files, into_log, restored
+
+
+@click.command("undelete")
+@options.log
+@click.option(
+    "--since",
+    "since_ns",
+    type=options.TIME,
+    required=True,
+    help="Only what was deleted at this time or later: 2026-01-31T12:00Z, -2h.",
+)
+@click.option("--until", "until_ns", type=options.TIME, help="Only what was deleted before.")
+@options.job_option
+@options.tube_option
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    metavar="DIR",
+    type=options.NEW_DIRECTORY,
+    help="A new log with the jobs.",
+)
+@click.option(
+    "--files",
+    "folder",
+    metavar="DIR",
+    type=options.NEW_DIRECTORY,
+    help="A new folder with a file for each body, and an index.",
+)
+@options.as_json  # fmt: skip
+def command(
+    path: str, output: str | None, folder: str | None, is_json: bool, **chosen: Any
+) -> None:
+    """
+    Bring back deleted jobs whose bodies are still in a log or an archive.
+
+    Compaction deletes bodies for good; until then, and in an archive, they are there.  Without -o
+    and --files the jobs are only listed.  They come back as they were when they were deleted, with
+    their ids; those that were reserved are ready.  A log of them can be served, merged with another
+    one, or replayed into a running server.
+
+    \b
+    Examples:
+      binlog-inspect undelete /var/lib/bs --since -1h
+      binlog-inspect undelete /archive --since 2026-01-31 --tube mail -o /backup/deleted-mail
+      binlog-inspect undelete /var/lib/bs --since -1h --files /backup/bodies
+    """
+    if output is not None and folder is not None:
+        fail(USAGE, "one of -o and --files, not both")
+    source = open_source(path)
+    deleted = find_deleted(source, options.selection(**chosen))
+    shown = Output(is_json)
+    if output is not None:
+        tell(shown, into_log(source, deleted, output), without_body=deleted.without_body)
+    elif folder is not None:
+        count = into_files(source, deleted, folder)
+        if is_json:
+            shown.document({"path": folder, "jobs": count, "without_body": deleted.without_body})
+        else:
+            shown.line(f"{folder}: {told(count, 'body', 'bodies')}")
+    else:
+        _list(shown, source, deleted)
+    _tell_missing(deleted)
+
+
+def _list(output: Output, source: Source, deleted: Deleted) -> None:
+    for found, job in restored(source, deleted):
+        fields: Fields = fields_of_job(ListedJob(job, len(job.body)), found.deleted_ns)
+        fields["deleted"] = format_time_exactly(found.deleted_ns)
+        if output.is_json:
+            output.document({**fields, "deleted_lsn": found.lsn})
+        else:
+            names = ("job", "tube", "state", "deleted", "bytes")
+            output.table([], [[fields[name] for name in names]])
+
+
+def _tell_missing(deleted: Deleted) -> None:
+    if deleted.without_body:
+        click.echo(
+            f"binlog-inspect: {told(deleted.without_body, 'job')} more deleted, whose bodies "
+            f"are no longer there; an archive may have them.",
+            err=True,
+        )
+    for gap in deleted.gaps:
+        where = f"{gap.segment}: offset {gap.offset}"
+        click.echo(f"binlog-inspect: {where}: perhaps more, but {gap.why}", err=True)
+    if deleted.gaps:
+        raise SystemExit(DAMAGED)

@@ -1,0 +1,204 @@
+"""
+``compact``, ``merge``, ``filter`` and ``undelete`` as they are called.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.binlog.make_golden import GOLDEN, read_golden
+from tests.tools.cli.running import documents, on_a_terminal, rows, run
+from tests.tools.conversation import Conversation
+from tests.tools.folders import contents, written
+from tests.tools.served import served
+from tests.tools.test_rewriting import LATER, two_logs
+from tests.tools.test_undeleting import small_log
+
+EVERY_KIND = GOLDEN / "v1-every-kind"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """
+    A log with a history.
+    """
+    return written(tmp_path / "log", Conversation(1).say(40).files)
+
+
+def test_compact_says_what_it_has_written(log: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    result = run("compact", log, "-o", new)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{new}: {len(served(log, LATER))} jobs, ")
+    assert served(new, LATER) == served(log, LATER)
+    (document,) = documents(run("compact", "--json", log, "-o", tmp_path / "again"))
+    assert document["jobs"] == len(served(log, LATER))
+    assert document["bytes_before"] > document["bytes"]
+
+
+@pytest.mark.parametrize("command", ["compact", "merge"])
+def test_a_directory_that_is_not_empty_is_not_written_to(
+    command: str, log: Path, tmp_path: Path
+) -> None:
+    full = written(tmp_path / "full", {"mine": b"precious"})
+    result = run(command, log, "-o", full)
+    assert result.exit_code == 4
+    assert "name a new directory" in result.stderr
+    assert contents(full) == {"mine": b"precious"}
+    assert not (tmp_path / "full.part").exists()
+
+
+def test_the_log_itself_is_not_a_place_to_write_to(log: Path) -> None:
+    before = contents(log)
+    assert run("compact", log, "-o", log).exit_code == 4
+    assert contents(log) == before
+
+
+@pytest.mark.parametrize("command", ["compact", "merge"])
+def test_a_damaged_log_is_refused(command: str, tmp_path: Path) -> None:
+    result = run(command, GOLDEN / "v1-damaged", "-o", tmp_path / "new")
+    assert result.exit_code == 3
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("size", ["8k", "1G"])
+def test_the_size_of_segments_can_be_chosen(size: str, log: Path, tmp_path: Path) -> None:
+    assert run("compact", log, "-o", tmp_path / "x", "--segment-size", size).exit_code == 0
+
+
+@pytest.mark.parametrize("size", ["8191", "1073741825", "much"])
+def test_a_size_outside_the_limits_is_wrong_usage(size: str, log: Path, tmp_path: Path) -> None:
+    assert run("compact", log, "-o", tmp_path / "x", "--segment-size", size).exit_code == 2
+
+
+def test_merge_tells_which_jobs_got_another_id(tmp_path: Path) -> None:
+    first, second = two_logs(tmp_path)
+    result = run("merge", first, second, "-o", tmp_path / "new")
+    assert result.exit_code == 0
+    moved = [row for row in rows(result)[1:]]
+    assert {row[0] for row in moved} == {str(second)}
+    jobs = served(tmp_path / "new", LATER)
+    theirs = served(second, LATER)
+    assert all(jobs[int(new)] == theirs[int(old)] for _, old, new in moved)
+    (document,) = documents(run("merge", "--json", first, second, "-o", tmp_path / "again"))
+    assert [[m["path"], str(m["job_id"]), str(m["new_id"])] for m in document["renumbered"]] == (
+        moved
+    )
+    shown = on_a_terminal("merge", first, second, "-o", tmp_path / "third")
+    assert f"{len(moved)} jobs got another id" in shown
+
+
+def test_copies_of_one_store_are_wrong_usage(log: Path, tmp_path: Path) -> None:
+    copy = written(tmp_path / "copy", contents(log))
+    result = run("merge", log, copy, "-o", tmp_path / "new")
+    assert result.exit_code == 2
+    assert "copies of one store" in result.stderr
+
+
+def test_filter_drops_or_keeps(log: Path, tmp_path: Path) -> None:
+    before = served(log, LATER)
+    mail = {n for n, job in before.items() if job[0] == b"mail"}
+    dropped = run("filter", log, "--drop", "--tube", "mail", "-o", tmp_path / "others")
+    assert served(tmp_path / "others", LATER).keys() == before.keys() - mail
+    assert f"{len(mail)} jobs left out" in dropped.stdout
+    run("filter", log, "--keep", "--tube", "mail", "-o", tmp_path / "mail")
+    assert served(tmp_path / "mail", LATER).keys() == mail
+
+
+def test_filter_lists_what_would_go(log: Path) -> None:
+    before = served(log, LATER)
+    names = contents(log)
+    result = run("filter", log, "--drop", "--tube", "mail", "--dry-run")
+    gone = {int(row[0]) for row in rows(result)}
+    assert gone == {n for n, job in before.items() if job[0] == b"mail"}
+    listed = documents(run("filter", log, "--drop", "--tube", "mail", "--dry-run", "--json"))
+    assert {each["job"] for each in listed} == gone
+    old = run("filter", log, "--drop", "--older-than", "1s", "--dry-run")
+    assert len(rows(old)) == len(before)
+    assert rows(run("filter", log, "--drop", "--younger-than", "1s", "--dry-run")) == []
+    assert contents(log) == names
+
+
+def test_filter_in_place_deletes_and_keeps(log: Path) -> None:
+    before = served(log, LATER)
+    mail = {n for n, job in before.items() if job[0] == b"mail"}
+    result = run("filter", log, "--drop", "--tube", "mail", "--in-place")
+    assert result.exit_code == 0
+    kept_at = log / "quarantine" / "filtered-1"
+    assert f"{log}: {len(mail)} jobs deleted, {len(before) - len(mail)} left" in result.stdout
+    assert str(kept_at) in result.stdout
+    assert served(log, LATER).keys() == before.keys() - mail
+    assert served(kept_at, LATER).keys() == mail
+    (document,) = documents(run("filter", log, "--drop", "--tube", "mail", "--in-place", "--json"))
+    assert (document["jobs"], document["kept_at"]) == (0, "")
+
+
+def test_filter_in_place_beside_a_server_is_refused(log: Path) -> None:
+    from beanstalk_twisted.binlog.directory import RealDirectory
+
+    server = RealDirectory(str(log))
+    server.lock("a server, pid 4711")
+    result = run("filter", log, "--drop", "--tube", "mail", "--in-place")
+    server.close()
+    assert result.exit_code == 4
+    assert "is locked by" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--drop", "--in-place"), ("--tube", "mail", "--in-place"), ("--drop", "--tube", "mail"),
+        ("--drop", "--tube", "mail", "--in-place", "--dry-run"),
+        ("--drop", "--tube", "mail", "--in-place", "-o", "x"),
+    ],
+)  # fmt: skip
+def test_filter_wants_to_know_what_and_where(options: tuple[str, ...], log: Path) -> None:
+    before = contents(log)
+    result = run("filter", log, *options)
+    assert result.exit_code == 2
+    assert "say " in result.stderr
+    assert contents(log) == before
+
+
+@pytest.fixture
+def deleted(tmp_path: Path) -> Path:
+    """
+    A log with deleted jobs.
+    """
+    return written(tmp_path / "deleted", small_log().files())
+
+
+def test_undelete_lists_what_could_come_back(deleted: Path) -> None:
+    result = run("undelete", deleted, "--since", "2025-11-20T12:00Z")
+    assert [row[:3] for row in rows(result)] == [
+        ["1", "default", "ready"], ["2", "mail", "buried"], ["3", "default", "ready"],
+    ]  # fmt: skip
+    assert "1 job more deleted" in result.stderr
+    listed = documents(run("undelete", deleted, "--since", "2025-11-20T12:00Z", "--json"))
+    assert [each["deleted_lsn"] for each in listed] == [8, 10, 11]
+    assert rows(run("undelete", deleted, "--since", "-1h")) == []
+
+
+def test_undelete_writes_a_log_or_files(deleted: Path, tmp_path: Path) -> None:
+    since = ("--since", "2025-11-20T12:00Z")
+    assert run("undelete", deleted, *since, "-o", tmp_path / "new").exit_code == 0
+    assert list(served(tmp_path / "new", LATER)) == [1, 2, 3]
+    result = run("undelete", deleted, *since, "--files", tmp_path / "files", "--tube", "mail")
+    assert "1 body" in result.stdout
+    assert (tmp_path / "files" / "2.body").read_bytes() == b"two"
+    (index,) = (tmp_path / "files" / "index.jsonl").read_text().splitlines()
+    assert json.loads(index)["tube"] == "mail"
+    both = run("undelete", deleted, *since, "--files", tmp_path / "x", "-o", tmp_path / "y")
+    assert both.exit_code == 2
+
+
+def test_undelete_wants_to_know_since_when(deleted: Path) -> None:
+    assert run("undelete", deleted).exit_code == 2
+
+
+def test_undelete_goes_on_behind_damage_and_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", read_golden("v1-damaged"))
+    result = run("undelete", path, "--since", "2025-01-01")
+    assert result.exit_code == 3
+    assert "perhaps more, but" in result.stderr
