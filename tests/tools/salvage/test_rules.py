@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.records import Counters, Kind, Pause, State, TubeDef
+from beanstalk_twisted.binlog.records import Counters, Kind, Pause, Seal, State, TubeDef
+from beanstalk_twisted.binlog.seal import SegmentIndex
 from binlog_tools.moments import Numbers, Span
 from binlog_tools.salvage.claims import Consent, Refused
 from binlog_tools.salvage.judging import LOST_AND_FOUND, Doubtful, Why
@@ -198,6 +199,15 @@ def test_without_its_seal_a_segment_does_not_say_what_was_lost() -> None:
     files = killed([put(1)], [put(2, FILL)], [put(3)])
     found = salvaged(with_bad_records(files, ONE, -1))
     assert found.judgements[1].why is Why.DELETED
+
+
+def test_a_seal_that_was_re_homed_says_nothing_of_the_segment_it_is_in_now() -> None:
+    other = SegmentIndex()
+    other.add_records([put(number) for number in range(50)])
+    files = killed([put(1)], [Seal(T0, other.encode())], [delete(1)], [put(2)])
+    found = salvaged(with_bad_records(files, ONE, 3))
+    assert found.judgements[1].why is Why.DELETED
+    assert found.report.salvage.holes[0].types is None
 
 
 def test_a_job_whose_tube_has_no_name_any_more_is_set_aside() -> None:
