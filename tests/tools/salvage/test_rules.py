@@ -17,6 +17,7 @@ from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field, with_record_byte
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
+    FIRST,
     NS,
     T0,
     Files,
@@ -366,16 +367,44 @@ def test_a_damaged_header_costs_no_job(name: str) -> None:
     assert found.report.salvage.rebuilt == [name]
 
 
+def frames_of_another_log(first_lsn: int, count: int) -> bytes:
+    """
+    What somebody may put into the body of a job who queues pieces of logs.
+    """
+    fake = Scribe(opening=[DEFAULT_TUBE], salt=77, position=FIRST._replace(first_lsn=first_lsn))
+    for number in range(count):
+        fake.write(put(number + 1, b"fake"))
+    raw = fake.files()[ONE]
+    return raw[4096 : raw.rindex(b"fake") + 8]
+
+
+def with_a_body_of_frames(piece: bytes, fill: bytes = FILL) -> Files:
+    """
+    A log whose second segment begins with such a body; that frame's records and the segment's
+    header are damaged, so that nothing says which frames are the real ones.
+    """
+    # Behind the header, two records and the name of the tube they begin at a multiple of 8.
+    files = killed([put(9, FILL)], [put(1, b"-" + piece)], [put(2, b"real")], [put(8, fill)],
+                   [put(3)])  # fmt: skip
+    assert b"real" in files[TWO] and THREE in files
+    at = files[TWO].index(piece)
+    assert at % 8 == 0
+    files = with_bad_records(files, TWO, 0)
+    return edited(files, TWO, lambda raw: bytes(4096) + raw[4096:])
+
+
 def test_a_body_full_of_frames_cannot_pass_for_the_segment() -> None:
-    """
-    Somebody queues pieces of logs, and the header that holds the salt is gone.
-    """
-    fake = Scribe(opening=[DEFAULT_TUBE], salt=77)
-    fake.write(*(put(n, b"fake") for n in range(1, 30)))
-    piece = fake.files()[ONE][4096 : 4096 + 3000]
-    files = killed([put(1, b"1234" + piece), put(2)], [put(3, b"real")])
-    found = salvaged(edited(files, ONE, lambda raw: bytes(4096) + raw[4096:]))
-    assert {job.body for job in found.jobs.values()} == {b"1234" + piece, b"hello", b"real"}
+    found = salvaged(with_a_body_of_frames(frames_of_another_log(1, 2)))
+    assert found.jobs[2].body == b"real"
+    assert not any(job.body == b"fake" for job in found.jobs.values())
+
+
+def test_frames_whose_lsns_do_not_fit_between_the_neighbours_are_not_of_the_segment() -> None:
+    piece = frames_of_another_log(1000, 20)
+    assert len(piece) > 3000
+    found = salvaged(with_a_body_of_frames(piece, fill=b"x" * 600))
+    assert found.jobs[2].body == b"real"
+    assert not any(job.body == b"fake" for job in found.jobs.values())
 
 
 def test_a_missing_segment_is_not_passed_over_unasked() -> None:
