@@ -4,23 +4,16 @@ What is certain, doubtful and lost: each rule of docs/recovery.md on a log of it
 
 from __future__ import annotations
 
-import pytest
-
-from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.records import Counters, Kind, Pause, Seal, State, TubeDef
+from beanstalk_twisted.binlog.records import Kind, Pause, Seal, State
 from beanstalk_twisted.binlog.seal import SegmentIndex
-from binlog_tools.moments import Numbers, Span
-from binlog_tools.salvage.claims import Consent, Refused
 from binlog_tools.salvage.judging import LOST_AND_FOUND, Doubtful, Why
 from binlog_tools.stored import StoredPause
 from tests.binlog import independent_reader
-from tests.binlog.forging import with_header_field, with_record_byte
+from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
-    FIRST,
     NS,
     T0,
-    Files,
     Scribe,
     delete,
     edited,
@@ -28,51 +21,16 @@ from tests.binlog.scribe import (
     image,
     put,
 )
-from tests.tools.salvage.logs import ONE, THREE, TWO
-from tests.tools.salvage.salvaged import EVERYTHING, salvaged, see_that_it_loads
-
-MAIL = TubeDef(2, b"mail", T0)
-FILL = b"x" * 4200
-"""A body that fills a segment."""
-
-
-def batches_of(files: Files, name: str) -> list[independent_reader.Fields]:
-    """
-    The frames of a segment that are not sync marks.
-    """
-    segment = independent_reader.read_segment(files[name])
-    assert segment is not None
-    return [frame for frame in segment["frames"] if frame["n_rec"]]
-
-
-def with_bad_records(files: Files, name: str, batch: int) -> Files:
-    """
-    The last record of a batch is not as it was.
-    """
-    frame = batches_of(files, name)[batch]
-    at = frame["offset"] + 80 * (frame["n_rec"] - 1)
-    return edited(files, name, lambda raw: flipped(raw, at + 64 + 5))
-
-
-def with_bad_heap(files: Files, name: str, body: bytes) -> Files:
-    """
-    One byte of a body is not as it was.
-    """
-    return edited(files, name, lambda raw: flipped(raw, raw.index(body)))
-
-
-def killed(*batches: list, opening: tuple = (DEFAULT_TUBE,)) -> Files:  # type: ignore[type-arg]
-    """
-    A log; each batch was confirmed.  What it opens with is a batch of its own, number 0.
-    """
-    scribe = Scribe(opening=list(opening))
-    scribe.write()
-    for batch in batches:
-        scribe.write(*batch)
-        if not scribe.log.has_open:
-            scribe.mark()
-    return scribe.files()
-
+from tests.tools.salvage.damaging import (
+    FILL,
+    MAIL,
+    batches_of,
+    killed,
+    with_bad_heap,
+    with_bad_records,
+)
+from tests.tools.salvage.logs import ONE, TWO
+from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
 
 # Certain.
 
@@ -338,160 +296,6 @@ def test_a_hole_at_the_end_that_was_confirmed_makes_all_doubtful() -> None:
     assert (found.verdict, found.judgements[1].why) == ("damaged", Why.DELETED)
     (hole,) = found.report.salvage.holes
     assert (hole.first_lsn, hole.is_open) == (3, True)
-
-
-# Headers and whole segments.
-
-
-def three_segments() -> Files:
-    """
-    A job in each; the first is deleted in the second.
-    """
-    return killed([put(1), put(9, FILL)], [put(2), delete(1), put(8, FILL)], [put(3)])
-
-
-def test_a_damaged_header_is_not_passed_over_unasked() -> None:
-    files = edited(three_segments(), TWO, lambda raw: flipped(raw, 90))
-    with pytest.raises(Refused) as caught:
-        salvaged(files, Consent())
-    assert caught.value.problems == [f"{TWO}: the header's checksum is wrong"]
-    assert caught.value.options == ["--rebuild-header"]
-
-
-@pytest.mark.parametrize("name", [ONE, TWO, THREE])
-def test_a_damaged_header_costs_no_job(name: str) -> None:
-    files = edited(three_segments(), name, lambda raw: bytes(4096) + raw[4096:])
-    found = salvaged(files, Consent(may_rebuild=True))
-    assert (found.verdict, found.judgements) == ("damaged", {})
-    assert found.jobs == salvaged(three_segments()).jobs
-    assert found.report.salvage.rebuilt == [name]
-
-
-def frames_of_another_log(first_lsn: int, count: int) -> bytes:
-    """
-    What somebody may put into the body of a job who queues pieces of logs.
-    """
-    fake = Scribe(opening=[DEFAULT_TUBE], salt=77, position=FIRST._replace(first_lsn=first_lsn))
-    for number in range(count):
-        fake.write(put(number + 1, b"fake"))
-    raw = fake.files()[ONE]
-    return raw[4096 : raw.rindex(b"fake") + 8]
-
-
-def with_a_body_of_frames(piece: bytes, fill: bytes = FILL) -> Files:
-    """
-    A log whose second segment begins with such a body; that frame's records and the segment's
-    header are damaged, so that nothing says which frames are the real ones.
-    """
-    # Behind the header, two records and the name of the tube they begin at a multiple of 8.
-    files = killed([put(9, FILL)], [put(1, b"-" + piece)], [put(2, b"real")], [put(8, fill)],
-                   [put(3)])  # fmt: skip
-    assert b"real" in files[TWO] and THREE in files
-    at = files[TWO].index(piece)
-    assert at % 8 == 0
-    files = with_bad_records(files, TWO, 0)
-    return edited(files, TWO, lambda raw: bytes(4096) + raw[4096:])
-
-
-def test_a_body_full_of_frames_cannot_pass_for_the_segment() -> None:
-    found = salvaged(with_a_body_of_frames(frames_of_another_log(1, 2)))
-    assert found.jobs[2].body == b"real"
-    assert not any(job.body == b"fake" for job in found.jobs.values())
-
-
-def test_frames_whose_lsns_do_not_fit_between_the_neighbours_are_not_of_the_segment() -> None:
-    piece = frames_of_another_log(1000, 20)
-    assert len(piece) > 3000
-    found = salvaged(with_a_body_of_frames(piece, fill=b"x" * 600))
-    assert found.jobs[2].body == b"real"
-    assert not any(job.body == b"fake" for job in found.jobs.values())
-
-
-def test_a_missing_segment_is_not_passed_over_unasked() -> None:
-    files = {name: raw for name, raw in three_segments().items() if name != TWO}
-    with pytest.raises(Refused) as caught:
-        salvaged(files, Consent(may_rebuild=True))
-    assert caught.value.options == ["--accept-gap 2"]
-    found = salvaged(files, Consent(Numbers([Span(2, 2)])))
-    assert found.jobs.keys() == {1, 9, 3}
-    assert {found.judgements[1].why, found.judgements[9].why} == {Why.DELETED}
-    assert 3 not in found.judgements
-
-
-def test_missing_segments_are_asked_for_as_ranges() -> None:
-    files = three_segments()
-    far = with_header_field(files[THREE], 16, "<Q", 9)
-    left = {ONE: files[ONE], "00000000000000000009.tql": far}
-    with pytest.raises(Refused) as caught:
-        salvaged(left, Consent())
-    assert caught.value.options == ["--accept-gap 2-8"]
-
-
-def test_a_hole_between_segments_lists_what_had_its_body_there() -> None:
-    files = killed([put(1), put(9, FILL)], [put(2), put(8, FILL)], [image(Kind.KICK, 2)])
-    found = salvaged({name: raw for name, raw in files.items() if name != TWO})
-    assert [each.job_id for each in found.report.lost] == [2]
-
-
-def test_a_segment_of_which_nothing_is_left_is_one_hole() -> None:
-    files = edited(three_segments(), TWO, lambda raw: b"")
-    found = salvaged(files)
-    assert found.jobs.keys() == {1, 9, 3}
-    assert found.report.hidden > 3
-
-
-# Files that contradict each other.
-
-
-def test_a_copy_under_another_name_is_refused_and_named() -> None:
-    files = three_segments()
-    files["00000000000000000007.tql"] = files[TWO]
-    with pytest.raises(Refused) as caught:
-        salvaged(files)
-    assert TWO in str(caught.value) and "00000000000000000007.tql" in str(caught.value)
-    assert caught.value.options == []
-    chosen = salvaged(files, EVERYTHING._replace(prefer=frozenset({TWO})))
-    assert chosen.jobs == salvaged(three_segments()).jobs
-    assert chosen.report.salvage.plan.left_out == ["00000000000000000007.tql"]
-
-
-def test_the_copy_may_be_the_right_one() -> None:
-    sound = three_segments()
-    files = edited(sound, TWO, lambda raw: raw[:5000])
-    files["00000000000000000007.tql"] = sound[TWO]
-    consent = EVERYTHING._replace(prefer=frozenset({"00000000000000000007.tql"}))
-    assert salvaged(files, consent).jobs == salvaged(sound).jobs
-
-
-def test_a_segment_of_another_store_is_refused_and_can_be_left_out() -> None:
-    files = three_segments()
-    files[THREE] = with_header_field(files[THREE], 64, "16s", b"another store!!!")
-    with pytest.raises(Refused, match="of store"):
-        salvaged(files)
-    found = salvaged(files, EVERYTHING._replace(prefer=frozenset({ONE})))
-    assert found.jobs.keys() == {9, 2, 8}
-
-
-def test_a_segment_that_was_renamed_is_what_its_header_says() -> None:
-    files = three_segments()
-    files["00000000000000000004.tql"] = files.pop(THREE)
-    found = salvaged(files, Consent())
-    assert (found.jobs, found.verdict) == (salvaged(three_segments()).jobs, "damaged")
-
-
-def test_a_log_of_another_version_is_refused() -> None:
-    files = edited(three_segments(), ONE, lambda raw: with_header_field(raw, 8, "<H", 2))
-    with pytest.raises(Incompatible, match="format version"):
-        salvaged(files)
-    with pytest.raises(Incompatible, match="C beanstalkd"):
-        salvaged({"binlog.1": b""})
-
-
-def test_records_of_a_newer_version_are_refused() -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(Counters(0, T0, {}))
-    with pytest.raises(Incompatible, match="record type 41"):
-        salvaged(with_record_byte(scribe.directory, 0, 41))  # type: ignore[arg-type]
 
 
 # Small state.
