@@ -11,8 +11,10 @@ from tests.binlog.scribe import (
     T0,
     Files,
     Scribe,
+    delete,
     edited,
     flipped,
+    put,
 )
 
 MAIL = TubeDef(2, b"mail", T0)
@@ -56,3 +58,10 @@ def killed(*batches: list, opening: tuple = (DEFAULT_TUBE,)) -> Files:  # type: 
         if not scribe.log.has_open:
             scribe.mark()
     return scribe.files()
+
+
+def three_segments() -> Files:
+    """
+    A job in each; the first is deleted in the second.
+    """
+    return killed([put(1), put(9, FILL)], [put(2), delete(1), put(8, FILL)], [put(3)])

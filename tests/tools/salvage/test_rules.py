@@ -26,6 +26,7 @@ from tests.tools.salvage.damaging import (
     MAIL,
     batches_of,
     killed,
+    three_segments,
     with_bad_heap,
     with_bad_records,
 )

@@ -31,19 +31,13 @@ from tests.tools.salvage.damaging import (
     FILL,
     batches_of,
     killed,
+    three_segments,
     with_bad_records,
 )
 from tests.tools.salvage.logs import ONE, THREE, TWO
 from tests.tools.salvage.salvaged import EVERYTHING, salvaged
 
 # Headers and whole segments.
-
-
-def three_segments() -> Files:
-    """
-    A job in each; the first is deleted in the second.
-    """
-    return killed([put(1), put(9, FILL)], [put(2), delete(1), put(8, FILL)], [put(3)])
 
 
 def test_a_damaged_header_is_not_passed_over_unasked() -> None:
