@@ -35,9 +35,10 @@ from binlog_tools.moments import (
     format_duration,
     format_time_exactly,
 )
+from binlog_tools.rewriting import Loaded
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source
-from binlog_tools.stored import NS, StoredJob, StoredPause, loaded_jobs, loaded_pauses
+from binlog_tools.stored import NS, StoredJob, StoredPause
 
 
 class ListedJob(NamedTuple):
@@ -51,27 +52,16 @@ class ListedJob(NamedTuple):
     size: int
 
 
-def would_load(source: Source, selection: Selection, now_ns: int) -> Iterator[ListedJob]:
+def would_load(loaded: Loaded, selection: Selection) -> Iterator[ListedJob]:
     """
     The jobs that a server would load now, ascending by id.
 
-    :param now_ns: the wall clock.
     :raise BinlogError: it would refuse.
     """
-    survey = source.survey()
-    log_ns = max(now_ns, survey.small.time_ns)
-    for job in loaded_jobs(survey, log_ns):
-        job = ripened(job, log_ns)
-        if selection.has_job(job):
-            yield ListedJob(job, len(job.body))
-
-
-def pauses_loaded(source: Source, now_ns: int) -> list[StoredPause]:
-    """
-    The pauses that a server would load now.
-    """
-    survey = source.survey()
-    return list(loaded_pauses(survey, max(now_ns, survey.small.time_ns)))
+    for job in loaded.jobs():
+        ripe = ripened(job, loaded.now_ns)
+        if selection.has_job(ripe):
+            yield ListedJob(ripe, len(ripe.body))
 
 
 class PastJobs:

@@ -87,16 +87,20 @@ class Loaded(NamedTuple):
         return list(loaded_pauses(self.survey, self.now_ns))
 
 
-def load(source: Source, progress: Progress = lambda done, total: None) -> Loaded:
+def load(
+    source: Source, progress: Progress = lambda done, total: None, wall_ns: int | None = None
+) -> Loaded:
     """
     Look at a log.
 
+    :param wall_ns: the wall clock, if not that of now.
     :raise BinlogError: a server would refuse it.
     :raise OSError: it cannot be read.
     """
     survey = source.survey(progress)
     survey.refuse_if_unsound()
-    return Loaded(source, survey, max(time.time_ns(), survey.small.time_ns))
+    now_ns = time.time_ns() if wall_ns is None else wall_ns
+    return Loaded(source, survey, max(now_ns, survey.small.time_ns))
 
 
 class Outcome(NamedTuple):

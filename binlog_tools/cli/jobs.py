@@ -12,8 +12,8 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
-from binlog_tools.cli.output import Escaped, Output, columns
-from binlog_tools.dumping import Fields, body_fields, body_text, fields_of
+from binlog_tools.cli.output import Escaped, Output, columns, progress
+from binlog_tools.dumping import Fields, body_fields, body_text, fields_of, text_of
 from binlog_tools.listing import (
     ListedJob,
     PastJobs,
@@ -25,6 +25,7 @@ from binlog_tools.listing import (
 )
 from binlog_tools.liveset import Point
 from binlog_tools.moments import format_duration, format_size, format_time, parse_time
+from binlog_tools.rewriting import load
 from binlog_tools.sources import Source, open_source
 from binlog_tools.stored import NS, StoredJob
 
@@ -117,15 +118,21 @@ def command(
         _explain(output, source, explained)
         return
     selection = options.selection(**chosen)
-    now_ns = time.time_ns()
     if point is None:
-        found = would_load(source, selection, now_ns)
+        with progress(f"reading {path}") as report:
+            loaded = load(source, report)
+        now_ns, pauses = loaded.now_ns, loaded.pauses()
+        found = would_load(loaded, selection)
     else:
         past = PastJobs(source, point)
-        now_ns = past.now_ns
+        now_ns, pauses = past.now_ns, past.pauses()
         found = past.jobs(selection, how != "none")
         _tell_unknown(past)
     _list(output, islice(found, limit), now_ns, how)
+    if output.is_terminal and not is_json:
+        for pause in pauses:
+            left = format_duration(pause.until_ns - now_ns)
+            output.line(f"tube {text_of(pause.tube)} is paused for {left}")
 
 
 def _tell_unknown(past: PastJobs) -> None:

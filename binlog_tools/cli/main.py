@@ -25,6 +25,11 @@ COMMANDS: Final[Mapping[str, str]] = {
     "merge": "binlog_tools.cli.merge",
     "filter": "binlog_tools.cli.filter",
     "undelete": "binlog_tools.cli.undelete",
+    "export": "binlog_tools.cli.export",
+    "import": "binlog_tools.cli.import_",
+    "replay": "binlog_tools.cli.replay",
+    "diff": "binlog_tools.cli.diff",
+    "archive-verify": "binlog_tools.cli.archive_verify",
     "salvage": "binlog_tools.cli.salvage",
     "completion": "binlog_tools.cli.completion",
 }

@@ -71,7 +71,7 @@ class Output:
         """
         One line of JSON.
         """
-        click.echo(as_json(fields))
+        sys.stdout.write(as_json(fields) + "\n")
 
     def line(self, text: str = "") -> None:
         """
@@ -90,8 +90,9 @@ class Output:
         A table; a pipe gets one line for each row, its cells separated by tabs, without titles.
         """
         if not self.is_terminal:
+            write = sys.stdout.write
             for row in rows:
-                click.echo("\t".join(cell(value) for value in row))
+                write("\t".join([cell(value) for value in row]) + "\n")
             return
         draw = _rich_table() or _plain_table
         cells = ([cell(value) for value in row] for row in rows)
@@ -112,11 +113,13 @@ def cell(value: object) -> str:
     """
     A value in a table; nothing in it can break a line or a column.
     """
-    if isinstance(value, bytes):
-        value = text_of(value)
-    if isinstance(value, Escaped):
-        return value
-    return "-" if value is None else str(value).translate(_ESCAPES)
+    if value is None:
+        return "-"
+    if isinstance(value, int | Escaped):
+        return str(value)
+    text = text_of(value) if isinstance(value, bytes) else str(value)
+    # Most text has nothing to escape, and looking is quicker than translating.
+    return text.translate(_ESCAPES) if "\\" in text or not text.isprintable() else text
 
 
 def text_of(raw: bytes) -> str:

@@ -21,7 +21,9 @@ def archived(path: Path, files: Files) -> Path:
     """
     The same log as an archive has it.
     """
-    store = path / UUID.hex()
+    uuids = {raw[64:80] for raw in files.values()}
+    (uuid,) = uuids if len(uuids) == 1 else {UUID}
+    store = path / uuid.hex()
     store.mkdir(parents=True)
     for name, raw in files.items():
         first_lsn = int.from_bytes(raw[24:32], "little")

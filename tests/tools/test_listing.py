@@ -14,11 +14,11 @@ from binlog_tools.listing import (
     PastJobs,
     body_of,
     fields_of_job,
-    pauses_loaded,
     story_of,
     would_load,
 )
 from binlog_tools.liveset import END, Point
+from binlog_tools.rewriting import load
 from binlog_tools.selection import Selection
 from binlog_tools.sources import open_source
 from binlog_tools.stored import StoredJob
@@ -77,7 +77,7 @@ def test_the_jobs_are_those_that_a_server_loads(
     conversation = Conversation(seed, with_compaction)
     path = written(tmp_path / "log", conversation.say(60).files)
     now_ns = T0 + 100_000 * NS
-    found = would_load(open_source(str(path)), EVERYTHING, now_ns)
+    found = would_load(load(open_source(str(path)), wall_ns=now_ns), EVERYTHING)
     ours = {each.job.job_id: as_seen(each) for each in found}
     server = Started(conversation.directory, now_ns=now_ns)
     server.queue.tick(now_ns)
@@ -157,7 +157,7 @@ def test_jobs_are_chosen_by_id_tube_and_state(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_left_out() -> None:
-    found = would_load(open_source(str(GOLDEN / "v1-torn")), EVERYTHING, T0)
+    found = would_load(load(open_source(str(GOLDEN / "v1-torn"))), EVERYTHING)
     assert [each.job.job_id for each in found] == [1]
     assert list(past(GOLDEN / "v1-torn", END)) == [1]
 
@@ -165,15 +165,16 @@ def test_a_torn_tail_is_left_out() -> None:
 def test_a_damaged_log_is_refused_as_a_server_refuses_it() -> None:
     source = open_source(str(GOLDEN / "v1-damaged"))
     with pytest.raises(Damaged):
-        list(would_load(source, EVERYTHING, T0))
+        load(source)
     with pytest.raises(Damaged):
         PastJobs(source, END)
 
 
 def test_pauses_in_force_are_told() -> None:
     source = open_source(str(GOLDEN / "v1-every-kind"))
-    assert [(p.tube, p.seconds) for p in pauses_loaded(source, T0)] == [(b"mail", 5)]
-    assert pauses_loaded(source, T0 + 6 * NS) == []
+    paused = load(source, wall_ns=T0).pauses()
+    assert [(pause.tube, pause.seconds) for pause in paused] == [(b"mail", 5)]
+    assert load(source, wall_ns=T0 + 6 * NS).pauses() == []
 
 
 def test_the_fields_of_a_job_say_what_is_left_and_how_old_it_is() -> None:

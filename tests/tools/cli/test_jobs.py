@@ -140,3 +140,9 @@ def test_a_long_list_on_a_terminal_is_shown_in_parts(tmp_path: Path) -> None:
     shown = on_a_terminal("jobs", written(tmp_path / "log", scribe.files()))
     assert shown.count("history") == 2
     assert shown.count("ready") == 601
+
+
+def test_a_terminal_is_told_of_pauses(tmp_path: Path) -> None:
+    paused = on_a_terminal("jobs", EVERY_KIND, "--as-of", "21")
+    assert "tube mail is paused for 4s" in paused
+    assert "is paused" not in on_a_terminal("jobs", EVERY_KIND)

@@ -1,0 +1,54 @@
+"""
+``binlog-inspect export``.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.output import progress
+from binlog_tools.dumping import Fields
+from binlog_tools.exporting import export
+from binlog_tools.rewriting import load
+from binlog_tools.sources import open_source
+
+_encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+@click.command("export")
+@options.log
+@options.job_option
+@options.tube_option
+@options.state_option
+@click.option("-o", "--output", "target", type=click.Path(dir_okay=False), metavar="FILE",
+              help="Write to this file instead of stdout.")  # fmt: skip
+def command(path: str, target: str | None, **chosen: Any) -> None:
+    """
+    Write the jobs that a server would load as JSON lines.
+
+    The first line tells of the log, the next ones of pauses in force, each other one of a job.
+    Bodies are text where they are UTF-8 (body), else base64 (body_base64).  import reads it back.
+
+    \b
+    Examples:
+      binlog-inspect export /var/lib/bs -o jobs.jsonl
+      binlog-inspect export /var/lib/bs --tube mail | jq -r 'select(.kind == "job") | .body'
+    """
+    with progress(f"reading {path}") as report:
+        loaded = load(open_source(path), report)
+    documents = export(loaded, options.selection(**chosen))
+    if target is None:
+        _write(documents, sys.stdout)
+        return
+    with open(target, "w", encoding="utf-8") as file:
+        _write(documents, file)
+
+
+def _write(documents: Iterable[Fields], out: Any) -> None:
+    for document in documents:
+        out.write(_encode(document) + "\n")
+    out.flush()

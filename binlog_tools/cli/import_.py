@@ -1,0 +1,41 @@
+"""
+``binlog-inspect import``.
+"""
+
+import time
+from typing import BinaryIO
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import USAGE, fail
+from binlog_tools.cli.making import segment_size, tell
+from binlog_tools.cli.output import Output, progress
+from binlog_tools.exporting import WrongLine, import_lines
+
+
+@click.command("import")
+@click.argument("file", type=click.File("rb"))
+@options.output_directory
+@segment_size
+@options.as_json
+def command(file: BinaryIO, output: str, segment_bytes: int, is_json: bool) -> None:
+    """
+    Write a new log with the jobs of JSON lines, as export writes them.
+
+    FILE may be - for stdin.  A job needs no more than a body; what is missing gets a default: the
+    tube default, priority 1024, TTR 60 s, the next free id.
+
+    \b
+    Examples:
+      binlog-inspect import jobs.jsonl -o /var/lib/bs
+      echo '{"tube": "mail", "body": "hello"}' | binlog-inspect import - -o /var/lib/bs
+    """
+    try:
+        with progress("importing") as report:
+            written = import_lines(
+                file, output, segment_bytes, time.time_ns(), lambda jobs: report(jobs, 0)
+            )
+    except WrongLine as problem:
+        fail(USAGE, f"{getattr(file, 'name', '<stdin>')}: {problem}; nothing was written")
+    tell(Output(is_json), written)

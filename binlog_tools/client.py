@@ -1,0 +1,156 @@
+"""
+A plain client of the protocol: blocking, one connection, many requests on their way at once.
+"""
+
+import socket
+from types import TracebackType
+from typing import Final, NamedTuple, Protocol
+
+from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
+
+LIMIT_S: Final = 60.0
+"""How long a reply may take: a server syncs its disk before it answers, and disks can be busy."""
+
+MAX_LINE_BYTES: Final = 1 << 10
+"""No reply of the protocol has a longer first line."""
+
+
+class Reply(NamedTuple):
+    """
+    A reply.
+
+    :ivar words: of its first line.
+    :ivar data: what follows it, without its CR LF.
+    """
+
+    words: tuple[bytes, ...]
+    data: bytes = b""
+
+    @property
+    def name(self) -> bytes:
+        """
+        The first word.
+        """
+        return self.words[0] if self.words else b""
+
+    def __str__(self) -> str:
+        return b" ".join(self.words).decode("ascii", "replace")
+
+
+class Lost(OSError):
+    """
+    The connection is gone.
+    """
+
+
+class Line(Protocol):
+    """
+    A connection to a server of the protocol.  All methods raise OSError.
+    """
+
+    def send(self, request: bytes) -> None:
+        """
+        Send commands; each gets a reply, in their order.
+        """
+
+    def reply(self) -> Reply:
+        """
+        Wait for the next reply.
+        """
+
+
+_WITH_DATA: Final = frozenset({b"OK", b"RESERVED", b"FOUND"})
+
+
+class Connection:
+    """
+    A `Line` to a server over TCP.
+    """
+
+    def __init__(self, host: str, port: int, limit_s: float = LIMIT_S) -> None:
+        """
+        :raise OSError: there is no server.
+        """
+        self.address = f"{host}:{port}"
+        try:
+            self._socket = socket.create_connection((host, port), limit_s)
+        except OSError as problem:
+            raise Lost(problem.errno, f"{problem.strerror or problem}", self.address) from None
+        self._replies = self._socket.makefile("rb")
+
+    def send(self, request: bytes) -> None:
+        """
+        See `Line`.
+        """
+        try:
+            self._socket.sendall(request)
+        except OSError as problem:
+            raise self._lost(problem) from None
+
+    def reply(self) -> Reply:
+        """
+        See `Line`.
+        """
+        try:
+            return self._reply()
+        except OSError as problem:
+            raise self._lost(problem) from None
+
+    def _reply(self) -> Reply:
+        line = self._replies.readline(MAX_LINE_BYTES)
+        if not line.endswith(b"\r\n"):
+            raise OSError(0, "the server has closed the connection, or is none of this protocol")
+        words = tuple(line.split())
+        if not words or words[0] not in _WITH_DATA:
+            return Reply(words)
+        size = int(words[-1]) if words[-1].isdigit() else -1
+        if not 0 <= size <= MAX_BODY_BYTES:
+            raise OSError(0, "this is no server of this protocol")
+        data = self._replies.read(size + 2)
+        if len(data) < size + 2:
+            raise OSError(0, "the server has closed the connection")
+        return Reply(words, data[:-2])
+
+    def _lost(self, problem: OSError) -> Lost:
+        if isinstance(problem, Lost):
+            return problem
+        why = problem.strerror or str(problem) or "no answer in time"
+        return Lost(problem.errno or 0, why, self.address)
+
+    def close(self) -> None:
+        """
+        Part.
+        """
+        self._replies.close()
+        self._socket.close()
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+def parse_address(text: str, default_port: int = 11300) -> tuple[str, int]:
+    """
+    ``HOST:PORT``, ``HOST`` or ``[::1]:PORT``.
+
+    :raise ValueError: it is none.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not host.endswith("]")) or port.endswith("]"):
+        host, port = text, str(default_port)
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ValueError(f"{text!r} is no address: write HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def parse_stats(data: bytes) -> dict[bytes, bytes]:
+    """
+    The keys and values of a server's small YAML.
+    """
+    pairs = (line.partition(b":") for line in data.splitlines() if b":" in line)
+    return {key.strip(): value.strip().strip(b'"') for key, _, value in pairs}

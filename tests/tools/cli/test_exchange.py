@@ -1,0 +1,244 @@
+"""
+``export``, ``import``, ``replay``, ``diff`` and ``archive-verify`` as they are called.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from binlog_tools.cli.main import cli
+from tests.binlog.make_golden import GOLDEN
+from tests.binlog.scribe import flipped
+from tests.server_process import ServerProcess, ours
+from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run
+from tests.tools.conversation import Conversation
+from tests.tools.folders import archived, contents, written
+from tests.tools.served import served
+from tests.tools.test_archives import five_segments
+from tests.tools.test_rewriting import LATER
+
+EVERY_KIND = GOLDEN / "v1-every-kind"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """
+    A log with a history.
+    """
+    return written(tmp_path / "log", Conversation(1).say(40).files)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """
+    Ours, without a log.
+    """
+    with ServerProcess(ours("-p", "0"), tmp_path) as process:
+        process.connect().close()
+        yield process
+
+
+def test_export_writes_lines_that_import_reads(log: Path, tmp_path: Path) -> None:
+    result = run("export", log)
+    lines = documents(result)
+    assert [line["kind"] for line in lines].count("job") == len(served(log, LATER))
+    target = tmp_path / "jobs.jsonl"
+    assert run("export", log, "-o", target).stdout == ""
+    again = run("import", target, "-o", tmp_path / "new")
+    assert again.exit_code == 0
+    assert served(tmp_path / "new", LATER) == served(log, LATER)
+    assert again.stdout.startswith(f"{tmp_path / 'new'}: ")
+
+
+def test_export_chooses() -> None:
+    lines = documents(run("export", EVERY_KIND, "--tube", "mail"))
+    assert [line["job"] for line in lines if line["kind"] == "job"] == [8]
+
+
+def test_import_reads_stdin_and_names_a_wrong_line(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        cli, ["import", "-", "-o", str(tmp_path / "new"), "--json"], input='{"body": "hello"}\n'
+    )
+    assert json.loads(result.stdout)["jobs"] == 1
+    result = CliRunner().invoke(
+        cli, ["import", "-", "-o", str(tmp_path / "other")], input='{"body": "a"}\n{}\n'
+    )
+    assert result.exit_code == 2
+    assert "line 2: body: there must be body" in result.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def replay(log: Path, server: ServerProcess, *options: str | Path):  # type: ignore[no-untyped-def]
+    """
+    Call it.
+    """
+    address = f"127.0.0.1:{server.port()}"
+    return run("replay", log, "--to", address, "--journal", log.parent / "journal", *options)
+
+
+def test_replay_puts_and_diff_sees_no_difference_but_ids(log: Path, server: ServerProcess) -> None:
+    jobs = served(log, LATER)
+    result = replay(log, server)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"{len(jobs)} jobs put, ")
+    again = replay(log, server)
+    assert again.stdout == f"0 jobs put, {len(jobs)} were there before\n"
+    (document,) = documents(replay(log, server, "--json"))
+    assert (document["put"], document["before"]) == (0, len(jobs))
+
+
+def test_replay_chooses(log: Path, server: ServerProcess) -> None:
+    result = replay(log, server, "--tube", "mail")
+    count = sum(job[0] == b"mail" for job in served(log, LATER).values())
+    assert result.stdout.startswith(f"{count} jobs put")
+
+
+def test_replay_asks_about_what_is_uncertain(log: Path, server: ServerProcess) -> None:
+    assert replay(log, server, "--tube", "none").exit_code == 0
+    with open(log.parent / "journal", "a") as journal:
+        journal.write('{"sent": [1, 2]}\n')
+    result = replay(log, server)
+    assert result.exit_code == 4
+    assert "on their way: 1, 2" in result.stderr
+    everything = len(served(log, LATER))
+    assert replay(log, server, "--uncertain", "skip").stdout.startswith(
+        f"{everything - len({1, 2} & served(log, LATER).keys())} jobs put"
+    )
+
+
+def test_replay_without_a_server_is_4(log: Path, tmp_path: Path) -> None:
+    result = run("replay", log, "--to", "127.0.0.1:1", "--journal", tmp_path / "journal")
+    assert result.exit_code == 4
+    assert "127.0.0.1:1: " in result.stderr
+    assert run("replay", log, "--to", "nowhere:x").exit_code == 2
+
+
+def test_replay_of_jobs_that_are_too_large_tells_which(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", "0", "-z", "100"), tmp_path) as small:
+        small.connect().close()
+        log = tmp_path / "copy"
+        written(log, contents(EVERY_KIND))
+        result = replay(log, small)
+    assert result.exit_code == 4
+    assert result.stderr == "binlog-inspect: job 9 was not taken: JOB_TOO_BIG\n"
+    assert result.stdout.startswith("1 job put")
+
+
+def test_replay_that_is_interrupted_leaves_nothing_uncertain(
+    tmp_path: Path, server: ServerProcess
+) -> None:
+    lines = "".join(json.dumps({"body": str(n)}) + "\n" for n in range(2000))
+    CliRunner().invoke(cli, ["import", "-", "-o", str(tmp_path / "many")], input=lines)
+    journal = tmp_path / "journal"
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "replay", tmp_path / "many", "--to",
+         f"127.0.0.1:{server.port()}", "--journal", journal, "--rate", "500"],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not (journal.exists() and "put" in journal.read_text()):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "run again to go on" in err
+    result = run("replay", tmp_path / "many", "--to", f"127.0.0.1:{server.port()}",
+                 "--journal", journal)  # fmt: skip
+    assert result.exit_code == 0
+    client = server.connect()
+    stats = client.ask(b"stats\r\n")
+    client.close()
+    assert b"current-jobs-ready: 2000\n" in stats
+
+
+def test_the_journal_has_a_name_of_its_own(
+    log: Path, server: ServerProcess, tmp_path: Path
+) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        run("replay", log, "--to", f"127.0.0.1:{server.port()}", "--tube", "none")
+    finally:
+        os.chdir(before)
+    assert os.listdir(folder) == [f"binlog-replay-127.0.0.1-{server.port()}.journal"]
+
+
+def test_diff_of_two_logs(log: Path, tmp_path: Path) -> None:
+    copy = written(tmp_path / "copy", contents(log))
+    same = run("diff", log, copy)
+    assert (same.exit_code, same.output) == (0, "")
+    run("filter", copy, "--drop", "--tube", "mail", "--in-place")
+    result = run("diff", log, copy)
+    mail = {n for n, job in served(log, LATER).items() if job[0] == b"mail"}
+    assert result.exit_code == 1
+    assert {(row[0], int(row[1])) for row in rows(result)} == {("a", n) for n in mail}
+    assert {d["job"] for d in documents(run("diff", "--json", copy, log))} == mail
+    quiet = run("diff", "-q", log, copy)
+    assert (quiet.exit_code, quiet.output) == (1, "")
+    shown = on_a_terminal("diff", log, copy)
+    assert f"{len(mail)} jobs differ" in shown
+
+
+def test_diff_tells_fields(log: Path, tmp_path: Path) -> None:
+    run("export", EVERY_KIND, "-o", tmp_path / "lines")
+    text = (tmp_path / "lines").read_text().replace('"kicks":0', '"kicks":3')
+    (tmp_path / "lines").write_text(text)
+    run("import", tmp_path / "lines", "-o", tmp_path / "new")
+    result = run("diff", EVERY_KIND, tmp_path / "new")
+    assert rows(result) == [["both", "8", "kicks", "0", "3"], ["both", "9", "kicks", "0", "3"]]
+    assert "job 8: kicks 0 / 3" in on_a_terminal("diff", EVERY_KIND, tmp_path / "new")
+    assert run("diff", EVERY_KIND, tmp_path / "new", "--ignore", "kicks").exit_code == 0
+
+
+def test_diff_with_a_server(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", "0", "-b", tmp_path / "own"), tmp_path) as server:
+        client = server.connect()
+        client.ask(b"put 0 0 60 5\r\nhello\r\n")
+        address = f"127.0.0.1:{server.port()}"
+        assert run("diff", tmp_path / "own", address).exit_code == 0
+        result = run("diff", EVERY_KIND, address)
+        client.close()
+    assert result.exit_code == 1
+    assert [row[:2] for row in rows(result)] == [["a", "8"], ["a", "9"]]
+    assert "has 1 job that" in result.stderr
+
+
+def test_diff_with_what_is_neither_log_nor_server() -> None:
+    result = run("diff", EVERY_KIND, "/nowhere/x:y")
+    assert result.exit_code == 2
+    assert "there is no such log" in result.stderr
+
+
+def test_archive_verify(tmp_path: Path) -> None:
+    root = archived(tmp_path / "archive", five_segments())
+    result = run("archive-verify", root)
+    assert result.exit_code == 0
+    (row,) = rows(result)
+    assert (row[0], row[2]) == ("store", "5")
+    (store,) = root.iterdir()
+    third = next(store.glob("3-*"))
+    third.write_bytes(flipped(third.read_bytes(), 5000))
+    next(store.glob("5-*")).unlink()
+    next(store.glob("2-*")).unlink()
+    result = run("archive-verify", root)
+    assert result.exit_code == 3
+    assert [row[1] for row in rows(result) if row[0] == "flaw"] == ["damaged", "hole"]
+    (document,) = documents(run("archive-verify", "--json", root))
+    assert [flaw["kind"] for flaw in document["flaws"]] == ["damaged", "hole"]
+    assert document["is_whole"] is False
+    shown = on_a_terminal("archive-verify", root)
+    assert "not whole; 3 segments" in shown
+    assert "segment 2 is missing" in shown
+
+
+def test_archive_verify_of_what_is_no_archive(tmp_path: Path) -> None:
+    result = run("archive-verify", tmp_path)
+    assert (result.exit_code, result.stdout) == (4, "")

@@ -1,0 +1,176 @@
+"""
+A log as JSON lines and back.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beanstalk_twisted.binlog.records import State
+from binlog_tools.exporting import MAX_U32, WrongLine, export, import_lines
+from binlog_tools.moments import MAX_NUMBER
+from binlog_tools.newlog import Written
+from binlog_tools.rewriting import load
+from binlog_tools.selection import Selection
+from binlog_tools.sources import open_source
+from tests.binlog.scribe import NS, T0, files_of
+from tests.tools.conversation import TUBES, Conversation
+from tests.tools.folders import written
+from tests.tools.served import order_of_burial, served, started_on
+from tests.tools.test_newlog import job, made
+from tests.tools.test_rewriting import LATER
+
+
+def lines_of(path: Path, selection: Selection = Selection()) -> list[bytes]:  # noqa: B008
+    """
+    The lines of a log.
+    """
+    documents = export(load(open_source(str(path))), selection)
+    return [json.dumps(document).encode() for document in documents]
+
+
+def imported(lines: list[bytes], path: Path, now_ns: int = T0) -> Written:
+    """
+    A log of lines.
+    """
+    return import_lines(lines, str(path), 8192, now_ns)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_was_exported_and_imported_is_served_as_before(seed: int, tmp_path: Path) -> None:
+    spoken = Conversation(seed, with_compaction=seed == 3).say(60)
+    path = written(tmp_path / "log", spoken.files)
+    lines = lines_of(path)
+    result = imported(lines, tmp_path / "new")
+    assert served(tmp_path / "new", LATER) == served(path, LATER)
+    for tube in TUBES:
+        assert order_of_burial(tmp_path / "new", LATER, tube) == order_of_burial(path, LATER, tube)
+    assert started_on(tmp_path / "new", LATER).queue.state.next_job_id == spoken.next_job_id
+    last = open_source(str(path)).survey().segments[-1].ending.next_lsn - 1
+    assert result.first_lsn == last + 1
+    # Ids, order and every field, a second time round.
+    again = lines_of(tmp_path / "new")
+    assert again[1:] == lines[1:]
+
+
+def test_bodies_that_are_no_text_and_strange_tubes_survive(tmp_path: Path) -> None:
+    jobs = [job(1, b"\xff\x00"), job(2, "é\n\u2028".encode()), job(3, tube=b"caf\xe9")]
+    path = written(tmp_path / "log", files_of(made(*jobs)))
+    imported(lines_of(path), tmp_path / "new")
+    assert served(tmp_path / "new", LATER) == served(path, LATER)
+
+
+def test_jobs_are_chosen(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", Conversation(1).say(40).files)
+    lines = lines_of(path, Selection(tubes=frozenset({b"mail"})))
+    jobs = [json.loads(line) for line in lines if json.loads(line)["kind"] == "job"]
+    assert {each["tube"] for each in jobs} == {"mail"}
+    assert len(jobs) == sum(each[0] == b"mail" for each in served(path, LATER).values())
+
+
+def test_a_body_is_enough(tmp_path: Path) -> None:
+    imported([b'{"body": "hello"}', b"", b'{"body": "world", "tube": "mail"}\n'], tmp_path / "new")
+    jobs = served(tmp_path / "new", T0)
+    assert jobs == {
+        1: (b"default", State.READY, 1024, 0, 60, (0, 0, 0, 0, 0), b"hello"),
+        2: (b"mail", State.READY, 1024, 0, 60, (0, 0, 0, 0, 0), b"world"),
+    }
+
+
+def test_a_delay_without_a_time_counts_from_now_and_a_time_is_kept(tmp_path: Path) -> None:
+    imported(
+        [b'{"body": "a", "delay_s": 5}', b'{"body": "b", "state": "delayed", "delay_s": 5, '
+         b'"deadline": "2025-11-20T12:00:03Z"}'], tmp_path / "new",
+    )  # fmt: skip
+    states = [job[1] for job in served(tmp_path / "new", T0 + 4 * NS).values()]
+    assert states == [State.DELAYED, State.READY]
+    states = [job[1] for job in served(tmp_path / "new", T0 + 5 * NS).values()]
+    assert states == [State.READY, State.READY]
+
+
+def test_jobs_that_are_buried_without_a_time_keep_the_order_of_their_lines(tmp_path: Path) -> None:
+    lines = [b'{"job": %d, "state": "buried", "body": "x"}' % n for n in (5, 3, 9)]
+    imported(lines, tmp_path / "new")
+    assert order_of_burial(tmp_path / "new", T0 + NS, b"default") == [5, 3, 9]
+
+
+def test_jobs_without_an_id_get_one_above_those_before_and_above_the_log(tmp_path: Path) -> None:
+    lines = [
+        b'{"kind": "log", "next_job_id": 50, "last_lsn": 7}', b'{"body": "a"}',
+        b'{"job": 70, "body": "b"}', b'{"body": "c"}', b'{"job": 3, "body": "d"}',
+    ]  # fmt: skip
+    assert imported(lines, tmp_path / "new").first_lsn == 8
+    assert {n: each[6] for n, each in served(tmp_path / "new", T0).items()} == {
+        50: b"a", 70: b"b", 71: b"c", 3: b"d",
+    }  # fmt: skip
+
+
+def test_a_pause_is_in_force(tmp_path: Path) -> None:
+    pause = b'{"kind": "pause", "tube": "mail", "seconds": 9, "until": "2025-11-20T12:00:09Z"}'
+    imported([pause, b'{"tube": "mail", "body": ""}'], tmp_path / "new")
+    tube = started_on(tmp_path / "new", T0).queue.state.tubes.find(b"mail")
+    assert tube is not None
+    assert tube.pause_until_ns == T0 + 9 * NS
+
+
+GOOD: dict[str, Any] = {"body": "x"}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"{", "this is not JSON"), (b"[]", "not a JSON object"), (b"\xff", "not JSON"),
+        (b'{"v": 2, "body": ""}', "version 2 is unknown"),
+        (b'{"kind": "tube", "body": ""}', "kind 'tube' is unknown"),
+        (b"{}", "there must be body or body_base64"),
+        (b'{"body": 5}', "there must be body"), (b'{"body": "", "body_base64": ""}', "there must"),
+        (b'{"body_base64": "***"}', "not base64"), (b'{"body": "\\ud800"}', "surrogate"),
+        (b'{"body": "", "tube": ""}', "1 to 200 bytes"),
+        (b'{"body": "", "tube": "' + b"x" * 201 + b'"}', "1 to 200 bytes"),
+        (b'{"body": "", "priority": -1}', "priority: -1 is no whole number"),
+        (b'{"body": "", "priority": %d}' % (MAX_U32 + 1), "from 0 to 4294967295"),
+        (b'{"body": "", "ttr_s": 1.5}', "ttr_s: 1.5"), (b'{"body": "", "delay_s": "5"}', "delay_s"),
+        (b'{"body": "", "kicks": true}', "kicks: True"), (b'{"body": "", "job": 0}', "1 or more"),
+        (b'{"body": "", "job": %d}' % MAX_NUMBER, "job: "),
+        (b'{"body": "", "state": "gone"}', "state: 'gone' is none"),
+        (b'{"body": "", "state": "done"}', "'done'"),
+        (b'{"body": "", "created": "soon"}', "created: 'soon' is no time"),
+        (b'{"body": "", "created": 5}', "created: 5 is no time"),
+    ],
+)  # fmt: skip
+def test_a_line_that_cannot_be_meant_is_named_and_nothing_is_written(
+    line: bytes, why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WrongLine, match=r"^line 2: ") as problem:
+        imported([b'{"kind": "log"}', line], tmp_path / "new")
+    assert why in str(problem.value)
+    with pytest.raises(WrongLine, match=r"^line 2: "):
+        imported([b'{"job": 7, "body": ""}', line], tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_just_fits_is_taken(tmp_path: Path) -> None:
+    line = {
+        "job": MAX_NUMBER - 1, "tube": "x" * 200, "priority": MAX_U32, "ttr_s": MAX_U32,
+        "delay_s": MAX_U32, "kicks": MAX_U32, "state": "ready", "body": "",
+    }  # fmt: skip
+    imported([json.dumps(line).encode()], tmp_path / "new")
+    assert list(served(tmp_path / "new", T0)) == [MAX_NUMBER - 1]
+
+
+def test_an_id_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    lines = [b'{"job": 7, "body": ""}', b'{"job": 7, "body": ""}']
+    with pytest.raises(WrongLine, match="line 2: job 7 is there already"):
+        imported(lines, tmp_path / "new")
+
+
+def test_what_is_no_job_stands_before_all_jobs(tmp_path: Path) -> None:
+    with pytest.raises(WrongLine, match="line 2: what is no job stands before"):
+        imported([b'{"body": ""}', b'{"kind": "pause", "tube": "x"}'], tmp_path / "new")
+
+
+def test_no_lines_are_a_log_without_jobs(tmp_path: Path) -> None:
+    assert imported([], tmp_path / "new").jobs == 0
+    assert served(tmp_path / "new", T0) == {}
