@@ -142,7 +142,7 @@ def _map(source: Source, survey: Survey) -> Iterator[Trouble]:
             yield trouble
     for problem in survey.problems:
         if problem.seq not in located or problem.foreign or ": missing;" in problem.what:
-            yield _elsewhere(survey.path, problem)
+            yield _elsewhere(survey, problem)
 
 
 def _troubles_of(opened: OpenSegment | Broken, survey: Survey) -> Iterator[Trouble]:
@@ -150,7 +150,7 @@ def _troubles_of(opened: OpenSegment | Broken, survey: Survey) -> Iterator[Troub
         if not opened.problem.foreign:
             yield Trouble(
                 "header", opened.name, 0, SEGMENT_HEADER_BYTES, None, None, opened.problem.why,
-                _command("salvage", survey.path, "--rebuild-header"),
+                survey.salvage_command,
             )  # fmt: skip
         return
     for piece in opened.pieces():
@@ -166,7 +166,7 @@ def _of_hole(opened: OpenSegment, hole: Hole, survey: Survey) -> Trouble:
         last = survey.durable_lsn
     return Trouble(
         "torn" if is_torn else "corrupt", opened.name, hole.offset, hole.end, hole.first_lsn, last,
-        hole.why, NO_HARM if is_torn else _command("salvage", survey.path), certain, perhaps,
+        hole.why, NO_HARM if is_torn else survey.salvage_command, certain, perhaps,
     )  # fmt: skip
 
 
@@ -206,18 +206,18 @@ def is_data_good(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
     return zlib.crc32(memoryview(buffer)[at : at + length]) == raw[DATA_CRC]
 
 
-def _elsewhere(path: str, problem: Problem) -> Trouble:
+def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
     """
     What is wrong with a log as a whole, in the server's words.
     """
-    mend = _command("salvage", path)
+    mend = survey.salvage_command
     kind = "corrupt"
     if problem.foreign:
         kind, mend = "foreign", "use the server that wrote it, or another directory"
         if "import-v7" in problem.what:
-            mend = _command("import-v7", path)
+            mend = _command("import-v7", survey.path)
     elif ": missing;" in problem.what:
-        kind, mend = "missing", _command("salvage", path, "--accept-gap", str(problem.seq - 1))
+        kind = "missing"
     return Trouble(kind, "", None, None, None, None, problem.what, mend)
 
 
@@ -269,7 +269,7 @@ class _Contents:
         self._wrong.append(
             Trouble(
                 "content", name, frame.offset, frame.end, lsn, lsn, why,
-                _command("salvage", self._survey.path), _ids([raw]),
+                self._survey.salvage_command, _ids([raw]),
             )
         )  # fmt: skip
 
@@ -278,7 +278,7 @@ class _Contents:
         All of it.
         """
         yield from self._wrong
-        mend = _command("salvage", self._survey.path)
+        mend = self._survey.salvage_command
         if self._lacking and self._has_beginning:
             ids = tuple(sorted(self._lacking))
             what = f"{len(ids)} jobs have state but no body in the log"

@@ -242,7 +242,8 @@ class Replay:
         return Damaged(
             f"binlog directory {self.survey.path}: {len(newest)} jobs have state but no body in "
             f"the log (ids {ids}); nothing was changed. "
-            f"Run 'binlog-inspect check {self.survey.path}'."
+            f"Run 'binlog-inspect check {self.survey.path}' to see more, and "
+            f"'{self.survey.salvage_command}' to get all that is not damaged."
         )
 
     def _image(self, job: _Found, buffer: Buffer, now_ns: int) -> JobImage:
@@ -258,7 +259,8 @@ class Replay:
         return Damaged(
             f"binlog directory {self.survey.path}: job {image.job_id} is in tube number "
             f"{image.tube_id}, whose name is not in the log; nothing was changed. "
-            f"Run 'binlog-inspect check {self.survey.path}'."
+            f"Run 'binlog-inspect check {self.survey.path}' to see more, and "
+            f"'{self.survey.salvage_command}' to get all that is not damaged."
         )
 
     def _home(self, job: _Found) -> int:

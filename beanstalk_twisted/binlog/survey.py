@@ -96,11 +96,13 @@ class Problem(NamedTuple):
 
     :ivar seq: the segment it is about.
     :ivar foreign: the bytes are sound, but of another version, kind or store.
+    :ivar option: what ``binlog-inspect salvage`` has to be told, to go on all the same.
     """
 
     seq: int
     what: str
     foreign: bool = False
+    option: str = ""
 
 
 class SmallState:
@@ -237,8 +239,17 @@ class Survey:
             )
         return Damaged(
             f"damaged binlog: {self.path}; the server does not start, and nothing was changed:"
-            f"\n  {whats}\nRun 'binlog-inspect check {self.path}' to see it all."
+            f"\n  {whats}\nRun 'binlog-inspect check {self.path}' to see it all, and "
+            f"'{self.salvage_command}' to get all that is not damaged."
         )
+
+    @property
+    def salvage_command(self) -> str:
+        """
+        The command that makes a sound log of what is left.
+        """
+        options = dict.fromkeys(problem.option for problem in self.problems if problem.option)
+        return " ".join([salvage_command(self.path), *options])
 
     @property
     def torn(self) -> TornTail | None:
@@ -289,7 +300,8 @@ class Survey:
     def _header(self, seq: int, name: str, buffer: Buffer) -> SegmentHeader | None:
         header = decode_segment_header(bytes(buffer[:SEGMENT_HEADER_BYTES]))
         if not isinstance(header, SegmentHeader):
-            self.problems.append(Problem(seq, f"{name}: {header.why}", header.foreign))
+            what = f"{name}: {header.why}"
+            self.problems.append(Problem(seq, what, header.foreign, "--rebuild-header"))
             return None
         if header.seq != seq:
             what = f"{name}: its header says that it is segment {header.seq}"
@@ -358,7 +370,8 @@ class Survey:
                     f"{segment_name(before + 1)}{last}: missing; "
                     f"{segment_name(seq)} builds on what was there"
                 )
-                self.problems.append(Problem(seq, what))
+                option = f"--accept-gap {before + 1}" + (f"-{seq - 1}" if last else "")
+                self.problems.append(Problem(seq, what, option=option))
             before = seq
 
     def _last_watermark(self, newest: Segment) -> int:
@@ -391,6 +404,13 @@ class Survey:
                 f"{self.durable_lsn} were durable and cannot all be read: {ending.problem}"
             )
             self.problems.append(Problem(newest.header.seq, what))
+
+
+def salvage_command(path: str) -> str:
+    """
+    The command that makes a sound log of what is left of the one in ``path``.
+    """
+    return f"binlog-inspect salvage {shlex.quote(path)} -o NEW_DIRECTORY"
 
 
 def beanstalkd_file(names: list[str]) -> str | None:

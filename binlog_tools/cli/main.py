@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "archive-verify": "binlog_tools.cli.archive_verify",
     "import-v7": "binlog_tools.cli.import_v7",
     "export-v7": "binlog_tools.cli.export_v7",
+    "salvage": "binlog_tools.cli.salvage",
     "completion": "binlog_tools.cli.completion",
 }
 """The module of each subcommand, in the order of the help; it has a ``command``."""

@@ -1,0 +1,256 @@
+"""
+``binlog-inspect salvage``.
+"""
+
+import json
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Final, NoReturn
+
+import click
+
+from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.errors import LockHeld
+from beanstalk_twisted.binlog.records import State
+from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
+from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, as_json
+from binlog_tools.cli.output import Output, columns, progress, text_of
+from binlog_tools.moments import Numbers, Span
+from binlog_tools.newlog import NewLog
+from binlog_tools.salvage import replacing
+from binlog_tools.salvage.claims import Consent, Refused
+from binlog_tools.salvage.holes import Hole
+from binlog_tools.salvage.judging import Doubtful, Judgement
+from binlog_tools.salvage.report import Report, types_of
+from binlog_tools.salvage.salvaging import Salvage
+from binlog_tools.sources import Source, open_source
+
+MOST_SHOWN: Final = 20
+"""Jobs of a kind that are shown; the report has them all."""
+
+CODES: Final = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
+
+_WHYS: Final = {
+    "deleted?": "it may have been deleted in LSN {}",
+    "changed?": "it may have changed in LSN {}, and was not deleted",
+    "unconfirmed": "it was never confirmed durable",
+    "tube": "the name of its tube is lost",
+    "body": "its body is damaged or lost",
+    "record": "its record is damaged",
+}
+
+
+# fmt: off
+@click.command("salvage")
+@click.argument("path", metavar="LOG", type=LOG)
+@click.option("-o", "--output", "output", metavar="DIR", type=NEW_DIRECTORY,
+              help="Write the clean log there; must not exist, or be empty.")
+@click.option("--in-place", "is_in_place", is_flag=True,
+              help="Replace the log by the clean one; the original goes to quarantine/.")
+@click.option("--accept-gap", "gaps", metavar="SEQ", multiple=True, type=IDS,
+              help="Go on although these segments are missing: 41 or 41-43.")
+@click.option("--rebuild-header", "may_rebuild", is_flag=True,
+              help="Go on although headers of segments are damaged: frames tell what they said.")
+@click.option("--prefer", "prefer", metavar="FILE", multiple=True,
+              help="Of segments that contradict each other, FILE is right.")
+@click.option("--doubtful", type=click.Choice([each.value for each in Doubtful]), default="keep",
+              show_default=True, help="What to do with jobs that may have been deleted.")
+@click.option("--report", "report_path", metavar="FILE", type=click.Path(dir_okay=False),
+              help="Write the whole report there, as JSON.")
+@as_json
+def command(
+    path: str, output: str | None, is_in_place: bool, gaps: tuple[list[Span], ...],
+    may_rebuild: bool, prefer: tuple[str, ...], doubtful: str, report_path: str | None,
+    is_json: bool,
+) -> None:
+    """
+    Bring back every undamaged job of a damaged LOG.
+
+    Without -o it only reports what is certain, doubtful and lost.  With it, it writes a clean log,
+    which a server starts on.  docs/recovery.md says what the words mean and how to go on.
+
+    \b
+    binlog-inspect salvage /var/lib/bs
+    binlog-inspect salvage /var/lib/bs -o /var/lib/bs-new --report salvage.json
+
+    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written.
+    """
+    if output and is_in_place:
+        raise click.UsageError("-o and --in-place exclude each other")
+    source = open_source(path)
+    accepted = Numbers([span for spans in gaps for span in spans])
+    chosen = frozenset(os.path.basename(name) for name in prefer)
+    _refuse_unknown(source, prefer)
+    consent = Consent(accepted, may_rebuild, chosen, is_dry=not (output or is_in_place))
+    lock = _lock(path) if is_in_place else None
+    try:
+        with progress("reading") as seen:
+            salvage = Salvage(
+                source, consent, Doubtful(doubtful), seen, is_whole=not source.is_partial
+            )
+    except Refused as refused:
+        _refuse(path, output, is_in_place, refused)
+    report = Report(salvage)
+    target = replacing.new_path(path) if is_in_place else output
+    _carry_out(report, target)
+    if is_in_place:
+        report.kept_at = replacing.replace(path)
+    if lock is not None:
+        lock.close()
+    if report_path:
+        _save(report, report_path)
+    _print(report, Output(is_json), _command(path, None, False, salvage.options))
+    raise SystemExit(CODES[report.verdict])
+# fmt: on
+
+
+def _refuse_unknown(source: Source, prefer: tuple[str, ...]) -> None:
+    names = source.names()
+    for name in prefer:
+        if os.path.basename(name) not in names:
+            raise click.UsageError(f"--prefer: {name} is not in {source.path}")
+
+
+def _lock(path: str) -> RealDirectory:
+    """
+    Keep servers out, or end if one is in.
+    """
+    if not os.path.isdir(path):
+        raise click.UsageError("--in-place takes a server's directory")
+    directory = RealDirectory(path)
+    try:
+        directory.lock(f"binlog-inspect salvage, process {os.getpid()}")
+    except LockHeld as problem:
+        fail(CANNOT_READ, str(problem))
+    return directory
+
+
+def _carry_out(report: Report, target: str | None) -> None:
+    if target is None:
+        for _ in report.jobs():
+            pass
+        return
+    salvage = report.salvage
+    with NewLog(
+        target, salvage.origin, floors=salvage.floors, pauses=list(salvage.pauses())
+    ) as new:
+        for job in report.jobs():
+            new.add(job)
+        report.written = new.finish()
+
+
+def _refuse(path: str, output: str | None, is_in_place: bool, refused: Refused) -> NoReturn:
+    lines = "\n  ".join(refused.problems)
+    message = f"{path}: nothing was written:\n  {lines}"
+    if refused.options:
+        command = _command(path, output, is_in_place, refused.options)
+        message += f"\nTo go on all the same: {command}"
+    fail(DAMAGED, message)
+
+
+def _command(path: str, output: str | None, is_in_place: bool, options: list[str]) -> str:
+    where = ["--in-place"] if is_in_place else ["-o", output or "NEW_DIRECTORY"]
+    words = ["binlog-inspect", "salvage", path, *where]
+    return " ".join([*map(shlex.quote, words), *options])
+
+
+def _save(report: Report, path: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"v": 1, **report.document()}, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+
+
+def _print(report: Report, out: Output, command: str) -> None:
+    """
+    In a pipe the first field of each line says what it is.
+    """
+    if out.is_json:
+        out.document(report.document())
+    elif not out.is_terminal:
+        out.table([], _lines(report, command))
+    else:
+        _show(report, out, command)
+
+
+def _lines(report: Report, command: str) -> Iterator[tuple[object, ...]]:
+    salvage = report.salvage
+    yield from (("place", *place) for place in salvage.places)
+    yield from (("hole", *_hole(hole)) for hole in salvage.holes)
+    for kind, names in _exceptions(salvage):
+        yield from ((kind, name) for name in names)
+    for kind, jobs in (("doubtful", report.doubtful), ("lost", report.lost)):
+        yield from ((kind, *_cells(each), str(each.why), each.new_tube) for each in jobs)
+    yield (
+        "log", report.verdict, salvage.directory.path, report.certain, len(report.doubtful),
+        len(report.lost), report.hidden,
+    )  # fmt: skip
+    if report.written:
+        yield "written", report.written.jobs, report.written.segments, report.written.path
+    if report.kept_at:
+        yield "kept", report.kept_at
+    if not report.written:
+        yield "next", command
+
+
+def _show(report: Report, out: Output, command: str) -> None:
+    salvage = report.salvage
+    if salvage.places:
+        out.heading("Places that are not as they were written")
+        out.table(columns("segment", "#offset", "#to", "#LSN", "what"), salvage.places)
+    if salvage.holes:
+        out.heading("Records that cannot be read")
+        out.table(columns("#from LSN", "#to", "in or behind", "types"), map(_hole, salvage.holes))
+    for kind, names in _exceptions(salvage):
+        if names:
+            out.line(f"{kind}: {', '.join(map(str, names))}")
+    _show_jobs(out, "Doubtful jobs", report.doubtful)
+    _show_jobs(out, "Lost jobs", report.lost)
+    out.line(
+        f"{report.verdict}: {report.certain} jobs are certain, {len(report.doubtful)} doubtful, "
+        f"{len(report.lost)} lost; {report.hidden} records cannot be read"
+    )
+    if report.doubtful and report.most_deleted is not None:
+        out.line(f"by the seals, at most {report.most_deleted} of the doubtful ones were deleted")
+    written = report.written
+    if written is None:
+        out.line(f"nothing was written; to write it: {command}")
+    elif report.kept_at:
+        out.line(f"the log was replaced; the original segments are in {report.kept_at}")
+    else:
+        where = f"{written.path}, {written.segments} segments"
+        out.line(f"{written.jobs} jobs were written to {where}")
+
+
+def _show_jobs(out: Output, title: str, jobs: list[Judgement]) -> None:
+    if not jobs:
+        return
+    out.heading(title)
+    rows = [(*_cells(each), _why(each), each.new_tube) for each in jobs[:MOST_SHOWN]]
+    out.table(columns("#job", "tube", "state", "why", "put into"), rows)
+    if len(jobs) > MOST_SHOWN:
+        out.line(f"and {len(jobs) - MOST_SHOWN} more; --report FILE has them all")
+
+
+def _exceptions(salvage: Salvage) -> tuple[tuple[str, Sequence[object]], ...]:
+    return (
+        ("rebuilt", salvage.rebuilt), ("left out", salvage.plan.left_out),
+        ("missing", salvage.missing),
+    )  # fmt: skip
+
+
+def _hole(hole: Hole) -> tuple[object, ...]:
+    types = ", ".join(f"{count} {name}" for name, count in types_of(hole).items())
+    last = f"{hole.last_lsn}{' or more' if hole.is_open else ''}"
+    return hole.first_lsn, last, hole.name or None, types or "unknown"
+
+
+def _cells(each: Judgement) -> tuple[object, ...]:
+    tube = f"number {each.tube_id}" if each.tube is None else text_of(each.tube)
+    state = "unknown" if each.state is State.GONE else each.state.name.lower()
+    return each.job_id, tube, state
+
+
+def _why(each: Judgement) -> str:
+    hole = f"{each.hole[0]} to {each.hole[1]}" if each.hole else ""
+    return _WHYS[each.why].format(hole)

@@ -1,0 +1,273 @@
+"""
+Which file is which segment: headers, and what to do where they are missing, damaged or contradict
+each other.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.directory import Readable
+from beanstalk_twisted.binlog.errors import Incompatible
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from beanstalk_twisted.binlog.survey import beanstalkd_file
+from binlog_tools.moments import Numbers
+from binlog_tools.salvage.headers import Rebuilt, rebuild
+
+MAX_MISSING: Final = 1_000_000
+"""More cannot be missing in a row: a number that is further off is none of this log."""
+
+
+class Consent(NamedTuple):
+    """
+    What the user has agreed to.
+
+    :ivar gaps: sequence numbers of segments that may be missing.
+    :ivar may_rebuild: go on although headers are damaged.
+    :ivar prefer: names of files that are right where others contradict them.
+    :ivar is_dry: nothing is to be written: as if to all that needs no choice.
+    """
+
+    gaps: Numbers = Numbers([])
+    may_rebuild: bool = False
+    prefer: frozenset[str] = frozenset()
+    is_dry: bool = False
+
+
+class Refused(Exception):
+    """
+    It cannot go on without being told more.
+
+    :ivar problems: what is in the way, a line each.
+    :ivar options: what to add to the command; empty when a choice has to be made.
+    """
+
+    def __init__(self, problems: list[str], options: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+        self.options = options
+
+
+class Claim(NamedTuple):
+    """
+    A file that may be a segment.
+
+    :ivar seq: which one it says to be: its header, or its name if that is damaged.
+    :ivar why: what is wrong with the header; empty when it is sound.
+    """
+
+    name: str
+    seq: int
+    header: SegmentHeader | None
+    why: str
+    size: int
+
+
+class Part(NamedTuple):
+    """
+    A segment, as far as it can be known before its frames are read.
+
+    :ivar salt: None when not one frame can be read.
+    :ivar first_lsn: the first LSN in it, or for a rebuilt header the lowest that can be read.
+    :ivar is_exact: whether it is certain that the segment begins with ``first_lsn``.
+    :ivar end: where its data end at the latest, bytes; ``prev_end`` where the next segment says
+        that they do, None if that is not known.
+    :ivar below_lsn: LSNs from here on belong to a later segment; None in the newest.
+    """
+
+    name: str
+    seq: int
+    header: SegmentHeader | None
+    why: str
+    salt: int | None
+    first_lsn: int
+    is_exact: bool
+    end: int
+    prev_end: int | None
+    below_lsn: int | None
+
+
+class Plan(NamedTuple):
+    """
+    What is to be read.
+
+    :ivar parts: by sequence number.
+    :ivar left_out: names of files that a preferred one contradicts.
+    """
+
+    parts: list[Part]
+    left_out: list[str]
+
+
+def choose(directory: Readable, prefer: frozenset[str]) -> Plan:
+    """
+    Find the segments of one log.
+
+    :raise Incompatible: it is of another version or kind.
+    :raise Refused: files contradict each other.
+    :raise OSError: they cannot be read.
+    """
+    names = directory.names()
+    theirs = beanstalkd_file(names)
+    if theirs:
+        raise Incompatible(f"{directory.path} holds {theirs}, a log of the C beanstalkd")
+    claims = [claim for name in names if (claim := _claim(directory, name)) is not None]
+    kept, left_out = _prefer(claims, prefer)
+    _refuse_contradictions(kept)
+    kept.sort(key=lambda claim: claim.seq)
+    return Plan(_parts(directory, kept), left_out)
+
+
+def missing_segments(parts: Iterable[Part], trim_seq: int) -> list[int]:
+    """
+    Which segments are not there and should be, of those that are not trimmed.
+
+    :raise Refused: absurdly many.
+    """
+    missing: list[int] = []
+    before = max(trim_seq, 1) - 1
+    for part in parts:
+        if part.seq <= before:
+            continue
+        if part.seq - before > MAX_MISSING:
+            raise Refused(
+                [f"{part.name}: {part.seq - before - 1} segments before it are missing"], []
+            )
+        missing += range(before + 1, part.seq)
+        before = part.seq
+    return missing
+
+
+def gap_options(missing: Iterable[int]) -> list[str]:
+    """
+    How to agree that these segments are missing.
+    """
+    runs: list[list[int]] = []
+    for seq in missing:
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1][1] = seq
+        else:
+            runs.append([seq, seq])
+    return [
+        f"--accept-gap {first}" if first == last else f"--accept-gap {first}-{last}"
+        for first, last in runs
+    ]
+
+
+def _claim(directory: Readable, name: str) -> Claim | None:
+    seq = parse_segment_name(name)
+    if seq is None:
+        return None
+    buffer = directory.read(name)
+    header = decode_segment_header(bytes(buffer[:SEGMENT_HEADER_BYTES]))
+    if isinstance(header, SegmentHeader):
+        return Claim(name, header.seq, header, "", len(buffer))
+    if header.foreign:
+        raise Incompatible(f"{directory.path}/{name}: {header.why}")
+    return Claim(name, seq, None, header.why, len(buffer))
+
+
+def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim], list[str]]:
+    """
+    Leave out what contradicts a file that is right.
+    """
+    right = [claim for claim in claims if claim.name in preferred]
+    seqs = {claim.seq for claim in right}
+    stores = {claim.header.store_uuid for claim in right if claim.header}
+    kept = [
+        claim
+        for claim in claims
+        if claim in right
+        or (claim.seq not in seqs and _is_of(claim, stores) and not _is_misnamed(claim))
+        or not right
+    ]
+    return kept, [claim.name for claim in claims if claim not in kept]
+
+
+def _is_of(claim: Claim, stores: set[bytes]) -> bool:
+    return not stores or claim.header is None or claim.header.store_uuid in stores
+
+
+def _is_misnamed(claim: Claim) -> bool:
+    return claim.name != segment_name(claim.seq)
+
+
+def _refuse_contradictions(claims: list[Claim]) -> None:
+    by_seq: dict[int, list[Claim]] = {}
+    by_store: dict[bytes, list[Claim]] = {}
+    for claim in claims:
+        by_seq.setdefault(claim.seq, []).append(claim)
+        if claim.header:
+            by_store.setdefault(claim.header.store_uuid, []).append(claim)
+    problems = [
+        f"{', '.join(map(_describe, each))}: they are the same segment"
+        for each in by_seq.values()
+        if len(each) > 1
+    ]
+    problems += _stores_that_differ(by_store)
+    if problems:
+        raise Refused([*problems, "say which is right with --prefer FILE"], [])
+
+
+def _stores_that_differ(by_store: Mapping[bytes, list[Claim]]) -> list[str]:
+    if len(by_store) < 2:
+        return []
+    return [
+        f"{', '.join(claim.name for claim in claims)}: of store {store.hex()}"
+        for store, claims in by_store.items()
+    ]
+
+
+def _describe(claim: Claim) -> str:
+    if claim.header is None:
+        return f"{claim.name} ({claim.why})"
+    header = claim.header
+    return (
+        f"{claim.name} (says that it is segment {header.seq}, begins with LSN {header.first_lsn}, "
+        f"made at {header.created_ns} ns)"
+    )
+
+
+def _parts(directory: Readable, claims: list[Claim]) -> list[Part]:
+    """
+    From the newest to the oldest, since each says where the one before it ends.
+    """
+    parts: list[Part] = []
+    after: Part | None = None
+    below: int | None = None
+    firsts = [claim.header.first_lsn if claim.header else 1 for claim in claims]
+    lowest = [1, *accumulate(firsts, max)]
+    for at in range(len(claims) - 1, -1, -1):
+        claim = claims[at]
+        is_next = after is not None and after.seq == claim.seq + 1
+        prev_end = after.header.prev_end if is_next and after and after.header else None
+        end = claim.size if prev_end is None else min(prev_end, claim.size)
+        first_lsn, is_exact, salt = _beginning(directory, claim, end, lowest[at], below)
+        part = Part(
+            claim.name, claim.seq, claim.header, claim.why, salt, first_lsn, is_exact, end,
+            prev_end, below,
+        )  # fmt: skip
+        parts.append(part)
+        after = part
+        below = below if salt is None else first_lsn
+    return parts[::-1]
+
+
+def _beginning(
+    directory: Readable, claim: Claim, end: int, from_lsn: int, below_lsn: int | None
+) -> tuple[int, bool, int | None]:
+    """
+    First LSN, whether that is exact, and salt.
+    """
+    if claim.header:
+        return claim.header.first_lsn, True, claim.header.salt
+    found: Rebuilt | None = rebuild(directory.read(claim.name), end, from_lsn, below_lsn)
+    if found is None:
+        return below_lsn or from_lsn, False, None
+    return found.first_lsn, found.is_exact, found.salt

@@ -1,0 +1,93 @@
+"""
+What a segment's header said, from its frames: each carries the salt and its LSN.
+"""
+
+import zlib
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import (
+    ALIGN_BYTES,
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    SEGMENT_HEADER_BYTES,
+    U32,
+)
+from beanstalk_twisted.binlog.frames import Buffer, Frame
+
+WINDOW_BYTES: Final = 1 << 20
+"""How much is copied at once to search it."""
+
+_REC_CRC_AT: Final = 12
+_SALT_AT: Final = 48
+
+
+class Rebuilt(NamedTuple):
+    """
+    A header that was derived.
+
+    :ivar first_lsn: the lowest LSN that can be read; ``is_exact`` if it stands where a segment
+        begins.
+    """
+
+    salt: int
+    first_lsn: int
+    is_exact: bool
+
+
+def rebuild(buffer: Buffer, end: int, from_lsn: int, below_lsn: int | None) -> Rebuilt | None:
+    """
+    Find the salt that most of a segment's bytes carry in frames whose records check.
+
+    A body may hold frames of its own, but then it stands within one that is larger; LSNs that do
+    not fit between the neighbours are not of this segment either.
+
+    :param from_lsn: no LSN of this segment is lower.
+    :param below_lsn: all are lower; None in the newest segment.
+    :return: None when there is no frame.
+    """
+    sizes: dict[int, int] = {}
+    lowest: dict[int, Frame] = {}
+    at = SEGMENT_HEADER_BYTES
+    while (frame := _next(buffer, at, end, from_lsn, below_lsn)) is not None:
+        salt = U32.unpack_from(buffer, frame.offset + _SALT_AT)[0]
+        sizes[salt] = sizes.get(salt, 0) + min(frame.end, end) - frame.offset
+        if salt not in lowest or frame.base_lsn < lowest[salt].base_lsn:
+            lowest[salt] = frame
+        at = frame.end
+    if not sizes:
+        return None
+    salt = max(sizes, key=lambda each: sizes[each])
+    first = lowest[salt]
+    return Rebuilt(salt, first.base_lsn, first.offset == SEGMENT_HEADER_BYTES)
+
+
+def _next(buffer: Buffer, at: int, end: int, from_lsn: int, below_lsn: int | None) -> Frame | None:
+    """
+    The next frame from ``at`` on, whatever its salt.
+    """
+    view = memoryview(buffer)
+    while at + FRAME_HEADER_BYTES <= end:
+        chunk = bytes(view[at : min(end, at + WINDOW_BYTES + len(FRAME_MAGIC) - 1)])
+        found = chunk.find(FRAME_MAGIC)
+        while found >= 0:
+            frame = _frame(buffer, at + found, end)
+            if frame and frame.base_lsn >= from_lsn and _is_below(frame, below_lsn):
+                return frame
+            found = chunk.find(FRAME_MAGIC, found + 1)
+        at += WINDOW_BYTES
+    return None
+
+
+def _frame(buffer: Buffer, at: int, end: int) -> Frame | None:
+    if at % ALIGN_BYTES or at + FRAME_HEADER_BYTES > end:
+        return None
+    frame = frames.decode_header(buffer, at, end, U32.unpack_from(buffer, at + _SALT_AT)[0])
+    if not isinstance(frame, Frame) or frame.heap_at > end:
+        return None
+    records = memoryview(buffer)[frame.records_at : frame.heap_at]
+    return frame if zlib.crc32(records) == U32.unpack_from(buffer, at + _REC_CRC_AT)[0] else None
+
+
+def _is_below(frame: Frame, below_lsn: int | None) -> bool:
+    return below_lsn is None or frame.base_lsn < below_lsn or not frame.n_rec

@@ -1,0 +1,198 @@
+"""
+Which LSNs are missing, and what is known of what they were.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import RECORD_BYTES, SEAL_HEAD, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.records import JOB_KINDS, Kind, Seal
+from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
+
+_HARMLESS: Final = frozenset({Kind.PUT, Kind.COPY})
+"""What cannot have changed a job that was there before."""
+
+_FIXED: Final = SEAL_HEAD.size
+_FRAME_BYTES: Final = 20
+_TYPE_BYTES: Final = 8
+
+
+class Hole(NamedTuple):
+    """
+    LSNs that cannot be read.
+
+    :ivar last_lsn: at least; with ``is_open`` there may have been more.
+    :ivar name: the segment in which they are missing, or behind which, from ``offset`` to ``end``;
+        empty before the first one.
+    :ivar is_confirmed: whether they were known durable; else nobody was promised them.
+    :ivar types: how many records of each type were lost in all holes of this segment; None if
+        nothing is left that says so.
+    """
+
+    first_lsn: int
+    last_lsn: int
+    is_open: bool
+    name: str
+    offset: int
+    end: int
+    is_confirmed: bool
+    types: Mapping[int, int] | None
+
+    @property
+    def may_delete(self) -> bool:
+        """
+        Whether a job may have been deleted in it.
+        """
+        return self.types is None or self.types.get(Kind.DELETE, 0) > 0
+
+    @property
+    def may_change(self) -> bool:
+        """
+        Whether a job may have been changed in it.
+        """
+        if self.types is None:
+            return True
+        return any(
+            count > 0 and kind in JOB_KINDS and kind not in _HARMLESS
+            for kind, count in self.types.items()
+        )
+
+    @property
+    def most_puts(self) -> int:
+        """
+        How many jobs can have been put in it.
+        """
+        room = (self.end - self.offset) // RECORD_BYTES if self.is_open else 0
+        return max(self.records, room)
+
+    @property
+    def records(self) -> int:
+        """
+        How many records it hides, at least.
+        """
+        return self.last_lsn - self.first_lsn + 1
+
+
+class Span(NamedTuple):
+    """
+    LSNs that can be read, and where they begin and end.
+    """
+
+    first_lsn: int
+    next_lsn: int
+    offset: int
+    end: int
+
+
+def holes_of(
+    scans: Iterable[Scan], first_lsn: int, watermark: int, torn_lsn: int | None,
+    lost: Mapping[int, Mapping[int, int]],
+) -> Iterator[Hole]:  # fmt: skip
+    """
+    The LSNs that are missing, in order.
+
+    :param scans: of the segments that count, oldest first.
+    :param first_lsn: the first LSN that counts.
+    :param watermark: all up to it was durable.
+    :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
+    :param lost: by sequence number, what `lost_types` says of a segment.
+    """
+    expected, name, at, end = first_lsn, "", 0, 0
+
+    def hole(below_lsn: int, end: int, types: Mapping[int, int] | None = None) -> Hole:
+        is_confirmed = torn_lsn is None or expected < torn_lsn
+        return Hole(expected, below_lsn - 1, False, name, at, end, is_confirmed, types)
+
+    for scan in scans:
+        part = scan.part
+        if part.is_exact and part.first_lsn > expected:
+            # What is missing between two segments was in none whose seal is left.
+            yield hole(part.first_lsn, at)
+            expected = part.first_lsn
+        name, at, end = part.name, SEGMENT_HEADER_BYTES, part.end
+        for span in spans(scan):
+            if span.first_lsn > expected:
+                yield hole(span.first_lsn, span.offset, lost.get(part.seq))
+            expected, at = max(expected, span.next_lsn), max(at, span.end)
+    if expected <= watermark:
+        yield hole(watermark + 1, end)._replace(is_open=True)
+
+
+def spans(scan: Scan) -> Iterator[Span]:
+    """
+    What of a segment can be read.
+    """
+    if scan.pieces is None:
+        if scan.next_lsn > scan.part.first_lsn:
+            yield Span(scan.part.first_lsn, scan.next_lsn, SEGMENT_HEADER_BYTES, scan.end)
+        return
+    for piece in scan.pieces:
+        if piece.has_records:
+            frame = piece.frame
+            yield Span(frame.base_lsn, frame.next_lsn, frame.offset, frame.end)
+
+
+def lost_types(scan: Scan, buffer: Buffer) -> Counter[int] | None:
+    """
+    How many records of each type a damaged segment has lost, by its seal.
+
+    :return: None if it has no seal that speaks of all of it.
+    """
+    if scan.pieces is None or not scan.part.is_exact:
+        return None
+    found: Counter[int] = Counter()
+    sealed = None
+    for piece in scan.pieces:
+        if not piece.has_records:
+            continue
+        for at, (kind, _) in enumerate(frames.kinds_and_ids(buffer, piece.frame)):
+            if kind == Seal.kind:
+                said = sealed_types(_data(buffer, piece, at))
+                lsn = piece.frame.base_lsn + at
+                # One that was re-homed from another segment speaks of that.
+                if said is not None and said.total() == lsn - scan.part.first_lsn:
+                    sealed = said - found
+            found[kind] += 1
+    return sealed
+
+
+def _data(buffer: Buffer, piece: Piece, at: int) -> bytes:
+    raw = frames.raw_record(buffer, piece.frame, at)
+    return data_if_it_checks(buffer, piece, raw) or b""
+
+
+def sealed_types(data: bytes) -> Counter[int] | None:
+    """
+    How many records of each type a seal counts, or None if it is of another version.
+    """
+    if len(data) < _FIXED or data[:4] != b"\1\0\0\0":
+        return None
+    (_, n_index, _, _, _, _, _, n_types, _) = SEAL_HEAD.unpack_from(data)
+    at = _FIXED + n_index * _FRAME_BYTES
+    if at + n_types * _TYPE_BYTES > len(data):
+        return None
+    pairs = [data[at + i * _TYPE_BYTES : at + (i + 1) * _TYPE_BYTES] for i in range(n_types)]
+    return Counter({_u32(pair[:4]): _u32(pair[4:]) for pair in pairs})
+
+
+def sealed_tubes(data: bytes) -> dict[int, bytes]:
+    """
+    The tubes that a seal names; none if it is of another version.
+    """
+    if sealed_types(data) is None:
+        return {}
+    (_, n_index, _, _, _, _, _, n_types, n_tubes) = SEAL_HEAD.unpack_from(data)
+    at = _FIXED + n_index * _FRAME_BYTES + n_types * _TYPE_BYTES
+    tubes = {}
+    for _ in range(n_tubes):
+        length = int.from_bytes(data[at + 4 : at + 6], "little")
+        tubes[_u32(data[at : at + 4])] = data[at + 6 : at + 6 + length]
+        at += 6 + length
+    return tubes
+
+
+def _u32(raw: bytes) -> int:
+    return int.from_bytes(raw, "little")

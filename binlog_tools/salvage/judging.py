@@ -1,0 +1,341 @@
+"""
+How sure it is that a job lives, and what of it is brought back; docs/recovery.md, "What is certain,
+doubtful and lost".
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+
+from beanstalk_twisted.binlog.format import RECORD
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.records import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    FLAGS,
+    TS_NS,
+    TYPE,
+    JobImage,
+    NotUnderstood,
+    Raw,
+    State,
+    decode_record,
+)
+from binlog_tools.salvage.holes import Hole
+from binlog_tools.salvage.living import Entry, Living, Place
+from binlog_tools.stored import StoredJob, StoredPause
+
+LOST_AND_FOUND: Final = b"lost+found"
+"""The tube for jobs that no worker should get by accident."""
+
+
+MAX_AHEAD: Final = 1_000_000
+"""
+How far above all known ids the id may be that a damaged record claims: ids may be used up without a
+record, but not that many.
+"""
+
+_STATES: Final = {int(state): state for state in State}
+
+
+class Why(StrEnum):
+    """
+    Why a job is doubtful or lost.
+    """
+
+    DELETED = "deleted?"
+    CHANGED = "changed?"
+    UNCONFIRMED = "unconfirmed"
+    TUBE = "tube"
+    BODY = "body"
+    RECORD = "record"
+
+
+class Doubtful(StrEnum):
+    """
+    What to do with jobs that may have been deleted.
+    """
+
+    KEEP = "keep"
+    BURY = "bury"
+    DROP = "drop"
+
+
+class Judgement(NamedTuple):
+    """
+    A job that is not certain.
+
+    :ivar tube: None if its name is not known.
+    :ivar state: as last known, ``lsn`` the record that says so; 0 if its checksum fails.
+    :ivar hole: the first hole behind that record, None if it is not about one.
+    :ivar new_tube: where it is put; None if it is not brought back.
+    :ivar claimed_id: the id that a record claims to whom it cannot be given, else 0.
+    """
+
+    job_id: int
+    tube: bytes | None
+    tube_id: int
+    state: State
+    lsn: int
+    why: Why
+    hole: tuple[int, int] | None
+    new_tube: bytes | None
+    claimed_id: int = 0
+
+
+class Outcome(NamedTuple):
+    """
+    What becomes of a job.
+
+    :ivar job: None if it is not brought back.
+    :ivar judgement: None if it is certain.
+    """
+
+    job: StoredJob | None
+    judgement: Judgement | None
+
+
+class Buffers(Protocol):
+    """
+    The bytes of segments.
+    """
+
+    def of(self, seq: int) -> Buffer:
+        """
+        The whole segment.
+        """
+
+
+class Judge:
+    """
+    Looks at each job that may live.
+    """
+
+    def __init__(
+        self, living: Living, holes: Sequence[Hole], torn_lsn: int | None, buffers: Buffers,
+        doubtful: Doubtful,
+    ) -> None:  # fmt: skip
+        """
+        :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
+        """
+        self._living = living
+        self._deleting = [hole for hole in holes if hole.may_delete]
+        self._changing = [hole for hole in holes if hole.may_change]
+        self._torn_lsn = torn_lsn
+        self._buffers = buffers
+        self._doubtful = doubtful
+        self._hidden = sum(hole.most_puts for hole in holes)
+        self._buried_ns = living.time_ns
+        self._used: set[int] = set()
+
+    @property
+    def next_job_id(self) -> int:
+        """
+        No lower id may be given out: each record that is hidden may be a put.
+        """
+        return self._living.next_job_id + self._hidden
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """
+        All jobs, those whose bodies are in one segment together, then bodies that no job can be
+        found for.
+        """
+        living = self._living
+        for job_id in sorted(living.table, key=self._home):
+            entry = living.table[job_id]
+            if entry.seq >= living.trim_seq:
+                yield self._outcome(job_id, entry)
+        yield from self._claims()
+
+    def pauses(self) -> Iterator[StoredPause]:
+        """
+        The pauses that were in force at the end of the log.
+        """
+        living = self._living
+        for tube_id, known in sorted(living.pauses.items()):
+            pause = known.pause
+            is_on = pause.seconds and pause.until_ns > living.time_ns
+            if known.seq >= living.trim_seq and is_on and tube_id in living.tubes:
+                yield StoredPause(living.tubes[tube_id], pause.seconds, pause.until_ns)
+
+    def _home(self, job_id: int) -> tuple[int, int]:
+        """
+        The segment of a job's body, and its id.
+        """
+        entry = self._living.table[job_id]
+        place = entry.full or entry.spoiled
+        return (place.seq if place else 0), job_id
+
+    def _outcome(self, job_id: int, entry: Entry) -> Outcome:
+        if entry.full is None:
+            return self._without_body(job_id, entry)
+        try:
+            image = self._image(entry, entry.full)
+        except NotUnderstood:
+            return self._lost(job_id, entry, Why.RECORD)
+        tube = self._living.tubes.get(image.tube_id)
+        if tube is None:
+            return self._set_aside(image, entry.lsn, Why.TUBE)
+        return self._sure_or_not(image, entry, tube)
+
+    def _sure_or_not(self, image: JobImage, entry: Entry, tube: bytes) -> Outcome:
+        job = StoredJob.of(_as_loaded(image), tube)
+        why, hole = self._doubt(entry.lsn)
+        if why is None:
+            return Outcome(job, None)
+        new_tube: bytes | None = tube
+        kept: StoredJob | None = job
+        if why is Why.DELETED and self._doubtful is Doubtful.DROP:
+            new_tube = kept = None
+        elif why is Why.DELETED and self._doubtful is Doubtful.BURY:
+            kept = self._buried(job)
+        judgement = Judgement(
+            image.job_id, tube, image.tube_id, image.state, entry.lsn, why, hole, new_tube
+        )  # fmt: skip
+        return Outcome(kept, judgement)
+
+    def _doubt(self, lsn: int) -> tuple[Why | None, tuple[int, int] | None]:
+        for holes, why in ((self._deleting, Why.DELETED), (self._changing, Why.CHANGED)):
+            at = bisect_right(holes, lsn, key=lambda hole: hole.first_lsn)
+            if at < len(holes):
+                return why, (holes[at].first_lsn, holes[at].last_lsn)
+        is_unconfirmed = self._torn_lsn is not None and lsn >= self._torn_lsn
+        return (Why.UNCONFIRMED if is_unconfirmed else None), None
+
+    def _without_body(self, job_id: int, entry: Entry) -> Outcome:
+        """
+        No copy of its body checks: there may be a spoiled one, or one whose record does not.
+        """
+        if self._torn_lsn is not None and entry.lsn >= self._torn_lsn:
+            return self._lost(job_id, entry, Why.UNCONFIRMED)
+        claims = self._living.claims.get(job_id)
+        place = entry.spoiled or (claims[0] if claims else None)
+        if place is None:
+            return self._lost(job_id, entry, Why.BODY)
+        try:
+            image = self._image(entry, place)
+        except NotUnderstood:
+            return self._lost(job_id, entry, Why.BODY)
+        if place is not entry.spoiled:
+            self._used.add(job_id)
+        why = Why.BODY if place is entry.spoiled else Why.RECORD
+        return self._set_aside(image._replace(job_id=job_id), entry.lsn, why)
+
+    def _lost(self, job_id: int, entry: Entry, why: Why) -> Outcome:
+        raw = RECORD.unpack(entry.newest) if entry.newest else self._raw(entry.full)
+        state = _STATES.get(raw[1], State.GONE)
+        tube = self._living.tubes.get(raw[10])
+        return Outcome(None, Judgement(job_id, tube, raw[10], state, entry.lsn, why, None, None))
+
+    def _set_aside(self, image: JobImage, lsn: int, why: Why, claimed_id: int = 0) -> Outcome:
+        """
+        Into `LOST_AND_FOUND`.
+        """
+        tube = self._living.tubes.get(image.tube_id)
+        job = self._buried(StoredJob.of(image, LOST_AND_FOUND))
+        return Outcome(
+            job,
+            Judgement(
+                image.job_id, tube, image.tube_id, image.state, lsn, why, None, LOST_AND_FOUND,
+                claimed_id,
+            ),
+        )  # fmt: skip
+
+    def _buried(self, job: StoredJob) -> StoredJob:
+        self._buried_ns += 1
+        return job._replace(state=State.BURIED, deadline_ns=self._buried_ns)
+
+    def _raw(self, place: Place | None) -> Raw:
+        assert place is not None
+        return RECORD.unpack_from(self._buffers.of(place.seq), place.record_at)
+
+    def _image(self, entry: Entry, place: Place) -> JobImage:
+        """
+        A job's newest state, with the birth and the body of one of its full records.
+        """
+        raw = self._raw(place)
+        image = _decoded(raw, self._data(place, raw))
+        if entry.newest is None:
+            return image
+        newest = _decoded(RECORD.unpack(entry.newest), b"")
+        return newest._replace(ts_ns=image.ts_ns, body=image.body)
+
+    def _data(self, place: Place, raw: Raw) -> bytes:
+        start = place.heap_at + raw[DATA_OFF]
+        end = start + raw[DATA_LEN]
+        if end > place.heap_end:
+            raise NotUnderstood("its body is not all there")
+        return bytes(memoryview(self._buffers.of(place.seq))[start:end])
+
+    # Bodies whose records do not check.
+
+    def _claims(self) -> Iterator[Outcome]:
+        most = self.next_job_id + MAX_AHEAD
+        claims = sorted(self._living.claims.items())
+        next_id = max([self.next_job_id, *(each + 1 for each, _ in claims if each < most)])
+        for claimed_id, places in claims:
+            for image in self._unclaimed(claimed_id, places):
+                job_id = claimed_id
+                if claimed_id in self._used or not 0 < claimed_id < most:
+                    job_id, next_id = next_id, next_id + 1
+                self._used.add(job_id)
+                yield self._set_aside(
+                    image._replace(job_id=job_id), 0, Why.RECORD,
+                    claimed_id if job_id != claimed_id else 0,
+                )  # fmt: skip
+
+    def _unclaimed(self, claimed_id: int, places: Sequence[Place]) -> Iterator[JobImage]:
+        """
+        The bodies under an id that are not yet that of the job.
+        """
+        entry = self._living.table.get(claimed_id)
+        known: set[tuple[int, int]] = set()
+        if entry is not None:
+            taken = entry.full or places[0]
+            known.add(_sum_of(self._raw(taken)))
+            self._used.add(claimed_id)
+        for place in places:
+            if place.seq < self._living.trim_seq:
+                continue
+            raw = self._raw(place)
+            if _sum_of(raw) not in known:
+                known.add(_sum_of(raw))
+                with suppress(NotUnderstood):
+                    yield self._claimed(raw, self._data(place, raw))
+
+    def _claimed(self, raw: Raw, data: bytes) -> JobImage:
+        """
+        Of a record that is not sound only what cannot do harm.
+        """
+        ts_ns = raw[TS_NS]
+        born_ns = ts_ns if 0 < ts_ns <= self._living.time_ns else self._living.time_ns
+        state = _STATES.get(raw[1], State.GONE)
+        image = _decoded((raw[TYPE], State.BURIED, *raw[FLAGS:]), data)
+        return image._replace(state=state, ts_ns=born_ns)
+
+
+def _decoded(raw: Raw, data: bytes) -> JobImage:
+    """
+    A record of a job; one without its data has no extensions either.
+    """
+    if not data:
+        raw = (*raw[:FLAGS], 0, *raw[FLAGS + 1 :])
+    image = decode_record(raw, data)
+    assert isinstance(image, JobImage)
+    return image
+
+
+def _as_loaded(image: JobImage) -> JobImage:
+    """
+    As a server loads it: nobody has it reserved any more.
+    """
+    if image.state is State.RESERVED:
+        return image._replace(state=State.READY, deadline_ns=0)
+    return image
+
+
+def _sum_of(raw: Raw) -> tuple[int, int]:
+    return raw[DATA_LEN], raw[DATA_CRC]

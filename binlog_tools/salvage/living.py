@@ -1,0 +1,197 @@
+"""
+Which jobs live, by all records that can be read, from the oldest to the newest.
+
+Holes do no harm to this: a record says all of its job but the body.
+"""
+
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.records import (
+    DATA_LEN,
+    FULL,
+    JOB_ID,
+    JOB_KINDS,
+    RECORD_BYTES,
+    TUBE_ID,
+    TYPE,
+    CleanStop,
+    ClockStep,
+    Counters,
+    Kind,
+    Pause,
+    Seal,
+    Start,
+    Trim,
+    TubeDef,
+    decode_record,
+)
+from binlog_tools.salvage.holes import sealed_tubes
+from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
+
+_OTHERS: Final = frozenset({TubeDef.kind, Pause.kind, Trim.kind, Seal.kind, Start.kind})
+"""The records beside those of jobs that matter here."""
+
+_UNIMPORTANT: Final = frozenset({Counters.kind, CleanStop.kind, ClockStep.kind})
+
+
+class Place(NamedTuple):
+    """
+    Where a full record stands: segment, offset of the record, offset and end of its frame's heap.
+    """
+
+    seq: int
+    record_at: int
+    heap_at: int
+    heap_end: int
+
+
+class Entry:
+    """
+    A job that lives as far as is known.
+
+    :ivar lsn: of its newest record; ``seq`` the segment that is in.
+    :ivar newest: that record, None if it is the one at ``full``.
+    :ivar full: its newest full record whose body checks, None if there is none.
+    :ivar spoiled: its newest full record whose body does not.
+    """
+
+    __slots__ = ("full", "lsn", "newest", "seq", "spoiled")
+
+    def __init__(self) -> None:
+        self.full: Place | None = None
+        self.spoiled: Place | None = None
+        self.newest: bytes | None = None
+        self.lsn = self.seq = 0
+
+
+class KnownPause(NamedTuple):
+    """
+    A pause, and the segment that says so.
+    """
+
+    seq: int
+    lsn: int
+    pause: Pause
+
+
+class Living:
+    """
+    All that the records say.
+
+    :ivar table: the jobs that live, by id.
+    :ivar claims: full records whose own checksum fails and whose body's holds, by their ids.
+    :ivar tubes: the name of each tube id; ``pauses`` by tube id.
+    :ivar strangers: LSN and type of records of a newer version.
+    """
+
+    def __init__(self) -> None:
+        self.table: dict[int, Entry] = {}
+        self.claims: dict[int, list[Place]] = {}
+        self.tubes: dict[int, bytes] = {}
+        self.pauses: dict[int, KnownPause] = {}
+        self.strangers: list[tuple[int, int]] = []
+        self.trim_seq = 0
+        self.next_job_id = 1
+        self.time_ns = 0
+        self.records = 0
+
+    def absorb(self, scan: Scan, buffer: Buffer) -> None:
+        """
+        Take in a segment; the older ones first.
+        """
+        seq = scan.part.seq
+        if scan.part.header is not None:
+            self.trim_seq = max(self.trim_seq, scan.part.header.trim_seq)
+            self.next_job_id = max(self.next_job_id, scan.part.header.next_job_id)
+        for piece in scan.in_order(buffer):
+            if piece.has_records:
+                self._absorb_frame(seq, piece, buffer)
+            else:
+                self._absorb_claims(seq, piece, buffer)
+
+    def _absorb_frame(self, seq: int, piece: Piece, buffer: Buffer) -> None:
+        frame = piece.frame
+        self.time_ns = max(self.time_ns, frame.time_ns)
+        self.records += frame.n_rec
+        for at, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
+            if kind not in JOB_KINDS:
+                self._absorb_other(seq, piece, at, kind, buffer)
+            elif kind == Kind.DELETE:
+                self.table.pop(job_id, None)
+                self.claims.pop(job_id, None)
+            else:
+                self._absorb_job(seq, piece, at, kind, job_id, buffer)
+            if kind in JOB_KINDS and job_id >= self.next_job_id:
+                self.next_job_id = job_id + 1
+
+    def _absorb_job(
+        self, seq: int, piece: Piece, at: int, kind: int, job_id: int, buffer: Buffer
+    ) -> None:
+        entry = self.table.get(job_id)
+        if entry is None:
+            entry = self.table[job_id] = Entry()
+        frame = piece.frame
+        entry.lsn, entry.seq = frame.base_lsn + at, seq
+        record_at = frame.records_at + at * frame.rec_size
+        entry.newest = None
+        if kind in FULL:
+            place = Place(seq, record_at, frame.heap_at, _heap_end(piece))
+            raw = frames.raw_record(buffer, frame, at)
+            if piece.has_heap or data_if_it_checks(buffer, piece, raw) is not None:
+                entry.full = place
+                return
+            entry.spoiled = place
+        entry.newest = bytes(memoryview(buffer)[record_at : record_at + RECORD_BYTES])
+
+    def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:
+        lsn = piece.frame.base_lsn + at
+        if kind not in _OTHERS:
+            if not kind & 0x80 and kind not in _UNIMPORTANT:
+                self.strangers.append((lsn, kind))
+            return
+        raw = frames.raw_record(buffer, piece.frame, at)
+        data = data_if_it_checks(buffer, piece, raw)
+        if kind == TubeDef.kind:
+            self._name(raw[TUBE_ID], data)
+        elif kind == Seal.kind:
+            self._read_seal(data)
+        elif kind == Trim.kind:
+            self.trim_seq = max(self.trim_seq, raw[JOB_ID])
+        elif kind == Start.kind:
+            self.next_job_id = max(self.next_job_id, raw[JOB_ID])
+        else:
+            record = decode_record(raw, b"")
+            assert isinstance(record, Pause)
+            self.pauses[record.tube_id] = KnownPause(seq, lsn, record)
+
+    def _name(self, tube_id: int, name: bytes | None) -> None:
+        if name and len(name) <= MAX_TUBE_NAME_BYTES:
+            self.tubes[tube_id] = name
+
+    def _read_seal(self, data: bytes | None) -> None:
+        for tube_id, name in sealed_tubes(data or b"").items():
+            self._name(tube_id, name)
+
+    def _absorb_claims(self, seq: int, piece: Piece, buffer: Buffer) -> None:
+        """
+        Bodies that stand in the heap of a frame whose records do not check: a record that names
+        the right checksum for the right bytes is hardly all wrong.
+        """
+        frame = piece.frame
+        if frame.heap_at > piece.limit:
+            return
+        for at in range(frame.n_rec):
+            raw = frames.raw_record(buffer, frame, at)
+            if raw[TYPE] not in FULL or not raw[DATA_LEN]:
+                continue
+            if data_if_it_checks(buffer, piece, raw) is not None:
+                record_at = frame.records_at + at * frame.rec_size
+                place = Place(seq, record_at, frame.heap_at, _heap_end(piece))
+                self.claims.setdefault(raw[JOB_ID], []).append(place)
+
+
+def _heap_end(piece: Piece) -> int:
+    return min(piece.frame.heap_at + piece.frame.heap_len, piece.limit)

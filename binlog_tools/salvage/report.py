@@ -1,0 +1,161 @@
+"""
+What a salvage has found, for people and for programs; docs/recovery.md, "The report".
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from beanstalk_twisted.binlog.records import Kind
+from binlog_tools.newlog import Written
+from binlog_tools.salvage.holes import Hole
+from binlog_tools.salvage.judging import Judgement, Outcome, Why
+from binlog_tools.salvage.salvaging import DAMAGED, Salvage
+from binlog_tools.stored import StoredJob
+
+_NAMES: Final = {int(kind): kind.name for kind in Kind} | {
+    32: "TUBE_DEF", 33: "PAUSE", 40: "STATE", 48: "TRIM", 49: "SEAL", 51: "START",
+    52: "CLEAN_STOP", 53: "CLOCK_STEP",
+}  # fmt: skip
+"""As docs/binlog-format.md calls the types of records."""
+
+
+class Report:
+    """
+    Counts the jobs of a salvage and keeps those that are not certain.
+
+    :ivar certain: how many are; ``doubtful`` and ``lost`` name the others.
+    :ivar tubes: how many jobs are brought back into each tube.
+    :ivar written: the new log, None if none was made.
+    """
+
+    def __init__(self, salvage: Salvage) -> None:
+        self.salvage = salvage
+        self.certain = 0
+        self.doubtful: list[Judgement] = []
+        self.lost: list[Judgement] = []
+        self.tubes: Counter[bytes] = Counter()
+        self.written: Written | None = None
+        self.kept_at = ""
+
+    def jobs(self) -> Iterator[StoredJob]:
+        """
+        All that is brought back, counted on the way.
+        """
+        for outcome in self.salvage.outcomes():
+            self._note(outcome)
+            if outcome.job is not None:
+                self.tubes[outcome.job.tube] += 1
+                yield outcome.job
+        for judged in (self.doubtful, self.lost):
+            judged.sort(key=lambda each: each.job_id)
+
+    def _note(self, outcome: Outcome) -> None:
+        if outcome.judgement is None:
+            self.certain += 1
+        elif outcome.job is None and outcome.judgement.why is not Why.DELETED:
+            self.lost.append(outcome.judgement)
+        else:
+            self.doubtful.append(outcome.judgement)
+
+    @property
+    def verdict(self) -> str:
+        """
+        Sound, torn or damaged: whether a server starts on the log.  All its bytes may be sound and
+        yet not say all that a server needs to load the jobs.
+        """
+        lacking = [
+            each
+            for each in [*self.doubtful, *self.lost]
+            if each.why in (Why.TUBE, Why.BODY) and not self.salvage.is_unconfirmed(each.lsn)
+        ]
+        return DAMAGED if lacking else self.salvage.verdict
+
+    @property
+    def hidden(self) -> int:
+        """
+        How many records cannot be read.
+        """
+        return sum(hole.records for hole in self.salvage.holes)
+
+    @property
+    def most_deleted(self) -> int | None:
+        """
+        How many of the doubtful jobs can have been deleted, by what seals say; None if they do not.
+        """
+        counts: dict[str, int] = {}
+        for hole in self.salvage.holes:
+            if hole.types is None:
+                return None
+            # All holes of a segment share its seal.
+            counts[hole.name] = hole.types.get(Kind.DELETE, 0)
+        return sum(counts.values())
+
+    def document(self) -> Mapping[str, object]:
+        """
+        All of it, as JSON has it.
+        """
+        salvage = self.salvage
+        return {
+            "log": salvage.directory.path,
+            "verdict": self.verdict,
+            "certain": self.certain,
+            "doubtful": [_job(each) for each in self.doubtful],
+            "lost": [_job(each) for each in self.lost],
+            "tubes": {text(tube): count for tube, count in sorted(self.tubes.items())},
+            "records": salvage.living.records,
+            "hidden": self.hidden,
+            "most_deleted": self.most_deleted,
+            "holes": [_hole(hole) for hole in salvage.holes],
+            "places": [place._asdict() for place in salvage.places],
+            "torn_lsn": salvage.torn_lsn,
+            "missing": salvage.missing,
+            "rebuilt": salvage.rebuilt,
+            "left_out": salvage.plan.left_out,
+            "options": salvage.options,
+            "next_job_id": salvage.floors.next_job_id,
+            "written": self.written._asdict() if self.written else None,
+            "kept_at": self.kept_at or None,
+        }
+
+
+def text(name: bytes) -> str:
+    """
+    A tube's name; nearly always ASCII.
+    """
+    return name.decode("utf-8", "backslashreplace")
+
+
+def _job(each: Judgement) -> Mapping[str, object]:
+    return {
+        "job": each.job_id,
+        "tube": None if each.tube is None else text(each.tube),
+        "tube_id": each.tube_id,
+        "state": each.state.name.lower(),
+        "lsn": each.lsn,
+        "why": str(each.why),
+        "hole": each.hole,
+        "put_into": None if each.new_tube is None else text(each.new_tube),
+        "claimed_id": each.claimed_id,
+    }
+
+
+def _hole(hole: Hole) -> Mapping[str, object]:
+    return {
+        "first_lsn": hole.first_lsn,
+        "last_lsn": hole.last_lsn,
+        "is_open": hole.is_open,
+        "name": hole.name,
+        "offset": hole.offset,
+        "end": hole.end,
+        "is_confirmed": hole.is_confirmed,
+        "types": None if hole.types is None else types_of(hole),
+    }
+
+
+def types_of(hole: Hole) -> Mapping[str, int]:
+    """
+    What the segment's seal says was lost in its holes.
+    """
+    types = hole.types or {}
+    return {_NAMES.get(kind, str(kind)): count for kind, count in sorted(types.items()) if count}

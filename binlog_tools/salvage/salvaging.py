@@ -1,0 +1,243 @@
+"""
+A salvage from beginning to end; reads only.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.directory import Readable
+from beanstalk_twisted.binlog.errors import Incompatible
+from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.survey import Progress
+from binlog_tools.newlog import Floors, Origin, OriginSource
+from binlog_tools.salvage.claims import (
+    Consent,
+    Part,
+    Refused,
+    choose,
+    gap_options,
+    missing_segments,
+)
+from binlog_tools.salvage.holes import Hole, holes_of, lost_types
+from binlog_tools.salvage.judging import Doubtful, Judge, Outcome
+from binlog_tools.salvage.living import Living
+from binlog_tools.salvage.scanning import Scan, Spoiled, scan
+from binlog_tools.sources import NoLog
+from binlog_tools.stored import StoredPause
+
+OPEN_SEGMENTS: Final = 2
+"""
+Segments that are held at once while jobs are read: their bodies are read segment by segment, and
+one that was not finished takes as much memory as it is long.
+"""
+
+MOST_NAMED: Final = 20
+"""Missing segments that are named one by one."""
+
+SOUND, TORN, DAMAGED = "sound", "torn", "damaged"
+"""What a log is; a server starts on the first two."""
+
+
+class Place(NamedTuple):
+    """
+    A place that is damaged or torn.
+    """
+
+    name: str
+    offset: int
+    end: int
+    expected_lsn: int
+    why: str
+
+
+class _Buffers:
+    """
+    The segments that were read last.
+    """
+
+    def __init__(self, directory: Readable, parts: Sequence[Part]) -> None:
+        self._directory = directory
+        self._names = {part.seq: part.name for part in parts}
+        self._open: dict[int, Buffer] = {}
+
+    def of(self, seq: int) -> Buffer:
+        """
+        The whole segment.
+        """
+        buffer = self._open.get(seq)
+        if buffer is None:
+            if len(self._open) >= OPEN_SEGMENTS:
+                del self._open[next(iter(self._open))]
+            buffer = self._open[seq] = self._directory.read(self._names[seq])
+        return buffer
+
+
+class Salvage:
+    """
+    What can be brought back from a log.
+
+    :ivar verdict: sound, torn or damaged.
+    :ivar places: where it is damaged or torn; ``holes`` which LSNs that hides.
+    :ivar torn_lsn: from here on nothing was confirmed durable, None if nothing is torn.
+    :ivar missing: sequence numbers of segments that are not there.
+    :ivar options: what a command has to say to write this.
+    """
+
+    def __init__(
+        self, directory: Readable, consent: Consent = Consent(),  # noqa: B008
+        doubtful: Doubtful = Doubtful.KEEP, progress: Progress = lambda done, total: None,
+        is_whole: bool = True,
+    ) -> None:  # fmt: skip
+        """
+        :param is_whole: whether the first segments must be there; not so in an archive.
+        :raise Incompatible: it is of another version or kind.
+        :raise Refused: it cannot go on without being told more.
+        :raise OSError: it cannot be read; `NoLog`, there is none.
+        """
+        self.directory = directory
+        self.plan = choose(directory, consent.prefer)
+        if not self.plan.parts:
+            raise NoLog(directory.path)
+        self._buffers = _Buffers(directory, self.plan.parts)
+        self.living = Living()
+        self._lost: dict[int, Counter[int]] = {}
+        self.scans = list(self._scan(progress))
+        self._refuse_newer_records()
+        first_seq = self.living.trim_seq if is_whole else self.plan.parts[0].seq
+        self.missing = missing_segments(self.plan.parts, max(first_seq, self.living.trim_seq))
+        self.scans = [scan for scan in self.scans if scan.part.seq >= self.living.trim_seq]
+        self._refuse_unasked(consent)
+        self._settle(doubtful)
+
+    @property
+    def rebuilt(self) -> list[str]:
+        """
+        The names of the segments that count and whose headers are damaged.
+        """
+        return [scan.part.name for scan in self.scans if scan.part.header is None]
+
+    @property
+    def options(self) -> list[str]:
+        """
+        What a command has to say to write this.
+        """
+        return (["--rebuild-header"] if self.rebuilt else []) + gap_options(self.missing)
+
+    @property
+    def floors(self) -> Floors:
+        """
+        What the new log begins above.
+        """
+        last_lsn = max((s.next_lsn - 1 for s in self.scans), default=0)
+        hidden = max((hole.last_lsn for hole in self.holes), default=0)
+        return Floors(
+            max(last_lsn, hidden, self._watermark), self.judge.next_job_id, self.living.time_ns
+        )
+
+    @property
+    def origin(self) -> Origin:
+        """
+        What the new log is made from.
+        """
+        stores = [p.header.store_uuid.hex() for p in self.plan.parts if p.header]
+        source = OriginSource(
+            self.directory.path, stores[-1] if stores else "", self.floors.last_lsn
+        )
+        return Origin("salvage", [source])
+
+    def is_unconfirmed(self, lsn: int) -> bool:
+        """
+        Whether a record stands behind a torn place at the end of the log.
+        """
+        return self.torn_lsn is not None and lsn >= self.torn_lsn
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """
+        What becomes of each job.
+        """
+        return self.judge.outcomes()
+
+    def pauses(self) -> Iterator[StoredPause]:
+        """
+        The pauses that were in force.
+        """
+        return self.judge.pauses()
+
+    def _scan(self, progress: Progress) -> Iterator[Scan]:
+        total = sum(part.end for part in self.plan.parts)
+        done = 0
+        for part in self.plan.parts:
+            buffer = self.directory.read(part.name)
+            found = scan(part, buffer)
+            self.living.absorb(found, buffer)
+            lost = lost_types(found, buffer)
+            if lost is not None:
+                self._lost[part.seq] = lost
+            done += part.end
+            progress(done, total)
+            yield found
+
+    def _refuse_newer_records(self) -> None:
+        if self.living.strangers:
+            lsn, kind = self.living.strangers[0]
+            raise Incompatible(
+                f"{self.directory.path}: LSN {lsn}: record type {kind} is unknown; "
+                f"use the binlog-inspect of the server that wrote it"
+            )
+
+    def _refuse_unasked(self, consent: Consent) -> None:
+        """
+        What costs jobs is not done without being told.
+        """
+        unexpected = [seq for seq in self.missing if seq not in consent.gaps]
+        problems = [f"{segment_name(seq)}: missing" for seq in unexpected[:MOST_NAMED]]
+        if len(unexpected) > MOST_NAMED:
+            problems.append(f"and {len(unexpected) - MOST_NAMED} more are missing")
+        if not consent.may_rebuild:
+            damaged = [scan.part for scan in self.scans if scan.part.header is None]
+            problems += [f"{part.name}: {part.why}" for part in damaged]
+        if problems and not consent.is_dry:
+            raise Refused(problems, self.options)
+
+    def _settle(self, doubtful: Doubtful) -> None:
+        """
+        Judge the end of the log by the watermark.
+        """
+        self._watermark = max(map(_vouched, self.scans), default=0)
+        self.torn_lsn = self._torn()
+        self.holes = list(self._holes())
+        self.places = [
+            Place(scan.part.name, *spoiled) for scan in self.scans for spoiled in scan.spoiled
+        ]
+        self.judge = Judge(self.living, self.holes, self.torn_lsn, self._buffers, doubtful)
+        self.verdict = self._verdict()
+
+    def _torn(self) -> int | None:
+        if not self.scans or not self.scans[-1].spoiled:
+            return None
+        first: Spoiled = self.scans[-1].spoiled[0]
+        return first.expected_lsn if first.expected_lsn > self._watermark else None
+
+    def _holes(self) -> Iterator[Hole]:
+        if not self.scans:
+            return iter(())
+        first = self.scans[0].part
+        is_first = not self.missing or first.seq < self.missing[0]
+        first_lsn = first.first_lsn if is_first and first.is_exact else 1
+        return holes_of(self.scans, first_lsn, self._watermark, self.torn_lsn, self._lost)
+
+    def _verdict(self) -> str:
+        is_torn = self.torn_lsn is not None
+        spoiled = [scan.spoiled for scan in (self.scans[:-1] if is_torn else self.scans)]
+        confirmed = [hole for hole in self.holes if hole.is_confirmed]
+        names = [part.name for part in self.plan.parts if part.name != segment_name(part.seq)]
+        if any(spoiled) or confirmed or self.missing or self.rebuilt or self.plan.left_out or names:
+            return DAMAGED
+        return TORN if is_torn else SOUND
+
+
+def _vouched(scan: Scan) -> int:
+    below = scan.part.first_lsn - 1 if scan.part.is_exact else 0
+    return max(scan.witness_lsn, below)

@@ -1,0 +1,266 @@
+"""
+All that can be read of one segment, whatever is damaged around it.
+
+A frame that checks is taken wherever it stands: its header's checksum covers the random salt of its
+segment, so nothing else can pass for one.  Its LSN says where it belongs.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import (
+    ALIGN_BYTES,
+    SEGMENT_HEADER_BYTES,
+    U32,
+)
+from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
+from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Raw
+from beanstalk_twisted.binlog.segment import has_content, is_trailer
+from binlog_tools.salvage.claims import Part
+
+
+class Piece(NamedTuple):
+    """
+    A frame whose header checks.
+
+    :ivar has_records: whether its records check, ``has_heap`` whether its bodies do.
+    :ivar limit: where the bytes of its segment end: a cut frame has no more.
+    """
+
+    frame: Frame
+    has_records: bool
+    has_heap: bool
+    limit: int
+
+
+class Spoiled(NamedTuple):
+    """
+    A place that is not as it was written.
+
+    :ivar expected_lsn: the LSN that should have followed there.
+    :ivar end: where the next frame begins, or where the segment ends.
+    """
+
+    offset: int
+    end: int
+    expected_lsn: int
+    why: str
+
+
+class Scan(NamedTuple):
+    """
+    A segment that was looked at.
+
+    :ivar pieces: in the order of their LSNs, none twice; None when all frames stand in a row from
+        the segment's beginning up to ``end``, as they were written.
+    :ivar end: where its last frame ends.
+    :ivar next_lsn: the LSN behind its last record.
+    :ivar spoiled: what is damaged.
+    :ivar witness_lsn: the highest watermark that it shows.
+    """
+
+    part: Part
+    pieces: list[Piece] | None
+    end: int
+    next_lsn: int
+    spoiled: list[Spoiled]
+    witness_lsn: int
+
+    def in_order(self, buffer: Buffer) -> Iterator[Piece]:
+        """
+        Its frames in the order of their LSNs.
+        """
+        return iter(self.pieces) if self.pieces is not None else self._in_a_row(buffer)
+
+    def _in_a_row(self, buffer: Buffer) -> Iterator[Piece]:
+        at = SEGMENT_HEADER_BYTES
+        while at < self.end and self.part.salt is not None:
+            frame = frames.decode_header(buffer, at, self.end, self.part.salt)
+            assert isinstance(frame, Frame), "it was read before"
+            yield Piece(frame, True, True, self.end)
+            at = frame.end
+
+
+def scan(part: Part, buffer: Buffer) -> Scan:
+    """
+    Look at a segment.
+    """
+    straight = _straight(part, buffer)
+    if straight is not None:
+        return straight
+    return _Search(part, buffer).result()
+
+
+def _straight(part: Part, buffer: Buffer) -> Scan | None:
+    """
+    A segment without any damage, without keeping its frames; None if it has any.
+    """
+    if part.salt is None or not part.is_exact:
+        return None
+    at, lsn, witness = SEGMENT_HEADER_BYTES, part.first_lsn, 0
+    while at < part.end:
+        frame = frames.decode(buffer, at, part.end, part.salt)
+        if not isinstance(frame, Frame):
+            break
+        if frame.base_lsn != lsn or _is_beyond(part, frame):
+            return None
+        at, lsn, witness = frame.end, frame.next_lsn, max(witness, frame.durable_lsn)
+    is_all = part.prev_end is None or (at == part.prev_end and lsn == part.below_lsn)
+    return Scan(part, None, at, lsn, [], witness) if is_all and _ends(buffer, at, part) else None
+
+
+def _is_beyond(part: Part, frame: Frame) -> bool:
+    return part.below_lsn is not None and frame.next_lsn > part.below_lsn
+
+
+def _ends(buffer: Buffer, at: int, part: Part) -> bool:
+    """
+    Whether a segment may end here: at the place its successor says, before its trailer or before
+    nothing but zeros.
+    """
+    if at >= part.end:
+        return True
+    if is_trailer(buffer, at, part.end):
+        return True
+    return part.prev_end is None and not has_content(buffer, at, part.end)
+
+
+class _Search:
+    """
+    The frames of a damaged segment.
+    """
+
+    def __init__(self, part: Part, buffer: Buffer) -> None:
+        self._part = part
+        self._buffer = buffer
+        self._spoiled: list[Spoiled] = []
+        self._found: dict[int, Piece] = {}
+        self._lsn = part.first_lsn
+        self._witness = 0
+        self._end = SEGMENT_HEADER_BYTES
+
+    def result(self) -> Scan:
+        """
+        See `Scan`.
+        """
+        if self._part.salt is None:
+            return self._nothing()
+        self._walk(self._part.salt)
+        pieces = [self._found[lsn] for lsn in sorted(self._found)]
+        next_lsn = max((p.frame.next_lsn for p in pieces), default=self._part.first_lsn)
+        return Scan(self._part, pieces, self._end, next_lsn, self._spoiled, self._witness)
+
+    def _nothing(self) -> Scan:
+        part = self._part
+        at = min(SEGMENT_HEADER_BYTES, part.end)
+        spoiled = Spoiled(at, part.end, part.first_lsn, "no frame can be read")
+        return Scan(part, [], at, part.first_lsn, [spoiled], 0)
+
+    def _walk(self, salt: int) -> None:
+        at, limit = SEGMENT_HEADER_BYTES, self._part.end
+        while at < limit:
+            frame = frames.decode_header(self._buffer, at, limit, salt)
+            if not isinstance(frame, Frame):
+                if _ends(self._buffer, at, self._part):
+                    break
+                why = frame.why if isinstance(frame, Damage) else "a frame is not complete"
+                at = self._skip(at, salt, why, self._lsn)
+                continue
+            piece = _look(self._buffer, frame, limit)
+            expected = self._lsn
+            self._take(piece)
+            if piece.has_heap:
+                at = frame.end
+            else:
+                at = self._skip(at, salt, _what_is_wrong(piece), expected)
+        self._expect_end()
+
+    def _skip(self, at: int, salt: int, why: str, expected_lsn: int) -> int:
+        """
+        :return: where the next frame begins.
+        """
+        limit = self._part.end
+        later = frames.resynchronise(self._buffer, at + ALIGN_BYTES, limit, salt, above_lsn=0)
+        resume = next((frame.offset for frame in later), limit)
+        self._spoiled.append(Spoiled(at, resume, expected_lsn, why))
+        return resume
+
+    def _take(self, piece: Piece) -> None:
+        """
+        Keep a frame, unless a start has dropped it or a better one of these LSNs is there.
+        """
+        frame = piece.frame
+        if _is_beyond(self._part, frame) or frame.base_lsn < self._part.first_lsn:
+            return
+        self._witness = max(self._witness, frame.durable_lsn)
+        if piece.has_heap and frame.base_lsn != self._lsn:
+            why = f"a frame with LSN {frame.base_lsn} stands where LSN {self._lsn} belongs"
+            follows_damage = self._spoiled and self._spoiled[-1].end == frame.offset
+            if not follows_damage:
+                self._spoiled.append(Spoiled(frame.offset, frame.offset, self._lsn, why))
+        if piece.has_heap:
+            self._end = max(self._end, frame.end)
+        if piece.has_records:
+            self._lsn = max(self._lsn, frame.next_lsn)
+        self._keep_better(piece)
+
+    def _keep_better(self, piece: Piece) -> None:
+        base_lsn = piece.frame.base_lsn
+        other = self._found.get(base_lsn)
+        if piece.frame.n_rec and (other is None or _worth(piece) > _worth(other)):
+            self._found[base_lsn] = piece
+
+    def _expect_end(self) -> None:
+        """
+        A segment that has a successor ends where that says.
+        """
+        part = self._part
+        if part.prev_end is None or (self._spoiled and self._spoiled[-1].end == part.end):
+            return
+        if part.end < part.prev_end or self._lsn != part.below_lsn:
+            why = f"the segment ends here, before LSN {part.below_lsn}"
+            self._spoiled.append(Spoiled(part.end, part.end, self._lsn, why))
+
+
+def _look(buffer: Buffer, frame: Frame, limit: int) -> Piece:
+    view = memoryview(buffer)
+    rec_crc = U32.unpack_from(buffer, frame.offset + 12)[0]
+    heap_crc = U32.unpack_from(buffer, frame.offset + 56)[0]
+    heap_end = frame.heap_at + frame.heap_len
+    has_records = (
+        frame.heap_at <= limit and zlib.crc32(view[frame.records_at : frame.heap_at]) == rec_crc
+    )
+    is_whole = frame.end <= limit and zlib.crc32(view[frame.heap_at : heap_end]) == heap_crc
+    return Piece(frame, has_records, has_records and is_whole, limit)
+
+
+def _what_is_wrong(piece: Piece) -> str:
+    if piece.frame.end > piece.limit:
+        return "a frame is not complete"
+    which = "bodies" if piece.has_records else "records"
+    return f"the checksum of its {which} is wrong"
+
+
+def _worth(piece: Piece) -> int:
+    return piece.has_records + piece.has_heap
+
+
+def data_if_it_checks(buffer: Buffer, piece: Piece, raw: Raw) -> bytes | None:
+    """
+    The data of a record in a frame that is damaged, or None if they are.
+    """
+    data = data_as_they_are(buffer, piece, raw)
+    return data if data is not None and zlib.crc32(data) == raw[DATA_CRC] else None
+
+
+def data_as_they_are(buffer: Buffer, piece: Piece, raw: Raw) -> bytes | None:
+    """
+    The bytes that stand where a record's data stood, or None if not all of them are there.
+    """
+    start = piece.frame.heap_at + raw[DATA_OFF]
+    end = start + raw[DATA_LEN]
+    if raw[DATA_OFF] + raw[DATA_LEN] > piece.frame.heap_len or end > piece.limit:
+        return None
+    return bytes(memoryview(buffer)[start:end])

@@ -1,0 +1,211 @@
+"""
+``binlog-inspect salvage``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.directory import RealDirectory
+from tests.binlog.make_golden import GOLDEN, STORES
+from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, edited, flipped, put
+from tests.tools.cli.running import documents, on_a_terminal, rows, run
+from tests.tools.folders import contents, written
+
+ONE, TWO, THREE = (f"{n:020d}.tql" for n in (1, 2, 3))
+
+
+def sound() -> Files:
+    """
+    Three segments with a job in each.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"one"))
+    scribe.write(put(2, b"y" * 4000))
+    scribe.write(put(3, b"three"), delete(2))
+    scribe.write(put(4, b"z" * 4000))
+    scribe.write(put(5, b"five"))
+    scribe.mark()
+    return scribe.files()
+
+
+def damaged() -> Files:
+    """
+    The record that puts job 3 and the one that deletes job 2 cannot be read.
+    """
+    files = sound()
+    at = files[TWO].index(b"three") - 90
+    return edited(files, TWO, lambda raw: flipped(raw, at))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """
+    A damaged log.
+    """
+    return written(tmp_path / "log", damaged())
+
+
+def jobs_by_tube(path: Path) -> dict[str, int]:
+    """
+    How many jobs of a log there are in each tube.
+    """
+    found = documents(run("salvage", "--json", path))[0]
+    tubes: dict[str, int] = found["tubes"]
+    return tubes
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_without_o_it_only_reports_and_ends_with_its_verdict(name: str) -> None:
+    before = contents(GOLDEN)
+    result = run("salvage", GOLDEN / name)
+    assert result.exit_code == {"v1-torn": 1, "v1-damaged": 3}.get(name, 0), result.output
+    assert contents(GOLDEN) == before
+
+
+def test_a_pipe_gets_lines_whose_first_field_says_what_they_are(log: Path) -> None:
+    result = run("salvage", log)
+    found = {row[0]: row[1:] for row in rows(result)}
+    assert result.exit_code == 3
+    assert found["place"][0] == TWO
+    assert found["hole"] == ["5", "7", TWO, "1 PUT, 1 DELETE, 1 TUBE_DEF"]
+    assert found["doubtful"][0:3] == ["3", "default", "ready"]
+    assert found["log"] == ["damaged", str(log), "2", "3", "0", "3"]
+    assert found["next"] == [f"binlog-inspect salvage {log} -o NEW_DIRECTORY"]
+
+
+def test_a_terminal_gets_tables_and_sentences(log: Path) -> None:
+    shown = on_a_terminal("salvage", log)
+    assert "damaged: 2 jobs are certain, 3 doubtful, 0 lost; 3 records cannot be read" in shown
+    assert "it may have been deleted in LSN 5 to 7" in shown
+    assert "at most 1 of the doubtful ones were deleted" in shown
+    assert f"nothing was written; to write it: binlog-inspect salvage {log} -o NEW" in shown
+
+
+def test_json_and_the_report_say_everything(log: Path, tmp_path: Path) -> None:
+    (document,) = documents(run("salvage", "--json", log, "--report", tmp_path / "report.json"))
+    assert document["verdict"] == "damaged"
+    assert {each["job"]: each["why"] for each in document["doubtful"]} == {
+        1: "deleted?", 2: "deleted?", 3: "record",
+    }  # fmt: skip
+    assert document["written"] is None
+    assert json.loads((tmp_path / "report.json").read_text()) == document
+
+
+def test_the_clean_log_is_sound_and_the_damaged_one_as_it_was(log: Path, tmp_path: Path) -> None:
+    before = contents(log)
+    result = run("salvage", log, "-o", tmp_path / "new")
+    assert result.exit_code == 3
+    assert rows(result)[-1] == ["written", "5", "1", str(tmp_path / "new")]
+    assert contents(log) == before
+    assert run("check", tmp_path / "new").exit_code == 0
+    assert jobs_by_tube(tmp_path / "new") == {"default": 4, "lost+found": 1}
+
+
+def test_a_sound_log_can_be_written_too(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", sound())
+    assert run("salvage", path, "-o", tmp_path / "new").exit_code == 0
+    assert jobs_by_tube(tmp_path / "new") == {"default": 4}
+
+
+def test_doubtful_jobs_can_be_dropped(log: Path, tmp_path: Path) -> None:
+    run("salvage", log, "-o", tmp_path / "new", "--doubtful", "drop")
+    assert jobs_by_tube(tmp_path / "new") == {"default": 2, "lost+found": 1}
+
+
+def test_a_directory_that_is_not_empty_is_not_written_to(log: Path, tmp_path: Path) -> None:
+    full = written(tmp_path / "full", {"x": b""})
+    result = run("salvage", log, "-o", full)
+    assert result.exit_code == 4
+    assert contents(full) == {"x": b""}
+
+
+# What it has to be told.
+
+
+def test_a_missing_segment_is_named_with_the_command_that_goes_on(tmp_path: Path) -> None:
+    path = written(tmp_path / "a log", {name: raw for name, raw in sound().items() if name != TWO})
+    result = run("salvage", path, "-o", tmp_path / "new")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert f"{TWO}: missing" in result.stderr
+    command = f"binlog-inspect salvage '{path}' -o {tmp_path / 'new'} --accept-gap 2"
+    assert result.stderr.endswith(f"To go on all the same: {command}\n")
+    assert not (tmp_path / "new").exists()
+    told = run("salvage", path, "-o", tmp_path / "new", "--accept-gap", "2")
+    assert told.exit_code == 3
+    assert jobs_by_tube(tmp_path / "new") == {"default": 3}
+
+
+def test_a_dry_run_needs_no_telling_and_says_what_will_be_needed(tmp_path: Path) -> None:
+    files = {name: raw for name, raw in sound().items() if name != TWO}
+    path = written(tmp_path / "log", edited(files, THREE, lambda raw: flipped(raw, 9)))
+    result = run("salvage", path)
+    assert result.exit_code == 3
+    command = f"binlog-inspect salvage {path} -o NEW_DIRECTORY --rebuild-header --accept-gap 2"
+    assert rows(result)[-1] == ["next", command]
+
+
+def test_the_server_names_the_same_command(tmp_path: Path) -> None:
+    files = {name: raw for name, raw in sound().items() if name != TWO}
+    path = written(tmp_path / "log", edited(files, THREE, lambda raw: flipped(raw, 9)))
+    named = run("check", "--json", path)
+    wanted = rows(run("salvage", path))[-1][1]
+    mends = {trouble["mend"] for trouble in documents(named)[0]["troubles"]}
+    assert {" ".join(sorted(mend.split())) for mend in mends} == {" ".join(sorted(wanted.split()))}
+
+
+def test_files_that_contradict_each_other_need_a_choice(tmp_path: Path) -> None:
+    files = sound()
+    path = written(tmp_path / "log", {**files, f"{7:020d}.tql": files[TWO]})
+    result = run("salvage", path)
+    assert result.exit_code == 3
+    assert "say which is right with --prefer FILE" in result.stderr
+    told = run("salvage", path, "--prefer", path / TWO)
+    assert ["left out", f"{7:020d}.tql"] in rows(told)
+    assert run("salvage", path, "--prefer", "nonsense").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("/nonexistent",), ("--in-place", "-o", "x", "/"), ("--accept-gap", "x", "/"),
+     ("--doubtful", "perhaps", "/"), ("--in-place", __file__)],
+)  # fmt: skip
+def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
+    assert run("salvage", *arguments).exit_code == 2
+
+
+def test_no_log_is_4_and_a_log_of_another_kind_is_3(tmp_path: Path) -> None:
+    assert run("salvage", tmp_path).exit_code == 4
+    (tmp_path / "binlog.1").write_bytes(b"\7\0\0\0")
+    result = run("salvage", tmp_path)
+    assert result.exit_code in (3, 4)
+    assert result.stderr.startswith("binlog-inspect: ")
+
+
+# In place.
+
+
+def test_in_place_keeps_the_original_segments(log: Path) -> None:
+    before = contents(log)
+    result = run("salvage", log, "--in-place")
+    assert result.exit_code == 3
+    kept = log / "quarantine" / "salvage-1"
+    assert rows(result)[-1] == ["kept", str(kept)]
+    assert contents(kept) == before
+    assert run("check", log).exit_code == 0
+    assert jobs_by_tube(log) == {"default": 4, "lost+found": 1}
+    assert sorted(path.name for path in log.glob("*")) == [ONE, "LOCK", "lock", "quarantine"]
+
+
+def test_in_place_needs_the_server_to_be_down(log: Path) -> None:
+    before = contents(log)
+    server = RealDirectory(str(log))
+    server.lock("a server")
+    result = run("salvage", log, "--in-place")
+    server.close()
+    assert (result.exit_code, "is locked by a server" in result.stderr) == (4, True)
+    after = contents(log)
+    assert {name: after[name] for name in before} == before

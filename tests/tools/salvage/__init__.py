@@ -1,0 +1,3 @@
+"""
+``binlog-inspect salvage``: what is brought back from a damaged log.
+"""

@@ -1,0 +1,102 @@
+"""
+Salvaging in memory, and what must hold of each result.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.survey import Survey
+from binlog_tools.moments import Numbers, Span
+from binlog_tools.newlog import SegmentMaker
+from binlog_tools.salvage.claims import Consent
+from binlog_tools.salvage.judging import Doubtful, Judgement
+from binlog_tools.salvage.report import Report
+from binlog_tools.salvage.salvaging import Salvage
+from binlog_tools.stored import StoredJob, loaded_jobs
+from tests.binlog.scribe import T0, Files, files_of, quiet
+from tests.test_startup import Started
+
+EVERYTHING = Consent(Numbers([Span(0, 1 << 64)]), may_rebuild=True)
+"""Consent to all that needs no choice."""
+
+
+class Salvaged(NamedTuple):
+    """
+    What came of it.
+
+    :ivar jobs: what is brought back, by id.
+    :ivar judgements: those that are not certain, by id.
+    """
+
+    jobs: dict[int, StoredJob]
+    judgements: dict[int, Judgement]
+    report: Report
+
+    @property
+    def verdict(self) -> str:
+        """
+        Sound, torn or damaged.
+        """
+        return self.report.verdict
+
+
+def salvaged(
+    files: Mapping[str, bytes], consent: Consent = EVERYTHING, doubtful: Doubtful = Doubtful.KEEP
+) -> Salvaged:
+    """
+    Salvage a log, and see that it was not changed.
+    """
+    directory = MemoryDirectory(dict(files))
+    report = Report(Salvage(directory, consent, doubtful))
+    jobs = list(report.jobs())
+    assert len({job.job_id for job in jobs}) == len(jobs), "no id twice"
+    assert directory.operations == 0
+    judged = {each.job_id: each for each in [*report.doubtful, *report.lost]}
+    return Salvaged({job.job_id: job for job in jobs}, judged, report)
+
+
+def written(found: Salvaged) -> Files:
+    """
+    The clean log.
+    """
+    salvage = found.report.salvage
+    directory = MemoryDirectory()
+    maker = SegmentMaker(
+        directory, salvage.origin, floors=salvage.floors, pauses=salvage.pauses(), now_ns=T0
+    )
+    for job in found.jobs.values():
+        maker.add(job)
+    maker.finish()
+    return files_of(directory)
+
+
+def see_that_it_loads(found: Salvaged) -> None:
+    """
+    The clean log is sound, says just these jobs, and a server starts on it.
+    """
+    directory = MemoryDirectory(written(found))
+    assert servers_verdict(files_of(directory)) == "sound"
+    survey = Survey(directory, quiet)
+    assert survey.small.next_job_id > max(found.jobs, default=0)
+    loaded = {job.job_id: job for job in loaded_jobs(survey, survey.small.time_ns)}
+    assert loaded == found.jobs
+    started = Started(directory, now_ns=survey.small.time_ns)
+    assert set(started.jobs()) == set(found.jobs)
+
+
+def servers_verdict(files: Mapping[str, bytes]) -> str:
+    """
+    What a server that starts makes of a log.
+    """
+    directory = MemoryDirectory(dict(files))
+    survey = Survey(directory, quiet)
+    try:
+        deque(loaded_jobs(survey, survey.small.time_ns), maxlen=0)
+    except BinlogError:
+        return "damaged"
+    return "torn" if survey.torn else "sound"

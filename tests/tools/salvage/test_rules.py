@@ -1,0 +1,324 @@
+"""
+What is certain, doubtful and lost: each rule of docs/recovery.md on a log of its own.
+"""
+
+from __future__ import annotations
+
+from beanstalk_twisted.binlog.records import Kind, Pause, Seal, State
+from beanstalk_twisted.binlog.seal import SegmentIndex
+from binlog_tools.salvage.judging import LOST_AND_FOUND, Doubtful, Why
+from binlog_tools.stored import StoredPause
+from tests.binlog import independent_reader
+from tests.binlog.forging import with_header_field
+from tests.binlog.scribe import (
+    DEFAULT_TUBE,
+    NS,
+    T0,
+    Scribe,
+    delete,
+    edited,
+    flipped,
+    image,
+    put,
+)
+from tests.tools.salvage.damaging import (
+    FILL,
+    MAIL,
+    batches_of,
+    killed,
+    three_segments,
+    with_bad_heap,
+    with_bad_records,
+)
+from tests.tools.salvage.logs import ONE, TWO
+from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
+
+# Certain.
+
+
+def test_a_job_whose_newest_record_stands_behind_the_damage_is_certain() -> None:
+    buried = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 7, buries=1, reserves=1)
+    files = killed([put(1)], [image(Kind.RESERVE, 1, state=State.RESERVED)], [buried])
+    found = salvaged(with_bad_records(files, ONE, 2))
+    assert (found.verdict, found.judgements) == ("damaged", {})
+    job = found.jobs[1]
+    assert (job.state, job.deadline_ns, job.buries, job.body) == (
+        State.BURIED, T0 + 7, 1, b"hello",
+    )  # fmt: skip
+
+
+def test_a_job_that_was_deleted_behind_the_damage_stays_deleted() -> None:
+    files = killed([put(1), put(2)], [image(Kind.KICK, 1)], [delete(1)])
+    assert salvaged(with_bad_records(files, ONE, 2)).jobs.keys() == {2}
+
+
+def test_reserved_jobs_are_ready_and_keep_their_counters() -> None:
+    files = killed([put(1)], [image(Kind.RESERVE, 1, state=State.RESERVED, reserves=3,
+                                    deadline_ns=T0 + NS)])  # fmt: skip
+    job = salvaged(files).jobs[1]
+    assert (job.state, job.deadline_ns, job.reserves) == (State.READY, 0, 3)
+
+
+def test_an_older_copy_of_a_body_is_as_good() -> None:
+    files = killed([put(1, b"first body")], [put(1, b"first body")._replace(kind=Kind.COPY)])
+    at = files[ONE].rindex(b"first body")
+    found = salvaged(edited(files, ONE, lambda raw: flipped(raw, at)))
+    assert (found.jobs[1].body, found.judgements) == (b"first body", {})
+
+
+def test_a_body_in_a_trimmed_segment_serves_if_its_copy_is_lost() -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"the body"), put(2, FILL))
+    scribe.write(put(1, b"the body")._replace(kind=Kind.COPY))
+    scribe.write(image(Kind.KICK, 1))
+    files = with_header_field(scribe.files()[TWO], 48, "<Q", 2)
+    found = salvaged(with_bad_records({**scribe.files(), TWO: files}, TWO, 0))
+    assert found.jobs.keys() == {1}
+    assert (found.jobs[1].body, found.judgements) == (b"the body", {})
+
+
+def test_a_name_of_a_tube_is_taken_from_any_segment() -> None:
+    files = killed(
+        [MAIL, put(1, tube_id=2)], [put(2, FILL)], [put(3)], opening=(DEFAULT_TUBE, MAIL)
+    )
+    for index in range(len(batches_of(files, TWO))):
+        found = salvaged(with_bad_records(files, TWO, index))
+        assert found.jobs[1].tube == b"mail"
+
+
+def test_a_name_of_a_tube_is_taken_from_a_seal() -> None:
+    files = killed([MAIL], [put(1, tube_id=2)], [put(2, FILL)])
+    found = salvaged(with_bad_records(files, ONE, 1))
+    assert found.jobs[1].tube == b"mail"
+
+
+def test_a_name_of_a_tube_is_taken_from_a_frame_with_a_damaged_body() -> None:
+    files = killed([MAIL, put(1, b"first body", tube_id=2), put(2, tube_id=2)], [put(3)])
+    found = salvaged(with_bad_heap(files, ONE, b"first body"))
+    assert found.judgements.keys() == {1}
+    assert found.jobs[2].tube == b"mail"
+
+
+# Doubtful.
+
+
+def test_a_job_whose_newest_record_stands_before_a_hole_may_have_been_deleted() -> None:
+    files = killed([put(1)], [delete(1)], [put(2)])
+    found = salvaged(with_bad_records(files, ONE, 2))
+    doubt = found.judgements[1]
+    assert (doubt.why, doubt.hole, doubt.lsn, doubt.new_tube) == (
+        Why.DELETED, (3, 3), 2, b"default",
+    )  # fmt: skip
+    assert found.jobs[1].state is State.READY
+    assert 2 not in found.judgements
+
+
+def test_doubtful_jobs_can_be_buried_or_dropped() -> None:
+    files = with_bad_records(killed([put(1)], [delete(1)], [put(2)]), ONE, 2)
+    buried = salvaged(files, doubtful=Doubtful.BURY)
+    assert (buried.jobs[1].state, buried.jobs[1].tube) == (State.BURIED, b"default")
+    assert buried.jobs[2].state is State.READY
+    dropped = salvaged(files, doubtful=Doubtful.DROP)
+    assert dropped.jobs.keys() == {2}
+    assert dropped.judgements[1].new_tube is None
+    assert [each.job_id for each in dropped.report.doubtful] == [1]
+    assert dropped.report.lost == []
+
+
+def test_the_seal_tells_that_nothing_was_deleted_in_a_hole() -> None:
+    files = killed([put(1)], [image(Kind.TOUCH, 1, state=State.RESERVED)], [put(2, FILL)])
+    found = salvaged(with_bad_records(files, ONE, 2), doubtful=Doubtful.DROP)
+    assert found.judgements[1].why is Why.CHANGED
+    assert 1 in found.jobs
+
+
+def test_the_seal_tells_that_only_puts_were_lost() -> None:
+    files = killed([put(1)], [put(5)], [put(2, FILL)])
+    found = salvaged(with_bad_records(files, ONE, 2))
+    assert found.judgements.keys() == {5}
+    (hole,) = found.report.salvage.holes
+    assert hole.types == {Kind.PUT: 1}
+
+
+def test_the_seal_bounds_how_many_doubtful_jobs_were_deleted() -> None:
+    batches = [[put(1), put(2)], [delete(1)], [put(3)], [delete(3)], [put(4, FILL)], [put(5)]]
+    files = killed(*batches)
+    offsets = [batches_of(files, ONE)[at]["offset"] + 70 for at in (2, 4)]
+    for at in offsets:
+        files = edited(files, ONE, lambda raw, at=at: flipped(raw, at))  # type: ignore[misc]
+    found = salvaged(files)
+    assert len(found.report.salvage.holes) == 2
+    assert set(found.judgements) == {1, 2, 3}
+    assert found.report.most_deleted == 2
+    assert (
+        salvaged(with_bad_records(killed([put(1)], [put(2)]), ONE, 2)).report.most_deleted is None
+    )
+
+
+def test_without_its_seal_a_segment_does_not_say_what_was_lost() -> None:
+    files = killed([put(1)], [put(2, FILL)], [put(3)])
+    found = salvaged(with_bad_records(files, ONE, -1))
+    assert found.judgements[1].why is Why.DELETED
+
+
+def test_a_seal_that_was_re_homed_says_nothing_of_the_segment_it_is_in_now() -> None:
+    other = SegmentIndex()
+    other.add_records([put(number) for number in range(50)])
+    files = killed([put(1)], [Seal(T0, other.encode())], [delete(1)], [put(2)])
+    found = salvaged(with_bad_records(files, ONE, 3))
+    assert found.judgements[1].why is Why.DELETED
+    assert found.report.salvage.holes[0].types is None
+
+
+def test_a_job_whose_tube_has_no_name_any_more_is_set_aside() -> None:
+    files = killed([MAIL], [put(1, tube_id=2, priority=9)])
+    found = salvaged(with_bad_records(files, ONE, 1))
+    job, doubt = found.jobs[1], found.judgements[1]
+    assert (job.tube, job.state, job.priority, job.body) == (
+        LOST_AND_FOUND, State.BURIED, 9, b"hello",
+    )  # fmt: skip
+    assert (doubt.why, doubt.tube, doubt.tube_id, doubt.state) == (
+        Why.TUBE, None, 2, State.READY,
+    )  # fmt: skip
+
+
+def test_a_job_whose_body_is_damaged_is_set_aside_with_what_is_left() -> None:
+    files = killed([put(1, b"first body"), put(2, b"second body")], [put(3)])
+    found = salvaged(with_bad_heap(files, ONE, b"first body"))
+    assert found.judgements.keys() == {1}
+    assert found.judgements[1].why is Why.BODY
+    job = found.jobs[1]
+    assert (job.tube, job.state, job.body) == (LOST_AND_FOUND, State.BURIED, b"girst body")
+    assert found.jobs[2].body == b"second body"
+
+
+def test_a_body_whose_record_is_damaged_is_set_aside() -> None:
+    files = killed([put(1, b"first body"), put(2, b"second body")], [put(3)])
+    found = salvaged(with_bad_records(files, ONE, 1))
+    assert {each.why for each in found.judgements.values()} == {Why.RECORD}
+    bodies = {job.job_id: job.body for job in found.jobs.values() if job.tube == LOST_AND_FOUND}
+    assert bodies == {1: b"first body", 2: b"second body"}
+
+
+def test_a_body_whose_record_is_damaged_is_not_set_aside_if_it_was_deleted() -> None:
+    files = killed([put(1, b"first body"), put(2, b"second body")], [delete(1)])
+    assert salvaged(with_bad_records(files, ONE, 1)).jobs.keys() == {2}
+
+
+def test_a_body_whose_record_is_damaged_is_shown_with_the_state_that_is_known() -> None:
+    files = killed([put(1, b"first body")], [image(Kind.BURY, 1, state=State.BURIED, priority=7,
+                                                   deadline_ns=5)])  # fmt: skip
+    found = salvaged(with_bad_records(files, ONE, 1))
+    doubt = found.judgements[1]
+    assert (doubt.why, doubt.state, doubt.tube) == (Why.RECORD, State.BURIED, b"default")
+    assert (found.jobs[1].body, found.jobs[1].priority) == (b"first body", 7)
+    assert found.jobs[1].tube == LOST_AND_FOUND
+
+
+def test_two_bodies_that_claim_one_id_are_both_kept() -> None:
+    files = killed([put(1, b"first body")], [put(2, b"second body")], [put(3)])
+    at = batches_of(files, ONE)[2]["offset"] + 64 + 8
+    spoilt = edited(files, ONE, lambda raw: raw[:at] + b"\1" + raw[at + 1 :])
+    spoilt = with_bad_records(spoilt, ONE, 1)
+    found = salvaged(spoilt)
+    assert {job.body for job in found.jobs.values()} == {b"first body", b"second body", b"hello"}
+    (moved,) = [each for each in found.judgements.values() if each.claimed_id]
+    assert (moved.claimed_id, found.jobs[moved.job_id].body) == (1, b"second body")
+    assert moved.job_id > 3
+
+
+def test_jobs_that_are_set_aside_keep_their_order() -> None:
+    bodies = [b"body %d" % number for number in range(5)]
+    files = killed([put(n + 1, body) for n, body in enumerate(bodies)], [put(9)])
+    found = salvaged(with_bad_records(files, ONE, 1))
+    aside = [job for job in found.jobs.values() if job.tube == LOST_AND_FOUND]
+    assert [job.body for job in sorted(aside, key=lambda job: job.deadline_ns)] == bodies
+
+
+# Lost.
+
+
+def test_a_job_whose_body_is_in_a_hole_is_lost_and_listed() -> None:
+    files = killed([put(1, b"")], [image(Kind.BURY, 1, state=State.BURIED)], [put(2)])
+    found = salvaged(with_bad_records(files, ONE, 1))
+    (lost,) = found.report.lost
+    assert (lost.job_id, lost.why, lost.state, lost.tube) == (
+        1, Why.BODY, State.BURIED, b"default",
+    )  # fmt: skip
+    assert found.jobs.keys() == {2}
+
+
+def test_a_state_without_a_body_in_a_sound_log_is_damage_all_the_same() -> None:
+    """
+    A server refuses it.
+    """
+    found = salvaged(killed([put(1)], [image(Kind.KICK, 9)]))
+    assert (found.verdict, [each.job_id for each in found.report.lost]) == ("damaged", [9])
+
+
+def test_ids_that_may_have_been_given_out_in_a_hole_are_not_given_again() -> None:
+    files = killed([put(1)], [put(2), put(3), put(4)], [put(5)])
+    found = salvaged(with_bad_records(files, ONE, 2))
+    assert found.report.salvage.floors.next_job_id >= 6 + 3
+
+
+# Torn.
+
+
+def test_a_torn_tail_makes_nothing_doubtful() -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.write(put(2, b"not confirmed"))
+    files = scribe.files()
+    at = files[ONE].index(b"not confirmed") + 5
+    found = salvaged(edited(files, ONE, lambda raw: raw[:at]))
+    assert (found.verdict, set(found.jobs)) == ("torn", {1})
+    assert [(each.job_id, each.why) for each in found.report.lost] == [(2, Why.UNCONFIRMED)]
+
+
+def test_what_stands_behind_a_torn_place_is_taken_as_unconfirmed() -> None:
+    """
+    With --fsync never rot in the newest segment looks like this.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    for job_id in (2, 3, 4):
+        scribe.write(put(job_id), sync=False)
+    found = salvaged(with_bad_records(scribe.files(), ONE, 1))
+    assert found.verdict == "torn"
+    assert found.judgements[1].why is Why.DELETED
+    assert found.judgements[3].why is found.judgements[4].why is Why.UNCONFIRMED
+    assert found.jobs.keys() == {1, 2, 3, 4}
+
+
+def test_a_hole_at_the_end_that_was_confirmed_makes_all_doubtful() -> None:
+    files = killed([put(1)], [delete(1)])
+    found = salvaged(with_bad_records(files, ONE, 2))
+    assert (found.verdict, found.judgements[1].why) == ("damaged", Why.DELETED)
+    (hole,) = found.report.salvage.holes
+    assert (hole.first_lsn, hole.is_open) == (3, True)
+
+
+# Small state.
+
+
+def test_pauses_in_force_are_kept_in_their_newest_form() -> None:
+    files = killed(
+        [MAIL, Pause(2, 100, T0 + 100 * NS, T0)], [Pause(2, 500, T0 + 500 * NS, T0)],
+        [Pause(1, 7, T0 + 7 * NS, T0)], [Pause(1, 0, 0, T0)], [put(1)],
+    )  # fmt: skip
+    found = salvaged(with_bad_records(files, ONE, 3))
+    pauses = list(found.report.salvage.pauses())
+    assert pauses == [StoredPause(b"mail", 500, T0 + 500 * NS)]
+    found = salvaged(with_bad_records(files, ONE, 2))
+    pauses = list(found.report.salvage.pauses())
+    assert pauses == [StoredPause(b"mail", 100, T0 + 100 * NS)]
+    see_that_it_loads(found)
+
+
+def test_the_new_log_says_what_it_was_made_from_and_begins_above_it() -> None:
+    files = with_bad_records(three_segments(), ONE, 2)
+    salvage = salvaged(files).report.salvage
+    assert salvage.floors.last_lsn >= independent_reader.read_log(three_segments())["durable_lsn"]
+    assert salvage.floors.next_job_id > 9
+    assert salvage.origin.sources[0].store_uuid == bytes(range(16)).hex()
