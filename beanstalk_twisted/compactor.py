@@ -55,6 +55,11 @@ class Durability(Protocol):
         Sync if need be, then call.
         """
 
+    def try_space(self) -> None:
+        """
+        A file was deleted: there may be space again.
+        """
+
 
 class Compactor:
     """
@@ -100,13 +105,22 @@ class Compactor:
         """
         A segment once begun is finished; the one being written is never taken.
         """
-        if self._log.oldest >= self._log.segment:
+        if self._log.oldest >= self._log.written_seq:
             return False
-        return self._slices is not None or self._policy.should_compact(self._pressure())
+        is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
+        return is_wanted and self._has_room()
+
+    def _has_room(self) -> bool:
+        """
+        On a full disk, a segment is begun only if it can be finished.
+        """
+        _, record_bytes = self._queue.state.homes.of(self._log.oldest)
+        return self._log.room.takes_copies(record_bytes, len(self._queue.state.jobs))
 
     def _pressure(self) -> Pressure:
         live = self._queue.state.homes.live_bytes
-        return Pressure(self._log.total_bytes, live, self._log.segment_bytes)
+        log = self._log
+        return Pressure(log.total_bytes, live, log.segment_bytes, log.room.is_short)
 
     def _pace(self) -> float:
         return 0 if self._policy.is_urgent(self._pressure()) else PACE_S
@@ -161,6 +175,7 @@ class Compactor:
 
     def _was_deleted(self, ignored: None) -> None:
         self._is_waiting = False
+        self._durability.try_space()
         self.consider()
 
     def _give_up(self, failure: Failure) -> None:

@@ -30,7 +30,8 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, IoThread
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
-from beanstalk_twisted.service import BeanstalkService, Settings
+from beanstalk_twisted.service import BeanstalkService
+from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import refuse_beanstalkd
 
 DEFAULT_MAX_JOB_BYTES: Final = 65_535

@@ -24,7 +24,8 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, FsyncPolicy, InlineIo, Io
 from beanstalk_twisted.facts import NS, LogClock
 from beanstalk_twisted.protocol import BeanstalkProtocol
-from beanstalk_twisted.service import BeanstalkService, Settings
+from beanstalk_twisted.service import BeanstalkService
+from beanstalk_twisted.settings import Settings
 
 T = TypeVar("T")
 

@@ -17,9 +17,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog import replay
+from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
-from beanstalk_twisted.binlog.log import Log, Opening, Position
+from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State, TubeDef
 from beanstalk_twisted.binlog.writer import Writer
@@ -65,7 +66,7 @@ class Bench:
         self.jobs = 0
         position = Position(1, 1, 0, 1, b"u" * 16, 1, 1, 0)
         self.log = Log(position, segment_bytes, self._opening, lambda: 7, "test")
-        self.writer = Writer(self.directory, segment_bytes)
+        self.writer = Writer(self.directory)
         self._begin_as_a_start_does()
         self.may_rehome = may_rehome
         self.committer = self._committer(policy, self.io)

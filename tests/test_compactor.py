@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.format import parse_segment_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.jobs.statistics import job as job_statistics
@@ -51,7 +51,7 @@ class Workload:
         """
         What is written; space allocated ahead does not count.
         """
-        names = self.directory.names()
+        names = [name for name in self.directory.names() if parse_segment_name(name) is not None]
         content = [bytes(self.directory.read(name)).rstrip(b"\0") for name in names[-1:]]
         return sum(len(self.directory.read(name)) for name in names[:-1]) + len(content[0])
 

@@ -113,8 +113,7 @@ class Started:
         """
         Make all durable.
         """
-        batch = self.log.take(self.clock.now_ns())
-        if batch is not None:
+        while (batch := self.log.take(self.clock.now_ns())) is not None:
             self.opened.writer.write(batch, True)
             self.log.durable(batch.last_lsn)
 

@@ -25,6 +25,13 @@ SLICE_BYTES: Final = 256 << 10
 """Bytes of a segment that are read and checked at once: about a millisecond."""
 
 
+SHORT_FACTOR: Final = 1.25
+"""
+Times what is alive that a log may be on a full disk: there, space is worth more than what it costs
+to write each living byte five times.
+"""
+
+
 class Pressure(NamedTuple):
     """
     How large a log is.
@@ -32,11 +39,13 @@ class Pressure(NamedTuple):
     :ivar total: bytes of all its segments.
     :ivar live: bytes of the full records of its living jobs.
     :ivar segment: bytes of a full segment.
+    :ivar is_short: whether the disk is full.
     """
 
     total: int
     live: int
     segment: int
+    is_short: bool = False
 
 
 class Policy(NamedTuple):
@@ -54,6 +63,8 @@ class Policy(NamedTuple):
         """
         Whether the oldest segment is to be freed.
         """
+        if pressure.is_short:
+            return pressure.total > SHORT_FACTOR * pressure.live + pressure.segment
         return self._over(pressure, self.factor)
 
     def is_urgent(self, pressure: Pressure) -> bool:

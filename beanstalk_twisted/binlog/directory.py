@@ -87,6 +87,11 @@ class Directory(Protocol):
         A new file, which must not exist yet.
         """
 
+    def open(self, name: str) -> File:
+        """
+        A file to write that is there already.
+        """
+
     def rename(self, old: str, new: str) -> None:
         """
         Give a file another name, atomically.
@@ -293,6 +298,12 @@ class RealDirectory:
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return RealFile(os.open(self._path(name), flags, 0o600))
+
+    def open(self, name: str) -> RealFile:
+        """
+        See `Directory.open`.
+        """
+        return RealFile(os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC))
 
     def rename(self, old: str, new: str) -> None:
         """

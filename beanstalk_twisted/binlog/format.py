@@ -58,6 +58,15 @@ DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 INDEX_STRIDE_BYTES: Final = 64 << 10
 """Least distance of two frames in a seal's index: 1,024 entries of 20 bytes in 64 MiB."""
 
+INDEX_ENTRY_BYTES: Final = 20
+"""What a seal says of a frame that it indexes."""
+
+TUBE_IN_SEAL_BYTES: Final = 6
+"""What a seal says of a tube, beside its name."""
+
+TYPE_IN_SEAL_BYTES: Final = 8
+"""What a seal says of a type of records."""
+
 SEGMENT_HEADER: Final = struct.Struct("<8sHHIQQqQQQ16sIIBBHIIIII16x32s")
 FRAME_HEADER: Final = struct.Struct("<8sIIIIQQqIIIHBB")
 RECORD: Final = struct.Struct("<BBBBIQqqIIIIIIIIIIII")

@@ -72,13 +72,16 @@ class MemoryFile:
         See `File.write_at`.
         """
         self._directory.before("write", self._name)
-        self._inode.write(offset, b"".join(chunks))
+        content = b"".join(chunks)
+        self._directory.charge(self._inode, offset + len(content))
+        self._inode.write(offset, content)
 
     def allocate(self, size: int) -> None:
         """
         See `File.allocate`.
         """
         self._directory.before("allocate", self._name)
+        self._directory.charge(self._inode, size)
         if size > len(self._inode.written):
             self._inode.resize(size)
 
@@ -109,11 +112,13 @@ class MemoryDirectory:
     :ivar before: called with the name of each changing operation and of its file just before it
         happens; it may raise: an OSError is a fault of the disk, anything else a crash right there.
     :ivar operations: how many changing operations have been asked for.
+    :ivar space: bytes that all files together may have; None for no limit.
     """
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
         self.path = "(memory)"
         self.operations = 0
+        self.space: int | None = None
         self.fault: Callable[[str, str], None] = lambda operation, name: None
         self._names = {name: _Inode(content) for name, content in (files or {}).items()}
         self._synced_names = dict(self._names)
@@ -126,6 +131,18 @@ class MemoryDirectory:
         """
         self.operations += 1
         self.fault(operation, name)
+
+    def charge(self, inode: _Inode, size: int) -> None:
+        """
+        A file is to have so many bytes.
+
+        :raise OSError: there is no space.
+        """
+        if self.space is None or size <= len(inode.written):
+            return
+        others = sum(len(each.written) for each in self._names.values() if each is not inode)
+        if others + size > self.space:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def lock(self, text: str) -> None:
         """
@@ -165,6 +182,12 @@ class MemoryDirectory:
         inode = self._names[name] = _Inode()
         self._pending_names.append((name, inode, None))
         return MemoryFile(self, name, inode)
+
+    def open(self, name: str) -> MemoryFile:
+        """
+        See `Directory.open`.
+        """
+        return MemoryFile(self, name, self._inode(name))
 
     def rename(self, old: str, new: str) -> None:
         """

@@ -5,13 +5,17 @@ What the seal of a finished segment says about it; docs/binlog-format.md, "Seal 
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from beanstalk_twisted.binlog.format import (
+    INDEX_ENTRY_BYTES,
     INDEX_STRIDE_BYTES,
     SEAL_HEAD,
     TRAILER,
     TRAILER_BYTES,
     TRAILER_MAGIC,
+    TUBE_IN_SEAL_BYTES,
+    TYPE_IN_SEAL_BYTES,
 )
 from beanstalk_twisted.binlog.records import (
     JOB_ID,
@@ -23,6 +27,9 @@ from beanstalk_twisted.binlog.records import (
     Record,
     TubeDef,
 )
+
+TYPES: Final = 32
+"""More than there are types of records."""
 
 
 class SegmentIndex:
@@ -41,6 +48,7 @@ class SegmentIndex:
         self.tubes: dict[int, bytes] = {}
         self.jobs: tuple[int, int] = (0, 0)
         self.times: tuple[int, int] = (0, 0)
+        self._tube_bytes = 0
 
     def add_frame(self, offset: int, base_lsn: int, time_ns: int) -> None:
         """
@@ -59,6 +67,7 @@ class SegmentIndex:
         for record in records:
             if isinstance(record, TubeDef):
                 self.tubes[record.tube_id] = record.name
+                self._tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
 
     def add_rehomed(self, records: Iterable[Raw]) -> None:
         """
@@ -72,6 +81,14 @@ class SegmentIndex:
     def _widen(self, job_ids: list[int], times: list[int]) -> None:
         self.jobs = _widen(self.jobs, job_ids)
         self.times = _widen(self.times, times)
+
+    @property
+    def encoded_bytes(self) -> int:
+        """
+        The length of `encode`, or a little more: types that are still to come are counted in.
+        """
+        frames = INDEX_ENTRY_BYTES * len(self.frames)
+        return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + self._tube_bytes
 
     def encode(self) -> bytes:
         """

@@ -17,7 +17,7 @@ given out again (there, ids begin anew behind the largest one in the log).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_twisted.binlog.records import (
     Counters,
@@ -28,28 +28,25 @@ from beanstalk_twisted.binlog.records import (
     Record,
     State,
 )
+from beanstalk_twisted.binlog.room import Demand
 from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
 from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.puts import Draft, Newcomer, Puts
 from beanstalk_twisted.jobs.reservations import Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
+from beanstalk_twisted.wire.replies import NOT_FOUND, OUT_OF_MEMORY, Reply
 
 NS: Final = 1_000_000_000
 
 
-class Draft(NamedTuple):
-    """
-    A job whose `put` line was accepted and whose body is on its way.
-    """
-
-    job_id: int
-    created_ns: int
+NO_ROOM: Final = Answer(OUT_OF_MEMORY, 0)
+"""The disk is full: all is as it was."""
 
 
 class WorkQueue:
@@ -78,6 +75,7 @@ class WorkQueue:
         self._reservations = Reservations(self.state, self._changes, self.tally)
         self.outbox = self._reservations.outbox
         self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
+        self._puts = Puts(self.state, self._changes, self._timekeeping, self.tally, self.outbox)
         self.state.default()
 
     def keep_in(self, ledger: Ledger) -> None:
@@ -154,33 +152,19 @@ class WorkQueue:
         """
         A `put` line was accepted.  It uses up an id whether or not the body is; no job exists yet.
         """
-        if not session.is_producer:
-            session.is_producer = True
-            self.tally.producers += 1
-        job_id = self.state.next_job_id
-        self.state.next_job_id += 1
-        return Draft(job_id, now_ns)
+        return self._puts.begin(session, now_ns)
 
     def put(
         self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
         ttr_s: int, body: bytes,
-    ) -> Answer:  # fmt: skip
+    ) -> Answer | None:  # fmt: skip
         """
         A whole job has come.
         """
         if self.is_draining:
             return Answer(replies.DRAINING, 0)
-        tube = session.using
-        image = JobImage(
-            Kind.PUT, State.DELAYED if delay_s else State.READY, Reason.CLIENT, priority,
-            draft.job_id, draft.created_ns, now_ns + delay_s * NS if delay_s else 0, delay_s,
-            ttr_s, tube.tube_id, connection=session.number, body=body,
-        )  # fmt: skip
-        lsn = self._changes.make(image)
-        self.tally.total_jobs += 1
-        tube.total_jobs += 1
-        self._timekeeping.settle(tube, now_ns)
-        return Answer(replies.Inserted(draft.job_id), lsn)
+        newcomer = Newcomer(draft, priority, delay_s, ttr_s, body)
+        return self._puts.put(session, now_ns, newcomer)
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """
@@ -234,6 +218,8 @@ class WorkQueue:
         job = self.state.jobs.get(job_id)
         if job is None or job.state is State.RESERVED:
             return self._not_found()
+        if job.state is not State.READY and not self._changes.has_room:
+            return NO_ROOM
         return self._reservations.reserve_job(session, job, now_ns)
 
     def delete(self, session: Session, now_ns: int, job_id: int) -> Answer:
@@ -259,6 +245,8 @@ class WorkQueue:
         job = self._held(session, job_id)
         if job is None:
             return self._not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
         image = job.image(
             Kind.RELEASE, State.DELAYED if delay_s else State.READY, Reason.CLIENT, now_ns,
             deadline_ns=now_ns + delay_s * NS if delay_s else 0, connection=session.number,
@@ -272,6 +260,8 @@ class WorkQueue:
         job = self._held(session, job_id)
         if job is None:
             return self._not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
         buried_ns = max(now_ns, self.state.last_buried_ns + 1)
         image = job.image(
             Kind.BURY, State.BURIED, Reason.CLIENT, now_ns, deadline_ns=buried_ns,
@@ -300,10 +290,11 @@ class WorkQueue:
         tube = session.using
         jobs = tube.buried if tube.buried.count else tube.delayed
         count = min(bound, jobs.count)
+        if count and not self._changes.has_room:
+            return NO_ROOM
         if count <= SLICE_JOBS:
-            for _ in range(count):
-                self._kick_first(session, tube, jobs, now_ns)
-            return Answer(replies.Kicked(count), self._changes.committed_lsn)
+            kicked = sum(self._kick_first(session, tube, jobs, now_ns) for _ in range(count))
+            return Answer(replies.Kicked(kicked), self._changes.committed_lsn)
         session.is_busy = True
         self._timekeeping.work_in_slices(self._kick_many(session, tube, jobs, count, now_ns))
         return None
@@ -315,6 +306,8 @@ class WorkQueue:
         job = self.state.jobs.get(job_id)
         if job is None or job.state not in (State.BURIED, State.DELAYED):
             return self._not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
         return Answer(replies.KICKED_JOB, self._kick(session, job, now_ns))
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer:
@@ -395,10 +388,26 @@ class WorkQueue:
         tube = self.state.tubes.find(name)
         if tube is None:
             return self._not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
         tube.pauses += 1
         lsn = self._changes.pause(tube, seconds, now_ns, Reason.CLIENT)
         self._timekeeping.settle(tube, now_ns)
         return Answer(replies.PAUSED, lsn)
+
+    # The log's room.
+
+    def room_changed(self, now_ns: int) -> None:
+        """
+        The log has more room, or can have no more.
+        """
+        self._puts.room_changed(now_ns)
+
+    def demand(self) -> Demand:
+        """
+        How much room the queue wants.
+        """
+        return self._puts.demand()
 
     # Loading, and the head of a log segment.
 
@@ -483,7 +492,7 @@ class WorkQueue:
 
     def _kick_first(self, session: Session, tube: Tube, jobs: LazyHeap, now_ns: int) -> bool:
         key = jobs.first()
-        if key is None:
+        if key is None or not self._changes.has_room:
             return False
         job = self.state.jobs.get(key & ID_MASK)
         assert job is not None

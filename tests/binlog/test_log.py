@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position, RehomedFrame
 from beanstalk_twisted.binlog.format import (
     INDEX_STRIDE_BYTES,
     MIN_SEGMENT_BYTES,
@@ -15,7 +16,7 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.log import Batch, Log, Opening, Position, RehomedFrame
+from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import (
     CleanStop,
     Counters,

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog import replay
+from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.format import AFTER_UNCLEAN_STOP, REHOMED, segment_name
-from beanstalk_twisted.binlog.log import Position
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import (
     JobImage,

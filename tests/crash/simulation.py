@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, Record, State
+from beanstalk_twisted.binlog.room import Room
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.jobs.heap import ID_MASK
 from beanstalk_twisted.jobs.reservations import Answer
@@ -377,6 +378,19 @@ class Recorder:
         """
         return self._log.segment
 
+    @property
+    def room(self) -> Room:
+        """
+        See `Ledger.room`.
+        """
+        return self._log.room
+
+    def make_room(self, body_bytes: int, time_ns: int) -> None:
+        """
+        See `Ledger.make_room`.
+        """
+        self._log.make_room(body_bytes, time_ns)
+
     def append(self, record: Record) -> int:
         """
         See `Ledger.append`.
@@ -566,7 +580,7 @@ class Clients:
         delay_s, ttr_s = draw.choice([0, 0, 0, 2, 50]), draw.choice([1, 60])
         priority = draw.choice([0, 1024, (1 << 32) - 1])
 
-        def put(now_ns: int) -> Answer:
+        def put(now_ns: int) -> Answer | None:
             return queue.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
 
         self._server.do(put, draft.job_id)

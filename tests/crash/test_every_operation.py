@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import segment_name
-from beanstalk_twisted.binlog.log import Log, Opening, Position
+from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Start
 from beanstalk_twisted.binlog.replay import Replay
@@ -455,7 +456,7 @@ def start_with(
             directory.remove(name)
         batch = log.take(now_ns)
         assert batch is not None
-        writer = Writer(directory, segment_bytes)
+        writer = Writer(directory)
         writer.write(batch, True)
         log.durable(batch.last_lsn)
         found.release(directory)
