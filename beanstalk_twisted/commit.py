@@ -452,10 +452,11 @@ class Committer:
 
     def _end_log(self) -> None:
         batch = self._log.finish(self._now_ns())
-        running = self._run(partial(self._writer.write, batch, True), self._ended)
+        spares = self._log.room.leave()
+        running = self._run(partial(self._writer.end, batch, spares), self._ended)
         running.addErrback(self._fail)
 
-    def _ended(self, is_durable: bool) -> None:
+    def _ended(self, ignored: None) -> None:
         self._writer.close()
         self._io.stop()
         finished, self._finished = self._finished, None

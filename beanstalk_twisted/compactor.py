@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.compaction import Policy, Pressure, full_records
+from beanstalk_twisted.binlog.compaction import Policy, Pressure, SegmentUse, full_records
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import segment_name
@@ -26,12 +26,6 @@ from beanstalk_twisted.jobs.workqueue import WorkQueue
 
 COPIES: Final = 100
 """Jobs stated again in one turn: about 2 ms."""
-
-PACE_S: Final = 0.005
-"""
-From one slice to the next, unless the log grows faster than it is compacted: leaves clients at
-least two thirds of the reactor's time.
-"""
 
 
 class Durability(Protocol):
@@ -93,6 +87,13 @@ class Compactor:
         if idle and self._should_go_on():
             self._turn = self._clock.callLater(self._pace(), self._step)
 
+    def segments(self) -> list[SegmentUse]:
+        """
+        What each segment holds, oldest first.
+        """
+        homes = self._queue.state.homes
+        return [SegmentUse(seq, size, *homes.of(seq)) for seq, size in self._log.sizes()]
+
     def stop(self) -> None:
         """
         Leave the rest for the next start.
@@ -123,7 +124,7 @@ class Compactor:
         return Pressure(log.total_bytes, live, log.segment_bytes, log.room.is_short)
 
     def _pace(self) -> float:
-        return 0 if self._policy.is_urgent(self._pressure()) else PACE_S
+        return 0 if self._policy.is_urgent(self._pressure()) else self._policy.pace_ms / 1000
 
     def _step(self) -> None:
         self._turn = None

@@ -10,6 +10,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Rehoming
+from beanstalk_twisted.binlog.compaction import SegmentUse
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.commit import Clock, Committer, Io
@@ -70,6 +71,12 @@ class Keeping:
         See `Committer.is_congested`.
         """
         return self._committer.is_congested
+
+    def segments(self) -> list[SegmentUse]:
+        """
+        See `Compactor.segments`.
+        """
+        return self._compactor.segments()
 
     def tell(self, facts: LogFacts) -> None:
         """

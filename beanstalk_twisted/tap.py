@@ -5,6 +5,7 @@ Options are read and checked here, nothing else is done: files and ports are ope
 starts.
 """
 
+import math
 import os
 import resource
 import socket
@@ -20,6 +21,13 @@ from twisted.internet.base import ReactorBase
 from twisted.python import usage
 
 from beanstalk_twisted import __version__
+from beanstalk_twisted.binlog.compaction import (
+    MAX_FACTOR,
+    MAX_PACE_MS,
+    MAX_SPARE_SEGMENTS,
+    MIN_FACTOR,
+    Policy,
+)
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
@@ -45,6 +53,9 @@ MAX_PORT: Final = 65_535
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
+
+POLICY: Final = Policy()
+"""How compaction goes unless told otherwise; the reasons stand there."""
 
 RESERVED_DESCRIPTORS: Final = 32
 """
@@ -73,6 +84,24 @@ class Options(usage.Options):
         ["port", "p", None, f"Listen on this TCP port; 0 takes a free one. [default: {PORT}]"],
         ["segment-size", "s", str(DEFAULT_SEGMENT_BYTES), "Size of a binlog segment, bytes."],
         ["max-job-size", "z", str(DEFAULT_MAX_JOB_BYTES), "The largest job body, bytes."],
+        [
+            "compaction-factor",
+            None,
+            str(POLICY.factor),
+            "The log may be so many times as large as what lives in it; more writes less.",
+        ],
+        [
+            "compaction-spare-segments",
+            None,
+            str(POLICY.spare_segments),
+            "and so many segments larger.",
+        ],
+        [
+            "compaction-pace",
+            None,
+            str(POLICY.pace_ms),
+            "Milliseconds between two slices of compaction; more disturbs less.",
+        ],
         ["user", "u", None, "Become this user, and its group, before anything is opened."],
     ]
 
@@ -162,6 +191,7 @@ class Options(usage.Options):
         """
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
+        self["compaction"] = self._policy()
         if self["listen"] and not (self["address"] is self["port"] is None):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         if self["binlog"] is not None:
@@ -170,6 +200,17 @@ class Options(usage.Options):
             self["binlog"] = os.path.abspath(self["binlog"])
         self["endpoints"] = [self._endpoint(text) for text in self["listen"] or [self._address()]]
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
+
+    def _policy(self) -> Policy:
+        spare = self._limited("compaction-spare-segments", 1, MAX_SPARE_SEGMENTS)
+        text = self["compaction-factor"]
+        factor = _decimal("--compaction-factor", text)
+        limited = min(max(factor, MIN_FACTOR), MAX_FACTOR)
+        if limited != factor:
+            self["warnings"].append(
+                f"--compaction-factor {text} is out of range; {limited} is used"
+            )
+        return Policy(limited, spare, self._limited("compaction-pace", 0, MAX_PACE_MS))
 
     def _limited(self, option: str, low: int, high: int) -> int:
         value = _number(f"--{option}", self[option])
@@ -209,6 +250,16 @@ def _number(option: str, text: str) -> int:
     if not (stripped.isascii() and stripped.isdigit()):
         raise usage.UsageError(f"{option} needs a whole number, not {text!r}")
     return int(stripped)
+
+
+def _decimal(option: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise usage.UsageError(f"{option} needs a number, not {text!r}")
+    return value
 
 
 def _check_port(endpoint: object) -> None:
@@ -261,6 +312,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         verbosity=options["verbosity"], is_foreground=bool(launcher.get("nodaemon", True)),
         pidfile=os.path.abspath(launcher["pidfile"]) if launcher.get("pidfile") else "",
         may_rehome=options["may_rehome"], max_connections=_max_connections(),
+        compaction=options["compaction"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]

@@ -23,6 +23,13 @@ from twisted.internet.task import Clock
 from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 
 from beanstalk_twisted import __version__
+from beanstalk_twisted.binlog.compaction import (
+    MAX_FACTOR,
+    MAX_PACE_MS,
+    MAX_SPARE_SEGMENTS,
+    MIN_FACTOR,
+    Policy,
+)
 from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
     MAX_BODY_BYTES,
@@ -65,6 +72,10 @@ def test_without_options_these_hold() -> None:
     assert options == {
         "address": None,
         "binlog": None,
+        "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5),
+        "compaction-factor": "2.0",
+        "compaction-pace": "5",
+        "compaction-spare-segments": "2",
         "fsync": ALWAYS,
         "listen": [],
         "max-job-size": "65535",
@@ -113,6 +124,42 @@ def test_the_last_of_several_directories_counts() -> None:
 )
 def test_the_last_word_on_syncing_counts(words: list[str], fsync: FsyncPolicy) -> None:
     assert parsed(*words)["fsync"] == fsync
+
+
+@pytest.mark.parametrize(
+    ("words", "policy"),
+    [
+        (["--compaction-factor=1.25"], Policy(factor=MIN_FACTOR)),
+        (["--compaction-factor=100"], Policy(factor=MAX_FACTOR)),
+        (["--compaction-spare-segments=1"], Policy(spare_segments=1)),
+        (["--compaction-spare-segments=1000"], Policy(spare_segments=MAX_SPARE_SEGMENTS)),
+        (["--compaction-pace=0"], Policy(pace_ms=0)),
+        (["--compaction-pace=1000"], Policy(pace_ms=MAX_PACE_MS)),
+    ],
+)
+def test_compaction_can_be_told_how_to_go(words: list[str], policy: Policy) -> None:
+    assert parsed(*words)["compaction"] == policy
+    assert parsed(*words)["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("word", "policy"),
+    [
+        ("--compaction-factor=1.24", Policy(factor=MIN_FACTOR)),
+        ("--compaction-factor=-1", Policy(factor=MIN_FACTOR)),
+        ("--compaction-factor=100.1", Policy(factor=MAX_FACTOR)),
+        ("--compaction-spare-segments=0", Policy(spare_segments=1)),
+        ("--compaction-spare-segments=1001", Policy(spare_segments=MAX_SPARE_SEGMENTS)),
+        ("--compaction-pace=1001", Policy(pace_ms=MAX_PACE_MS)),
+    ],
+)
+def test_how_compaction_goes_is_brought_into_range_with_a_warning(
+    word: str, policy: Policy
+) -> None:
+    options = parsed(word)
+    assert options["compaction"] == policy
+    (warning,) = options["warnings"]
+    assert warning.startswith(word.replace("=", " ") + " is out of range; ")
 
 
 @pytest.mark.parametrize("names", [("-s", "segment"), ("--segment-size", "segment")])
@@ -302,6 +349,10 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--fsync=sometimes"], "--fsync is always, never or milliseconds, not 'sometimes'"),
         (["-F=1"], "-="),
         (["-s", "10k"], "--segment-size needs a whole number, not '10k'"),
+        (["--compaction-factor=two"], "--compaction-factor needs a number, not 'two'"),
+        (["--compaction-factor=nan"], "--compaction-factor needs a number, not 'nan'"),
+        (["--compaction-factor=inf"], "--compaction-factor needs a number, not 'inf'"),
+        (["--compaction-pace=1.5"], "--compaction-pace needs a whole number, not '1.5'"),
         (["-z", ""], "--max-job-size needs a whole number, not ''"),
         (["-z", "-1"], "--max-job-size needs a whole number, not '-1'"),
         (["-z", "²"], "--max-job-size needs a whole number"),
@@ -345,12 +396,13 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_settings_reach_the_service() -> None:
-    options = parsed("-z", "10", "-s", "9000", "-f", "7", "-VV")
+    options = parsed("-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3")
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
     settings = service.queue.settings
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
     assert settings.is_foreground and settings.pidfile == ""
+    assert settings.compaction == Policy(factor=3)
 
 
 @pytest.mark.parametrize("is_foreground", [True, False])

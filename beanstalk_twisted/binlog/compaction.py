@@ -48,16 +48,52 @@ class Pressure(NamedTuple):
     is_short: bool = False
 
 
+class SegmentUse(NamedTuple):
+    """
+    What a segment holds.
+
+    :ivar size: bytes up to where its frames end.
+    :ivar jobs: living jobs whose full records are in it, what pins it; ``live`` their bytes.
+    """
+
+    seq: int
+    size: int
+    jobs: int
+    live: int
+
+    @property
+    def dead(self) -> int:
+        """
+        Bytes that nobody needs any more, frames and small state included.
+        """
+        return self.size - self.live
+
+
+MIN_FACTOR: Final = 1.25
+MAX_FACTOR: Final = 100.0
+"""Nearer to 1 each living byte is written over and over; 100 is as good as never."""
+
+MAX_SPARE_SEGMENTS: Final = 1000
+
+MAX_PACE_MS: Final = 1000
+"""At one slice a second some tens of KB are freed in that time: nobody wants it slower."""
+
+
 class Policy(NamedTuple):
     """
-    How large a log may become.
+    How large a log may become, and how fast it is made smaller.
 
-    :ivar factor: times what is alive; 2 writes each living byte about once more in its life.
-    :ivar spare_segments: so many segments beside that, so that a small log is left alone.
+    :ivar factor: times what is alive; 2 writes each living byte about once more in its life, and 3
+        about half as often.
+    :ivar spare_segments: so many segments beside that, so that a small log is left alone: one being
+        written, and one to choose from.
+    :ivar pace_ms: from one slice to the next, unless the log grows faster than it is compacted; 5
+        leaves clients at least two thirds of the server's time.
     """
 
     factor: float = 2.0
     spare_segments: int = 2
+    pace_ms: int = 5
 
     def should_compact(self, pressure: Pressure) -> bool:
         """

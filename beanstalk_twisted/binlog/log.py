@@ -12,7 +12,7 @@ So nothing is ever written past the space that a segment was given.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -159,6 +159,13 @@ class Log:
         Segments below this one will not be written any more by batches that are to come.
         """
         return self._pending[0].seq if self._pending else self.segment
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """
+        The segments, oldest first, and where their frames end.
+        """
+        yield from self._ends.items()
+        yield self.segment, self._offset
 
     def end_of(self, seq: int) -> int:
         """

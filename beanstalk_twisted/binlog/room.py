@@ -206,6 +206,17 @@ class Room:
     def _count(self) -> None:
         self._usable_spares = sum(self._usable(spare.size) for spare in self._spares)
 
+    def leave(self) -> list[Spare]:
+        """
+        The log ends.
+
+        :return: the files that nobody needs any more.
+        """
+        spares = list(self._spares)
+        self._spares.clear()
+        self._count()
+        return spares
+
     def _another(self, size: int, is_ready: bool) -> Spare:
         self._number += 1
         return Spare(self._number, size, is_ready)

@@ -7,7 +7,7 @@ before its successor exists, and a segment's content is durable before its name 
 
 import contextlib
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.batches import Batch
@@ -61,6 +61,18 @@ class Writer:
         """
         self._name = segment_name(batch.seq)
         return self._guard(lambda: self._write(batch, sync), "the newest changes, which wait")
+
+    def end(self, batch: Batch, spares: Sequence[Spare]) -> None:
+        """
+        Write the last batch, durably, and give the space back that was made ready ahead.
+
+        :raise WriteFailed: the disk refused the batch.
+        """
+        self.write(batch, sync=True)
+        for spare in spares:
+            # The next start removes what is left.
+            with contextlib.suppress(OSError):
+                self._directory.remove(spare_name(spare.number))
 
     def sync(self) -> None:
         """
