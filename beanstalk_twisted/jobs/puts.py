@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.room import Demand, newcomer_bytes
 from beanstalk_twisted.jobs.changes import Changes
-from beanstalk_twisted.jobs.reservations import Answer
+from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.statistics import Tally
@@ -90,7 +90,7 @@ class Puts:
         if self._changes.has_room_for(len(newcomer.body)):
             return self._take(session, now_ns, newcomer)
         if self._changes.ledger.room.is_short:
-            return Answer(replies.OUT_OF_MEMORY, 0)
+            return NO_ROOM
         session.is_busy = True
         self._waiting.append((session, newcomer))
         return None
