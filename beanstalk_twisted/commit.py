@@ -48,7 +48,6 @@ Bytes appended and not yet settled above which connections that wait for replies
 tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
 """
 
-
 SPACE_RETRY_S: Final = 1.0
 """From one try on a full disk to the next: soon for a person, seldom for the disk."""
 
@@ -403,7 +402,12 @@ class Committer:
         self.advanced()
 
     def _pause(self, failure: Failure) -> None:
+        """
+        The disk is full: the next try is a second from now, also if another one was planned.
+        """
         self._log.room.is_short = True
+        if self._space is not None:
+            self._space.cancel()
         self._space = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
         self.room_changed(failure)
 

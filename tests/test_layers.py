@@ -31,7 +31,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("jobs.changes", "jobs.statistics"),
     ("jobs.reservations",),
     ("jobs.timekeeping",),
-    ("jobs.puts",),
+    ("jobs.kicks", "jobs.puts"),
     ("jobs.workqueue",),
     ("commands",),
     # The Twisted line: from here on, clock, sockets, threads.

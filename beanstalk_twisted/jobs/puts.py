@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.room import Demand, newcomer_bytes
 from beanstalk_twisted.jobs.changes import Changes
-from beanstalk_twisted.jobs.reservations import Answer
+from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.statistics import Tally
@@ -90,10 +90,17 @@ class Puts:
         if self._changes.has_room_for(len(newcomer.body)):
             return self._take(session, now_ns, newcomer)
         if self._changes.ledger.room.is_short:
-            return Answer(replies.OUT_OF_MEMORY, 0)
+            return NO_ROOM
         session.is_busy = True
         self._waiting.append((session, newcomer))
         return None
+
+    def forget(self, session: Session) -> None:
+        """
+        The session ends: its job is not taken, since nobody would hear of it.
+        """
+        if session.is_busy:
+            self._waiting = deque(each for each in self._waiting if each[0] is not session)
 
     def room_changed(self, now_ns: int) -> None:
         """
@@ -101,8 +108,6 @@ class Puts:
         """
         while self._waiting:
             session, newcomer = self._waiting.popleft()
-            if session.number not in self._state.sessions:
-                continue
             answer = self.put(session, now_ns, newcomer)
             if answer is None:
                 self._waiting.rotate(1)

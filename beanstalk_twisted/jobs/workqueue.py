@@ -31,22 +31,18 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.room import Demand
 from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
-from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
+from beanstalk_twisted.jobs.heap import ID_MASK
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.kicks import Kicks
 from beanstalk_twisted.jobs.puts import Draft, Newcomer, Puts
-from beanstalk_twisted.jobs.reservations import Answer, Reservations
+from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
-from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.replies import NOT_FOUND, OUT_OF_MEMORY, Reply
+from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS: Final = 1_000_000_000
-
-
-NO_ROOM: Final = Answer(OUT_OF_MEMORY, 0)
-"""The disk is full: all is as it was."""
 
 
 class WorkQueue:
@@ -75,6 +71,7 @@ class WorkQueue:
         self._reservations = Reservations(self.state, self._changes, self.tally)
         self.outbox = self._reservations.outbox
         self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
+        self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
         self._puts = Puts(self.state, self._changes, self._timekeeping, self.tally, self.outbox)
         self.state.default()
 
@@ -104,6 +101,7 @@ class WorkQueue:
         A connection has ended: its jobs are ready again, in the order it reserved them.
         """
         self._reservations.forget(session)
+        self._puts.forget(session)
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
@@ -287,17 +285,7 @@ class WorkQueue:
         """
         Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones, are ready.
         """
-        tube = session.using
-        jobs = tube.buried if tube.buried.count else tube.delayed
-        count = min(bound, jobs.count)
-        if count and not self._changes.has_room:
-            return NO_ROOM
-        if count <= SLICE_JOBS:
-            kicked = sum(self._kick_first(session, tube, jobs, now_ns) for _ in range(count))
-            return Answer(replies.Kicked(kicked), self._changes.committed_lsn)
-        session.is_busy = True
-        self._timekeeping.work_in_slices(self._kick_many(session, tube, jobs, count, now_ns))
-        return None
+        return self._kicks.kick(session, now_ns, bound)
 
     def kick_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -308,7 +296,7 @@ class WorkQueue:
             return self._not_found()
         if not self._changes.has_room:
             return NO_ROOM
-        return Answer(replies.KICKED_JOB, self._kick(session, job, now_ns))
+        return Answer(replies.KICKED_JOB, self._kicks.kick_job(session, job, now_ns))
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -435,15 +423,20 @@ class WorkQueue:
                 self._timekeeping.drop_if_unused(tube, now_ns)
         self.state.tubes.restore_order(self.state.default())
 
-    def copy(self, job_ids: Sequence[int], segment: int) -> None:
+    def copy(self, job_ids: Sequence[int], segment: int) -> int:
         """
         State those of these jobs again whose full record is in that log segment.
+
+        :return: how many of them, from the first on, are done with: the rest has no room.
         """
-        for job_id in job_ids:
+        for at, job_id in enumerate(job_ids):
             job = self.state.jobs.look(job_id)
             if job is not None and job.segment == segment:
+                if not self._changes.has_room_to_copy(len(job.body)):
+                    return at
                 self.tally.copies += 1
                 self._changes.make(job.copy())
+        return len(job_ids)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record]]:
         """
@@ -481,37 +474,6 @@ class WorkQueue:
 
     def _found_first(self, key: int | None) -> Answer:
         return self._not_found() if key is None else self._found(key & ID_MASK)
-
-    # Kicking.
-
-    def _kick(self, session: Session, job: Job, now_ns: int) -> int:
-        image = job.image(
-            Kind.KICK, State.READY, Reason.CLIENT, now_ns, connection=session.number
-        )._replace(kicks=job.kicks + 1)
-        return self._timekeeping.change(image, now_ns)
-
-    def _kick_first(self, session: Session, tube: Tube, jobs: LazyHeap, now_ns: int) -> bool:
-        key = jobs.first()
-        if key is None or not self._changes.has_room:
-            return False
-        job = self.state.jobs.get(key & ID_MASK)
-        assert job is not None
-        self._kick(session, job, now_ns)
-        return True
-
-    def _kick_many(
-        self, session: Session, tube: Tube, jobs: LazyHeap, count: int, now_ns: int
-    ) -> Slices:
-        """
-        Slices of a large kick.  Others may act in between; the bound holds all the same.
-        """
-        kicked = 0
-        while kicked < count and self._kick_first(session, tube, jobs, now_ns):
-            kicked += 1
-            if not kicked % SLICE_JOBS:
-                now_ns = yield
-        session.is_busy = False
-        self.outbox.append((session, Answer(replies.Kicked(kicked), self._changes.committed_lsn)))
 
     # Work in slices.
 
