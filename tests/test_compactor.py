@@ -216,7 +216,7 @@ def test_the_indexes_in_stats_tell_the_truth() -> None:
         load.delete(load.put(200))
     load.settle()
     lines = load.ask(b"stats\r\n").split(b"\n")
-    names = load.directory.names()
+    names = [name for name in load.directory.names() if parse_segment_name(name) is not None]
     assert b"binlog-oldest-index: %d" % int(names[0].split(".")[0]) in lines
     assert b"binlog-current-index: %d" % int(names[-1].split(".")[0]) in lines
     copies = load.server.service.queue.tally.copies
