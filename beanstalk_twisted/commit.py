@@ -382,9 +382,15 @@ class Committer:
         running.addErrback(self._fail)
 
     def _prepared(self, ignored: None, spare: Spare) -> None:
-        self._log.room.add(spare)
-        self._log.room.is_short = False
-        self.room_changed(None)
+        """
+        A disk that was full no longer is when it has given all that is wanted, not before: else
+        each segment that compaction frees would be news.
+        """
+        room = self._log.room
+        room.add(spare)
+        if not room.is_short or room.wanted(self.demand()) is None:
+            room.is_short = False
+            self.room_changed(None)
         self._advance()
 
     def _not_prepared(self, failure: Failure) -> None:

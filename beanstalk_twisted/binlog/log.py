@@ -38,6 +38,8 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.room import (
     FRAME_BYTES,
+    SERVER_GROWTH_BYTES,
+    TUBE_GROWTH_BYTES,
     Room,
     Spare,
     framed_bytes,
@@ -393,9 +395,9 @@ class Log:
         usual = max(self.segment_bytes, self._content + self.segment_bytes // 2)
         self._file = self.room.choose(smallest, usual)
         self._limit = self._file.size
-        # A tube may be paused by the time the next segment begins.
         tubes = sum(isinstance(record, TubeDef) for record in self._open)
-        self.room.begin(self._limit - self._content, self._content + RECORD_BYTES * tubes)
+        growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * tubes
+        self.room.begin(self._limit - self._content, self._content + growth)
 
     def _begun_bytes(self) -> int:
         """

@@ -51,6 +51,15 @@ What a segment says of each tube when it opens, beside its name twice: definitio
 and in these three numbers of up to 15 digits.
 """
 
+SERVER_GROWTH_BYTES: Final = 512
+"""
+By how much the server's counters, which a segment opens with, may be longer by the next one: 30 of
+them, with up to 17 digits more.
+"""
+
+TUBE_GROWTH_BYTES: Final = RECORD_BYTES + 48
+"""Likewise for each tube: it may be paused by then, and has three counters."""
+
 CHANGES_SHARE: Final = 4
 """
 One part in so many of a segment is kept for changes that are no deletions, before jobs are taken:
