@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from beanstalk_twisted.binlog.records import Kind
 from beanstalk_twisted.binlog.room import newcomer_bytes
 from tests.jobs.conversation import Client, Server
 
@@ -15,10 +16,12 @@ class Narrow:
     A room that says what the test wants.
 
     :ivar largest: bytes of the largest body that has room; None for none.
+    :ivar largest_copy: the same of a job that is stated again.
     """
 
     def __init__(self) -> None:
         self.largest: int | None = 1 << 30
+        self.largest_copy = 1 << 30
         self.is_short = False
         self.asked: list[tuple[int, int]] = []
 
@@ -39,7 +42,7 @@ class Narrow:
         """
         See `Room.takes_copy`.
         """
-        return True
+        return body_bytes <= self.largest_copy
 
 
 class Place:
@@ -398,3 +401,32 @@ def test_the_pause_of_a_tube_that_is_forgotten_ends_without_a_record() -> None:
     client.says("use default")
     assert len(place.server.ledger.records) == records
     assert client.lists("list-tubes") == ["default"]
+
+
+# Copies.
+
+
+def test_copies_stop_before_the_first_that_has_no_room_and_go_on_there() -> None:
+    place = Place()
+    client = place.server.connect()
+    ids = [client.put(b"x" * size) for size in (1, 2, 30, 4)]
+    place.server.ledger.begin_segment([])
+    place.room.largest_copy = 29
+    queue = place.server.queue
+    assert queue.copy(ids, 1) == 2
+    assert queue.copy(ids[2:], 1) == 0
+    assert queue.tally.copies == 2
+    place.room.largest_copy = 30
+    assert queue.copy(ids[2:], 1) == 2
+    copies = [image for image in place.server.ledger.images() if image.kind is Kind.COPY]
+    assert [image.job_id for image in copies] == ids
+
+
+def test_what_is_no_longer_in_a_segment_needs_no_room_to_be_copied() -> None:
+    place = Place()
+    client = place.server.connect()
+    ids = [client.put() for _ in range(3)]
+    place.room.largest_copy = -1
+    client.says(f"delete {ids[0]}")
+    assert place.server.queue.copy(ids, 1) == 1
+    assert place.server.queue.copy(ids, 7) == 3
