@@ -48,7 +48,6 @@ Bytes appended and not yet settled above which connections that wait for replies
 tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
 """
 
-
 SPACE_RETRY_S: Final = 1.0
 """From one try on a full disk to the next: soon for a person, seldom for the disk."""
 
@@ -383,9 +382,15 @@ class Committer:
         running.addErrback(self._fail)
 
     def _prepared(self, ignored: None, spare: Spare) -> None:
-        self._log.room.add(spare)
-        self._log.room.is_short = False
-        self.room_changed(None)
+        """
+        A disk that was full no longer is when it has given all that is wanted, not before: else
+        each segment that compaction frees would be news.
+        """
+        room = self._log.room
+        room.add(spare)
+        if not room.is_short or room.wanted(self.demand()) is None:
+            room.is_short = False
+            self.room_changed(None)
         self._advance()
 
     def _not_prepared(self, failure: Failure) -> None:
@@ -403,7 +408,12 @@ class Committer:
         self.advanced()
 
     def _pause(self, failure: Failure) -> None:
+        """
+        The disk is full: the next try is a second from now, also if another one was planned.
+        """
         self._log.room.is_short = True
+        if self._space is not None:
+            self._space.cancel()
         self._space = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
         self.room_changed(failure)
 

@@ -138,10 +138,13 @@ class Compactor:
             self._read_some()
 
     def _copy_some(self) -> None:
-        some, self._ids = self._ids[:COPIES], self._ids[COPIES:]
-        self._queue.copy(some, self._log.oldest)
+        some = self._ids[:COPIES]
+        done = self._queue.copy(some, self._log.oldest)
+        self._ids = self._ids[done:]
         self._durability.schedule()
-        self.consider()
+        if done:
+            self.consider()
+        # Else there is no room: the next change that is on disk may have made some.
 
     def _read_some(self) -> None:
         oldest = self._log.oldest

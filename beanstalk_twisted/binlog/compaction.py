@@ -24,7 +24,6 @@ from beanstalk_twisted.binlog.segment import Ending, walk
 SLICE_BYTES: Final = 256 << 10
 """Bytes of a segment that are read and checked at once: about a millisecond."""
 
-
 SHORT_FACTOR: Final = 1.25
 """
 Times what is alive that a log may be on a full disk: there, space is worth more than what it costs

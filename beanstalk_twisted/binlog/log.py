@@ -38,6 +38,8 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.room import (
     FRAME_BYTES,
+    SERVER_GROWTH_BYTES,
+    TUBE_GROWTH_BYTES,
     Room,
     Spare,
     framed_bytes,
@@ -200,6 +202,8 @@ class Log:
         own = self._cost(record)
         if own > self.room.rest:
             self._change_segment(own + FRAME_BYTES, self._time_ns)
+        if isinstance(record, TubeDef):
+            self.room.name_tube(len(record.name))
         return self._enter(record, own)
 
     def name_tubes(self, names: Mapping[int, bytes]) -> None:
@@ -308,6 +312,9 @@ class Log:
         parsed = [RehomedFrame.parse(frame) for batch in self._unsafe for frame in batch.frames]
         self._rehomed = tuple(frame for frame in parsed if frame.n_rec)
         self._unsafe.clear()
+        for batch in self._pending:
+            if batch.file is not None:
+                self.room.give_back(batch.file)
         self._pending.clear()
         self._pending_bytes = 0
         names = {**self._names, **self._index.tubes}
@@ -395,7 +402,9 @@ class Log:
         usual = max(self.segment_bytes, self._content + self.segment_bytes // 2)
         self._file = self.room.choose(smallest, usual)
         self._limit = self._file.size
-        self.room.begin(self._limit - self._content, self._content)
+        tubes = sum(isinstance(record, TubeDef) for record in self._open)
+        growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * tubes
+        self.room.begin(self._limit - self._content, self._content + growth)
 
     def _begun_bytes(self) -> int:
         """

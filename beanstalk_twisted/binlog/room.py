@@ -39,6 +39,27 @@ DELETE_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES
 NEWCOMER_BYTES: Final = 2 * RECORD_BYTES + 2 * MAX_TUBE_NAME_BYTES + TUBE_IN_SEAL_BYTES
 """The record of a job and the definition of its tube, there and in the seal, but for the body."""
 
+TAIL_BYTES: Final = NEWCOMER_BYTES + FRAME_BYTES
+"""
+So many bytes at the end of a segment may stay unused, since each change of a job makes room for
+the definition of its tube too; they are not promised to anybody.
+"""
+
+TUBE_STATE_BYTES: Final = 3 * RECORD_BYTES + 96 + TUBE_IN_SEAL_BYTES
+"""
+What a segment says of each tube when it opens, beside its name twice: definition, pause, counters,
+and in these three numbers of up to 15 digits.
+"""
+
+SERVER_GROWTH_BYTES: Final = 512
+"""
+By how much the server's counters, which a segment opens with, may be longer by the next one: 30 of
+them, with up to 17 digits more.
+"""
+
+TUBE_GROWTH_BYTES: Final = RECORD_BYTES + 48
+"""Likewise for each tube: it may be paused by then, and has three counters."""
+
 CHANGES_SHARE: Final = 4
 """
 One part in so many of a segment is kept for changes that are no deletions, before jobs are taken:
@@ -94,7 +115,7 @@ class Room:
     The space that a log has been given.
 
     :ivar rest: bytes of the newest segment that are still free for records.
-    :ivar overhead: bytes of a segment that are never free for records.
+    :ivar overhead: bytes of the next segments that are never free for records.
     :ivar is_short: whether the disk has refused to give more.
     """
 
@@ -109,15 +130,26 @@ class Room:
     @property
     def free(self) -> int:
         """
-        Bytes that records can still take, spares included.
+        Bytes that records can surely still take, spares included.
         """
-        return max(0, self.rest) + self._usable_spares
+        return self._free_rest + self._usable_spares
+
+    @property
+    def _free_rest(self) -> int:
+        return max(0, self.rest - TAIL_BYTES)
 
     def begin(self, rest: int, overhead: int) -> None:
         """
         A segment begins; see `rest` and `overhead`.
         """
         self.rest, self.overhead = rest, overhead
+        self._count()
+
+    def name_tube(self, name_bytes: int) -> None:
+        """
+        The next segments have another tube to open with.
+        """
+        self.overhead += TUBE_STATE_BYTES + 2 * name_bytes
         self._count()
 
     @property
@@ -133,13 +165,7 @@ class Room:
 
         :param jobs: how many others there are.
         """
-        own = newcomer_bytes(body_bytes)
-        free = self.free
-        if own > self.rest:
-            if not any(own <= self._usable(spare.size) for spare in self._spares):
-                return False
-            free -= max(0, self.rest)
-        return free >= own + self.reserve + (jobs + 1) * DELETE_BYTES
+        return self._takes(body_bytes, self.reserve + (jobs + 1) * DELETE_BYTES)
 
     def takes_change(self, jobs: int) -> bool:
         """
@@ -154,8 +180,27 @@ class Room:
         """
         Whether the living records of a segment can be written again, so that it can be freed.
         """
-        own = framed_bytes(record_bytes) + NEWCOMER_BYTES
+        # Where nothing lives, only a TRIM is written; `takes_copy` leaves room for that.
+        own = framed_bytes(record_bytes) + (NEWCOMER_BYTES if record_bytes else RECORD_BYTES)
         return not self.is_short or self.free >= own + jobs * DELETE_BYTES
+
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+        """
+        Whether there is room for one of them: large ones may not fit into what is left, although
+        it is enough for all.
+        """
+        return not self.is_short or self._takes(body_bytes, TAIL_BYTES + jobs * DELETE_BYTES)
+
+    def _takes(self, body_bytes: int, beside: int) -> bool:
+        """
+        Whether there is room for a job's full record, in one piece, and so many bytes beside.
+        """
+        own, free = newcomer_bytes(body_bytes), self.free
+        if own > self.rest:
+            if not any(own <= spare.size - self.overhead for spare in self._spares):
+                return False
+            free -= self._free_rest
+        return free >= own + beside
 
     # What the log does with it.
 
@@ -184,12 +229,12 @@ class Room:
         """
         A file that should be made ready ahead, if one is wanted.
         """
-        if demand.largest > self._usable(self._segment_bytes):
+        if demand.largest > self._segment_bytes - self.overhead:
             size = self.overhead + demand.largest
             if not any(spare.size >= size for spare in self._spares):
                 return self._another(size, is_ready=True)
         promised = demand.jobs * DELETE_BYTES + self.reserve + demand.waiting
-        wasted = max(0, self.rest) if demand.largest > self.rest else 0
+        wasted = self._free_rest if demand.largest > self.rest else 0
         if self.free - wasted >= promised + self._segment_bytes // CHANGES_SHARE:
             return None
         # However small segments are: half of one is always free for records.
@@ -222,4 +267,4 @@ class Room:
         return Spare(self._number, size, is_ready)
 
     def _usable(self, size: int) -> int:
-        return max(0, size - self.overhead)
+        return max(0, size - self.overhead - TAIL_BYTES)

@@ -42,6 +42,11 @@ class Room(Protocol):
         Whether there is room for a change that is no deletion.
         """
 
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+        """
+        Whether there is room to state a job again.
+        """
+
 
 class Ledger(Protocol):
     """
@@ -87,6 +92,12 @@ class Unlimited:
     def takes_change(self, jobs: int) -> bool:
         """
         See `Room.takes_change`.
+        """
+        return True
+
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+        """
+        See `Room.takes_copy`.
         """
         return True
 
@@ -137,6 +148,12 @@ class Changes:
         """
         return self.ledger.room.takes_put(body_bytes, len(self._state.jobs))
 
+    def has_room_to_copy(self, body_bytes: int) -> bool:
+        """
+        Whether the log has room to state a job again, and then for the end of all jobs.
+        """
+        return self.ledger.room.takes_copy(body_bytes, len(self._state.jobs))
+
     def make(self, image: JobImage) -> int:
         """
         A job changes: the only way a live one does.
@@ -159,12 +176,16 @@ class Changes:
         """
         A tube is paused, or with 0 seconds no longer.
 
-        :return: the record's LSN.
+        :return: the record's LSN; 0 if it was not logged, see `make`.  A restart then knows a tube
+            without jobs until its pause ends.
         """
-        self.ledger.make_room(0, now_ns)
-        self._define(tube, now_ns)
         until_ns = now_ns + seconds * NS if seconds else 0
         record = Pause(tube.tube_id, seconds, until_ns, now_ns, reason)
+        if not record.commits and not self.has_room:
+            self._state.apply_pause(record)
+            return 0
+        self.ledger.make_room(0, now_ns)
+        self._define(tube, now_ns)
         lsn = self.ledger.append(record)
         self._state.apply_pause(record)
         if record.commits:

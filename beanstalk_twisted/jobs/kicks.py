@@ -1,11 +1,6 @@
 """
-Kicks: buried and delayed jobs that are ready at once.
-
-Differs from beanstalkd: others are served between the slices of a large kick; and on a full disk a
-kick ends early, or is refused, rather than to leave jobs that a restart would find buried.
+Kicking: buried jobs, or delayed ones, are ready again; many of them slice by slice.
 """
-
-from typing import Final
 
 from beanstalk_twisted.binlog.records import Kind, Reason, State
 from beanstalk_twisted.jobs.changes import Changes
@@ -17,13 +12,10 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
 
-MOVABLE: Final = frozenset({State.BURIED, State.DELAYED})
-"""The states that a job is kicked out of."""
-
 
 class Kicks:
     """
-    Kicks jobs, many in slices.
+    Makes jobs ready that were put aside.
     """
 
     def __init__(
@@ -37,7 +29,8 @@ class Kicks:
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
         """
-        Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones.
+        Up to ``bound`` jobs of the used tube, of one kind.  On a disk that becomes full there are
+        fewer.
         """
         tube = session.using
         jobs = tube.buried if tube.buried.count else tube.delayed
@@ -45,21 +38,20 @@ class Kicks:
         if count and not self._changes.has_room:
             return NO_ROOM
         if count <= SLICE_JOBS:
-            kicked = sum(self._kick_first(session, jobs, now_ns) for _ in range(count))
-            return Answer(replies.Kicked(kicked), self._changes.committed_lsn)
+            kicked = 0
+            while kicked < count and self._kick_first(session, jobs, now_ns):
+                kicked += 1
+            return self._kicked(kicked)
         session.is_busy = True
         self._timekeeping.work_in_slices(self._kick_many(session, jobs, count, now_ns))
         return None
 
-    def kick_job(self, session: Session, job: Job, now_ns: int) -> Answer:
+    def kick_job(self, session: Session, job: Job, now_ns: int) -> int:
         """
-        This very job, which is buried or delayed.
-        """
-        if not self._changes.has_room:
-            return NO_ROOM
-        return Answer(replies.KICKED_JOB, self._make_ready(session, job, now_ns))
+        This very job.
 
-    def _make_ready(self, session: Session, job: Job, now_ns: int) -> int:
+        :return: the record's LSN.
+        """
         image = job.image(
             Kind.KICK, State.READY, Reason.CLIENT, now_ns, connection=session.number
         )._replace(kicks=job.kicks + 1)
@@ -71,7 +63,7 @@ class Kicks:
             return False
         job = self._state.jobs.get(key & ID_MASK)
         assert job is not None
-        self._make_ready(session, job, now_ns)
+        self.kick_job(session, job, now_ns)
         return True
 
     def _kick_many(self, session: Session, jobs: LazyHeap, count: int, now_ns: int) -> Slices:
@@ -84,4 +76,7 @@ class Kicks:
             if not kicked % SLICE_JOBS:
                 now_ns = yield
         session.is_busy = False
-        self._outbox.append((session, Answer(replies.Kicked(kicked), self._changes.committed_lsn)))
+        self._outbox.append((session, self._kicked(kicked)))
+
+    def _kicked(self, count: int) -> Answer:
+        return Answer(replies.Kicked(count), self._changes.committed_lsn)

@@ -95,14 +95,19 @@ class Puts:
         self._waiting.append((session, newcomer))
         return None
 
+    def forget(self, session: Session) -> None:
+        """
+        The session ends: its job is not taken, since nobody would hear of it.
+        """
+        if session.is_busy:
+            self._waiting = deque(each for each in self._waiting if each[0] is not session)
+
     def room_changed(self, now_ns: int) -> None:
         """
         There is more room, or none is to be had: answer those who wait for it, in order.
         """
         while self._waiting:
             session, newcomer = self._waiting.popleft()
-            if session.number not in self._state.sessions:
-                continue
             answer = self.put(session, now_ns, newcomer)
             if answer is None:
                 self._waiting.rotate(1)

@@ -33,7 +33,7 @@ from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
 from beanstalk_twisted.jobs.heap import ID_MASK
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.kicks import MOVABLE, Kicks
+from beanstalk_twisted.jobs.kicks import Kicks
 from beanstalk_twisted.jobs.puts import Draft, Newcomer, Puts
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
@@ -71,8 +71,8 @@ class WorkQueue:
         self._reservations = Reservations(self.state, self._changes, self.tally)
         self.outbox = self._reservations.outbox
         self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
-        self._puts = Puts(self.state, self._changes, self._timekeeping, self.tally, self.outbox)
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
+        self._puts = Puts(self.state, self._changes, self._timekeeping, self.tally, self.outbox)
         self.state.default()
 
     def keep_in(self, ledger: Ledger) -> None:
@@ -101,6 +101,7 @@ class WorkQueue:
         A connection has ended: its jobs are ready again, in the order it reserved them.
         """
         self._reservations.forget(session)
+        self._puts.forget(session)
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
@@ -291,9 +292,11 @@ class WorkQueue:
         This very job, if buried or delayed, is ready.
         """
         job = self.state.jobs.get(job_id)
-        if job is None or job.state not in MOVABLE:
+        if job is None or job.state not in (State.BURIED, State.DELAYED):
             return self._not_found()
-        return self._kicks.kick_job(session, job, now_ns)
+        if not self._changes.has_room:
+            return NO_ROOM
+        return Answer(replies.KICKED_JOB, self._kicks.kick_job(session, job, now_ns))
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -420,15 +423,20 @@ class WorkQueue:
                 self._timekeeping.drop_if_unused(tube, now_ns)
         self.state.tubes.restore_order(self.state.default())
 
-    def copy(self, job_ids: Sequence[int], segment: int) -> None:
+    def copy(self, job_ids: Sequence[int], segment: int) -> int:
         """
         State those of these jobs again whose full record is in that log segment.
+
+        :return: how many of them, from the first on, are done with: the rest has no room.
         """
-        for job_id in job_ids:
+        for at, job_id in enumerate(job_ids):
             job = self.state.jobs.look(job_id)
             if job is not None and job.segment == segment:
+                if not self._changes.has_room_to_copy(len(job.body)):
+                    return at
                 self.tally.copies += 1
                 self._changes.make(job.copy())
+        return len(job_ids)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record]]:
         """
