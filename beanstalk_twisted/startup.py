@@ -167,15 +167,25 @@ def _begin(
     writer = Writer(directory, segment_bytes)
     batch = log.take(clock.now_ns())
     assert batch is not None
-    for name in found.dead:
-        directory.remove(name)
+    _remove_dead(directory, found, segments=False)
     writer.write(batch, sync=True)
     log.durable(batch.last_lsn)
     if not log.has_open:
         # A witness that this batch is durable, before any commit is.
         writer.write(log.mark(), sync=False)
     found.release(directory)
+    _remove_dead(directory, found, segments=True)
     return OpenLog(log, writer, notes)
+
+
+def _remove_dead(directory: Directory, found: replay.Replay, segments: bool) -> None:
+    """
+    Remove what was being made before the next segment is, and segments when that is durable: the
+    TRIM that they are dead by may not have been until then.
+    """
+    for name in found.dead:
+        if (parse_segment_name(name) is not None) == segments:
+            directory.remove(name)
 
 
 def _name_rehomed_tubes(
