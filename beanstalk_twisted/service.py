@@ -69,9 +69,11 @@ class BeanstalkService(Service):
 
     :ivar queue: the rules and the jobs.
     :ivar settled_lsn: see `Committer.settled_lsn`.
+    :cvar compactor: makes what keeps the log small.
     """
 
     name = "beanstalk"
+    compactor: type[Compactor] = Compactor
     log = Logger()
 
     def __init__(
@@ -156,7 +158,7 @@ class BeanstalkService(Service):
             opened.log, opened.writer, io, self._reactor, self.clock.now_ns,
             self.settings.fsync, lambda failure: self.failed(failure), self.settings.may_rehome,
         )  # fmt: skip
-        self._compactor = Compactor(
+        self._compactor = self.compactor(
             Policy(), opened.log, self.queue, directory, io, self._committer, self._reactor,
             self.clock.now_ns,
         )  # fmt: skip

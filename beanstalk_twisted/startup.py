@@ -8,6 +8,7 @@ is open.
 
 import gc
 import os
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog import replay
@@ -16,7 +17,7 @@ from beanstalk_twisted.binlog.errors import CannotUse, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log, Opening, Position
 from beanstalk_twisted.binlog.records import Start, TubeDef
-from beanstalk_twisted.binlog.survey import beanstalkd_file
+from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.facts import WRITER, LogClock
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -64,11 +65,15 @@ def open_log(
     return begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
 
 
-def load(directory: Directory, queue: WorkQueue, clock: LogClock, report: Report) -> replay.Replay:
+def load(
+    directory: Directory, queue: WorkQueue, clock: LogClock, report: Report,
+    read: Callable[[Directory, Progress], replay.Replay] = replay.read,
+) -> replay.Replay:  # fmt: skip
     """
     Load a queue from a directory; nothing there is changed.
 
     :param directory: locked.
+    :param read: see `replay.read`.
     :raise Damaged: durable records cannot be read.
     :raise Incompatible: it is a log of another version, kind or store.
     :raise CannotUse: it cannot be read.
@@ -76,7 +81,7 @@ def load(directory: Directory, queue: WorkQueue, clock: LogClock, report: Report
     try:
         with _without_garbage_collection():
             _distrust_cache(directory)
-            found = replay.read(directory, report.read)
+            found = read(directory, report.read)
             clock.not_before(found.small.time_ns)
             _load(queue, found, clock.now_ns(), report)
         return found
