@@ -332,8 +332,11 @@ class Log:
         if batch.seals:
             # The segment was full: the clean stop ended it, nothing may follow.
             return batch
-        seal = self._sealed(self._time_ns)
-        return batch._replace(chunks=(*batch.chunks, *seal), last_lsn=self.last_lsn, seals=True)
+        seal, trailer = self._sealed(self._time_ns)
+        kept = self._unsafe.pop()
+        self._unsafe.append(_Unsafe(kept.seq, self._offset, self.last_lsn, (*kept.frames, seal)))
+        chunks = (*batch.chunks, seal, trailer)
+        return batch._replace(chunks=chunks, last_lsn=self.last_lsn, seals=True)
 
     def durable(self, lsn: int) -> None:
         """
