@@ -32,6 +32,7 @@ class Keeping:
         self, opened: OpenLog, queue: WorkQueue, directory: Directory, io: Io, reactor: Clock,
         clock: LogClock, settings: Settings, settled: Callable[[], None],
         changed: Callable[[], None], failed: Callable[[Failure], None],
+        compactor: type[Compactor] = Compactor,
     ) -> None:  # fmt: skip
         """
         :param settled: called when more replies may go; ``changed`` when the queue did something
@@ -47,7 +48,7 @@ class Keeping:
             opened.log, opened.writer, io, reactor, clock.now_ns, settings.fsync, failed,
             settings.may_rehome,
         )  # fmt: skip
-        self._compactor = Compactor(
+        self._compactor = compactor(
             settings.compaction, opened.log, queue, directory, io, self._committer, reactor,
             clock.now_ns,
         )  # fmt: skip

@@ -26,6 +26,7 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.commit import Clock, Io
+from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.facts import NS, LogClock, Process
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
@@ -49,9 +50,11 @@ class BeanstalkService(Service):
 
     :ivar queue: the rules and the jobs.
     :ivar settled_lsn: see `Committer.settled_lsn`.
+    :cvar compactor: makes what keeps the log small.
     """
 
     name = "beanstalk"
+    compactor: type[Compactor] = Compactor
     log = Logger()
 
     def __init__(
@@ -129,7 +132,7 @@ class BeanstalkService(Service):
         self._keeping = Keeping(
             opened, self.queue, directory, io, self._reactor, self.clock, self.settings,
             settled=self._release, changed=self._after_change,
-            failed=lambda failure: self.failed(failure),
+            failed=lambda failure: self.failed(failure), compactor=self.compactor,
         )  # fmt: skip
         self._keeping.tell(self.process.log)
         self._keeping.schedule()

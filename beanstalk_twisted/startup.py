@@ -8,6 +8,7 @@ is open.
 
 import gc
 import os
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog import replay
@@ -17,7 +18,7 @@ from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import Start
-from beanstalk_twisted.binlog.survey import beanstalkd_file
+from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.facts import WRITER, LogClock
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -65,11 +66,15 @@ def open_log(
     return begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
 
 
-def load(directory: Directory, queue: WorkQueue, clock: LogClock, report: Report) -> replay.Replay:
+def load(
+    directory: Directory, queue: WorkQueue, clock: LogClock, report: Report,
+    read: Callable[[Directory, Progress], replay.Replay] = replay.read,
+) -> replay.Replay:  # fmt: skip
     """
     Load a queue from a directory; nothing there is changed.
 
     :param directory: locked.
+    :param read: see `replay.read`.
     :raise Damaged: durable records cannot be read.
     :raise Incompatible: it is a log of another version, kind or store.
     :raise CannotUse: it cannot be read.
@@ -77,7 +82,7 @@ def load(directory: Directory, queue: WorkQueue, clock: LogClock, report: Report
     try:
         with _without_garbage_collection():
             _distrust_cache(directory)
-            found = replay.read(directory, report.read)
+            found = read(directory, report.read)
             clock.not_before(found.small.time_ns)
             _load(queue, found, clock.now_ns(), report)
         return found
@@ -168,8 +173,7 @@ def _begin(
     writer = Writer(directory)
     batch = log.take(clock.now_ns())
     assert batch is not None
-    for name in found.dead:
-        directory.remove(name)
+    _remove_dead(directory, found, segments=False)
     try:
         writer.write(batch, sync=True)
     except NoSpace:
@@ -180,8 +184,19 @@ def _begin(
         # A witness that this batch is durable, before any commit is.
         writer.write(log.mark(), sync=False)
     found.release(directory)
+    _remove_dead(directory, found, segments=True)
     _prepare(writer, log, queue)
     return OpenLog(log, writer, notes)
+
+
+def _remove_dead(directory: Directory, found: replay.Replay, segments: bool) -> None:
+    """
+    Remove what was being made before the next segment is, and segments when that is durable: the
+    TRIM that they are dead by may not have been until then.
+    """
+    for name in found.dead:
+        if (parse_segment_name(name) is not None) == segments:
+            directory.remove(name)
 
 
 def _name_rehomed_tubes(

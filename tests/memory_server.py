@@ -277,32 +277,39 @@ class MemoryServer:
     :ivar directory: its disk; None without a log.
     :ivar io: makes what runs the log's work in the next process.
     :ivar service: of the process that runs now.
+    :ivar settings: of the next process.
     :ivar failures: why the log was lost, where a real process would have ended.
     """
 
     def __init__(
         self, *, directory: MemoryDirectory | None = None, io: Callable[[], Io] = InlineIo,
         fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
+        is_started: bool = True,
     ) -> None:  # fmt: skip
         self.clock = Clock()
         self.directory = directory
         self.failures: list[Failure] = []
         self.io = io
-        self._settings = Settings(max_job_bytes, segment_bytes, fsync)
+        self.settings = Settings(max_job_bytes, segment_bytes, fsync)
         self._clients: list[Client] = []
-        self.start()
+        if is_started:
+            self.start()
 
     def start(self) -> None:
         """
         Begin a process on what is on the disk.
         """
         log_clock = LogClock(lambda: self._now_ns() + STARTED_S * NS, self._now_ns)
-        self.service = BeanstalkService(
-            self._settings, self.clock, log_clock, self.directory, self.io
-        )
+        self.service = self.make_service(log_clock)
         self.service.failed = self.failures.append
         self.service.startService()
         self.advance()
+
+    def make_service(self, log_clock: LogClock) -> BeanstalkService:
+        """
+        The process that is about to start.
+        """
+        return BeanstalkService(self.settings, self.clock, log_clock, self.directory, self.io)
 
     def _now_ns(self) -> int:
         return round(self.clock.seconds() * NS)
@@ -343,7 +350,7 @@ class MemoryServer:
         """
         End the process as ``kill -9`` does: its connections break, what it wrote stays.
         """
-        for call in self.clock.getDelayedCalls():
+        for call in list(self.clock.getDelayedCalls()):
             call.cancel()
         for client in self._clients:
             client.transport.is_closed = True

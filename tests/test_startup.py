@@ -374,6 +374,20 @@ def test_a_dead_segment_is_not_replayed_and_removed() -> None:
     assert started.header(THREE).trim_seq == 2
 
 
+@pytest.mark.parametrize("crashing", ["sync", "rename", "sync directory", "cut", "remove"])
+def test_a_dead_segment_is_kept_until_its_trim_is_durable(crashing: str) -> None:
+    """
+    The server was killed before it could sync the TRIM.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(DEFAULT_TUBE, put(1, b"x" * 4096))
+    scribe.write(put(2, b"two"))
+    scribe.write(image(Kind.COPY, 1, body=b"x" * 100), Trim(2, T0), sync=False)
+    assert isinstance(scribe.directory, MemoryDirectory)
+    left = power_lost_before(scribe.directory.after_kill(), crashing, lambda: True)
+    assert set(Started(left).jobs()) == {1, 2}
+
+
 def test_a_dead_segment_may_be_damaged_or_gone() -> None:
     files = trimmed().files()
     for dead in (flipped(files[ONE], 4200), b"", None):

@@ -2,16 +2,31 @@
 A simulated directory that can lose, tear or refuse.
 
 It keeps *written* and *synced* apart, so that the tests of whoever uses this package can crash a
-log at every single operation and look at what a power loss may leave.
+log at every single operation and look at what a power loss may leave.  What was written before a
+sync that failed is in doubt for ever: a later one that succeeds proves nothing about it.
 """
 
 import copy
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from beanstalk_twisted.binlog.directory import QUARANTINE
 from beanstalk_twisted.binlog.frames import Buffer
+
+
+class _Change(NamedTuple):
+    """
+    A write that is not known synced, or for None a change of size to ``offset``.
+
+    :ivar is_doubtful: whether a sync has failed since; ``is_synced`` whether a later one did not.
+    """
+
+    offset: int
+    written: bytes | None
+    is_doubtful: bool = False
+    is_synced: bool = False
 
 
 class _Inode:
@@ -22,28 +37,63 @@ class _Inode:
     def __init__(self, content: bytes = b"") -> None:
         self.written = bytearray(content)
         self.synced = bytes(content)
-        self.pending: list[tuple[int, bytes | None]] = []
+        self.pending: list[_Change] = []
 
     def write(self, offset: int, content: bytes) -> None:
-        self.pending.append((offset, content))
+        self.pending.append(_Change(offset, content))
         _apply_write(self.written, offset, content)
 
     def resize(self, size: int) -> None:
-        self.pending.append((size, None))
+        self.pending.append(_Change(size, None))
         _apply_write(self.written, size, None)
 
     def sync(self) -> None:
-        self.synced = bytes(self.written)
-        self.pending.clear()
+        """
+        What a failed sync has put in doubt stays so.
+        """
+        if any(change.is_doubtful for change in self.pending):
+            self.pending = [change._replace(is_synced=True) for change in self.pending]
+        else:
+            self.synced = bytes(self.written)
+            self.pending.clear()
+
+    def doubt(self) -> None:
+        """
+        A sync has failed.
+        """
+        self.pending = [c if c.is_synced else c._replace(is_doubtful=True) for c in self.pending]
+
+    def forget_cached(self) -> None:
+        """
+        What is in doubt did not reach the disk.
+        """
+        if any(change.is_doubtful for change in self.pending):
+            self.pending = [change for change in self.pending if not change.is_doubtful]
+            self.written = bytearray(self.synced)
+            for change in self.pending:
+                _apply_write(self.written, change.offset, change.written)
 
     def surviving(self, keep: "Callable[[int], Iterable[tuple[int, int]]]") -> bytes:
+        if not self.pending:
+            return self.synced
         content = bytearray(self.synced)
-        for offset, written in self.pending:
-            size = len(written) if written is not None else 0
-            for start, end in keep(size):
-                part = None if written is None else written[start:end]
-                _apply_write(content, offset + start, part)
+        for change in self.pending:
+            _apply_parts(content, change, keep)
         return bytes(content)
+
+
+def _apply_parts(
+    content: bytearray, change: _Change, keep: "Callable[[int], Iterable[tuple[int, int]]]"
+) -> None:
+    """
+    Apply as much of a change as is kept.
+    """
+    written = change.written
+    size = 0 if written is None else len(written)
+    is_certain = change.is_synced and not change.is_doubtful
+    for start, end in [(0, size)] if is_certain else keep(size):
+        part = None if written is None else written[start:end]
+        _apply_write(content, change.offset + start, part)
 
 
 def _apply_write(content: bytearray, offset: int, written: bytes | None) -> None:
@@ -71,8 +121,13 @@ class MemoryFile:
         """
         See `File.write_at`.
         """
-        self._directory.before("write", self._name)
         content = b"".join(chunks)
+        try:
+            self._directory.before("write", self._name)
+        except OSError:
+            # Who writes cannot know how far it came.
+            self._inode.write(offset, content[: len(content) // 2])
+            raise
         self._directory.charge(self._inode, offset + len(content))
         self._inode.write(offset, content)
 
@@ -96,7 +151,11 @@ class MemoryFile:
         """
         See `File.sync`.
         """
-        self._directory.before("sync", self._name)
+        try:
+            self._directory.before("sync", self._name)
+        except OSError:
+            self._inode.doubt()
+            raise
         self._inode.sync()
 
     def close(self) -> None:
@@ -169,8 +228,9 @@ class MemoryDirectory:
 
     def forget_cached(self, name: str) -> None:
         """
-        There is no cache.
+        See `Directory.forget_cached`: what a failed sync has put in doubt is gone.
         """
+        self._inode(name).forget_cached()
 
     def create(self, name: str) -> MemoryFile:
         """
