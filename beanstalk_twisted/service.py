@@ -36,6 +36,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import Draft, WorkQueue
 from beanstalk_twisted.protocol import TURN_NS, BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.startup import begin, load
+from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, WatchedIo, close_sockets
 
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
@@ -49,6 +50,7 @@ class Settings(NamedTuple):
     How a server was told to be.
 
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
+    :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
     :ivar is_foreground: whether the process may end itself with an exit code of its own.
     """
@@ -61,6 +63,7 @@ class Settings(NamedTuple):
     pidfile: str = ""
     max_connections: int = 1 << 20
     may_rehome: bool = True
+    fsync_timeout_s: int = DEFAULT_LIMIT_S
 
 
 class BeanstalkService(Service):
@@ -131,7 +134,10 @@ class BeanstalkService(Service):
     def _open_log(self, directory: Directory) -> None:
         assert self._io is not None and self._found is not None
         found, self._found = self._found, None
-        io = self._io()
+        io = WatchedIo(
+            self._io(), self._reactor, directory.path, self.settings.fsync_timeout_s,
+            lambda failure: self.failed(failure),
+        )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         opened = begin(
             directory,
@@ -428,6 +434,7 @@ class BeanstalkService(Service):
             self.log.failure("in the binlog's thread", failure=failure)
         if self.settings.pidfile:
             _remove(self.settings.pidfile)
+        close_sockets()
         os._exit(code)
 
 

@@ -35,7 +35,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("commands",),
     # The Twisted line: from here on, clock, sockets, threads.
     ("facts", "commit", "protocol"),
-    ("startup", "compactor"),
+    ("startup", "compactor", "watchdog"),
     ("service",),
     ("listening",),
     ("tap",),
