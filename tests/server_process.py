@@ -154,6 +154,7 @@ class ServerProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line)
+        self._lines.put("")
 
     def __enter__(self) -> ServerProcess:
         return self
@@ -177,11 +178,24 @@ class ServerProcess:
         """
         self._search(re.compile(re.escape(text)))
 
+    def says(self, text: str) -> bool:
+        """
+        Wait until it says that, or has ended.
+        """
+        try:
+            self.wait_for(text)
+        except AssertionError:
+            self.process.wait(timeout=0.1 * LIMIT_S)
+            return False
+        return True
+
     def _search(self, pattern: re.Pattern[str]) -> re.Match[str]:
         while True:
             for line in self._seen:
                 if found := pattern.search(line):
                     return found
+            # An empty line: it has ended without a word of that.
+            assert "" not in self._seen, "".join(self._seen)
             try:
                 self._seen.append(self._lines.get(timeout=LIMIT_S))
             except Empty:
