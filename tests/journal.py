@@ -7,6 +7,7 @@ Each has a tube of its own, so that it knows what every job in it is, and which 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from threading import Event, Semaphore, Thread
 from typing import NamedTuple
@@ -310,8 +311,9 @@ class Crowd:
 
     def wait_for(self, replies: int) -> None:
         """
-        Wait until so many more were acknowledged.
+        Wait until so many more were acknowledged, from now on.
         """
+        self._count_replies()
         for _ in range(replies):
             assert self._replies.acquire(timeout=LIMIT_S), [each.problem for each in self._clients]
         self.acknowledged += replies
@@ -333,19 +335,23 @@ class Crowd:
             assert not client.is_alive()
         problems = [client.problem for client in self._clients if client.problem]
         assert not problems, problems
+        self._count_replies()
+        self._clients.clear()
+
+    def _count_replies(self) -> None:
         while self._replies.acquire(blocking=False):
             self.acknowledged += 1
-        self._clients.clear()
 
     # Comparing.
 
     def check_after_restart(self, server: ServerProcess) -> None:
         """
-        Hold all that is known against a server that has just been started.
+        Hold all that is known against a server that has just been started, or left by all.
         """
         for journal in self.journals:
             journal.note_restart()
         connection = server.connect()
+        wait_until_nobody_has_a_job(connection)
         self._find_unanswered_puts(connection)
         for journal in self.journals:
             settle_doubt(connection, journal)
@@ -395,6 +401,15 @@ class Crowd:
         The bodies of all jobs, by id.
         """
         return {job_id: facts.body for each in self.journals for job_id, facts in each.jobs.items()}
+
+
+def wait_until_nobody_has_a_job(connection: Connection) -> None:
+    """
+    A server may hear a moment later that its clients have parted.
+    """
+    give_up = time.monotonic() + LIMIT_S
+    while b"current-jobs-reserved: 0\n" not in connection.ask(b"stats\r\n"):
+        assert time.monotonic() < give_up
 
 
 def is_found(reply: bytes) -> bool:

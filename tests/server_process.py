@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -99,6 +100,13 @@ class Connection:
         """
         self.send(request)
         return self.reply()
+
+    @property
+    def is_answered(self) -> bool:
+        """
+        Whether a reply, or the end, has come and was not read yet.
+        """
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def half_close(self) -> None:
         """
