@@ -51,6 +51,13 @@ def ours(*options: object) -> list[str]:
     return [str(TWISTD), "-n", "--pidfile=", "beanstalk", *map(str, options)]
 
 
+def ours_at_once(*options: object) -> list[str]:
+    """
+    Give the command that runs our server and nothing else: it starts in two thirds of the time.
+    """
+    return [sys.executable, "-m", "beanstalk_twisted", *map(str, options)]
+
+
 def theirs(*options: object) -> list[str]:
     """
     Give the command that runs the real one.  With -V it tells its port.

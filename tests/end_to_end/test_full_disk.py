@@ -18,7 +18,7 @@ import pytest
 from tests.faults.disk import FOR_EVER, FaultyDisk, Rule
 from tests.faults.mounting import small_tmpfs
 from tests.journal import ask_all, values
-from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
 SEGMENT_BYTES = 65_536
 
@@ -95,7 +95,7 @@ class FilesMayNotGrow(Shortage):
         """
         See `Shortage.serve`.
         """
-        command = ours("-p0", "-b", self._folder / "log", "-s", SEGMENT_BYTES)
+        command = ours_at_once("-p0", "-b", self._folder / "log", "-s", SEGMENT_BYTES)
         return ServerProcess(command, self._folder)
 
     def begin(self, server: ServerProcess) -> None:
@@ -132,7 +132,9 @@ class SmallFileSystem(Shortage):
         """
         See `Shortage.serve`.
         """
-        return ServerProcess(ours("-p0", "-b", self._log, "-s", SEGMENT_BYTES), self._folder)
+        return ServerProcess(
+            ours_at_once("-p0", "-b", self._log, "-s", SEGMENT_BYTES), self._folder
+        )
 
     def begin(self, server: ServerProcess) -> None:
         """

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.server_process import LIMIT_S, ServerProcess, ours
+from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 
 NO_COMPILER = "gcc is not installed, so no disk that fails can be built"
 
@@ -106,7 +106,7 @@ class FaultyDisk:
         """
         Start our server with its log there.
         """
-        command = ours("-p0", "-b", self.log, *options)
+        command = ours_at_once("-p0", "-b", self.log, *options)
         return ServerProcess(command, self._folder, self.environment)
 
     def obey(self, *rules: Rule) -> None:

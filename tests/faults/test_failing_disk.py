@@ -25,7 +25,6 @@ ONCE = {
     ],
     "there is no space, once": [Rule("write", "fail", errno.ENOSPC)],
     "a sync fails": [Rule("sync", "fail", errno.EIO)],
-    "a sync finds the quota used up": [Rule("sync", "fail", errno.EDQUOT)],
     "a finished segment cannot be cut": [Rule("truncate", "fail", errno.EIO)],
 }
 EACH_FAULT = pytest.mark.parametrize("rules", ONCE.values(), ids=ONCE)

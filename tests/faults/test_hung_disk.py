@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.disk import FaultyDisk, Rule
 from tests.faults.mounting import run, small_ext4
-from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
 HANGS = Rule("sync", "hang")
 
@@ -117,7 +117,7 @@ def test_a_server_that_hangs_in_the_kernel_parts_from_its_clients_all_the_same(
     if shutil.which("fsfreeze") is None:
         pytest.skip("fsfreeze is not installed, so no file system can be made to hang")
     with small_ext4(tmp_path / "mount", tmp_path / "image") as mount, ExitStack() as thawed:
-        command = ours("-p0", "-b", mount / "log", "-s", 65536, "--fsync-timeout", 1)
+        command = ours_at_once("-p0", "-b", mount / "log", "-s", 65536, "--fsync-timeout", 1)
         with ServerProcess(command, tmp_path) as server:
             port = server.port()
             waiting, other = begin_to_hang(server, lambda: thawed.enter_context(frozen(mount)))

@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.mounting import run, small_tmpfs
 from tests.journal import Crowd
-from tests.server_process import ServerProcess, ours
+from tests.server_process import ServerProcess, ours_at_once
 
 WITHOUT_ITS_POWER = (
     "setpriv", "--bounding-set=-dac_override,-dac_read_search",
@@ -27,7 +27,7 @@ def serve(tmp_path: Path, log: Path, *options: object) -> ServerProcess:
     """
     Start our server as somebody to whom permissions apply.
     """
-    command = ours("-p0", "-b", log, *options)
+    command = ours_at_once("-p0", "-b", log, *options)
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
             pytest.skip("as root, permissions can be tested with setpriv only")
