@@ -289,7 +289,6 @@ class Crowd:
     """
 
     def __init__(self, clients: int = 4, most_jobs: int = 25, seed: int = 1) -> None:
-        self.chance = random.Random(seed)
         self.journals = [
             Journal(f"tube-{number}", random.Random(f"{seed}/{number}"), most_jobs)
             for number in range(clients)
@@ -395,12 +394,6 @@ class Crowd:
         states = ("ready", "reserved", "delayed", "buried")
         total = sum(int(stats[f"current-jobs-{state}"]) for state in states)
         assert total == sum(len(journal.jobs) for journal in self.journals)
-
-    def bodies(self) -> dict[int, bytes]:
-        """
-        The bodies of all jobs, by id.
-        """
-        return {job_id: facts.body for each in self.journals for job_id, facts in each.jobs.items()}
 
 
 def wait_until_nobody_has_a_job(connection: Connection) -> None:
