@@ -36,6 +36,7 @@ from beanstalk_twisted.keeping import Keeping
 from beanstalk_twisted.protocol import TURN_NS, BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
+from beanstalk_twisted.watchdog import WatchedIo, close_sockets
 
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
@@ -113,7 +114,10 @@ class BeanstalkService(Service):
     def _open_log(self, directory: Directory) -> None:
         assert self._io is not None and self._found is not None
         found, self._found = self._found, None
-        io = self._io()
+        io = WatchedIo(
+            self._io(), self._reactor, directory.path, self.settings.fsync_timeout_s,
+            lambda failure: self.failed(failure),
+        )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         opened = begin(
             directory,
@@ -383,6 +387,7 @@ class BeanstalkService(Service):
             self.log.failure("in the binlog's thread", failure=failure)
         if self.settings.pidfile:
             _remove(self.settings.pidfile)
+        close_sockets()
         os._exit(code)
 
 

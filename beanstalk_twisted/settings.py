@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.commit import FsyncPolicy
+from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S
 
 
 class Settings(NamedTuple):
@@ -14,6 +15,7 @@ class Settings(NamedTuple):
 
     :ivar is_foreground: whether the process may end itself with an exit code of its own.
     :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
+    :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     """
 
@@ -26,6 +28,7 @@ class Settings(NamedTuple):
     max_connections: int = 1 << 20
     may_rehome: bool = True
     compaction: Policy = Policy()
+    fsync_timeout_s: int = DEFAULT_LIMIT_S
 
     @property
     def keeps_unsafe(self) -> bool:

@@ -41,6 +41,7 @@ from beanstalk_twisted.listening import ListeningService, drain_on_signal
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import refuse_beanstalkd
+from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
 
 DEFAULT_MAX_JOB_BYTES: Final = 65_535
 """beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
@@ -102,8 +103,10 @@ class Options(usage.Options):
             str(POLICY.pace_ms),
             "Milliseconds between two slices of compaction; more disturbs less.",
         ],
+        ["fsync-timeout", None, str(DEFAULT_LIMIT_S),
+         "End when a write or sync takes so many seconds; 0 is never."],
         ["user", "u", None, "Become this user, and its group, before anything is opened."],
-    ]
+    ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,6 +195,7 @@ class Options(usage.Options):
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
         self["compaction"] = self._policy()
+        self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
         if self["listen"] and not (self["address"] is self["port"] is None):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         if self["binlog"] is not None:
@@ -313,6 +317,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         pidfile=os.path.abspath(launcher["pidfile"]) if launcher.get("pidfile") else "",
         may_rehome=options["may_rehome"], max_connections=_max_connections(),
         compaction=options["compaction"],
+        fsync_timeout_s=options["fsync_timeout_s"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]

@@ -36,7 +36,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("commands",),
     # The Twisted line: from here on, clock, sockets, threads.
     ("facts", "commit", "protocol"),
-    ("settings", "startup", "compactor"),
+    ("startup", "compactor", "watchdog"),
+    ("settings",),
     ("keeping",),
     ("service",),
     ("listening",),

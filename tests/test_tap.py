@@ -39,6 +39,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.listening import ListeningService
 from beanstalk_twisted.tap import BACKLOG, Options, makeService
+from beanstalk_twisted.watchdog import MAX_LIMIT_S
 
 
 def parsed(*arguments: str) -> Options:
@@ -77,6 +78,8 @@ def test_without_options_these_hold() -> None:
         "compaction-pace": "5",
         "compaction-spare-segments": "2",
         "fsync": ALWAYS,
+        "fsync-timeout": "60",
+        "fsync_timeout_s": 60,
         "listen": [],
         "max-job-size": "65535",
         "max_job_bytes": 65_535,
@@ -180,6 +183,16 @@ def test_a_segments_size_is_brought_into_range_with_a_warning(
     options = parsed(names[0], str(given))
     assert options["segment_bytes"] == taken
     warning = f"--segment-size {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if given == taken else [warning])
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [(0, 0), (1, 1), (MAX_LIMIT_S, MAX_LIMIT_S), (MAX_LIMIT_S + 1, MAX_LIMIT_S)]
+)
+def test_how_long_the_disk_may_hang_is_a_number_of_seconds(given: int, taken: int) -> None:
+    options = parsed("--fsync-timeout", str(given))
+    assert options["fsync_timeout_s"] == taken
+    warning = f"--fsync-timeout {given} is out of range; {taken} is used"
     assert options["warnings"] == ([] if given == taken else [warning])
 
 
