@@ -66,7 +66,12 @@ class Compactor:
     def __init__(
         self, policy: Policy, log: Log, queue: WorkQueue, directory: Directory, io: Io,
         durability: Durability, clock: Clock, now_ns: Callable[[], int],
+        may_free: Callable[[int], bool] = lambda seq: True,
     ) -> None:  # fmt: skip
+        """
+        :param may_free: whether nobody else needs a segment; whoever says no calls `consider` when
+            that has changed.
+        """
         self._policy = policy
         self._log = log
         self._queue = queue
@@ -75,6 +80,7 @@ class Compactor:
         self._durability = durability
         self._clock = clock
         self._now_ns = now_ns
+        self._may_free = may_free
         self._turn: IDelayedCall | None = None
         self._slices: Iterator[list[int]] | None = None
         self._ids: list[int] = []
@@ -98,15 +104,17 @@ class Compactor:
 
     def _should_go_on(self) -> bool:
         """
-        A segment once begun is finished; the one being written is never taken.
+        A segment once begun is finished; the one being written is never taken, nor one that the
+        archive lacks.
         """
-        if self._log.oldest >= self._log.segment:
+        if self._log.oldest >= self._log.segment or not self._may_free(self._log.oldest):
             return False
         return self._slices is not None or self._policy.should_compact(self._pressure())
 
     def _pressure(self) -> Pressure:
         live = self._queue.state.homes.live_bytes
-        return Pressure(self._log.total_bytes, live, self._log.segment_bytes)
+        segments = self._log.segment - self._log.oldest
+        return Pressure(self._log.total_bytes, live, self._log.segment_bytes, segments)
 
     def _pace(self) -> float:
         return 0 if self._policy.is_urgent(self._pressure()) else PACE_S

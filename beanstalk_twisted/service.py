@@ -21,6 +21,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.archivist import Archivist, MakeArchivist
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
@@ -77,10 +78,12 @@ class BeanstalkService(Service):
     def __init__(
         self, settings: Settings, reactor: Clock, clock: LogClock,
         directory: Directory | None = None, io: Callable[[], Io] | None = None,
+        make_archivist: MakeArchivist | None = None,
     ) -> None:  # fmt: skip
         """
         :param directory: where the log is; None keeps jobs in memory only.
         :param io: makes what runs the log's blocking work; needed with a directory.
+        :param make_archivist: makes the archivist, if there is an archive.
         """
         self.settings = settings
         self.clock = clock
@@ -94,6 +97,8 @@ class BeanstalkService(Service):
         self._io = io
         self._committer: Committer | None = None
         self._compactor: Compactor | None = None
+        self._make_archivist = make_archivist
+        self._archivist: Archivist | None = None
         self._protocols: dict[Session, BeanstalkProtocol] = {}
         self._holding: set[BeanstalkProtocol] = set()
         self._is_delivering = False
@@ -158,12 +163,18 @@ class BeanstalkService(Service):
         )  # fmt: skip
         self._compactor = Compactor(
             Policy(), opened.log, self.queue, directory, io, self._committer, self._reactor,
-            self.clock.now_ns,
+            self.clock.now_ns, lambda seq: self._archivist is None or self._archivist.has(seq),
         )  # fmt: skip
         self._committer.settled = self._release
         self._committer.rehomed = self._note_rehoming
         self._committer.before_batch = lambda: self._note_clock_step(opened.log)
         self._committer.advanced = self._compactor.consider
+        if self._make_archivist is not None:
+            self._archivist = self._make_archivist(
+                opened.log, directory, self._committer, self._compactor.consider
+            )
+            self._committer.advanced = self._archivist.advanced
+            self._archivist.start()
         self._committer.schedule()
 
     def _note_rehoming(self, moved: Rehoming, failure: Failure) -> None:
@@ -196,14 +207,17 @@ class BeanstalkService(Service):
                 call.cancel()
         for protocol in list(self._protocols.values()):
             protocol.refuse_commands()
-        if self._compactor is not None:
-            self._compactor.stop()
+        for each in (self._compactor, self._archivist):
+            if each is not None:
+                each.stop()
         if was_running:
             self._end_slices()
             if self._committer is not None:
                 await self._committer.finish()
         for protocol in list(self._protocols.values()):
             protocol.part()
+        if was_running and self._archivist is not None:
+            await self._archivist.finish()
         if self._directory is not None:
             self._directory.close()
 

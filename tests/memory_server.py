@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from twisted.internet.address import IPv4Address
@@ -20,7 +21,8 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.archivist import Archivist
+from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, FsyncPolicy, InlineIo, Io
 from beanstalk_twisted.facts import NS, LogClock
 from beanstalk_twisted.protocol import BeanstalkProtocol
@@ -274,7 +276,8 @@ class MemoryServer:
     A running server.
 
     :ivar directory: its disk; None without a log.
-    :ivar io: makes what runs the log's work in the next process.
+    :ivar archive: where finished segments go, if anywhere.
+    :ivar io: makes what runs the log's work in the next process, and the archive's.
     :ivar service: of the process that runs now.
     :ivar failures: why the log was lost, where a real process would have ended.
     """
@@ -282,9 +285,12 @@ class MemoryServer:
     def __init__(
         self, *, directory: MemoryDirectory | None = None, io: Callable[[], Io] = InlineIo,
         fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
+        archive: MemoryArchive | None = None, archive_age_s: int = 0,
     ) -> None:  # fmt: skip
         self.clock = Clock()
         self.directory = directory
+        self.archive = archive
+        self.archive_age_s = archive_age_s
         self.failures: list[Failure] = []
         self.io = io
         self._settings = Settings(max_job_bytes, segment_bytes, fsync)
@@ -296,8 +302,11 @@ class MemoryServer:
         Begin a process on what is on the disk.
         """
         log_clock = LogClock(lambda: self._now_ns() + STARTED_S * NS, self._now_ns)
+        archivist = None
+        if self.archive is not None:
+            archivist = partial(Archivist, self.archive, self.archive_age_s, self.io, self.clock)
         self.service = BeanstalkService(
-            self._settings, self.clock, log_clock, self.directory, self.io
+            self._settings, self.clock, log_clock, self.directory, self.io, archivist
         )
         self.service.failed = self.failures.append
         self.service.startService()

@@ -32,11 +32,13 @@ class Pressure(NamedTuple):
     :ivar total: bytes of all its segments.
     :ivar live: bytes of the full records of its living jobs.
     :ivar segment: bytes of a full segment.
+    :ivar segments: how many are finished.
     """
 
     total: int
     live: int
     segment: int
+    segments: int = 0
 
 
 class Policy(NamedTuple):
@@ -45,16 +47,20 @@ class Policy(NamedTuple):
 
     :ivar factor: times what is alive; 2 writes each living byte about once more in its life.
     :ivar spare_segments: so many segments beside that, so that a small log is left alone.
+    :ivar spare_files: so many segments beside those that would be full: starts leave small ones,
+        and so does an archive's age; each start opens them all.
     """
 
     factor: float = 2.0
     spare_segments: int = 2
+    spare_files: int = 100
 
     def should_compact(self, pressure: Pressure) -> bool:
         """
         Whether the oldest segment is to be freed.
         """
-        return self._over(pressure, self.factor)
+        most_files = self.spare_files + self.factor * pressure.live / pressure.segment
+        return pressure.segments > most_files or self._over(pressure, self.factor)
 
     def is_urgent(self, pressure: Pressure) -> bool:
         """

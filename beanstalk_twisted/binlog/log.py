@@ -228,6 +228,7 @@ class Log:
         self._open_bytes = 0
         self._commits = False
         self._begins = True
+        self._is_ending = False
         self._offset = self._limit = 0
         self._index = SegmentIndex()
         self._begin_segment(position.prev_end, position.flags)
@@ -237,7 +238,7 @@ class Log:
         """
         Whether a batch could be taken.
         """
-        return self._begins or bool(self._open)
+        return self._begins or self._is_ending or bool(self._open)
 
     @property
     def open_bytes(self) -> int:
@@ -259,6 +260,19 @@ class Log:
         Sequence number of the oldest segment.
         """
         return next(iter(self._ends), self.segment)
+
+    @property
+    def has_changes(self) -> bool:
+        """
+        Whether the segment that is being written holds a change of a job, copies left aside.
+        """
+        return self._index.has_changes
+
+    def rotate(self) -> None:
+        """
+        Let the next batch seal the segment, whatever its size; there is one, even without records.
+        """
+        self._is_ending = True
 
     def end_of(self, seq: int) -> int:
         """
@@ -301,7 +315,7 @@ class Log:
         chunks = [self._header, *framed] if begins else list(framed)
         seq, self._open, self._begins, self._commits = self.segment, [], False, False
         self._open_bytes = 0
-        seals = self._offset >= self._limit
+        seals = self._offset >= self._limit or self._is_ending
         if seals:
             seal, trailer = self._sealed(time_ns)
             framed.append(seal)
@@ -395,6 +409,7 @@ class Log:
         self._index = SegmentIndex()
         self._offset = SEGMENT_HEADER_BYTES
         self._begins = True
+        self._is_ending = False
         for record in opening.records:
             self.append(record)
         opening_bytes = self._open_bytes

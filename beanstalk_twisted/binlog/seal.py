@@ -5,6 +5,7 @@ What the seal of a finished segment says about it; docs/binlog-format.md, "Seal 
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from beanstalk_twisted.binlog.format import (
     INDEX_STRIDE_BYTES,
@@ -19,10 +20,14 @@ from beanstalk_twisted.binlog.records import (
     TS_NS,
     TYPE,
     JobImage,
+    Kind,
     Raw,
     Record,
     TubeDef,
 )
+
+CHANGES: Final = frozenset(JOB_KINDS) - {Kind.COPY}
+"""The types of records that something has happened to a job by."""
 
 
 class SegmentIndex:
@@ -41,6 +46,13 @@ class SegmentIndex:
         self.tubes: dict[int, bytes] = {}
         self.jobs: tuple[int, int] = (0, 0)
         self.times: tuple[int, int] = (0, 0)
+
+    @property
+    def has_changes(self) -> bool:
+        """
+        Whether a job was changed in it; a copy changes nothing.
+        """
+        return not CHANGES.isdisjoint(self.types)
 
     def add_frame(self, offset: int, base_lsn: int, time_ns: int) -> None:
         """
