@@ -351,7 +351,7 @@ class MemoryServer:
         """
         End the process as ``kill -9`` does: its connections break, what it wrote stays.
         """
-        for call in self.clock.getDelayedCalls():
+        for call in list(self.clock.getDelayedCalls()):
             call.cancel()
         for client in self._clients:
             client.transport.is_closed = True
