@@ -226,7 +226,8 @@ def test_the_help_shows_every_option_and_its_default(
     assert not exit_.value.code
     shown = capsys.readouterr().out
     for name in ("binlog", "binlog-archive", "binlog-archive-age", "fsync", "address", "port",
-                 "listen", "segment-size", "max-job-size", "user", "verbose", "version", "help"):  # fmt: skip
+                 "listen", "segment-size", "max-job-size", "user", "verbose", "version",
+                 "help"):  # fmt: skip
         assert f"--{name}" in shown
     for default in ("11300", "127.0.0.1", str(DEFAULT_SEGMENT_BYTES), "65535"):
         assert default in shown
