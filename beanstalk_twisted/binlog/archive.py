@@ -211,13 +211,13 @@ def _chunks(path: str, size: int) -> Iterator[bytes]:
 
 
 def _read_all(fd: int, path: str, offset: int, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        part = os.pread(fd, size - len(parts), offset + len(parts))
+    content = b""
+    while len(content) < size:
+        part = os.pread(fd, size - len(content), offset + len(content))
         if not part:
-            raise OSError(errno.EIO, f"it ends at offset {offset + len(parts)}", path)
-        parts += part
-    return bytes(parts)
+            raise OSError(errno.EIO, f"it ends at offset {offset + len(content)}", path)
+        content += part
+    return content
 
 
 def _write_all(fd: int, content: bytes) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +17,7 @@ from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import RealDirectory
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.scribe import Files
-from tests.server_process import Connection, ServerProcess, ours
+from tests.server_process import LIMIT_S, TWISTD, Connection, ServerProcess, ours
 
 MEMORY_FILE_SYSTEM = Path("/dev/shm")
 
@@ -222,13 +223,32 @@ def test_an_archive_that_cannot_be_used_is_refused_with_73(tmp_path: Path, kind:
 # Going back.
 
 
-def restore(setting: Setting, into: Path) -> None:
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+
+
+def restore(setting: Setting, into: Path, *left_out: str) -> None:
     """
-    As docs/operations.md says.
+    Do what docs/operations.md says, but for the lines that begin with these words, and without
+    starting the server.
     """
-    into.mkdir()
-    for path in setting.folder.glob("*.tql"):
-        shutil.copyfile(path, into / f"{path.name[:20]}.tql")
+    _, _, section = OPERATIONS.read_text().partition("### Restore from it\n")
+    script = section.split("```sh\n")[1].split("```")[0]
+    for documented, path in {
+        "/var/lib/bs-restored": into,
+        "/var/lib/bs/": f"{setting.log}/",
+        "/backup/bs/22c208065537948a6c4437244c83985c": setting.folder,
+    }.items():
+        assert documented in script
+        script = script.replace(documented, str(path))
+    lines = [line for line in script.splitlines() if not line.startswith(left_out)]
+    assert lines.pop() == f"beanstalk-twisted --binlog {into}"
+    tools = {**os.environ, "PATH": f"{TWISTD.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-e", "-c", "\n".join(lines)], env=tools, capture_output=True, text=True,
+        timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    # It is torn when the server was killed.
+    assert done.returncode in (0, 1), done.stdout + done.stderr
 
 
 def served_bodies(setting: Setting, log: Path) -> set[bytes]:
@@ -251,7 +271,7 @@ def test_when_the_log_is_lost_the_archive_alone_starts_with_all_that_it_has(
     kept = run_and_stop(setting)
     before = setting.archived()
     shutil.rmtree(setting.log)
-    restore(setting, setting.path / "restored")
+    restore(setting, setting.path / "restored", "cp /")
     assert served_bodies(setting, setting.path / "restored") == kept
     assert setting.archived() == before, "copies, not links: the archive stays as it is"
 
@@ -262,19 +282,18 @@ def test_what_was_damaged_in_the_log_of_a_killed_server_is_taken_from_the_archiv
     with setting.serve() as server:
         connection = server.connect()
         kept = work(setting, connection, 105)
+        finished = sorted(setting.log.glob("*.tql"))[-2]
+        while not any(setting.folder.glob(f"{finished.stem}-*.tql")):
+            connection.ask(b"list-tube-used\r\n")
         server.process.kill()
         connection.close()
-    *finished, newest = sorted(setting.log.glob("*.tql"))
-    restore(setting, setting.path / "restored")
-    for path in (*finished, newest):
-        if not (setting.path / "restored" / path.name).exists():
-            shutil.copyfile(path, setting.path / "restored" / path.name)
-    spoilt = bytearray(finished[0].read_bytes())
+    spoilt = bytearray(finished.read_bytes())
     spoilt[4200] ^= 1
-    finished[0].unlink()
-    finished[0].write_bytes(spoilt)
+    finished.unlink()
+    finished.write_bytes(spoilt)
     with setting.serve() as server:
         assert server.ended()[0] == 65
+    restore(setting, setting.path / "restored")
     assert served_bodies(setting, setting.path / "restored") == kept
 
 
@@ -286,7 +305,7 @@ def test_a_restored_log_does_not_overwrite_the_archive_it_came_from(setting: Set
         connection.close()
     before = setting.archived()
     shutil.rmtree(setting.log)
-    restore(setting, setting.log)
+    restore(setting, setting.log, "cp /")
     with setting.serve() as server:
         connection = server.connect()
         server.wait_for("is not overwritten")
