@@ -182,16 +182,17 @@ def test_a_segment_in_which_nothing_ends_is_left_where_it_is() -> None:
 
 class SlowArchive:
     """
-    Gives a server's log an `Io` that works at once, and its archive one that waits.
+    Gives a server's archive an `Io` that waits, and its log one that works at once, or another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log_io: Io | None = None) -> None:
         self.io = HeldIo()
         self._given = 0
+        self._log_io = InlineIo() if log_io is None else log_io
 
     def __call__(self) -> Io:
         self._given += 1
-        return self.io if self._given == 2 else InlineIo()
+        return self.io if self._given == 2 else self._log_io
 
 
 def test_commits_do_not_wait_for_an_archive_that_hangs() -> None:
@@ -236,6 +237,24 @@ def test_a_segment_is_not_archived_before_the_name_of_its_successor_is_durable()
     run.directory.fault = look
     run.pass_through(60)
     assert len(seen) > 3 and all(seen)
+
+
+def test_a_segment_that_was_looked_at_too_early_is_looked_at_again_when_it_is_finished() -> None:
+    log_io = HeldIo()
+    slow = SlowArchive(log_io)
+    run = Archived(io=slow)
+    slow.io.step()
+    run.client.send(b"put 0 0 60 9000\r\n%s\r\n" % (b"x" * 9000))
+    while not slow.io:
+        run.server.advance(0.001)
+        log_io.step()
+    assert log_io, "its successor is only being written"
+    while log_io:
+        log_io.step()
+    slow.io.step()
+    assert run.archived_seqs() == []
+    slow.io.step()
+    assert run.archived_seqs() == [1]
 
 
 # An archive that fails.
@@ -324,8 +343,7 @@ def test_the_next_attempt_comes_after_ten_seconds_and_not_before() -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), name)
 
     run.archive.fault = fault
-    while not attempts:
-        run.put()
+    run.put(20)
     run.server.advance(attempts[0] + RETRY_S - 0.001 - run.server.clock.seconds())
     assert len(attempts) == 1
     run.server.advance(0.001)
@@ -487,6 +505,27 @@ def test_no_segment_is_finished_for_its_age_while_the_archive_fails() -> None:
     assert run.newest() == 2
     run.archive.fault = works
     run.server.advance(RETRY_S + AGE_S)
+    assert run.archived_seqs() == [1, 2]
+
+
+def test_the_time_of_a_segment_runs_again_when_the_archive_that_failed_meanwhile_works() -> None:
+    slow = SlowArchive()
+    run = Archived(age_s=AGE_S, io=slow)
+    slow.io.step()
+    while run.newest() == 1:
+        run.put()
+    run.put()
+    run.archive.fault = breaks()
+    slow.io.step()
+    assert len(timers(run)) == 1
+    run.archive.fault = works
+    run.server.advance(RETRY_S)
+    while slow.io:
+        slow.io.step()
+    assert run.archived_seqs() == [1]
+    run.server.advance(AGE_S)
+    while slow.io:
+        slow.io.step()
     assert run.archived_seqs() == [1, 2]
 
 
