@@ -65,7 +65,12 @@ class Compactor:
     def __init__(
         self, policy: Policy, log: Log, queue: WorkQueue, directory: Directory, io: Io,
         durability: Durability, clock: Clock, now_ns: Callable[[], int],
+        may_free: Callable[[int], bool] = lambda seq: True,
     ) -> None:  # fmt: skip
+        """
+        :param may_free: whether nobody else needs a segment; whoever says no calls `consider` when
+            that has changed.
+        """
         self._policy = policy
         self._log = log
         self._queue = queue
@@ -74,6 +79,7 @@ class Compactor:
         self._durability = durability
         self._clock = clock
         self._now_ns = now_ns
+        self._may_free = may_free
         self._turn: IDelayedCall | None = None
         self._slices: Iterator[list[int]] | None = None
         self._ids: list[int] = []
@@ -104,9 +110,11 @@ class Compactor:
 
     def _should_go_on(self) -> bool:
         """
-        A segment once begun is finished; the one being written is never taken.
+        A segment once begun is finished; the one being written is never taken, nor one that the
+        archive lacks.
         """
-        if self._log.oldest >= self._log.written_seq:
+        oldest = self._log.oldest
+        if oldest >= self._log.written_seq or not self._may_free(oldest):
             return False
         is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
         return is_wanted and self._has_room()
@@ -121,7 +129,8 @@ class Compactor:
     def _pressure(self) -> Pressure:
         live = self._queue.state.homes.live_bytes
         log = self._log
-        return Pressure(log.total_bytes, live, log.segment_bytes, log.room.is_short)
+        segments = log.segment - log.oldest
+        return Pressure(log.total_bytes, live, log.segment_bytes, segments, log.room.is_short)
 
     def _pace(self) -> float:
         return 0 if self._policy.is_urgent(self._pressure()) else self._policy.pace_ms / 1000

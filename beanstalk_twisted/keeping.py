@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.archivist import Archivist, MakeArchivist
 from beanstalk_twisted.binlog.batches import Rehoming
 from beanstalk_twisted.binlog.compaction import SegmentUse
 from beanstalk_twisted.binlog.directory import Directory
@@ -32,7 +33,7 @@ class Keeping:
         self, opened: OpenLog, queue: WorkQueue, directory: Directory, io: Io, reactor: Clock,
         clock: LogClock, settings: Settings, settled: Callable[[], None],
         changed: Callable[[], None], failed: Callable[[Failure], None],
-        compactor: type[Compactor] = Compactor,
+        compactor: type[Compactor] = Compactor, make_archivist: MakeArchivist | None = None,
     ) -> None:  # fmt: skip
         """
         :param settled: called when more replies may go; ``changed`` when the queue did something
@@ -50,12 +51,18 @@ class Keeping:
         )  # fmt: skip
         self._compactor = compactor(
             settings.compaction, opened.log, queue, directory, io, self._committer, reactor,
-            clock.now_ns,
+            clock.now_ns, self._may_free,
         )  # fmt: skip
+        self._archivist: Archivist | None = None
+        if make_archivist is not None:
+            self._archivist = make_archivist(
+                opened.log, directory, self._committer, self._compactor.consider
+            )
         self._committer.settled = settled
         self._committer.rehomed = self._note_rehoming
         self._committer.before_batch = self._note_clock_step
-        self._committer.advanced = self._compactor.consider
+        each = self._compactor.consider if self._archivist is None else self._archivist.advanced
+        self._committer.advanced = each
         self._committer.demand = queue.demand
         self._committer.room_changed = self._note_room
 
@@ -94,17 +101,39 @@ class Keeping:
         """
         self._committer.schedule()
 
-    def stop_compacting(self) -> None:
+    def start(self) -> None:
         """
-        See `Compactor.stop`.
+        Begin to work.
+
+        :raise CannotUse: there is an archive, and nothing can be put into it.
+        """
+        if self._archivist is not None:
+            self._archivist.start()
+        self._committer.schedule()
+
+    def stop(self) -> None:
+        """
+        Begin nothing more that nobody waits for.
         """
         self._compactor.stop()
+        if self._archivist is not None:
+            self._archivist.stop()
 
     def finish(self) -> "Deferred[None]":
         """
         See `Committer.finish`.
         """
         return self._committer.finish()
+
+    async def deliver_rest(self) -> None:
+        """
+        The log has ended: its last segment, too, goes into the archive, if there is one.
+        """
+        if self._archivist is not None:
+            await self._archivist.finish()
+
+    def _may_free(self, seq: int) -> bool:
+        return self._archivist is None or self._archivist.has(seq)
 
     def _note_rehoming(self, moved: Rehoming, failure: Failure) -> None:
         for job_id in moved.job_ids:

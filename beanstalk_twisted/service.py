@@ -21,6 +21,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.archivist import MakeArchivist
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.replay import Replay
@@ -61,10 +62,12 @@ class BeanstalkService(Service):
     def __init__(
         self, settings: Settings, reactor: Clock, clock: LogClock,
         directory: Directory | None = None, io: Callable[[], Io] | None = None,
+        make_archivist: MakeArchivist | None = None,
     ) -> None:  # fmt: skip
         """
         :param directory: where the log is; None keeps jobs in memory only.
         :param io: makes what runs the log's blocking work; needed with a directory.
+        :param make_archivist: makes the archivist, if there is an archive.
         """
         self.settings = settings
         self.clock = clock
@@ -76,6 +79,7 @@ class BeanstalkService(Service):
         self._reactor = reactor
         self._directory = directory
         self._io = io
+        self._make_archivist = make_archivist
         self._keeping: Keeping | None = None
         self._protocols: dict[Session, BeanstalkProtocol] = {}
         self._holding: set[BeanstalkProtocol] = set()
@@ -137,9 +141,10 @@ class BeanstalkService(Service):
             opened, self.queue, directory, io, self._reactor, self.clock, self.settings,
             settled=self._release, changed=self._after_change,
             failed=lambda failure: self.failed(failure), compactor=self.compactor,
+            make_archivist=self._make_archivist,
         )  # fmt: skip
         self._keeping.tell(self.process.log)
-        self._keeping.schedule()
+        self._keeping.start()
 
     def stopService(self) -> "Deferred[None]":
         """
@@ -156,13 +161,15 @@ class BeanstalkService(Service):
         for protocol in list(self._protocols.values()):
             protocol.refuse_commands()
         if self._keeping is not None:
-            self._keeping.stop_compacting()
+            self._keeping.stop()
         if was_running:
             self._end_slices()
             if self._keeping is not None:
                 await self._keeping.finish()
         for protocol in list(self._protocols.values()):
             protocol.part()
+        if was_running and self._keeping is not None:
+            await self._keeping.deliver_rest()
         if self._directory is not None:
             self._directory.close()
 

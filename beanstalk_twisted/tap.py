@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from twisted.application.service import IService
@@ -21,6 +22,8 @@ from twisted.internet.base import ReactorBase
 from twisted.python import usage
 
 from beanstalk_twisted import __version__
+from beanstalk_twisted.archivist import DEFAULT_AGE_S, MAX_AGE_S, Archivist
+from beanstalk_twisted.binlog.archive import RealArchive
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
     MAX_PACE_MS,
@@ -64,6 +67,8 @@ File descriptors that are never given to connections: the log's, the ports', the
 logger's are about a dozen.
 """
 
+AGE_HELP: Final = f"Seconds that a change waits for it, 0: any time. [default: {DEFAULT_AGE_S}]"
+
 WRONG_USAGE: Final = 5
 """Exit code for wrong options, as beanstalkd's."""
 
@@ -81,6 +86,8 @@ class Options(usage.Options):
 
     optParameters = [
         ["binlog", "b", None, "Keep jobs in this directory; made if only it is missing."],
+        ["binlog-archive", None, None, "Keep every finished segment here too; it must be there."],
+        ["binlog-archive-age", None, None, AGE_HELP],
         ["address", "l", None, f"Listen on this address, or unix:PATH. [default: {ADDRESS}]"],
         ["port", "p", None, f"Listen on this TCP port; 0 takes a free one. [default: {PORT}]"],
         ["segment-size", "s", str(DEFAULT_SEGMENT_BYTES), "Size of a binlog segment, bytes."],
@@ -202,6 +209,7 @@ class Options(usage.Options):
             if not self["binlog"]:
                 raise usage.UsageError("--binlog needs the name of a directory")
             self["binlog"] = os.path.abspath(self["binlog"])
+        self._check_archive()
         self["endpoints"] = [self._endpoint(text) for text in self["listen"] or [self._address()]]
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
@@ -215,6 +223,19 @@ class Options(usage.Options):
                 f"--compaction-factor {text} is out of range; {limited} is used"
             )
         return Policy(limited, spare, self._limited("compaction-pace", 0, MAX_PACE_MS))
+
+    def _check_archive(self) -> None:
+        archive, age = self["binlog-archive"], self["binlog-archive-age"]
+        if archive is not None:
+            if not archive:
+                raise usage.UsageError("--binlog-archive needs the name of a directory")
+            if self["binlog"] is None:
+                raise usage.UsageError("--binlog-archive needs --binlog (-b), a log to archive")
+            self["binlog-archive"] = os.path.abspath(archive)
+        elif age is not None:
+            raise usage.UsageError("--binlog-archive-age needs --binlog-archive")
+        self["binlog-archive-age"] = str(DEFAULT_AGE_S) if age is None else age
+        self["archive_age_s"] = self._limited("binlog-archive-age", 0, MAX_AGE_S)
 
     def _limited(self, option: str, low: int, high: int) -> int:
         value = _number(f"--{option}", self[option])
@@ -322,7 +343,14 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]
     directory = RealDirectory(options["binlog"]) if options["binlog"] else None
-    service = BeanstalkService(settings, reactor, LogClock(), directory, lambda: IoThread(reactor))
+    archive = RealArchive(options["binlog-archive"]) if options["binlog-archive"] else None
+
+    def io() -> IoThread:
+        return IoThread(reactor)
+
+    age_s = options["archive_age_s"]
+    archivist = partial(Archivist, archive, age_s, io, reactor) if archive is not None else None
+    service = BeanstalkService(settings, reactor, LogClock(), directory, io, archivist)
 
     def prepare() -> None:
         _count_monotonically(reactor)
@@ -331,6 +359,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
             service.log.warn("{warning}", warning=warning)
         if os.geteuid() == 0 and options["user"] is None:
             service.log.warn("running as root; --user NAME runs as somebody else")
+        if archive is not None:
+            archive.refuse_unusable()
         if directory is not None:
             directory.make()
             refuse_beanstalkd(directory)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from twisted.internet.address import IPv4Address
@@ -20,7 +21,8 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.archivist import Archivist
+from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, FsyncPolicy, InlineIo, Io
 from beanstalk_twisted.facts import NS, LogClock
 from beanstalk_twisted.protocol import BeanstalkProtocol
@@ -275,7 +277,8 @@ class MemoryServer:
     A running server.
 
     :ivar directory: its disk; None without a log.
-    :ivar io: makes what runs the log's work in the next process.
+    :ivar archive: where finished segments go, if anywhere.
+    :ivar io: makes what runs the log's work in the next process, and the archive's.
     :ivar service: of the process that runs now.
     :ivar settings: of the next process.
     :ivar failures: why the log was lost, where a real process would have ended.
@@ -285,9 +288,12 @@ class MemoryServer:
         self, *, directory: MemoryDirectory | None = None, io: Callable[[], Io] = InlineIo,
         fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
         is_started: bool = True,
+        archive: MemoryArchive | None = None, archive_age_s: int = 0,
     ) -> None:  # fmt: skip
         self.clock = Clock()
         self.directory = directory
+        self.archive = archive
+        self.archive_age_s = archive_age_s
         self.failures: list[Failure] = []
         self.io = io
         self.settings = Settings(max_job_bytes, segment_bytes, fsync)
@@ -309,7 +315,12 @@ class MemoryServer:
         """
         The process that is about to start.
         """
-        return BeanstalkService(self.settings, self.clock, log_clock, self.directory, self.io)
+        archivist = None
+        if self.archive is not None:
+            archivist = partial(Archivist, self.archive, self.archive_age_s, self.io, self.clock)
+        return BeanstalkService(
+            self.settings, self.clock, log_clock, self.directory, self.io, archivist
+        )
 
     def _now_ns(self) -> int:
         return round(self.clock.seconds() * NS)

@@ -207,6 +207,22 @@ def test_an_idle_log_is_left_alone() -> None:
     assert load.directory.operations == operations
 
 
+def test_many_small_segments_are_compacted_though_they_are_few_bytes() -> None:
+    """
+    Each start leaves one.
+    """
+    load = Workload()
+    load.put(100)
+    for _ in range(120):
+        load.server.kill_and_restart()
+    client = load.server.connect()
+    client.ask(b"put 1 0 60 1\r\nx\r\n")
+    load.server.advance(5)
+    assert load.server.directory is not None
+    assert len(load.server.directory.names()) <= 103
+    assert client.ask(b"peek 1\r\n").startswith(b"FOUND 1 100\r\n")
+
+
 def test_the_indexes_in_stats_tell_the_truth() -> None:
     load = Workload()
     for _ in range(600):

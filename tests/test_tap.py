@@ -72,11 +72,14 @@ def test_without_options_these_hold() -> None:
     assert (endpoint._port, endpoint._interface, endpoint._backlog) == (11300, "127.0.0.1", 1024)
     assert options == {
         "address": None,
+        "archive_age_s": 300,
         "binlog": None,
         "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5),
         "compaction-factor": "2.0",
         "compaction-pace": "5",
         "compaction-spare-segments": "2",
+        "binlog-archive": None,
+        "binlog-archive-age": "300",
         "fsync": ALWAYS,
         "fsync-timeout": "60",
         "fsync_timeout_s": 60,
@@ -104,6 +107,21 @@ def test_the_binlogs_directory_is_made_absolute(words: list[str]) -> None:
 
 def test_the_last_of_several_directories_counts() -> None:
     assert parsed("-b", "/x", "--binlog=/y")["binlog"] == "/y"
+
+
+def test_the_archives_directory_is_made_absolute() -> None:
+    options = parsed("-b", "x", "--binlog-archive", "y")
+    assert options["binlog-archive"] == os.path.join(os.getcwd(), "y")
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [(0, 0), (1, 1), (86_400, 86_400), (604_800, 604_800), (604_801, 604_800)]
+)
+def test_the_archives_age_is_brought_into_range_with_a_warning(given: int, taken: int) -> None:
+    options = parsed("-b/x", "--binlog-archive=/y", f"--binlog-archive-age={given}")
+    assert options["archive_age_s"] == taken
+    warning = f"--binlog-archive-age {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if given == taken else [warning])
 
 
 @pytest.mark.parametrize(
@@ -267,8 +285,9 @@ def test_the_help_shows_every_option_and_its_default(
         parsed(word)
     assert not exit_.value.code
     shown = capsys.readouterr().out
-    for name in ("binlog", "fsync", "address", "port", "listen", "segment-size", "max-job-size",
-                 "user", "verbose", "version", "help"):  # fmt: skip
+    for name in ("binlog", "binlog-archive", "binlog-archive-age", "fsync", "address", "port",
+                 "listen", "segment-size", "max-job-size", "user", "verbose", "version",
+                 "help"):  # fmt: skip
         assert f"--{name}" in shown
     for default in ("11300", "127.0.0.1", str(DEFAULT_SEGMENT_BYTES), "65535"):
         assert default in shown
@@ -356,6 +375,10 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["-p", "1", "word"], "unexpected word: 'word'"),
         (["-b"], "-b"),
         (["-b", ""], "--binlog needs the name of a directory"),
+        (["--binlog-archive", "x"], "--binlog-archive needs --binlog (-b), a log to archive"),
+        (["-bx", "--binlog-archive", ""], "--binlog-archive needs the name of a directory"),
+        (["-bx", "--binlog-archive-age", "9"], "--binlog-archive-age needs --binlog-archive"),
+        (["-bx", "--binlog-archive=y", "--binlog-archive-age", "5m"], "whole number, not '5m'"),
         (["-f"], "-f"),
         (["-f", "-1"], "needs a whole number, not '-1'"),
         (["-f", "1.5"], "needs a whole number, not '1.5'"),

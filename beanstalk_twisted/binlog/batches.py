@@ -144,3 +144,16 @@ class Rehoming(NamedTuple):
 
     segment: int
     job_ids: list[int]
+
+
+class Unsafe(NamedTuple):
+    """
+    A batch that is not known durable, kept for `Log.rehome`.
+
+    :ivar end: where its frames end in its segment.
+    """
+
+    seq: int
+    end: int
+    last_lsn: int
+    frames: tuple[bytes, ...]

@@ -38,12 +38,14 @@ class Pressure(NamedTuple):
     :ivar total: bytes of all its segments.
     :ivar live: bytes of the full records of its living jobs.
     :ivar segment: bytes of a full segment.
+    :ivar segments: how many are finished.
     :ivar is_short: whether the disk is full.
     """
 
     total: int
     live: int
     segment: int
+    segments: int = 0
     is_short: bool = False
 
 
@@ -88,11 +90,14 @@ class Policy(NamedTuple):
         written, and one to choose from.
     :ivar pace_ms: from one slice to the next, unless the log grows faster than it is compacted; 5
         leaves clients at least two thirds of the server's time.
+    :ivar spare_files: so many segments beside those that would be full: starts leave small ones,
+        and so does an archive's age; each start opens them all.
     """
 
     factor: float = 2.0
     spare_segments: int = 2
     pace_ms: int = 5
+    spare_files: int = 100
 
     def should_compact(self, pressure: Pressure) -> bool:
         """
@@ -100,7 +105,8 @@ class Policy(NamedTuple):
         """
         if pressure.is_short:
             return pressure.total > SHORT_FACTOR * pressure.live + pressure.segment
-        return self._over(pressure, self.factor)
+        most_files = self.spare_files + self.factor * pressure.live / pressure.segment
+        return pressure.segments > most_files or self._over(pressure, self.factor)
 
     def is_urgent(self, pressure: Pressure) -> bool:
         """

@@ -332,7 +332,7 @@ class RealDirectory:
         """
         See `Directory.sync`.
         """
-        _sync_directory(self.path)
+        sync_directory(self.path)
 
     def quarantine(self, name: str, content: Buffer) -> str:
         """
@@ -348,7 +348,7 @@ class RealDirectory:
         if not os.path.exists(path):
             _write_whole(f"{path}.part", whole)
             os.rename(f"{path}.part", path)
-        _sync_directory(folder)
+        sync_directory(folder)
         return path
 
     def close(self) -> None:
@@ -375,7 +375,10 @@ def _write_whole(path: str, content: bytes) -> None:
     copy.close()
 
 
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
+    """
+    Return when all names in a directory survive a power loss.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

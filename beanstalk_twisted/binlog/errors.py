@@ -61,6 +61,13 @@ class NoSpace(WriteFailed):
     exit_code = 73
 
 
+class CannotArchive(BinlogError):
+    """
+    A finished segment is not in the archive.  It stays in the log, so nothing is lost and nothing
+    ends because of it.
+    """
+
+
 class Incompatible(BinlogError):
     """
     A format this server does not know, or files of another kind or another store.

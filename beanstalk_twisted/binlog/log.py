@@ -13,12 +13,17 @@ So nothing is ever written past the space that a segment was given.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.batches import Batch, Opening, Position, RehomedFrame, Rehoming
+from beanstalk_twisted.binlog.batches import (
+    Batch,
+    Opening,
+    Position,
+    RehomedFrame,
+    Rehoming,
+    Unsafe,
+)
 from beanstalk_twisted.binlog.format import (
-    FRAME_TARGET_BYTES,
     RECORD_BYTES,
     REHOMED,
     SEGMENT_HEADER_BYTES,
@@ -37,7 +42,9 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
 )
 from beanstalk_twisted.binlog.room import (
+    ENDING_BYTES,
     FRAME_BYTES,
+    HALF_FRAME_BYTES,
     SERVER_GROWTH_BYTES,
     TUBE_GROWTH_BYTES,
     Room,
@@ -46,28 +53,6 @@ from beanstalk_twisted.binlog.room import (
     newcomer_bytes,
 )
 from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
-
-ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES
-"""
-Kept free in each segment beside its seal: CLEAN_STOP, the seal's own record, and two sync marks,
-since a start writes one and the first commit may be followed by another.
-"""
-
-HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
-"""Records of so many bytes begin a new frame at most once; see `frames.split`."""
-
-
-class _Unsafe(NamedTuple):
-    """
-    A batch that is not known durable, kept for `Log.rehome`.
-
-    :ivar end: where its frames end in its segment.
-    """
-
-    seq: int
-    end: int
-    last_lsn: int
-    frames: tuple[bytes, ...]
 
 
 class Log:
@@ -114,14 +99,14 @@ class Log:
         self._position = position
         self._time_ns = position.time_ns
         self._rehomed = tuple(position.rehomed)
-        self._unsafe: deque[_Unsafe] = deque()
+        self._unsafe: deque[Unsafe] = deque()
         self._safe = (position.seq - 1, position.prev_end)
         self._names: dict[int, bytes] = {}
         self._pending: deque[Batch] = deque()
         self._pending_bytes = 0
         self._open: list[Record] = []
         self._open_bytes = self._run_bytes = 0
-        self._commits = False
+        self._commits = self._is_ending = False
         self._file: Spare | None = None
         self._offset = self._limit = self._content = self._heads = 0
         self._index = SegmentIndex()
@@ -132,7 +117,7 @@ class Log:
         """
         Whether a batch could be taken.
         """
-        return bool(self._pending or self._file or self._open)
+        return bool(self._pending or self._file or self._open or self._is_ending)
 
     @property
     def open_bytes(self) -> int:
@@ -161,6 +146,19 @@ class Log:
         Segments below this one will not be written any more by batches that are to come.
         """
         return self._pending[0].seq if self._pending else self.segment
+
+    @property
+    def has_changes(self) -> bool:
+        """
+        Whether the segment that is being written holds a change of a job, copies left aside.
+        """
+        return self._index.has_changes
+
+    def rotate(self) -> None:
+        """
+        Let the next batch seal the segment, whatever its size; there is one, even without records.
+        """
+        self._is_ending = True
 
     def sizes(self) -> Iterator[tuple[int, int]]:
         """
@@ -245,6 +243,9 @@ class Log:
         """
         if not self.has_open:
             return None
+        if self._is_ending and not self._is_fresh:
+            self._change_segment(0, time_ns)
+        self._is_ending = False
         if not self._pending:
             return self._close(time_ns, seals=False)
         batch = self._pending.popleft()
@@ -293,7 +294,7 @@ class Log:
             framed.append(seal)
             chunks += (seal, trailer)
         kept = tuple(framed) if self._keeps_unsafe else ()
-        self._unsafe.append(_Unsafe(self.segment, self._offset, self.last_lsn, kept))
+        self._unsafe.append(Unsafe(self.segment, self._offset, self.last_lsn, kept))
         self._count_rest()
         return Batch(self.segment, start, tuple(chunks), self.last_lsn, file, seals, commits)
 

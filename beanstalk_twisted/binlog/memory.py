@@ -1,7 +1,7 @@
 """
-A simulated directory that can lose, tear or refuse.
+A simulated directory that can lose, tear or refuse; and an archive that can do the same.
 
-It keeps *written* and *synced* apart, so that the tests of whoever uses this package can crash a
+They keep *written* and *synced* apart, so that the tests of whoever uses this package can crash a
 log at every single operation and look at what a power loss may leave.  What was written before a
 sync that failed is in doubt for ever: a later one that succeeds proves nothing about it.
 """
@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.directory import QUARANTINE
+from beanstalk_twisted.binlog.directory import QUARANTINE, Directory
 from beanstalk_twisted.binlog.frames import Buffer
 
 
@@ -303,6 +303,20 @@ class MemoryDirectory:
         """
         self._names[name] = _Inode(content)
 
+    def reopen(self, name: str) -> MemoryFile:
+        """
+        Write to a file that was there.
+        """
+        return MemoryFile(self, name, self._inode(name))
+
+    def adopt(self, name: str, source: Directory, source_name: str) -> None:
+        """
+        Give a file of another simulated directory a second name here.
+        """
+        assert isinstance(source, MemoryDirectory)
+        inode = self._names[name] = source._inode(source_name)
+        self._pending_names.append((name, inode, None))
+
     def after_kill(self) -> "MemoryDirectory":
         """
         What the next process finds when this one is killed: all that was written, synced or not.
@@ -339,3 +353,92 @@ def _apply_name(names: dict[str, _Inode], name: str, inode: _Inode | None, old: 
     names[name] = inode
     if old is not None:
         names.pop(old, None)
+
+
+class MemoryArchive:
+    """
+    A simulated `archive.Archive`: the folder of each store is a `MemoryDirectory`.
+
+    :ivar files: the folder that is open.
+    :ivar fault: see `MemoryDirectory.fault`; each call of `link`, and each step of a `copy`, is one
+        operation.
+    :ivar can_link: whether it is on the file system of the log.
+    """
+
+    def __init__(self, can_link: bool = True) -> None:
+        self.path = "(archive)"
+        self.can_link = can_link
+        self.fault: Callable[[str, str], None] = lambda operation, name: None
+        self.folders: dict[str, MemoryDirectory] = {}
+        self.files = MemoryDirectory()
+
+    def open(self, store_uuid: bytes) -> None:
+        """
+        See `Archive.open`.
+        """
+        self.fault("open", store_uuid.hex())
+        self.path = f"(archive)/{store_uuid.hex()}"
+        self.files = self.folders.setdefault(store_uuid.hex(), MemoryDirectory())
+        self.files.fault = lambda operation, name: self.fault(operation, name)
+
+    def names(self) -> list[str]:
+        """
+        See `Archive.names`.
+        """
+        return self.files.names()
+
+    def has(self, name: str) -> bool:
+        """
+        See `Archive.has`.
+        """
+        return name in self.files.names()
+
+    def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
+        """
+        See `Archive.holds`.
+        """
+        mine, theirs = self.files.read(name), source.read(source_name)
+        return len(mine) == size and bytes(mine) == bytes(theirs[:size])
+
+    def link(self, name: str, source: Directory, source_name: str) -> None:
+        """
+        See `Archive.link`.
+        """
+        self.files.before("link", name)
+        if self.has(name):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        if not self.can_link:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
+        self.files.adopt(name, source, source_name)
+
+    def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
+        """
+        See `Archive.copy`.
+        """
+        content = bytes(source.read(source_name)[:size])
+        if len(content) < size:
+            raise OSError(errno.EIO, f"it ends at offset {len(content)}", source_name)
+        file = self.files.reopen(name) if self.has(name) else self.files.create(name)
+        file.truncate(0)
+        file.write_at(0, [content])
+        file.sync()
+
+    def rename(self, old: str, new: str) -> None:
+        """
+        See `Archive.rename`.
+        """
+        if self.has(new):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+        self.files.rename(old, new)
+
+    def remove(self, name: str) -> None:
+        """
+        See `Archive.remove`.
+        """
+        self.files.remove(name)
+
+    def sync(self) -> None:
+        """
+        See `Archive.sync`.
+        """
+        self.files.sync()

@@ -60,6 +60,15 @@ them, with up to 17 digits more.
 TUBE_GROWTH_BYTES: Final = RECORD_BYTES + 48
 """Likewise for each tube: it may be paused by then, and has three counters."""
 
+ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES
+"""
+Kept free in each segment beside its seal: CLEAN_STOP, the seal's own record, and two sync marks,
+since a start writes one and the first commit may be followed by another.
+"""
+
+HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
+"""Records of so many bytes begin a new frame at most once; see `frames.split`."""
+
 CHANGES_SHARE: Final = 4
 """
 One part in so many of a segment is kept for changes that are no deletions, before jobs are taken:

@@ -23,6 +23,7 @@ from beanstalk_twisted.binlog.records import (
     TS_NS,
     TYPE,
     JobImage,
+    Kind,
     Raw,
     Record,
     TubeDef,
@@ -30,6 +31,9 @@ from beanstalk_twisted.binlog.records import (
 
 TYPES: Final = 32
 """More than there are types of records."""
+
+CHANGES: Final = frozenset(JOB_KINDS) - {Kind.COPY}
+"""The types of records that something has happened to a job by."""
 
 
 class SegmentIndex:
@@ -49,6 +53,13 @@ class SegmentIndex:
         self.jobs: tuple[int, int] = (0, 0)
         self.times: tuple[int, int] = (0, 0)
         self._tube_bytes = 0
+
+    @property
+    def has_changes(self) -> bool:
+        """
+        Whether a job was changed in it; a copy changes nothing.
+        """
+        return not CHANGES.isdisjoint(self.types)
 
     def add_frame(self, offset: int, base_lsn: int, time_ns: int) -> None:
         """

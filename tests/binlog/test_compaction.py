@@ -25,6 +25,13 @@ def test_it_is_urgent_at_half_as_much_again() -> None:
     assert policy.is_urgent(Pressure(total=3 * 100 + 2 * 50 + 1, live=100, segment=50))
 
 
+def test_small_segments_are_left_alone_up_to_a_number_and_one_more_is_not() -> None:
+    policy = Policy(factor=2, spare_segments=2, spare_files=100)
+    small = Pressure(total=0, live=5 * 50, segment=50)
+    assert not policy.should_compact(small._replace(segments=100 + 2 * 5))
+    assert policy.should_compact(small._replace(segments=100 + 2 * 5 + 1))
+
+
 def written_log() -> MemoryDirectory:
     directory = MemoryDirectory()
     server = MemoryServer(directory=directory)

@@ -529,6 +529,93 @@ def test_however_a_log_is_used_no_segment_outgrows_its_space(
         assert segment["trailer"] or segment["header"]["seq"] < appending.last_rehomed
 
 
+# A segment that ends though it is not full.
+
+
+def test_a_segment_ends_on_request_with_what_was_appended() -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.log.append(put(2))
+    scribe.log.rotate()
+    scribe.write(put(3))
+    scribe.write(put(4))
+    segments = independent_reader.read_log(scribe.files())["segments"].values()
+    types = [[r["type"] for f in s["frames"] for r in f["records"]] for s in segments]
+    assert types == [[32, 1, 1, 1, 49], [32, 1]]
+
+
+def test_a_segment_ends_on_request_without_another_record() -> None:
+    log = new_log()
+    log.append(put(1))
+    taken(log)
+    assert not log.has_open
+    log.rotate()
+    assert log.has_open
+    batch = taken(log)
+    assert (batch.seals, batch.begins, batch.commits, batch.last_lsn) == (True, False, False, 2)
+    assert taken(log).begins
+    assert log.take(NOW) is None, "one segment for each request"
+
+
+def test_a_request_that_comes_twice_ends_one_segment() -> None:
+    log = new_log()
+    log.append(put(1))
+    taken(log)
+    log.rotate()
+    log.rotate()
+    assert [taken(log).seals, taken(log).seals] == [True, False]
+    assert log.take(NOW) is None
+
+
+def test_a_segment_that_fills_up_after_a_request_ends_once() -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    log.rotate()
+    log.append(put(1, b"x" * 9000))
+    assert [taken(log).seals, taken(log).seals] == [True, False]
+
+
+def test_an_ordered_stop_after_a_request_seals_once() -> None:
+    log = new_log()
+    log.append(put(1))
+    taken(log)
+    log.rotate()
+    batch = log.finish(NOW)
+    types = [r["type"] for chunk in batch.chunks[:-1] for r in frame_of(chunk)["records"]]
+    assert types == [CleanStop.kind, 49]
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (put(1), True),
+        (delete(1), True),
+        (image(Kind.RESERVE), True),
+        (image(Kind.TTR_EXPIRED), True),
+        (image(Kind.COPY, body=b"x"), False),
+        (TubeDef(2, b"mail"), False),
+        (Pause(1, 5, NOW, T0), False),
+        (Counters(0, T0, {"cmd-put": 1}), False),
+        (CleanStop(T0), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_segment_knows_whether_a_job_was_changed_in_it(record: Record, expected: bool) -> None:
+    log = new_log(opening=[DEFAULT_TUBE])
+    assert not log.has_changes
+    log.append(record)
+    taken(log)
+    assert log.has_changes is expected
+    log.rotate()
+    taken(log)
+    assert not log.has_changes, "it is another segment"
+
+
+def test_re_homed_changes_count_too() -> None:
+    log = new_log(rehomed_position())
+    taken(log)
+    assert log.has_changes
+
+
 # Seals.
 
 
