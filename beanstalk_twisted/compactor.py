@@ -127,8 +127,10 @@ class Compactor:
         return self._log.room.takes_copies(record_bytes, len(self._queue.state.jobs))
 
     def _pressure(self) -> Pressure:
-        live = self._queue.state.homes.live_bytes
         log = self._log
+        # Segments have heads: what lives takes as many more as it needs segments.
+        usable = max(log.segment_bytes - log.room.overhead, log.segment_bytes // 2)
+        live = self._queue.state.homes.live_bytes * log.segment_bytes // usable
         segments = log.segment - log.oldest
         return Pressure(log.total_bytes, live, log.segment_bytes, segments, log.room.is_short)
 

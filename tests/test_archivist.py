@@ -23,7 +23,7 @@ from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, InlineIo, Io
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.independent_reader import Fields
-from tests.binlog.scribe import Files, files_of
+from tests.binlog.scribe import Files, files_of, segments_of
 from tests.memory_server import Client, HeldIo, MemoryServer
 from tests.test_rehoming import Fault, conversation, fails, loaded
 
@@ -89,7 +89,7 @@ class Archived:
         """
         The sequence number of the segment in use.
         """
-        return int(self.directory.names()[-1].split(".")[0])
+        return int(segments_of(self.directory)[-1].split(".")[0])
 
     def check(self) -> Fields:
         """
@@ -146,7 +146,7 @@ def test_every_segment_ever_finished_is_archived_and_the_log_stays_small(
     run.server.advance(5)
     assert run.archived_seqs() == list(range(1, run.newest()))
     assert run.newest() > 8
-    assert len(run.directory.names()) < 6
+    assert len(segments_of(run.directory)) < 6
     run.check()
 
 
@@ -202,7 +202,9 @@ def test_commits_do_not_wait_for_an_archive_that_hangs() -> None:
     run.server.advance(5)
     assert run.newest() > 8
     assert run.archived_seqs() == []
-    assert run.directory.names()[0] == segment_name(1), "nothing is trimmed that is not archived"
+    assert segments_of(run.directory)[0] == segment_name(1), (
+        "nothing is trimmed that is not archived"
+    )
     assert len(slow.io) == 1, "one thing at a time"
 
 
@@ -215,11 +217,11 @@ def test_what_an_archive_has_taken_at_last_is_trimmed() -> None:
         slow.io.step()
         run.server.advance(1)
         archived = run.archived_seqs()
-        oldest = int(run.directory.names()[0].split(".")[0])
+        oldest = int(segments_of(run.directory)[0].split(".")[0])
         assert archived == list(range(1, len(archived) + 1))
         assert oldest <= len(archived) + 1
     assert run.archived_seqs() == list(range(1, run.newest()))
-    assert len(run.directory.names()) < 6
+    assert len(segments_of(run.directory)) < 6
     run.check()
 
 
@@ -293,13 +295,13 @@ def test_an_archive_that_fails_keeps_the_log_from_being_trimmed_until_it_works_a
     run.server.advance(60)
     if is_in_use:
         assert run.archived_seqs() == []
-        assert [int(name.split(".")[0]) for name in run.directory.names()] == list(
+        assert [int(name.split(".")[0]) for name in segments_of(run.directory)] == list(
             range(1, run.newest() + 1)
         )
     run.archive.fault = works
     run.server.advance(RETRY_S + 5)
     assert run.archived_seqs() == list(range(1, run.newest()))
-    assert len(run.directory.names()) < 6
+    assert len(segments_of(run.directory)) < 6
     run.check()
 
 
@@ -360,7 +362,7 @@ def test_other_bytes_in_the_archive_stop_it_until_they_are_moved_away() -> None:
         run.pass_through(100)
         run.server.advance(5 * RETRY_S)
         assert run.archived() == {name: b"of another history"}
-        assert run.directory.names()[0] == segment_name(1)
+        assert segments_of(run.directory)[0] == segment_name(1)
         run.archive.files.remove(name)
         run.server.advance(RETRY_S + 5)
     assert len(lines) == 2 and "is not overwritten" in lines[0]
@@ -479,7 +481,7 @@ def test_copies_do_not_count_so_that_compaction_does_not_keep_an_idle_server_bus
     run.server.advance(5 * AGE_S)
     copies = run.server.service.queue.tally.copies
     assert copies > 0
-    assert len(run.directory.names()) <= 102
+    assert len(segments_of(run.directory)) <= 102
     archived = run.archived_seqs()
     run.server.advance(100 * AGE_S)
     assert run.server.service.queue.tally.copies == copies
@@ -602,7 +604,7 @@ def test_a_gap_that_a_server_without_the_archive_has_made_is_told() -> None:
     run.server.advance(5)
     run.server.kill()
     run.server.archive = run.archive
-    first_left = int(run.directory.names()[0].split(".")[0])
+    first_left = int(segments_of(run.directory)[0].split(".")[0])
     with said() as lines:
         run.server.start()
     path = f"(archive)/{next(iter(run.archive.folders))}"
@@ -697,7 +699,7 @@ def test_a_segment_that_was_abandoned_is_archived_up_to_where_its_successor_goes
     directory.fault = fails(at, (operation,))
     left = conversation(server)
     assert not server.failures
-    newest = int(directory.names()[-1].split(".")[0])
+    newest = int(segments_of(directory)[-1].split(".")[0])
     archived = files_of(archive.files)
     assert sequence_numbers(archived) == list(range(1, newest))
     check_archive(archived, files_of(directory))

@@ -20,6 +20,10 @@ NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk, a quota or a limit on the size of files leaves no space."""
 
 
+NO_SEGMENT: Final = "no space for another segment: "
+NO_WRITE: Final = "no space for the newest changes, which wait: "
+
+
 def spare_name(number: int) -> str:
     """
     The name of a segment while it is being made.
@@ -48,7 +52,7 @@ class Writer:
         :raise WriteFailed: the disk refused; `NoSpace` if it is full.  Nothing is left behind.
         """
         self._name = spare_name(spare.number)
-        self._guard(lambda: self._make(spare).close(), "another segment")
+        self._guard(lambda: self._make(spare).close(), NO_SEGMENT)
 
     def write(self, batch: Batch, sync: bool) -> bool:
         """
@@ -60,7 +64,7 @@ class Writer:
             be written again.
         """
         self._name = segment_name(batch.seq)
-        return self._guard(lambda: self._write(batch, sync), "the newest changes, which wait")
+        return self._guard(lambda: self._write(batch, sync), NO_WRITE)
 
     def end(self, batch: Batch, spares: Sequence[Spare]) -> None:
         """
@@ -167,14 +171,14 @@ class Writer:
 
     def _guard(self, operation: "Callable[[], bool | None]", what: str = "") -> bool:
         """
-        :param what: that for which there may be no space.
+        :param what: what to say if there is no space.
         """
         try:
             return bool(operation())
         except OSError as problem:
             if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
                 raise NoSpace(
-                    f"binlog {self._directory.path}: no space for {what}: {problem.strerror}; "
+                    f"binlog {self._directory.path}: {what}{problem.strerror}; "
                     f"nothing was lost. Free some space; it is tried again every second."
                 ) from problem
             raise WriteFailed(

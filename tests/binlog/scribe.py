@@ -9,7 +9,7 @@ from typing import Any
 
 from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, SegmentHeader
+from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, SegmentHeader, parse_segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
@@ -116,6 +116,13 @@ def files_of(directory: Directory) -> Files:
     All files of a directory and their bytes.
     """
     return {name: bytes(directory.read(name)) for name in directory.names()}
+
+
+def segments_of(directory: Directory) -> list[str]:
+    """
+    The names of the segments of a log, without those of spares.
+    """
+    return [name for name in directory.names() if parse_segment_name(name) is not None]
 
 
 def header(**changes: Any) -> SegmentHeader:

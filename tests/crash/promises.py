@@ -30,7 +30,7 @@ class Promises:
 
     :ivar history: of the records; ``bodies`` of all jobs ever put, by id.
     :ivar broken: what was wrong with a record when it was logged.
-    :ivar is_in_doubt: whether the disk has failed, and no segment was begun since.
+    :ivar is_in_doubt: whether a sync has failed, and no segment was begun since.
     """
 
     def __init__(self, policy: FsyncPolicy) -> None:
@@ -41,7 +41,7 @@ class Promises:
         self._queue: WorkQueue | None = None
         self._log: Any = None
         self._kill_lsn = self._power_lsn = 0
-        self.is_in_doubt = self._is_named = False
+        self.is_in_doubt = self._has_failed = self._is_named = False
         self._doing: tuple[str, str] | None = None
         self._told: deque[tuple[float, int]] = deque()
         self._put: dict[int, int] = {}
@@ -116,7 +116,7 @@ class Promises:
         """
         An operation is about to be carried out, so the one before has been.
 
-        :return: whether that was the end of a doubt: all stands in another segment now.
+        :return: whether all stands in another segment now, after the disk had failed.
         """
         done, self._doing = self._doing, (operation, name)
         if done is None:
@@ -127,15 +127,17 @@ class Promises:
             return False
         # A segment is synced when it ends, and the next one when it begins.
         self._power_lsn = max(self._power_lsn, self._kill_lsn)
-        was_in_doubt, self.is_in_doubt, self._is_named = self.is_in_doubt, False, False
-        return was_in_doubt
+        has_failed, self._has_failed = self._has_failed, False
+        self.is_in_doubt = self._is_named = False
+        return has_failed
 
-    def fails(self) -> None:
+    def fails(self, operation: str) -> None:
         """
         The disk refuses that operation.
         """
         self._doing = None
-        self.is_in_doubt = True
+        self._has_failed = operation != "remove"
+        self.is_in_doubt = self.is_in_doubt or operation == "sync"
 
     def idle(self, now_s: float) -> None:
         """
@@ -164,7 +166,7 @@ class Promises:
         self._kill_lsn = found_lsn
         self._power_lsn = found_lsn if was_power_lost else min(self._power_lsn, found_lsn)
         self._queue = self._log = self._doing = None
-        self.is_in_doubt = self._is_named = False
+        self.is_in_doubt = self._has_failed = self._is_named = False
         self._told.clear()
         self._committed = {k: lsn for k, lsn in self._committed.items() if lsn <= found_lsn}
         self.committed_lsn = min(self.committed_lsn, found_lsn)
@@ -176,7 +178,7 @@ class Promises:
         The LSN up to which all must be found now.
         """
         durable_lsn = 0 if self._log is None else self._log.durable_lsn
-        # After an error of the disk, what was written and not synced is not to be had either.
+        # After a failed sync, what was written before it may not be there, though it was read.
         must_be_synced = is_power_lost or self.is_in_doubt
         return max(durable_lsn, self._power_lsn if must_be_synced else self._kill_lsn)
 

@@ -22,8 +22,11 @@ ENDINGS: Final = ("kill", "kill", "power loss", "power loss", "stop")
 
 COUNTED: Final = {"rename": "segments begun", "remove": "segments deleted"}
 
-FALLIBLE: Final = ("write", "sync", "create", "allocate", "truncate")
-"""Operations that fail now and then: those after which a server can go on in another segment."""
+SURVIVABLE: Final = ("write", "sync", "create", "allocate", "truncate")
+"""Operations that fail now and then: those after which a server goes on in another segment."""
+
+OF_NAMES: Final = ("rename", "sync directory", "remove")
+"""Seldom one of these does, which ends the server, or compaction."""
 
 
 class Store:
@@ -43,6 +46,7 @@ class Store:
         self._server = Server(self.promises, parts)
         self._clients: Clients | None = None
         self._faults: list[int] = []
+        self._fallible: tuple[str, ...] = SURVIVABLE
         self._chances = 0
         self._was_power_lost = True
 
@@ -170,9 +174,10 @@ class Store:
         self._explorer.crash(self.directory, self.promises, self.now_ns)
         if name.endswith(".tql") and operation in COUNTED:
             self.counts[COUNTED[operation]] += 1
-        if operation in FALLIBLE and self._strikes():
-            self.promises.fails()
-            self.counts["failed writes and syncs"] += 1
+        if operation in self._fallible and self._strikes():
+            self.promises.fails(operation)
+            is_one = operation in SURVIVABLE
+            self.counts["failed writes and syncs" if is_one else "failed names"] += 1
             raise OSError(errno.EIO, os.strerror(errno.EIO), name)
 
     def _strikes(self) -> bool:
@@ -186,5 +191,7 @@ class Store:
         self._chances = 0
         self._faults = []
         if self._draw.random() < 0.5:
-            first = self._draw.randrange(1, 2 * turns)
+            self._fallible = SURVIVABLE if self._draw.random() < 0.8 else OF_NAMES
+            chances = 2 * turns if self._fallible is SURVIVABLE else turns // 8
+            first = self._draw.randrange(chances) + 1
             self._faults = [first, first + 1] if self._draw.random() < 0.1 else [first]

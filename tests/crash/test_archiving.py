@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.format import SegmentHeader, archive_name, decode_
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from tests.binlog.archived import check_archive, sequence_numbers
-from tests.binlog.scribe import Files, files_of
+from tests.binlog.scribe import Files, files_of, segments_of
 from tests.crash.explorer import without_garbage_collection
 from tests.memory_server import MemoryServer
 
@@ -135,7 +135,7 @@ def examine(left: Disks) -> None:
     server.advance(5)
     after = left.archived()
     assert {name: after[name] for name in before} == before, "it has changed"
-    newest = int(left.directory.names()[-1].split(".")[0])
+    newest = int(segments_of(left.directory)[-1].split(".")[0])
     assert sequence_numbers(after) == list(range(1, newest)), "not all is there"
     check_archive(after, files_of(left.directory))
     server.kill()
@@ -189,7 +189,7 @@ def test_no_crash_loses_a_segment_or_leaves_part_of_one_under_its_name(
     archived = files_of(archive.files)
     assert server.directory is not None
     assert len(sequence_numbers(archived)) > 6
-    assert len(server.directory.names()) < 6, "most are in the archive only"
+    assert len(segments_of(server.directory)) < 6, "most are in the archive only"
     check_archive(archived, files_of(server.directory))
     # So that this test cannot come to do nothing unseen.
     assert explorer.states > 600, explorer.states
@@ -254,7 +254,7 @@ class Hasty(Explorer):
     """
 
     def _look(self, operation: str, name: str) -> None:
-        if operation == "create" and name.startswith("spare") and self._directory.names():
+        if operation == "create" and name.startswith("spare") and segments_of(self._directory):
             link_newest(self._directory, self._archive)
         super()._look(operation, name)
 
@@ -263,7 +263,7 @@ def link_newest(directory: MemoryDirectory, archive: MemoryArchive) -> None:
     """
     Archive the newest segment, which is sealed and has no successor.
     """
-    newest = directory.names()[-1]
+    newest = segments_of(directory)[-1]
     header = decode_segment_header(bytes(directory.read(newest)[:4096]))
     assert isinstance(header, SegmentHeader)
     name = archive_name(header.seq, header.first_lsn)

@@ -78,11 +78,11 @@ def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -
     """
     assert explorer.states == STATES_OF_A_CASE
     assert explorer.second_crashes > STATES_OF_A_CASE // 20, explorer.second_crashes
-    assert counts["segments begun"] > 2 * counts["starts"], counts
+    assert counts["segments begun"] > counts["starts"] + 10, counts
     assert counts["copies"] > 50, counts
     assert counts["segments deleted"] > 10, counts
     assert counts["failed writes and syncs"], counts
     if policy == "never":
-        assert counts["ended by the disk"] == counts["failed writes and syncs"], counts
+        assert counts["ended by the disk"] >= counts["failed writes and syncs"], counts
     else:
         assert counts["re-homed"], counts
