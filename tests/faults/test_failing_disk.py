@@ -23,7 +23,6 @@ ONCE = {
         Rule("write", "short", 100),
         Rule("write", "fail", errno.EIO, first=2),
     ],
-    "there is no space, once": [Rule("write", "fail", errno.ENOSPC)],
     "a sync fails": [Rule("sync", "fail", errno.EIO)],
     "a finished segment cannot be cut": [Rule("truncate", "fail", errno.EIO)],
 }
@@ -77,6 +76,23 @@ def test_after_one_error_the_server_goes_on_in_a_new_segment_and_nothing_is_lost
         crowd.stop()
         crowd.check_after_restart(server)
     assert touched_after_a_failure(disk.calls()) == []
+    check_on_a_sound_disk(disk, crowd)
+
+
+@EACH_WAY
+def test_a_write_that_finds_no_space_is_no_error_and_is_done_again(
+    way: str, tmp_path: Path
+) -> None:
+    disk, crowd = FaultyDisk(tmp_path), Crowd()
+    with disk.serve("-s", SEGMENT_BYTES, "--on-io-error", way) as server:
+        crowd.work(server)
+        crowd.wait_for(50)
+        disk.obey(Rule("write", "fail", errno.ENOSPC))
+        server.wait_for("no space for the newest changes, which wait: No space left on device")
+        server.wait_for("there is space again")
+        crowd.wait_for(100)
+        crowd.stop()
+        crowd.check_after_restart(server)
     check_on_a_sound_disk(disk, crowd)
 
 
