@@ -39,10 +39,12 @@ class Left(NamedTuple):
     @property
     def content(self) -> int:
         """
-        Tells disks apart: a hash of all names and bytes.
+        Tells disks apart: a hash of the names and bytes of all segments.  Files that are still
+        being made say nothing to a server that starts.
         """
         directory = self.directory
-        return hash(tuple((name, directory.read(name)) for name in directory.names()))
+        segments = [name for name in directory.names() if name.endswith(".tql")]
+        return hash(tuple((name, directory.read(name)) for name in segments))
 
 
 def after_kill(directory: MemoryDirectory) -> Left:

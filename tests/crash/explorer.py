@@ -21,8 +21,11 @@ from tests.crash.promises import Promises
 from tests.crash.simulation import SEGMENT_BYTES, SOUND, Parts
 from tests.test_startup import Quiet, no_facts
 
-AGAIN: Final = 0.03
+AGAIN: Final = 0.02
 """The share of disks on which a server is started, and crashed at each of its operations."""
+
+AGAIN_AFTER_KILL: Final = 0.2
+"""Likewise after a kill, when much that the server reads is not synced."""
 
 SAMPLE: Final = 3
 """Disks looked at before each operation of such a server."""
@@ -67,7 +70,8 @@ class Explorer:
             # After an error of the disk, a start does not believe all that it could read.
             is_doubtful = promises.is_in_doubt and not left.is_power_lost
             lsn = self._examine(left, promises, now_ns, least, is_doubtful=is_doubtful)
-            if lsn is not None and self._random.random() < AGAIN:
+            share = AGAIN if left.is_power_lost else AGAIN_AFTER_KILL
+            if lsn is not None and self._random.random() < share:
                 self._crash_again(left, promises, now_ns, lsn)
 
     def _examine(

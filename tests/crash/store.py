@@ -18,6 +18,12 @@ from tests.crash.promises import Promises
 from tests.crash.simulation import SOUND, Parts, Server
 from tests.memory_server import STARTED_S
 
+TURNS: Final = (4, 10, 30, 60)
+"""
+Turns of the reactor in which clients act, one of these for each server.  Several short lives leave
+several short segments, of which compaction then deletes one right after the other.
+"""
+
 ENDINGS: Final = ("kill", "kill", "power loss", "power loss", "stop")
 
 COUNTED: Final = {"rename": "segments begun", "remove": "segments deleted"}
@@ -64,10 +70,11 @@ class Store:
         """
         return round(self._server.now_s() * NS) + STARTED_S * NS
 
-    def live(self, turns: int) -> None:
+    def live(self) -> None:
         """
         A server starts, serves and ends.
         """
+        turns = self._draw.choice(TURNS)
         self._start()
         self._plan_faults(turns)
         ending = self._draw.choice(ENDINGS)
@@ -192,6 +199,6 @@ class Store:
         self._faults = []
         if self._draw.random() < 0.5:
             self._fallible = SURVIVABLE if self._draw.random() < 0.8 else OF_NAMES
-            chances = 2 * turns if self._fallible is SURVIVABLE else turns // 8
+            chances = 2 * turns if self._fallible is SURVIVABLE else 2 + turns // 8
             first = self._draw.randrange(chances) + 1
             self._faults = [first, first + 1] if self._draw.random() < 0.1 else [first]

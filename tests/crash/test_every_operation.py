@@ -35,11 +35,8 @@ STATES_OF_A_CASE: Final = 8_000
 CASES: Final = -(-STATES // (STATES_OF_A_CASE * len(POLICIES)))
 """Seeds for each policy."""
 
-LIVES: Final = 5
+LIVES: Final = 8
 """Servers after each other on one log."""
-
-TURNS: Final = 40
-"""Turns of the reactor in which clients act, for each of them."""
 
 
 def check_segments(directory: Directory) -> None:
@@ -66,7 +63,7 @@ def test_no_crash_breaks_a_promise(policy: str, seed: int) -> None:
         while not explorer.is_done:
             store = Store(explorer, POLICIES[policy], seed=explorer.states + seed)
             for _ in range(LIVES):
-                store.live(TURNS)
+                store.live()
             check_segments(store.directory)
             counts += store.counts
     check_what_happened(explorer, counts, policy)
@@ -78,9 +75,9 @@ def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -
     """
     assert explorer.states == STATES_OF_A_CASE
     assert explorer.second_crashes > STATES_OF_A_CASE // 20, explorer.second_crashes
-    assert counts["segments begun"] > counts["starts"] + 10, counts
-    assert counts["copies"] > 50, counts
-    assert counts["segments deleted"] > 10, counts
+    assert counts["segments begun"] > counts["starts"] + 5, counts
+    assert counts["copies"] > 20, counts
+    assert counts["segments deleted"] > 5, counts
     assert counts["failed writes and syncs"], counts
     if policy == "never":
         assert counts["ended by the disk"] >= counts["failed writes and syncs"], counts
