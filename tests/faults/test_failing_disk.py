@@ -83,17 +83,17 @@ def test_after_one_error_the_server_goes_on_in_a_new_segment_and_nothing_is_lost
 def test_a_write_that_finds_no_space_is_no_error_and_is_done_again(
     way: str, tmp_path: Path
 ) -> None:
-    disk, crowd = FaultyDisk(tmp_path), Crowd()
+    disk = FaultyDisk(tmp_path)
     with disk.serve("-s", SEGMENT_BYTES, "--on-io-error", way) as server:
-        crowd.work(server)
-        crowd.wait_for(50)
+        connection = server.connect()
         disk.obey(Rule("write", "fail", errno.ENOSPC))
+        assert put(connection, b"patient") == b"INSERTED 1\r\n"
         server.wait_for("no space for the newest changes, which wait: No space left on device")
         server.wait_for("there is space again")
-        crowd.wait_for(100)
-        crowd.stop()
-        crowd.check_after_restart(server)
-    check_on_a_sound_disk(disk, crowd)
+        assert put(connection, b"next") == b"INSERTED 2\r\n"
+    disk.obey()
+    with disk.serve() as server:
+        assert server.connect().ask(b"peek 1\r\n").startswith(b"FOUND 1 7\r\n")
 
 
 @EACH_FAULT
