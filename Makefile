@@ -18,8 +18,8 @@ help: ## show this list
 serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in ./binlog
 	$(BIN)/beanstalk-twisted --address='$(ADDRESS)' --port='$(PORT)' --binlog='$(BINLOG)'
 
-test: .venv/dev.stamp ## run the tests; make test ARGS='-k put' chooses
-	$(BIN)/python -m pytest $(ARGS)
+test: .venv/dev.stamp ## run the tests on all processors; make test ARGS='-k put' chooses
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
 
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .

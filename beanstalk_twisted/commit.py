@@ -322,6 +322,7 @@ class Committer:
         The I/O thread is free: let replies go, give it the next batch.
         """
         self._is_busy = False
+        self._see_room()
         lsn = self._log.durable_lsn if self._policy.is_always else self._written_lsn
         if lsn > self.settled_lsn:
             self.settled_lsn = lsn
@@ -382,16 +383,20 @@ class Committer:
         running.addErrback(self._fail)
 
     def _prepared(self, ignored: None, spare: Spare) -> None:
+        self._log.room.add(spare)
+        if not self._log.room.is_short:
+            self.room_changed(None)
+        self._advance()
+
+    def _see_room(self) -> None:
         """
         A disk that was full no longer is when it has given all that is wanted, not before: else
         each segment that compaction frees would be news.
         """
         room = self._log.room
-        room.add(spare)
-        if not room.is_short or room.wanted(self.demand()) is None:
+        if room.is_short and self._space is None and room.wanted(self.demand()) is None:
             room.is_short = False
             self.room_changed(None)
-        self._advance()
 
     def _not_prepared(self, failure: Failure) -> None:
         failure.trap(NoSpace)
@@ -423,6 +428,7 @@ class Committer:
             refused, self._refused = self._refused, None
             self._start(*refused)
         elif not self._is_busy:
+            self._see_room()
             self._flush()
 
     # The sync interval.
