@@ -10,7 +10,7 @@ ARGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help serve test lint clean
+.PHONY: help serve test lint soak clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\): .*## /  make \1:  /p' Makefile
@@ -18,14 +18,17 @@ help: ## show this list
 serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in ./binlog
 	$(BIN)/beanstalk-twisted --address='$(ADDRESS)' --port='$(PORT)' --binlog='$(BINLOG)'
 
-test: .venv/dev.stamp ## run the tests; make test ARGS='-k put' chooses
-	$(BIN)/python -m pytest $(ARGS)
+test: .venv/dev.stamp ## run the tests on all processors; make test ARGS='-k put' chooses
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
 
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy twisted/plugins/beanstalk_twisted_plugin.py
+
+soak: .venv/report.stamp ## reserve and release for three minutes, and draw the size of the log
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -40,6 +43,10 @@ clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 .venv/dev.stamp: setup.cfg | $(BIN)/pip
 	$(PIP) --editable '.[cli,parquet,dev]'
 	touch $@ .venv/serve.stamp
+
+.venv/report.stamp: setup.cfg .venv/dev.stamp | $(BIN)/pip
+	$(PIP) --editable '.[report]'
+	touch $@
 
 # pip comes last into a new environment, so where it is, the rest is.
 $(BIN)/pip:

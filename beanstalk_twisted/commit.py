@@ -9,8 +9,13 @@ did in that turn.  What `settled_lsn` has passed may be told to clients:
 - an interval, ``never``: what is written, so that it survives the end of the process.  With an
   interval a timer, not the next write, asks for the sync, so that it is a bound.
 
-Three timers may be pending here, each at most once: the end of the turn, the sync interval, and the
-sync mark (docs/binlog-format.md) that follows a commit when nothing else does.
+Between batches the I/O thread allocates the space of segments to come, as long as the log's `Room`
+wants more.  When the disk is full the room is short, which the queue heeds, and it is tried again
+every second; should even a batch find no space, it waits likewise, and all replies with it.
+
+Four timers may be pending here, each at most once: the end of the turn, the sync interval, the sync
+mark (docs/binlog-format.md) that follows a commit when nothing else does, and the next try on a
+full disk.
 
 Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
 timer keeps it; there, a sync happens only when something more is written.
@@ -26,8 +31,10 @@ from twisted.internet.defer import Deferred, execute
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.errors import WriteFailed
-from beanstalk_twisted.binlog.log import Batch, Log, Rehoming
+from beanstalk_twisted.binlog.batches import Batch, Rehoming
+from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.room import Demand, Spare
 from beanstalk_twisted.binlog.writer import Writer
 
 T = TypeVar("T")
@@ -40,6 +47,9 @@ MAX_UNSETTLED_BYTES: Final = 8 << 20
 Bytes appended and not yet settled above which connections that wait for replies are not read: some
 tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
 """
+
+SPACE_RETRY_S: Final = 1.0
+"""From one try on a full disk to the next: soon for a person, seldom for the disk."""
 
 
 class Clock(Protocol):
@@ -167,7 +177,8 @@ class Committer:
     :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
     :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
         ``before_batch`` when records are about to be written, and may append more; ``rehomed``
-        when all that is not durable is about to move, and why.
+        when all that is not durable is about to move, and why; ``demand`` says how much room the
+        queue wants; ``room_changed`` when there is more, or none is to be had.
     """
 
     def __init__(
@@ -199,8 +210,12 @@ class Committer:
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
         self.rehomed: Callable[[Rehoming, Failure], None] = lambda moved, failure: None
+        self.demand: Callable[[], Demand] = Demand
+        self.room_changed: Callable[[Failure | None], None] = lambda refusal: None
         self._wants_sync = False
         self._in_flight_bytes = 0
+        self._refused: tuple[Batch, bool] | None = None
+        self._space: IDelayedCall | None = None
         self._turn: IDelayedCall | None = None
         self._interval: IDelayedCall | None = None
         self._mark: IDelayedCall | None = None
@@ -217,7 +232,7 @@ class Committer:
         """
         Records may have been appended: take them to disk at the end of this turn.
         """
-        if self._turn is None and not self._is_busy and self._log.has_open:
+        if self._turn is None and not self._is_busy and (self._log.has_open or self._wanted()):
             self._turn = self._clock.callLater(0, self._end_turn)
 
     def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
@@ -241,6 +256,7 @@ class Committer:
         finished = self._finished = Deferred()
         if not self._is_busy:
             self._flush()
+        self.try_space()
         return finished
 
     def _end_turn(self) -> None:
@@ -254,6 +270,10 @@ class Committer:
         """
         if self._has_failed:
             return
+        spare = self._wanted()
+        if spare is not None:
+            self._prepare(spare)
+            return
         if self._log.has_open:
             self.before_batch()
         batch = self._log.take(self._now_ns())
@@ -261,21 +281,23 @@ class Committer:
             is_promised = self._policy.is_always and batch.commits
             sync = is_promised or self._wants_sync or self._finished is not None
             self._wants_sync = False
-            self._start(partial(self._writer.write, batch, sync), batch)
+            self._start(batch, sync)
         elif self._finished is not None:
             self._end_log()
         elif self._wants_sync:
             self._run_sync()
 
-    def _start(self, work: Callable[[], bool], batch: Batch) -> None:
+    def _start(self, batch: Batch, sync: bool) -> None:
         self._in_flight_bytes = batch.end - batch.offset
-        self._run(work, self._written, batch)
-
-    def _run(self, work: Callable[[], T], done: Callable[..., None], *args: object) -> None:
-        self._is_busy = True
-        running = self._io.run(work)
-        running.addCallback(done, *args)
+        running = self._run(partial(self._writer.write, batch, sync), self._written, batch)
+        running.addErrback(self._not_written, batch, sync)
         running.addErrback(self._fail)
+
+    def _run(
+        self, work: Callable[[], T], done: Callable[..., None], *args: object
+    ) -> "Deferred[None]":
+        self._is_busy = True
+        return self._io.run(work).addCallback(done, *args)
 
     def _written(self, is_durable: bool, batch: Batch) -> None:
         self._in_flight_bytes = 0
@@ -300,6 +322,7 @@ class Committer:
         The I/O thread is free: let replies go, give it the next batch.
         """
         self._is_busy = False
+        self._see_room()
         lsn = self._log.durable_lsn if self._policy.is_always else self._written_lsn
         if lsn > self.settled_lsn:
             self.settled_lsn = lsn
@@ -334,7 +357,79 @@ class Committer:
         self.rehomed(self._log.rehome(self._now_ns()), failure)
         batch = self._log.take(self._now_ns())
         assert batch is not None
-        self._start(partial(self._writer.write, batch, True), batch)
+        self._start(batch, True)
+
+    # Space.
+
+    def try_space(self) -> None:
+        """
+        There may be space again: do not wait for the next try.
+        """
+        if self._space is not None:
+            self._space.cancel()
+            self._end_pause()
+
+    def _wanted(self) -> Spare | None:
+        """
+        A file that is to be made ready now.
+        """
+        if self._space is not None or self._finished is not None:
+            return None
+        return self._log.room.wanted(self.demand())
+
+    def _prepare(self, spare: Spare) -> None:
+        running = self._run(partial(self._writer.prepare, spare), self._prepared, spare)
+        running.addErrback(self._not_prepared)
+        running.addErrback(self._fail)
+
+    def _prepared(self, ignored: None, spare: Spare) -> None:
+        self._log.room.add(spare)
+        if not self._log.room.is_short:
+            self.room_changed(None)
+        self._advance()
+
+    def _see_room(self) -> None:
+        """
+        A disk that was full no longer is when it has given all that is wanted, not before: else
+        each segment that compaction frees would be news.
+        """
+        room = self._log.room
+        if room.is_short and self._space is None and room.wanted(self.demand()) is None:
+            room.is_short = False
+            self.room_changed(None)
+
+    def _not_prepared(self, failure: Failure) -> None:
+        failure.trap(NoSpace)
+        self._pause(failure)
+        self._advance()
+
+    def _not_written(self, failure: Failure, batch: Batch, sync: bool) -> None:
+        """
+        Nothing is wrong but the space: the same batch again, later.
+        """
+        failure.trap(NoSpace)
+        self._refused = batch, sync
+        self._pause(failure)
+        self.advanced()
+
+    def _pause(self, failure: Failure) -> None:
+        """
+        The disk is full: the next try is a second from now, also if another one was planned.
+        """
+        self._log.room.is_short = True
+        if self._space is not None:
+            self._space.cancel()
+        self._space = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
+        self.room_changed(failure)
+
+    def _end_pause(self) -> None:
+        self._space = None
+        if self._refused is not None:
+            refused, self._refused = self._refused, None
+            self._start(*refused)
+        elif not self._is_busy:
+            self._see_room()
+            self._flush()
 
     # The sync interval.
 
@@ -351,30 +446,33 @@ class Committer:
 
     def _run_sync(self) -> None:
         self._wants_sync = False
-        self._run(self._sync_all, self._synced, self._written_lsn)
+        self._run(self._sync_all, self._synced, self._written_lsn).addErrback(self._fail)
 
     # The sync mark.
 
     def _arm_mark(self) -> None:
         is_new = self._log.durable_lsn > self._marked_lsn
-        if is_new and self._mark is None and self._finished is None:
+        # On a full disk every byte is for changes.
+        is_due = is_new and not self._log.room.is_short
+        if is_due and self._mark is None and self._finished is None:
             self._mark = self._clock.callLater(MARK_DELAY_S, self._write_mark)
 
     def _write_mark(self) -> None:
         self._mark = None
-        if self._is_busy or self._log.has_open:
+        if self._is_busy or self._log.has_open or self._log.room.is_short:
             return
         self._marked_lsn = self._log.durable_lsn
-        batch = self._log.mark()
-        self._start(partial(self._writer.write, batch, False), batch)
+        self._start(self._log.mark(), False)
 
     # The end.
 
     def _end_log(self) -> None:
         batch = self._log.finish(self._now_ns())
-        self._run(partial(self._writer.write, batch, True), self._ended)
+        spares = self._log.room.leave()
+        running = self._run(partial(self._writer.end, batch, spares), self._ended)
+        running.addErrback(self._fail)
 
-    def _ended(self, is_durable: bool) -> None:
+    def _ended(self, ignored: None) -> None:
         self._writer.close()
         self._io.stop()
         finished, self._finished = self._finished, None

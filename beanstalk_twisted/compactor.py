@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.compaction import Policy, Pressure, full_records
+from beanstalk_twisted.binlog.compaction import Policy, Pressure, SegmentUse, full_records
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import segment_name
@@ -26,12 +26,6 @@ from beanstalk_twisted.jobs.workqueue import WorkQueue
 
 COPIES: Final = 100
 """Jobs stated again in one turn: about 2 ms."""
-
-PACE_S: Final = 0.005
-"""
-From one slice to the next, unless the log grows faster than it is compacted: leaves clients at
-least two thirds of the reactor's time.
-"""
 
 
 class Durability(Protocol):
@@ -55,6 +49,11 @@ class Durability(Protocol):
         Sync if need be, then call.
         """
 
+    def try_space(self) -> None:
+        """
+        A file was deleted: there may be space again.
+        """
+
 
 class Compactor:
     """
@@ -66,7 +65,12 @@ class Compactor:
     def __init__(
         self, policy: Policy, log: Log, queue: WorkQueue, directory: Directory, io: Io,
         durability: Durability, clock: Clock, now_ns: Callable[[], int],
+        may_free: Callable[[int], bool] = lambda seq: True,
     ) -> None:  # fmt: skip
+        """
+        :param may_free: whether nobody else needs a segment; whoever says no calls `consider` when
+            that has changed.
+        """
         self._policy = policy
         self._log = log
         self._queue = queue
@@ -75,6 +79,7 @@ class Compactor:
         self._durability = durability
         self._clock = clock
         self._now_ns = now_ns
+        self._may_free = may_free
         self._turn: IDelayedCall | None = None
         self._slices: Iterator[list[int]] | None = None
         self._ids: list[int] = []
@@ -88,6 +93,13 @@ class Compactor:
         if idle and self._should_go_on():
             self._turn = self._clock.callLater(self._pace(), self._step)
 
+    def segments(self) -> list[SegmentUse]:
+        """
+        What each segment holds, oldest first.
+        """
+        homes = self._queue.state.homes
+        return [SegmentUse(seq, size, *homes.of(seq)) for seq, size in self._log.sizes()]
+
     def stop(self) -> None:
         """
         Leave the rest for the next start.
@@ -98,18 +110,32 @@ class Compactor:
 
     def _should_go_on(self) -> bool:
         """
-        A segment once begun is finished; the one being written is never taken.
+        A segment once begun is finished; the one being written is never taken, nor one that the
+        archive lacks.
         """
-        if self._log.oldest >= self._log.segment:
+        oldest = self._log.oldest
+        if oldest >= self._log.written_seq or not self._may_free(oldest):
             return False
-        return self._slices is not None or self._policy.should_compact(self._pressure())
+        is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
+        return is_wanted and self._has_room()
+
+    def _has_room(self) -> bool:
+        """
+        On a full disk, a segment is begun only if it can be finished.
+        """
+        _, record_bytes = self._queue.state.homes.of(self._log.oldest)
+        return self._log.room.takes_copies(record_bytes, len(self._queue.state.jobs))
 
     def _pressure(self) -> Pressure:
-        live = self._queue.state.homes.live_bytes
-        return Pressure(self._log.total_bytes, live, self._log.segment_bytes)
+        log = self._log
+        # Segments have heads: what lives takes as many more as it needs segments.
+        usable = max(log.segment_bytes - log.room.overhead, log.segment_bytes // 2)
+        live = self._queue.state.homes.live_bytes * log.segment_bytes // usable
+        segments = log.segment - log.oldest
+        return Pressure(log.total_bytes, live, log.segment_bytes, segments, log.room.is_short)
 
     def _pace(self) -> float:
-        return 0 if self._policy.is_urgent(self._pressure()) else PACE_S
+        return 0 if self._policy.is_urgent(self._pressure()) else self._policy.pace_ms / 1000
 
     def _step(self) -> None:
         self._turn = None
@@ -123,10 +149,13 @@ class Compactor:
             self._read_some()
 
     def _copy_some(self) -> None:
-        some, self._ids = self._ids[:COPIES], self._ids[COPIES:]
-        self._queue.copy(some, self._log.oldest)
+        some = self._ids[:COPIES]
+        done = self._queue.copy(some, self._log.oldest)
+        self._ids = self._ids[done:]
         self._durability.schedule()
-        self.consider()
+        if done:
+            self.consider()
+        # Else there is no room: the next change that is on disk may have made some.
 
     def _read_some(self) -> None:
         oldest = self._log.oldest
@@ -161,6 +190,7 @@ class Compactor:
 
     def _was_deleted(self, ignored: None) -> None:
         self._is_waiting = False
+        self._durability.try_space()
         self.consider()
 
     def _give_up(self, failure: Failure) -> None:

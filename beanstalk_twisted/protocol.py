@@ -36,9 +36,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.commands import MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.workqueue import Draft
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
@@ -132,7 +132,7 @@ class Shell(Interface):
         A `put` line was accepted.
         """
 
-    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer:
+    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
         """
         A job's body has come.
         """
@@ -401,7 +401,9 @@ class BeanstalkProtocol(LineReceiver):
         assert self._put is not None
         (parsed, draft), self._put = self._put, None
         if body.endswith(CRLF):
-            self.answer(self._shell.put(self.session, draft, parsed, body[: -len(CRLF)]))
+            answer = self._shell.put(self.session, draft, parsed, body[: -len(CRLF)])
+            if answer is not None:
+                self.answer(answer)
         else:
             self._say(EXPECTED_CRLF)
 

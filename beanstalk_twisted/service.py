@@ -12,7 +12,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -21,21 +21,23 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.compaction import Policy
+from beanstalk_twisted.archivist import MakeArchivist
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.log import Log, Rehoming
-from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.commands import COUNTERS, Parsed
-from beanstalk_twisted.commit import Clock, Committer, FsyncPolicy, Io
+from beanstalk_twisted.commit import Clock, Io
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.facts import NS, LogClock, Process
+from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.workqueue import Draft, WorkQueue
+from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.keeping import Keeping
 from beanstalk_twisted.protocol import TURN_NS, BeanstalkFactory, BeanstalkProtocol
+from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
+from beanstalk_twisted.watchdog import WatchedIo, close_sockets
 
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
@@ -44,43 +46,28 @@ SWITCH_INTERVAL_S: Final = 0.0005
 """How soon the I/O thread gets back from a busy reactor; Python's 5 ms is a slow disk's time."""
 
 
-class Settings(NamedTuple):
-    """
-    How a server was told to be.
-
-    :ivar may_rehome: whether a failed write is given one more try, in another segment.
-    :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
-    :ivar is_foreground: whether the process may end itself with an exit code of its own.
-    """
-
-    max_job_bytes: int
-    segment_bytes: int
-    fsync: FsyncPolicy
-    verbosity: int = 0
-    is_foreground: bool = True
-    pidfile: str = ""
-    max_connections: int = 1 << 20
-    may_rehome: bool = True
-
-
 class BeanstalkService(Service):
     """
     A work queue that serves connections.
 
     :ivar queue: the rules and the jobs.
     :ivar settled_lsn: see `Committer.settled_lsn`.
+    :cvar compactor: makes what keeps the log small.
     """
 
     name = "beanstalk"
+    compactor: type[Compactor] = Compactor
     log = Logger()
 
     def __init__(
         self, settings: Settings, reactor: Clock, clock: LogClock,
         directory: Directory | None = None, io: Callable[[], Io] | None = None,
+        make_archivist: MakeArchivist | None = None,
     ) -> None:  # fmt: skip
         """
         :param directory: where the log is; None keeps jobs in memory only.
         :param io: makes what runs the log's blocking work; needed with a directory.
+        :param make_archivist: makes the archivist, if there is an archive.
         """
         self.settings = settings
         self.clock = clock
@@ -92,8 +79,8 @@ class BeanstalkService(Service):
         self._reactor = reactor
         self._directory = directory
         self._io = io
-        self._committer: Committer | None = None
-        self._compactor: Compactor | None = None
+        self._make_archivist = make_archivist
+        self._keeping: Keeping | None = None
         self._protocols: dict[Session, BeanstalkProtocol] = {}
         self._holding: set[BeanstalkProtocol] = set()
         self._is_delivering = False
@@ -131,7 +118,10 @@ class BeanstalkService(Service):
     def _open_log(self, directory: Directory) -> None:
         assert self._io is not None and self._found is not None
         found, self._found = self._found, None
-        io = self._io()
+        io = WatchedIo(
+            self._io(), self._reactor, directory.path, self.settings.fsync_timeout_s,
+            lambda failure: self.failed(failure),
+        )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         opened = begin(
             directory,
@@ -139,7 +129,7 @@ class BeanstalkService(Service):
             self.clock,
             self.settings.segment_bytes,
             found,
-            keeps_unsafe=self.settings.may_rehome and self.settings.fsync.interval_s is not None,
+            keeps_unsafe=self.settings.keeps_unsafe,
         )
         for note in opened.notes:
             self.log.warn("binlog {path}: {note}", path=directory.path, note=note)
@@ -147,40 +137,14 @@ class BeanstalkService(Service):
             "binlog {path}: {jobs} jobs loaded, segment {seq} begun",
             path=directory.path, jobs=len(self.queue.state.jobs), seq=opened.log.segment,
         )  # fmt: skip
-        facts = self.process.log
-        facts.oldest = lambda: opened.log.oldest
-        facts.current = lambda: opened.log.segment
-        facts.migrated = lambda: self.queue.tally.copies
-        facts.written = lambda: opened.log.records_written
-        self._committer = Committer(
-            opened.log, opened.writer, io, self._reactor, self.clock.now_ns,
-            self.settings.fsync, lambda failure: self.failed(failure), self.settings.may_rehome,
+        self._keeping = Keeping(
+            opened, self.queue, directory, io, self._reactor, self.clock, self.settings,
+            settled=self._release, changed=self._after_change,
+            failed=lambda failure: self.failed(failure), compactor=self.compactor,
+            make_archivist=self._make_archivist,
         )  # fmt: skip
-        self._compactor = Compactor(
-            Policy(), opened.log, self.queue, directory, io, self._committer, self._reactor,
-            self.clock.now_ns,
-        )  # fmt: skip
-        self._committer.settled = self._release
-        self._committer.rehomed = self._note_rehoming
-        self._committer.before_batch = lambda: self._note_clock_step(opened.log)
-        self._committer.advanced = self._compactor.consider
-        self._committer.schedule()
-
-    def _note_rehoming(self, moved: Rehoming, failure: Failure) -> None:
-        for job_id in moved.job_ids:
-            self.queue.state.move_home(job_id, moved.segment)
-        self.log.critical(
-            "{error} Going on in segment {segment} with all that was not on disk.",
-            error=failure.value, segment=moved.segment,
-        )  # fmt: skip
-
-    def _note_clock_step(self, log: Log) -> None:
-        """
-        Readers of the log want to know what the wall clock said.
-        """
-        offset_ns = self.clock.step()
-        if offset_ns is not None:
-            log.append(ClockStep(self.clock.now_ns(), offset_ns))
+        self._keeping.tell(self.process.log)
+        self._keeping.start()
 
     def stopService(self) -> "Deferred[None]":
         """
@@ -196,14 +160,16 @@ class BeanstalkService(Service):
                 call.cancel()
         for protocol in list(self._protocols.values()):
             protocol.refuse_commands()
-        if self._compactor is not None:
-            self._compactor.stop()
+        if self._keeping is not None:
+            self._keeping.stop()
         if was_running:
             self._end_slices()
-            if self._committer is not None:
-                await self._committer.finish()
+            if self._keeping is not None:
+                await self._keeping.finish()
         for protocol in list(self._protocols.values()):
             protocol.part()
+        if was_running and self._keeping is not None:
+            await self._keeping.deliver_rest()
         if self._directory is not None:
             self._directory.close()
 
@@ -230,14 +196,14 @@ class BeanstalkService(Service):
         """
         See `Committer.settled_lsn`.
         """
-        return self._committer.settled_lsn if self._committer else 0
+        return self._keeping.settled_lsn if self._keeping else 0
 
     @property
     def is_congested(self) -> bool:
         """
         See `Committer.is_congested`.
         """
-        return self._committer is not None and self._committer.is_congested
+        return self._keeping is not None and self._keeping.is_congested
 
     def connected(self, protocol: BeanstalkProtocol) -> Session:
         """
@@ -297,7 +263,7 @@ class BeanstalkService(Service):
         self.queue.count(parsed.command.counter)
         return self.queue.begin_put(session, self.clock.now_ns())
 
-    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer:
+    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
         """
         See `protocol.Shell.put`.
         """
@@ -344,8 +310,8 @@ class BeanstalkService(Service):
                 self._empty_outbox()
             finally:
                 self._is_delivering = False
-        if self._committer is not None:
-            self._committer.schedule()
+        if self._keeping is not None:
+            self._keeping.schedule()
         self._set_timer()
 
     def _empty_outbox(self) -> None:
@@ -428,6 +394,7 @@ class BeanstalkService(Service):
             self.log.failure("in the binlog's thread", failure=failure)
         if self.settings.pidfile:
             _remove(self.settings.pidfile)
+        close_sockets()
         os._exit(code)
 
 

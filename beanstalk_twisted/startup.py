@@ -8,15 +8,17 @@ is open.
 
 import gc
 import os
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog import replay
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
-from beanstalk_twisted.binlog.errors import CannotUse, WriteFailed
+from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
-from beanstalk_twisted.binlog.log import Log, Opening, Position
-from beanstalk_twisted.binlog.records import Start, TubeDef
-from beanstalk_twisted.binlog.survey import beanstalkd_file
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.records import Start
+from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.facts import WRITER, LogClock
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -64,11 +66,15 @@ def open_log(
     return begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
 
 
-def load(directory: Directory, queue: WorkQueue, clock: LogClock, report: Report) -> replay.Replay:
+def load(
+    directory: Directory, queue: WorkQueue, clock: LogClock, report: Report,
+    read: Callable[[Directory, Progress], replay.Replay] = replay.read,
+) -> replay.Replay:  # fmt: skip
     """
     Load a queue from a directory; nothing there is changed.
 
     :param directory: locked.
+    :param read: see `replay.read`.
     :raise Damaged: durable records cannot be read.
     :raise Incompatible: it is a log of another version, kind or store.
     :raise CannotUse: it cannot be read.
@@ -76,7 +82,7 @@ def load(directory: Directory, queue: WorkQueue, clock: LogClock, report: Report
     try:
         with _without_garbage_collection():
             _distrust_cache(directory)
-            found = replay.read(directory, report.read)
+            found = read(directory, report.read)
             clock.not_before(found.small.time_ns)
             _load(queue, found, clock.now_ns(), report)
         return found
@@ -164,18 +170,33 @@ def _begin(
         clock.wall_offset_ns(),
     )  # fmt: skip
     log.append(start)
-    writer = Writer(directory, segment_bytes)
+    writer = Writer(directory)
     batch = log.take(clock.now_ns())
     assert batch is not None
-    for name in found.dead:
-        directory.remove(name)
-    writer.write(batch, sync=True)
+    _remove_dead(directory, found, segments=False)
+    try:
+        writer.write(batch, sync=True)
+    except NoSpace:
+        found.give_space(directory)
+        _write_where_it_fits(writer, log, batch)
     log.durable(batch.last_lsn)
     if not log.has_open:
         # A witness that this batch is durable, before any commit is.
         writer.write(log.mark(), sync=False)
     found.release(directory)
+    _remove_dead(directory, found, segments=True)
+    _prepare(writer, log, queue)
     return OpenLog(log, writer, notes)
+
+
+def _remove_dead(directory: Directory, found: replay.Replay, segments: bool) -> None:
+    """
+    Remove what was being made before the next segment is, and segments when that is durable: the
+    TRIM that they are dead by may not have been until then.
+    """
+    for name in found.dead:
+        if (parse_segment_name(name) is not None) == segments:
+            directory.remove(name)
 
 
 def _name_rehomed_tubes(
@@ -184,10 +205,41 @@ def _name_rehomed_tubes(
     """
     A segment names all tubes of its records, also those that have ended since.
     """
-    for tube_id in sorted(position.rehomed_tubes):
-        is_named = queue.state.tubes.is_defined(tube_id, log.segment)
-        if not is_named and tube_id in found.tubes():
-            log.append(TubeDef(tube_id, found.tubes()[tube_id]))
+    known = found.tubes()
+    log.name_tubes({
+        tube_id: known[tube_id]
+        for tube_id in position.rehomed_tubes & known.keys()
+        if not queue.state.tubes.is_defined(tube_id, log.segment)
+    })  # fmt: skip
+
+
+def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> None:
+    """
+    The disk is full: a start needs only a small segment.
+    """
+    while True:
+        try:
+            writer.write(batch, sync=True)
+            return
+        except NoSpace:
+            smaller = log.shrink(batch)
+            if smaller is None:
+                raise
+            batch = smaller
+
+
+def _prepare(writer: Writer, log: Log, queue: WorkQueue) -> None:
+    """
+    So that the first job does not have to wait.
+    """
+    while (spare := log.room.wanted(queue.demand())) is not None:
+        try:
+            writer.prepare(spare)
+        except NoSpace:
+            # The committer tries again, and tells of it.
+            log.room.is_short = True
+            return
+        log.room.add(spare)
 
 
 def _distrust_cache(directory: Directory) -> None:

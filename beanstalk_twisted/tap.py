@@ -5,12 +5,14 @@ Options are read and checked here, nothing else is done: files and ports are ope
 starts.
 """
 
+import math
 import os
 import resource
 import socket
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from twisted.application.service import IService
@@ -20,6 +22,15 @@ from twisted.internet.base import ReactorBase
 from twisted.python import usage
 
 from beanstalk_twisted import __version__
+from beanstalk_twisted.archivist import DEFAULT_AGE_S, MAX_AGE_S, Archivist
+from beanstalk_twisted.binlog.archive import RealArchive
+from beanstalk_twisted.binlog.compaction import (
+    MAX_FACTOR,
+    MAX_PACE_MS,
+    MAX_SPARE_SEGMENTS,
+    MIN_FACTOR,
+    Policy,
+)
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
@@ -30,8 +41,10 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, IoThread
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
-from beanstalk_twisted.service import BeanstalkService, Settings
+from beanstalk_twisted.service import BeanstalkService
+from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import refuse_beanstalkd
+from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
 
 DEFAULT_MAX_JOB_BYTES: Final = 65_535
 """beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
@@ -45,11 +58,16 @@ MAX_PORT: Final = 65_535
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
 
+POLICY: Final = Policy()
+"""How compaction goes unless told otherwise; the reasons stand there."""
+
 RESERVED_DESCRIPTORS: Final = 32
 """
 File descriptors that are never given to connections: the log's, the ports', the reactor's and the
 logger's are about a dozen.
 """
+
+AGE_HELP: Final = f"Seconds that a change waits for it, 0: any time. [default: {DEFAULT_AGE_S}]"
 
 WRONG_USAGE: Final = 5
 """Exit code for wrong options, as beanstalkd's."""
@@ -68,12 +86,34 @@ class Options(usage.Options):
 
     optParameters = [
         ["binlog", "b", None, "Keep jobs in this directory; made if only it is missing."],
+        ["binlog-archive", None, None, "Keep every finished segment here too; it must be there."],
+        ["binlog-archive-age", None, None, AGE_HELP],
         ["address", "l", None, f"Listen on this address, or unix:PATH. [default: {ADDRESS}]"],
         ["port", "p", None, f"Listen on this TCP port; 0 takes a free one. [default: {PORT}]"],
         ["segment-size", "s", str(DEFAULT_SEGMENT_BYTES), "Size of a binlog segment, bytes."],
         ["max-job-size", "z", str(DEFAULT_MAX_JOB_BYTES), "The largest job body, bytes."],
+        [
+            "compaction-factor",
+            None,
+            str(POLICY.factor),
+            "The log may be so many times as large as what lives in it; more writes less.",
+        ],
+        [
+            "compaction-spare-segments",
+            None,
+            str(POLICY.spare_segments),
+            "and so many segments larger.",
+        ],
+        [
+            "compaction-pace",
+            None,
+            str(POLICY.pace_ms),
+            "Milliseconds between two slices of compaction; more disturbs less.",
+        ],
+        ["fsync-timeout", None, str(DEFAULT_LIMIT_S),
+         "End when a write or sync takes so many seconds; 0 is never."],
         ["user", "u", None, "Become this user, and its group, before anything is opened."],
-    ]
+    ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,14 +201,41 @@ class Options(usage.Options):
         """
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
+        self["compaction"] = self._policy()
+        self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
         if self["listen"] and not (self["address"] is self["port"] is None):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         if self["binlog"] is not None:
             if not self["binlog"]:
                 raise usage.UsageError("--binlog needs the name of a directory")
             self["binlog"] = os.path.abspath(self["binlog"])
+        self._check_archive()
         self["endpoints"] = [self._endpoint(text) for text in self["listen"] or [self._address()]]
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
+
+    def _policy(self) -> Policy:
+        spare = self._limited("compaction-spare-segments", 1, MAX_SPARE_SEGMENTS)
+        text = self["compaction-factor"]
+        factor = _decimal("--compaction-factor", text)
+        limited = min(max(factor, MIN_FACTOR), MAX_FACTOR)
+        if limited != factor:
+            self["warnings"].append(
+                f"--compaction-factor {text} is out of range; {limited} is used"
+            )
+        return Policy(limited, spare, self._limited("compaction-pace", 0, MAX_PACE_MS))
+
+    def _check_archive(self) -> None:
+        archive, age = self["binlog-archive"], self["binlog-archive-age"]
+        if archive is not None:
+            if not archive:
+                raise usage.UsageError("--binlog-archive needs the name of a directory")
+            if self["binlog"] is None:
+                raise usage.UsageError("--binlog-archive needs --binlog (-b), a log to archive")
+            self["binlog-archive"] = os.path.abspath(archive)
+        elif age is not None:
+            raise usage.UsageError("--binlog-archive-age needs --binlog-archive")
+        self["binlog-archive-age"] = str(DEFAULT_AGE_S) if age is None else age
+        self["archive_age_s"] = self._limited("binlog-archive-age", 0, MAX_AGE_S)
 
     def _limited(self, option: str, low: int, high: int) -> int:
         value = _number(f"--{option}", self[option])
@@ -208,6 +275,16 @@ def _number(option: str, text: str) -> int:
     if not (stripped.isascii() and stripped.isdigit()):
         raise usage.UsageError(f"{option} needs a whole number, not {text!r}")
     return int(stripped)
+
+
+def _decimal(option: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise usage.UsageError(f"{option} needs a number, not {text!r}")
+    return value
 
 
 def _check_port(endpoint: object) -> None:
@@ -260,11 +337,20 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         verbosity=options["verbosity"], is_foreground=bool(launcher.get("nodaemon", True)),
         pidfile=os.path.abspath(launcher["pidfile"]) if launcher.get("pidfile") else "",
         may_rehome=options["may_rehome"], max_connections=_max_connections(),
+        compaction=options["compaction"],
+        fsync_timeout_s=options["fsync_timeout_s"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]
     directory = RealDirectory(options["binlog"]) if options["binlog"] else None
-    service = BeanstalkService(settings, reactor, LogClock(), directory, lambda: IoThread(reactor))
+    archive = RealArchive(options["binlog-archive"]) if options["binlog-archive"] else None
+
+    def io() -> IoThread:
+        return IoThread(reactor)
+
+    age_s = options["archive_age_s"]
+    archivist = partial(Archivist, archive, age_s, io, reactor) if archive is not None else None
+    service = BeanstalkService(settings, reactor, LogClock(), directory, io, archivist)
 
     def prepare() -> None:
         _count_monotonically(reactor)
@@ -273,6 +359,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
             service.log.warn("{warning}", warning=warning)
         if os.geteuid() == 0 and options["user"] is None:
             service.log.warn("running as root; --user NAME runs as somebody else")
+        if archive is not None:
+            archive.refuse_unusable()
         if directory is not None:
             directory.make()
             refuse_beanstalkd(directory)

@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
 from beanstalk_twisted.binlog.format import (
     MADE_BY_TOOL,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
+    parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.log import Position
 from beanstalk_twisted.binlog.records import (
     CleanStop,
     JobImage,
@@ -131,8 +132,7 @@ def append_deletions(
     ]
     content = _segment(position, records, small.next_job_id, now_ns)
     spare = spare_name(position.seq)
-    for dead in found.dead:
-        directory.remove(dead)
+    _remove_dead(directory, found, segments=False)
     file = directory.create(spare)
     try:
         file.write_at(0, [content])
@@ -142,6 +142,16 @@ def append_deletions(
     directory.rename(spare, segment_name(position.seq))
     directory.sync()
     found.release(directory)
+    _remove_dead(directory, found, segments=True)
+
+
+def _remove_dead(directory: Directory, found: Replay, segments: bool) -> None:
+    """
+    As a server that starts: segments only when the TRIM that they are dead by is surely durable.
+    """
+    for name in found.dead:
+        if (parse_segment_name(name) is not None) == segments:
+            directory.remove(name)
 
 
 def _segment(position: Position, records: list[Record], next_job_id: int, now_ns: int) -> bytes:

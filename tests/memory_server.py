@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from twisted.internet.address import IPv4Address
@@ -20,11 +21,13 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.archivist import Archivist
+from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, FsyncPolicy, InlineIo, Io
 from beanstalk_twisted.facts import NS, LogClock
 from beanstalk_twisted.protocol import BeanstalkProtocol
-from beanstalk_twisted.service import BeanstalkService, Settings
+from beanstalk_twisted.service import BeanstalkService
+from beanstalk_twisted.settings import Settings
 
 T = TypeVar("T")
 
@@ -274,34 +277,50 @@ class MemoryServer:
     A running server.
 
     :ivar directory: its disk; None without a log.
-    :ivar io: makes what runs the log's work in the next process.
+    :ivar archive: where finished segments go, if anywhere.
+    :ivar io: makes what runs the log's work in the next process, and the archive's.
     :ivar service: of the process that runs now.
+    :ivar settings: of the next process.
     :ivar failures: why the log was lost, where a real process would have ended.
     """
 
     def __init__(
         self, *, directory: MemoryDirectory | None = None, io: Callable[[], Io] = InlineIo,
         fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
+        is_started: bool = True,
+        archive: MemoryArchive | None = None, archive_age_s: int = 0,
     ) -> None:  # fmt: skip
         self.clock = Clock()
         self.directory = directory
+        self.archive = archive
+        self.archive_age_s = archive_age_s
         self.failures: list[Failure] = []
         self.io = io
-        self._settings = Settings(max_job_bytes, segment_bytes, fsync)
+        self.settings = Settings(max_job_bytes, segment_bytes, fsync)
         self._clients: list[Client] = []
-        self.start()
+        if is_started:
+            self.start()
 
     def start(self) -> None:
         """
         Begin a process on what is on the disk.
         """
         log_clock = LogClock(lambda: self._now_ns() + STARTED_S * NS, self._now_ns)
-        self.service = BeanstalkService(
-            self._settings, self.clock, log_clock, self.directory, self.io
-        )
+        self.service = self.make_service(log_clock)
         self.service.failed = self.failures.append
         self.service.startService()
         self.advance()
+
+    def make_service(self, log_clock: LogClock) -> BeanstalkService:
+        """
+        The process that is about to start.
+        """
+        archivist = None
+        if self.archive is not None:
+            archivist = partial(Archivist, self.archive, self.archive_age_s, self.io, self.clock)
+        return BeanstalkService(
+            self.settings, self.clock, log_clock, self.directory, self.io, archivist
+        )
 
     def _now_ns(self) -> int:
         return round(self.clock.seconds() * NS)
@@ -342,7 +361,7 @@ class MemoryServer:
         """
         End the process as ``kill -9`` does: its connections break, what it wrote stays.
         """
-        for call in self.clock.getDelayedCalls():
+        for call in list(self.clock.getDelayedCalls()):
             call.cancel()
         for client in self._clients:
             client.transport.is_closed = True

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -48,6 +49,13 @@ def ours(*options: object) -> list[str]:
     Give the command that runs our server in the foreground.
     """
     return [str(TWISTD), "-n", "--pidfile=", "beanstalk", *map(str, options)]
+
+
+def ours_at_once(*options: object) -> list[str]:
+    """
+    Give the command that runs our server and nothing else: it starts in two thirds of the time.
+    """
+    return [sys.executable, "-m", "beanstalk_twisted", *map(str, options)]
 
 
 def theirs(*options: object) -> list[str]:
@@ -99,6 +107,13 @@ class Connection:
         """
         self.send(request)
         return self.reply()
+
+    @property
+    def is_answered(self) -> bool:
+        """
+        Whether a reply, or the end, has come and was not read yet.
+        """
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def half_close(self) -> None:
         """
@@ -154,6 +169,7 @@ class ServerProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line)
+        self._lines.put("")
 
     def __enter__(self) -> ServerProcess:
         return self
@@ -177,11 +193,24 @@ class ServerProcess:
         """
         self._search(re.compile(re.escape(text)))
 
+    def says(self, text: str) -> bool:
+        """
+        Wait until it says that, or has ended.
+        """
+        try:
+            self.wait_for(text)
+        except AssertionError:
+            self.process.wait(timeout=0.1 * LIMIT_S)
+            return False
+        return True
+
     def _search(self, pattern: re.Pattern[str]) -> re.Match[str]:
         while True:
             for line in self._seen:
                 if found := pattern.search(line):
                     return found
+            # An empty line: it has ended without a word of that.
+            assert "" not in self._seen, "".join(self._seen)
             try:
                 self._seen.append(self._lines.get(timeout=LIMIT_S))
             except Empty:

@@ -17,17 +17,20 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog import replay
-from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.binlog.batches import Opening, Position, Rehoming
+from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
-from beanstalk_twisted.binlog.log import Log, Opening, Position
+from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State, TubeDef
+from beanstalk_twisted.binlog.room import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.commit import (
     ALWAYS,
     MARK_DELAY_S,
     MAX_UNSETTLED_BYTES,
     NEVER,
+    SPACE_RETRY_S,
     Committer,
     FsyncPolicy,
     InlineIo,
@@ -51,22 +54,32 @@ class Bench:
     :ivar operations: what was asked of the disk since the log was opened.
     :ivar settled: what the committer said, each time.
     :ivar failures: the same, when it gave up.
+    :ivar demand: what the queue wants room for.
+    :ivar told: what was said of the room: why there is none, or None for more.
     """
 
     def __init__(
-        self, policy: FsyncPolicy, segment_bytes: int = 1 << 16, may_rehome: bool = True
-    ) -> None:
+        self, policy: FsyncPolicy, segment_bytes: int = 1 << 16, may_rehome: bool = True,
+        is_prepared: bool = True,
+    ) -> None:  # fmt: skip
+        """
+        :param is_prepared: whether the room that is always kept ready is there already.
+        """
         self.clock = Clock()
         self.io = HeldIo()
         self.directory = MemoryDirectory()
         self.operations: list[str] = []
         self.settled: list[int] = []
         self.failures: list[Failure] = []
+        self.demand = Demand()
+        self.told: list[Failure | None] = []
         self.jobs = 0
         position = Position(1, 1, 0, 1, b"u" * 16, 1, 1, 0)
         self.log = Log(position, segment_bytes, self._opening, lambda: 7, "test")
-        self.writer = Writer(self.directory, segment_bytes)
+        self.writer = Writer(self.directory)
         self._begin_as_a_start_does()
+        if is_prepared:
+            self._prepare()
         self.may_rehome = may_rehome
         self.committer = self._committer(policy, self.io)
         self.directory.fault = self._note
@@ -81,12 +94,19 @@ class Bench:
         self.writer.write(batch, sync=True)
         self.log.durable(batch.last_lsn)
 
+    def _prepare(self) -> None:
+        while (spare := self.log.room.wanted(Demand())) is not None:
+            self.writer.prepare(spare)
+            self.log.room.add(spare)
+
     def _committer(self, policy: FsyncPolicy, io: Io) -> Committer:
         committer = Committer(
             self.log, self.writer, io, self.clock, lambda: round(self.clock.seconds() * NS),
             policy, self.failures.append, self.may_rehome,
         )  # fmt: skip
         committer.settled = lambda: self.settled.append(committer.settled_lsn)
+        committer.demand = lambda: self.demand
+        committer.room_changed = self.told.append
         return committer
 
     def _note(self, operation: str, name: str) -> None:
@@ -292,7 +312,7 @@ def test_replies_go_on_when_segments_end_in_between(policy: FsyncPolicy) -> None
 
 
 def test_more_than_the_limit_waiting_for_the_disk_is_congestion() -> None:
-    bench = Bench(ALWAYS)
+    bench = Bench(ALWAYS, 2 * MAX_UNSETTLED_BYTES)
     record_bytes = 80
     bench.put(b"x" * (MAX_UNSETTLED_BYTES // 2 - record_bytes))
     bench.turn()
@@ -305,7 +325,7 @@ def test_more_than_the_limit_waiting_for_the_disk_is_congestion() -> None:
 
 
 def test_exactly_the_limit_waiting_for_the_disk_is_no_congestion_yet() -> None:
-    bench = Bench(ALWAYS)
+    bench = Bench(ALWAYS, 2 * MAX_UNSETTLED_BYTES)
     bench.put(b"x" * (MAX_UNSETTLED_BYTES - 80))
     assert not bench.committer.is_congested
     bench.reserve()
@@ -403,7 +423,7 @@ def test_no_reply_is_released_after_the_disk_has_failed(
     bench.finish_io()
     before = list(bench.settled)
     bench.fail(operation)
-    bench.put(b"x" * (1 << 16))  # It fills the segment, so that every policy syncs.
+    bench.put(b"x" * (1 << 16))  # It begins a segment, so that every policy syncs.
     bench.turn()
     bench.put()
     bench.io.step()
@@ -440,6 +460,234 @@ def test_a_failure_says_what_failed_and_what_to_do() -> None:
     assert "binlog-inspect check" in message
     assert isinstance(failure.value, WriteFailed)
     assert failure.value.exit_code == 74
+
+
+# Space.
+
+
+def fill_disk(bench: Bench) -> None:
+    """
+    Let the disk have no more space than is in use.
+    """
+    names = bench.directory.names()
+    bench.directory.space = sum(len(bench.directory.read(name)) for name in names)
+
+
+def spares_of(bench: Bench) -> list[str]:
+    """
+    Give the names of the files that are ready.
+    """
+    return [name for name in bench.directory.names() if name.startswith("spare.")]
+
+
+def test_space_is_made_ready_ahead_one_file_at_a_time_until_there_is_enough() -> None:
+    bench = Bench(ALWAYS, is_prepared=False)
+    bench.committer.schedule()
+    bench.turn()
+    counts = []
+    while bench.io:
+        assert len(bench.io) == 1
+        bench.io.step()
+        counts.append(len(spares_of(bench)))
+    assert counts == list(range(1, len(counts) + 1))
+    assert bench.told == [None] * len(counts)
+    assert bench.log.room.wanted(Demand()) is None
+    assert "sync" not in bench.operations, "a spare promises nothing"
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_what_is_appended_while_space_is_made_ready_is_written_next() -> None:
+    bench = Bench(ALWAYS, is_prepared=False)
+    bench.committer.schedule()
+    bench.turn()
+    lsn = bench.put()
+    bench.finish_io()
+    assert bench.settled == [lsn]
+
+
+def test_more_that_waits_has_more_made_ready() -> None:
+    bench = Bench(ALWAYS)
+    bench.demand = Demand(jobs=5, waiting=300_000, largest=300_000)
+    bench.committer.schedule()
+    bench.finish_io()
+    assert max(len(bench.directory.read(name)) for name in spares_of(bench)) > 300_000
+    assert bench.told[-1] is None
+
+
+def test_a_full_disk_is_told_and_tried_again_each_second_until_it_gives_more() -> None:
+    bench = Bench(ALWAYS, is_prepared=False)
+    fill_disk(bench)
+    bench.committer.schedule()
+    bench.finish_io()
+    (refusal,) = bench.told
+    assert refusal is not None and refusal.type is NoSpace
+    assert bench.log.room.is_short
+    for tries in range(2, 5):
+        bench.clock.advance(SPACE_RETRY_S - 0.001)
+        assert not bench.io
+        bench.clock.advance(0.001)
+        bench.finish_io()
+        assert len(bench.told) == tries
+    assert bench.operations.count("allocate") == 4
+    bench.directory.space = None
+    bench.clock.advance(SPACE_RETRY_S)
+    bench.finish_io()
+    assert bench.told[4:] and not any(bench.told[4:])
+    assert not bench.log.room.is_short
+    assert not bench.clock.getDelayedCalls() and not bench.failures
+
+
+def test_on_a_full_disk_what_has_room_is_written_as_ever() -> None:
+    bench = Bench(ALWAYS, is_prepared=False)
+    fill_disk(bench)
+    bench.committer.schedule()
+    bench.finish_io()
+    lsn = bench.put()
+    bench.finish_io()
+    assert bench.settled == [lsn]
+    assert bench.jobs_after_power_loss() == {1}
+
+
+@POLICIES
+def test_a_batch_that_finds_no_space_waits_and_its_replies_with_it(policy: FsyncPolicy) -> None:
+    bench = Bench(policy, is_prepared=False)
+    fill_disk(bench)
+    lsn = bench.put(b"x" * (1 << 16))
+    bench.finish_io()
+    before = list(bench.settled)
+    later = bench.put()
+    for _ in range(3):
+        bench.clock.advance(SPACE_RETRY_S)
+        bench.finish_io()
+    assert bench.settled == before and (not before or before[-1] < lsn)
+    assert len(space_calls(bench)) == 1
+    bench.directory.space = None
+    bench.clock.advance(SPACE_RETRY_S)
+    bench.finish_io()
+    assert bench.committer.settled_lsn >= later
+    assert not bench.failures
+    assert jobs_in(bench.directory.after_kill()) == {1, 2}
+
+
+def space_calls(bench: Bench) -> list[float]:
+    """
+    Give when something is to be tried again: all timers but those of marks and intervals.
+    """
+    return [call.getTime() for call in bench.clock.getDelayedCalls()
+            if call.getTime() - bench.clock.seconds() > max(MARK_DELAY_S, INTERVAL_S)]  # fmt: skip
+
+
+def test_one_timer_waits_for_space_whatever_was_refused() -> None:
+    bench = Bench(ALWAYS, is_prepared=False)
+    fill_disk(bench)
+    bench.committer.schedule()
+    bench.finish_io()
+    bench.clock.advance(SPACE_RETRY_S / 2)
+    bench.put(b"x" * (1 << 16))
+    bench.finish_io()
+    assert space_calls(bench) == [SPACE_RETRY_S * 1.5]
+    bench.clock.advance(SPACE_RETRY_S / 2)
+    assert not bench.io
+    bench.clock.advance(SPACE_RETRY_S / 2)
+    assert len(bench.io) == 1
+
+
+def test_space_that_was_freed_is_not_waited_for() -> None:
+    bench = Bench(ALWAYS, is_prepared=False)
+    fill_disk(bench)
+    bench.committer.schedule()
+    bench.finish_io()
+    bench.directory.space = None
+    bench.committer.try_space()
+    bench.finish_io()
+    assert bench.told[-1] is None
+    assert not bench.clock.getDelayedCalls()
+    operations = len(bench.operations)
+    bench.committer.try_space()
+    bench.finish_io()
+    assert len(bench.operations) == operations, "nobody waits"
+
+
+def test_no_sync_mark_is_written_on_a_full_disk_but_when_there_is_space_again() -> None:
+    bench = Bench(ALWAYS, is_prepared=False)
+    fill_disk(bench)
+    bench.put()
+    bench.finish_io()
+    bench.clock.advance(MARK_DELAY_S * 2)
+    bench.finish_io()
+    assert bench.operations[-2:] == ["write", "sync"]
+    bench.directory.space = None
+    bench.committer.try_space()
+    bench.finish_io()
+    bench.clock.advance(MARK_DELAY_S)
+    bench.finish_io()
+    assert bench.operations[-1] == "write"
+
+
+def test_a_server_ends_in_order_on_a_full_disk() -> None:
+    bench = Bench(ALWAYS, is_prepared=False)
+    fill_disk(bench)
+    bench.put()
+    bench.finish_io()
+    bench.put()
+    ended = bench.committer.finish()
+    bench.finish_io()
+    assert ended.called
+    assert not bench.clock.getDelayedCalls()
+    assert read(bench.directory.after_power_loss()).small.is_clean
+    assert bench.jobs_after_power_loss() == {1, 2}
+
+
+def test_an_end_waits_for_the_space_of_what_was_begun() -> None:
+    bench = Bench(ALWAYS, is_prepared=False)
+    fill_disk(bench)
+    bench.put(b"x" * (1 << 16))
+    bench.finish_io()
+    ended = bench.committer.finish()
+    bench.finish_io()
+    assert not ended.called and not bench.failures
+    bench.directory.space = None
+    bench.clock.advance(SPACE_RETRY_S)
+    bench.finish_io()
+    assert ended.called
+    assert not bench.clock.getDelayedCalls()
+    assert bench.jobs_after_power_loss() == {1}
+
+
+def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
+    for may_rehome in (True, False):
+        bench = Bench(ALWAYS, is_prepared=False, may_rehome=may_rehome)
+        moved: list[tuple[Rehoming, Failure]] = []
+        bench.committer.rehomed = partial(_note_rehoming, moved)
+        lsn = bench.put()
+        bench.directory.fault = fails_once("allocate")
+        bench.finish_io()
+        assert (len(moved), len(bench.failures)) == ((1, 0) if may_rehome else (0, 1))
+        assert (bench.committer.settled_lsn >= lsn) is may_rehome
+        assert not bench.log.room.is_short
+        if may_rehome:
+            assert bench.jobs_after_power_loss() == {1}
+
+
+def _note_rehoming(
+    moved: list[tuple[Rehoming, Failure]], rehoming: Rehoming, failure: Failure
+) -> None:
+    moved.append((rehoming, failure))
+
+
+def fails_once(operation: str) -> Callable[[str, str], None]:
+    """
+    A disk that fails the first time this is asked of it.
+    """
+    left = 1
+
+    def fault(asked: str, name: str) -> None:
+        nonlocal left
+        if asked == operation and left:
+            left -= 1
+            raise OSError(errno.EIO, "Input/output error")
+
+    return fault
 
 
 # The end.

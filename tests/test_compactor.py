@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.format import parse_segment_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.jobs.statistics import job as job_statistics
@@ -51,7 +51,7 @@ class Workload:
         """
         What is written; space allocated ahead does not count.
         """
-        names = self.directory.names()
+        names = [name for name in self.directory.names() if parse_segment_name(name) is not None]
         content = [bytes(self.directory.read(name)).rstrip(b"\0") for name in names[-1:]]
         return sum(len(self.directory.read(name)) for name in names[:-1]) + len(content[0])
 
@@ -207,6 +207,22 @@ def test_an_idle_log_is_left_alone() -> None:
     assert load.directory.operations == operations
 
 
+def test_many_small_segments_are_compacted_though_they_are_few_bytes() -> None:
+    """
+    Each start leaves one.
+    """
+    load = Workload()
+    load.put(100)
+    for _ in range(120):
+        load.server.kill_and_restart()
+    client = load.server.connect()
+    client.ask(b"put 1 0 60 1\r\nx\r\n")
+    load.server.advance(5)
+    assert load.server.directory is not None
+    assert len(load.server.directory.names()) <= 103
+    assert client.ask(b"peek 1\r\n").startswith(b"FOUND 1 100\r\n")
+
+
 def test_the_indexes_in_stats_tell_the_truth() -> None:
     load = Workload()
     for _ in range(600):
@@ -216,7 +232,7 @@ def test_the_indexes_in_stats_tell_the_truth() -> None:
         load.delete(load.put(200))
     load.settle()
     lines = load.ask(b"stats\r\n").split(b"\n")
-    names = load.directory.names()
+    names = [name for name in load.directory.names() if parse_segment_name(name) is not None]
     assert b"binlog-oldest-index: %d" % int(names[0].split(".")[0]) in lines
     assert b"binlog-current-index: %d" % int(names[-1].split(".")[0]) in lines
     copies = load.server.service.queue.tally.copies
@@ -237,3 +253,26 @@ def test_a_damaged_segment_is_kept_and_ends_compaction() -> None:
     load.settle()
     assert name in load.directory.names()
     assert load.ask(b"peek 1\r\n").startswith(b"FOUND 1 200\r\n")
+
+
+# A full disk.
+
+
+def test_on_a_full_disk_nothing_is_copied_that_has_no_room_and_deletions_go_on() -> None:
+    load = Workload()
+    load.directory.space = 24 * SEGMENT_BYTES
+    ids = [load.put(30_000)]
+    request = b"put 1 0 600 30000\r\n%s\r\n" % bytes(30_000)
+    while (reply := load.ask(request)) != b"OUT_OF_MEMORY\r\n":
+        ids.append(int(reply.split()[1]))
+    assert len(ids) > 10
+    load.directory.space = 0  # Somebody else takes what compaction frees.
+    for job_id in [*ids[::2], *ids[1::2]]:
+        load.delete(job_id)
+        load.server.advance(1)
+    assert not load.server.failures
+    assert load.ask(request) == b"OUT_OF_MEMORY\r\n"
+    load.directory.space = None
+    load.settle()
+    assert load.put(30_000)
+    assert load.share() <= 1.1

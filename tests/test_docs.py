@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted import protocol
+from beanstalk_twisted.archivist import DEFAULT_AGE_S
 from beanstalk_twisted.binlog import errors, format
 from beanstalk_twisted.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.commit import ALWAYS, MAX_UNSETTLED_BYTES
@@ -46,6 +47,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("benchmarks/*.md")),
     *sorted(ROOT.glob("newsfragments/*.md")),
 ]
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -250,6 +252,7 @@ def default_of(option: str) -> str:
         "fsync": "always",
         "verbose": "off",
         "on-io-error": "rehome",
+        "binlog-archive-age": str(DEFAULT_AGE_S),
     }
     if option in ("help", "version"):
         return ""

@@ -34,7 +34,8 @@ from beanstalk_twisted.listening import (
     Refused,
     drain_on_signal,
 )
-from beanstalk_twisted.service import BeanstalkService, Settings
+from beanstalk_twisted.service import BeanstalkService
+from beanstalk_twisted.settings import Settings
 from tests.conftest import the_reactor
 from tests.memory_server import HeldIo, MemoryServer
 

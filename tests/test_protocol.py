@@ -27,6 +27,9 @@ from tests.memory_server import OUTPUT_LIMIT_BYTES, READ_BYTES, Client, HeldIo, 
 SMALL_LIMIT = 20
 """The largest body in the conversations below."""
 
+ENOUGH_FOR_ALL_BYTES = 2 * MAX_UNSETTLED_BYTES
+"""A segment in which no put has to wait for room, where a test is about other waits."""
+
 LONGEST_LEGAL = b"pause-tube " + b"n" * 200 + b" 4294967295\r\n"
 
 CONVERSATIONS: dict[str, tuple[bytes, bytes]] = {
@@ -504,7 +507,9 @@ def test_a_client_is_read_up_to_the_limit_of_its_buffer_and_no_further() -> None
 
 def test_no_more_commands_are_parsed_than_replies_may_be_held() -> None:
     io = HeldIo()
-    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    server = MemoryServer(
+        directory=MemoryDirectory(), io=lambda: io, segment_bytes=ENOUGH_FOR_ALL_BYTES
+    )
     client = server.connect()
     put, count = b"put 0 0 1 0\r\n\r\n", 5 * MAX_HELD_REPLIES
     client.send(put * MAX_HELD_REPLIES)
@@ -524,7 +529,9 @@ def test_no_more_commands_are_parsed_than_replies_may_be_held() -> None:
 
 def test_no_more_bytes_of_replies_are_held_than_may_be() -> None:
     io = HeldIo()
-    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    server = MemoryServer(
+        directory=MemoryDirectory(), io=lambda: io, segment_bytes=ENOUGH_FOR_ALL_BYTES
+    )
     client = server.connect()
     client.send(b"put 0 0 1 60000\r\n" + b"x" * 60_000 + b"\r\n")
     client.send(b"peek 1\r\n" * 50)
@@ -537,7 +544,9 @@ def test_no_more_bytes_of_replies_are_held_than_may_be() -> None:
 
 def test_a_slow_disk_stops_all_who_wait_for_it_and_lets_them_go_on() -> None:
     io = HeldIo()
-    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io, segment_bytes=1 << 20)
+    server = MemoryServer(
+        directory=MemoryDirectory(), io=lambda: io, segment_bytes=ENOUGH_FOR_ALL_BYTES
+    )
     clients = [server.connect() for _ in range(4)]
     put, per_client = b"put 0 0 1 60000\r\n" + b"x" * 60_000 + b"\r\n", 60
     for client in clients:

@@ -4,6 +4,8 @@ The service: its one timer, answers for other connections, draining, the ordered
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from twisted.internet.address import IPv4Address
 from twisted.python.failure import Failure
@@ -394,7 +396,7 @@ def test_a_log_that_is_lost_is_told_once() -> None:
     assert server.directory is not None
 
     def broken(operation: str, name: str) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.EIO, "Input/output error")
 
     server.directory.fault = broken
     for _ in range(3):

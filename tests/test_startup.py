@@ -26,9 +26,11 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.writer import spare_name
 from beanstalk_twisted.facts import WRITER, LogClock
+from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.startup import OpenLog, open_log, refuse_beanstalkd
+from beanstalk_twisted.wire.replies import DELETED, OUT_OF_MEMORY
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_record_byte
 from tests.binlog.scribe import (
@@ -113,10 +115,30 @@ class Started:
         """
         Make all durable.
         """
-        batch = self.log.take(self.clock.now_ns())
-        if batch is not None:
+        while (batch := self.log.take(self.clock.now_ns())) is not None:
             self.opened.writer.write(batch, True)
             self.log.durable(batch.last_lsn)
+
+    def jobs_after_restart(self) -> set[int]:
+        """
+        What another process finds when this one is killed.
+        """
+        left = self.directory.after_kill()
+        left.space = None
+        return set(Started(left).jobs())
+
+    def segments(self) -> list[str]:
+        """
+        The names of the files that have one.
+        """
+        return [name for name in self.directory.names() if name.endswith(".tql")]
+
+    def spares(self) -> dict[str, int]:
+        """
+        The sizes of the files that are ready.
+        """
+        names = set(self.directory.names()) - set(self.segments())
+        return {name: len(self.directory.read(name)) for name in names}
 
     def stop(self) -> None:
         """
@@ -142,11 +164,11 @@ class Started:
         return found
 
 
-def killed(*batches: list[Record]) -> MemoryDirectory:
+def killed(*batches: list[Record], segment_bytes: int = 8192) -> MemoryDirectory:
     """
     What a server leaves that wrote these and was killed.
     """
-    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=segment_bytes)
     for batch in batches:
         scribe.write(*batch)
     return MemoryDirectory(scribe.files())
@@ -319,8 +341,19 @@ def test_a_spare_that_a_crash_left_is_removed() -> None:
     spare = files.create(spare_name(2))
     spare.write_at(0, [b"half"])
     started = Started(files)
-    assert started.directory.names() == [ONE, TWO]
+    assert started.segments() == [ONE, TWO]
+    assert all(bytes(files.read(name)) == bytes(size) for name, size in started.spares().items())
     assert set(started.jobs()) == {1}
+
+
+def test_a_start_makes_room_ready_so_that_the_first_job_does_not_wait() -> None:
+    started = Started(MemoryDirectory())
+    session = started.connect()
+    queue, now_ns = started.queue, started.clock.now_ns()
+    assert started.spares()
+    assert started.log.room.wanted(queue.demand()) is None
+    draft = queue.begin_put(session, now_ns)
+    assert queue.put(session, now_ns, draft, 0, 0, 60, b"x") is not None
 
 
 def trimmed() -> Scribe:
@@ -336,9 +369,23 @@ def trimmed() -> Scribe:
 def test_a_dead_segment_is_not_replayed_and_removed() -> None:
     started = Started(MemoryDirectory(trimmed().files()))
     assert started.jobs() == {2: (State.READY, b"copied")}
-    assert started.directory.names() == [TWO, THREE]
+    assert started.segments() == [TWO, THREE]
     assert started.opened.log.oldest == 2
     assert started.header(THREE).trim_seq == 2
+
+
+@pytest.mark.parametrize("crashing", ["sync", "rename", "sync directory", "cut", "remove"])
+def test_a_dead_segment_is_kept_until_its_trim_is_durable(crashing: str) -> None:
+    """
+    The server was killed before it could sync the TRIM.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(DEFAULT_TUBE, put(1, b"x" * 4096))
+    scribe.write(put(2, b"two"))
+    scribe.write(image(Kind.COPY, 1, body=b"x" * 100), Trim(2, T0), sync=False)
+    assert isinstance(scribe.directory, MemoryDirectory)
+    left = power_lost_before(scribe.directory.after_kill(), crashing, lambda: True)
+    assert set(Started(left).jobs()) == {1, 2}
 
 
 def test_a_dead_segment_may_be_damaged_or_gone() -> None:
@@ -613,3 +660,78 @@ def test_a_log_may_give_number_1_to_another_tube() -> None:
         assert job is not None
         names[job.body] = queue.state.tubes.by_id(job.tube_id).name
     assert names == {b"mail": b"mail", b"default": b"default"}
+
+
+# A full disk.
+
+
+def used(directory: MemoryDirectory) -> int:
+    """
+    Bytes that all files have.
+    """
+    return sum(len(directory.read(name)) for name in directory.names())
+
+
+def test_a_start_on_a_full_disk_uses_the_space_that_was_never_written() -> None:
+    directory = killed([put(1), put(2)], segment_bytes=1 << 16).after_kill()
+    before = directory.space = used(directory)
+    started = Started(directory, segment_bytes=1 << 16)
+    assert set(started.jobs()) == {1, 2}
+    assert started.log.room.is_short
+    assert len(directory.read(TWO)) == 1 << 15, "half of what was asked for"
+    assert used(directory) <= before
+    assert started.jobs_after_restart() == {1, 2}
+
+
+def test_a_start_on_a_full_disk_serves_what_there_is_and_takes_no_more() -> None:
+    directory = killed([put(1), put(2)], segment_bytes=1 << 16).after_kill()
+    directory.space = used(directory)
+    started = Started(directory, segment_bytes=1 << 16)
+    session, now_ns = started.connect(), started.clock.now_ns()
+    queue = started.queue
+    draft = queue.begin_put(session, now_ns)
+    assert queue.put(session, now_ns, draft, 0, 0, 60, b"x") == Answer(OUT_OF_MEMORY, 0)
+    assert queue.delete(session, now_ns, 1).reply == DELETED
+    started.commit()
+    assert started.jobs_after_restart() == {2}
+
+
+def test_a_disk_without_space_for_even_a_small_segment_ends_the_start_and_loses_nothing() -> None:
+    directory = killed([put(1)]).after_kill()
+    full = directory.after_kill()
+    content = sum(len(bytes(full.read(name)).rstrip(b"\0")) for name in full.names())
+    full.space = content + 4096
+    with pytest.raises(CannotUse) as caught:
+        Started(full)
+    assert caught.value.exit_code == 73
+    assert "No space left on device; nothing was lost" in str(caught.value)
+    assert [name for name in full.names() if name != ONE] == []
+    full.space = None
+    assert set(Started(full).jobs()) == {1}
+
+
+@pytest.mark.parametrize("free", [0, 1000, 5000, 8192, 10_000, 20_000, 40_000])
+def test_whatever_space_there_is_a_start_either_works_or_changes_nothing_it_needs(
+    free: int,
+) -> None:
+    directory = killed([put(1), put(2, b"x" * 3000)]).after_kill()
+    directory.space = used(directory) + free
+    try:
+        started = Started(directory)
+    except CannotUse:
+        directory.space = None
+        started = Started(directory)
+    assert set(started.jobs()) == {1, 2}
+
+
+def test_a_directory_that_fails_in_another_way_is_no_full_disk() -> None:
+    directory = MemoryDirectory()
+
+    def fault(operation: str, name: str) -> None:
+        if operation == "allocate":
+            raise OSError(errno.EIO, "Input/output error")
+
+    directory.fault = fault
+    with pytest.raises(CannotUse, match="Input/output error"):
+        Started(directory)
+    assert directory.operations < 10, "it is not tried again"

@@ -23,6 +23,13 @@ from twisted.internet.task import Clock
 from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 
 from beanstalk_twisted import __version__
+from beanstalk_twisted.binlog.compaction import (
+    MAX_FACTOR,
+    MAX_PACE_MS,
+    MAX_SPARE_SEGMENTS,
+    MIN_FACTOR,
+    Policy,
+)
 from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
     MAX_BODY_BYTES,
@@ -32,6 +39,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.listening import ListeningService
 from beanstalk_twisted.tap import BACKLOG, Options, makeService
+from beanstalk_twisted.watchdog import MAX_LIMIT_S
 
 
 def parsed(*arguments: str) -> Options:
@@ -64,8 +72,17 @@ def test_without_options_these_hold() -> None:
     assert (endpoint._port, endpoint._interface, endpoint._backlog) == (11300, "127.0.0.1", 1024)
     assert options == {
         "address": None,
+        "archive_age_s": 300,
         "binlog": None,
+        "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5),
+        "compaction-factor": "2.0",
+        "compaction-pace": "5",
+        "compaction-spare-segments": "2",
+        "binlog-archive": None,
+        "binlog-archive-age": "300",
         "fsync": ALWAYS,
+        "fsync-timeout": "60",
+        "fsync_timeout_s": 60,
         "listen": [],
         "max-job-size": "65535",
         "max_job_bytes": 65_535,
@@ -92,6 +109,21 @@ def test_the_last_of_several_directories_counts() -> None:
     assert parsed("-b", "/x", "--binlog=/y")["binlog"] == "/y"
 
 
+def test_the_archives_directory_is_made_absolute() -> None:
+    options = parsed("-b", "x", "--binlog-archive", "y")
+    assert options["binlog-archive"] == os.path.join(os.getcwd(), "y")
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [(0, 0), (1, 1), (86_400, 86_400), (604_800, 604_800), (604_801, 604_800)]
+)
+def test_the_archives_age_is_brought_into_range_with_a_warning(given: int, taken: int) -> None:
+    options = parsed("-b/x", "--binlog-archive=/y", f"--binlog-archive-age={given}")
+    assert options["archive_age_s"] == taken
+    warning = f"--binlog-archive-age {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if given == taken else [warning])
+
+
 @pytest.mark.parametrize(
     ("words", "fsync"),
     [
@@ -115,6 +147,42 @@ def test_the_last_word_on_syncing_counts(words: list[str], fsync: FsyncPolicy) -
     assert parsed(*words)["fsync"] == fsync
 
 
+@pytest.mark.parametrize(
+    ("words", "policy"),
+    [
+        (["--compaction-factor=1.25"], Policy(factor=MIN_FACTOR)),
+        (["--compaction-factor=100"], Policy(factor=MAX_FACTOR)),
+        (["--compaction-spare-segments=1"], Policy(spare_segments=1)),
+        (["--compaction-spare-segments=1000"], Policy(spare_segments=MAX_SPARE_SEGMENTS)),
+        (["--compaction-pace=0"], Policy(pace_ms=0)),
+        (["--compaction-pace=1000"], Policy(pace_ms=MAX_PACE_MS)),
+    ],
+)
+def test_compaction_can_be_told_how_to_go(words: list[str], policy: Policy) -> None:
+    assert parsed(*words)["compaction"] == policy
+    assert parsed(*words)["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("word", "policy"),
+    [
+        ("--compaction-factor=1.24", Policy(factor=MIN_FACTOR)),
+        ("--compaction-factor=-1", Policy(factor=MIN_FACTOR)),
+        ("--compaction-factor=100.1", Policy(factor=MAX_FACTOR)),
+        ("--compaction-spare-segments=0", Policy(spare_segments=1)),
+        ("--compaction-spare-segments=1001", Policy(spare_segments=MAX_SPARE_SEGMENTS)),
+        ("--compaction-pace=1001", Policy(pace_ms=MAX_PACE_MS)),
+    ],
+)
+def test_how_compaction_goes_is_brought_into_range_with_a_warning(
+    word: str, policy: Policy
+) -> None:
+    options = parsed(word)
+    assert options["compaction"] == policy
+    (warning,) = options["warnings"]
+    assert warning.startswith(word.replace("=", " ") + " is out of range; ")
+
+
 @pytest.mark.parametrize("names", [("-s", "segment"), ("--segment-size", "segment")])
 @pytest.mark.parametrize(
     ("given", "taken"),
@@ -133,6 +201,16 @@ def test_a_segments_size_is_brought_into_range_with_a_warning(
     options = parsed(names[0], str(given))
     assert options["segment_bytes"] == taken
     warning = f"--segment-size {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if given == taken else [warning])
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [(0, 0), (1, 1), (MAX_LIMIT_S, MAX_LIMIT_S), (MAX_LIMIT_S + 1, MAX_LIMIT_S)]
+)
+def test_how_long_the_disk_may_hang_is_a_number_of_seconds(given: int, taken: int) -> None:
+    options = parsed("--fsync-timeout", str(given))
+    assert options["fsync_timeout_s"] == taken
+    warning = f"--fsync-timeout {given} is out of range; {taken} is used"
     assert options["warnings"] == ([] if given == taken else [warning])
 
 
@@ -207,8 +285,9 @@ def test_the_help_shows_every_option_and_its_default(
         parsed(word)
     assert not exit_.value.code
     shown = capsys.readouterr().out
-    for name in ("binlog", "fsync", "address", "port", "listen", "segment-size", "max-job-size",
-                 "user", "verbose", "version", "help"):  # fmt: skip
+    for name in ("binlog", "binlog-archive", "binlog-archive-age", "fsync", "address", "port",
+                 "listen", "segment-size", "max-job-size", "user", "verbose", "version",
+                 "help"):  # fmt: skip
         assert f"--{name}" in shown
     for default in ("11300", "127.0.0.1", str(DEFAULT_SEGMENT_BYTES), "65535"):
         assert default in shown
@@ -296,12 +375,20 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["-p", "1", "word"], "unexpected word: 'word'"),
         (["-b"], "-b"),
         (["-b", ""], "--binlog needs the name of a directory"),
+        (["--binlog-archive", "x"], "--binlog-archive needs --binlog (-b), a log to archive"),
+        (["-bx", "--binlog-archive", ""], "--binlog-archive needs the name of a directory"),
+        (["-bx", "--binlog-archive-age", "9"], "--binlog-archive-age needs --binlog-archive"),
+        (["-bx", "--binlog-archive=y", "--binlog-archive-age", "5m"], "whole number, not '5m'"),
         (["-f"], "-f"),
         (["-f", "-1"], "needs a whole number, not '-1'"),
         (["-f", "1.5"], "needs a whole number, not '1.5'"),
         (["--fsync=sometimes"], "--fsync is always, never or milliseconds, not 'sometimes'"),
         (["-F=1"], "-="),
         (["-s", "10k"], "--segment-size needs a whole number, not '10k'"),
+        (["--compaction-factor=two"], "--compaction-factor needs a number, not 'two'"),
+        (["--compaction-factor=nan"], "--compaction-factor needs a number, not 'nan'"),
+        (["--compaction-factor=inf"], "--compaction-factor needs a number, not 'inf'"),
+        (["--compaction-pace=1.5"], "--compaction-pace needs a whole number, not '1.5'"),
         (["-z", ""], "--max-job-size needs a whole number, not ''"),
         (["-z", "-1"], "--max-job-size needs a whole number, not '-1'"),
         (["-z", "²"], "--max-job-size needs a whole number"),
@@ -345,12 +432,13 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_settings_reach_the_service() -> None:
-    options = parsed("-z", "10", "-s", "9000", "-f", "7", "-VV")
+    options = parsed("-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3")
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
     settings = service.queue.settings
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
     assert settings.is_foreground and settings.pidfile == ""
+    assert settings.compaction == Policy(factor=3)
 
 
 @pytest.mark.parametrize("is_foreground", [True, False])

@@ -24,6 +24,12 @@ from beanstalk_twisted.binlog.segment import Ending, walk
 SLICE_BYTES: Final = 256 << 10
 """Bytes of a segment that are read and checked at once: about a millisecond."""
 
+SHORT_FACTOR: Final = 1.25
+"""
+Times what is alive that a log may be on a full disk: there, space is worth more than what it costs
+to write each living byte five times.
+"""
+
 
 class Pressure(NamedTuple):
     """
@@ -32,29 +38,75 @@ class Pressure(NamedTuple):
     :ivar total: bytes of all its segments.
     :ivar live: bytes of the full records of its living jobs.
     :ivar segment: bytes of a full segment.
+    :ivar segments: how many are finished.
+    :ivar is_short: whether the disk is full.
     """
 
     total: int
     live: int
     segment: int
+    segments: int = 0
+    is_short: bool = False
+
+
+class SegmentUse(NamedTuple):
+    """
+    What a segment holds.
+
+    :ivar size: bytes up to where its frames end.
+    :ivar jobs: living jobs whose full records are in it, what pins it; ``live`` their bytes.
+    """
+
+    seq: int
+    size: int
+    jobs: int
+    live: int
+
+    @property
+    def dead(self) -> int:
+        """
+        Bytes that nobody needs any more, frames and small state included.
+        """
+        return self.size - self.live
+
+
+MIN_FACTOR: Final = 1.25
+MAX_FACTOR: Final = 100.0
+"""Nearer to 1 each living byte is written over and over; 100 is as good as never."""
+
+MAX_SPARE_SEGMENTS: Final = 1000
+
+MAX_PACE_MS: Final = 1000
+"""At one slice a second some tens of KB are freed in that time: nobody wants it slower."""
 
 
 class Policy(NamedTuple):
     """
-    How large a log may become.
+    How large a log may become, and how fast it is made smaller.
 
-    :ivar factor: times what is alive; 2 writes each living byte about once more in its life.
-    :ivar spare_segments: so many segments beside that, so that a small log is left alone.
+    :ivar factor: times what is alive; 2 writes each living byte about once more in its life, and 3
+        about half as often.
+    :ivar spare_segments: so many segments beside that, so that a small log is left alone: one being
+        written, and one to choose from.
+    :ivar pace_ms: from one slice to the next, unless the log grows faster than it is compacted; 5
+        leaves clients at least two thirds of the server's time.
+    :ivar spare_files: so many segments beside those that would be full: starts leave small ones,
+        and so does an archive's age; each start opens them all.
     """
 
     factor: float = 2.0
     spare_segments: int = 2
+    pace_ms: int = 5
+    spare_files: int = 100
 
     def should_compact(self, pressure: Pressure) -> bool:
         """
         Whether the oldest segment is to be freed.
         """
-        return self._over(pressure, self.factor)
+        if pressure.is_short:
+            return pressure.total > SHORT_FACTOR * pressure.live + pressure.segment
+        most_files = self.spare_files + self.factor * pressure.live / pressure.segment
+        return pressure.segments > most_files or self._over(pressure, self.factor)
 
     def is_urgent(self, pressure: Pressure) -> bool:
         """

@@ -93,6 +93,11 @@ class Directory(Readable, Protocol):
         A new file, which must not exist yet.
         """
 
+    def open(self, name: str) -> File:
+        """
+        A file to write that is there already.
+        """
+
     def rename(self, old: str, new: str) -> None:
         """
         Give a file another name, atomically.
@@ -300,6 +305,12 @@ class RealDirectory:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return RealFile(os.open(self._path(name), flags, 0o600))
 
+    def open(self, name: str) -> RealFile:
+        """
+        See `Directory.open`.
+        """
+        return RealFile(os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC))
+
     def rename(self, old: str, new: str) -> None:
         """
         See `Directory.rename`.
@@ -327,7 +338,7 @@ class RealDirectory:
         """
         See `Directory.sync`.
         """
-        _sync_directory(self.path)
+        sync_directory(self.path)
 
     def quarantine(self, name: str, content: Buffer) -> str:
         """
@@ -343,7 +354,7 @@ class RealDirectory:
         if not os.path.exists(path):
             _write_whole(f"{path}.part", whole)
             os.rename(f"{path}.part", path)
-        _sync_directory(folder)
+        sync_directory(folder)
         return path
 
     def close(self) -> None:
@@ -370,7 +381,10 @@ def _write_whole(path: str, content: bytes) -> None:
     copy.close()
 
 
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
+    """
+    Return when all names in a directory survive a power loss.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -52,6 +52,22 @@ class WriteFailed(BinlogError):
         self.is_final = is_final
 
 
+class NoSpace(WriteFailed):
+    """
+    The disk has no space for a write: nothing is wrong with what is written, and the same write may
+    be tried again.
+    """
+
+    exit_code = 73
+
+
+class CannotArchive(BinlogError):
+    """
+    A finished segment is not in the archive.  It stays in the log, so nothing is lost and nothing
+    ends because of it.
+    """
+
+
 class Incompatible(BinlogError):
     """
     A format this server does not know, or files of another kind or another store.

@@ -62,6 +62,15 @@ DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 INDEX_STRIDE_BYTES: Final = 64 << 10
 """Least distance of two frames in a seal's index: 1,024 entries of 20 bytes in 64 MiB."""
 
+INDEX_ENTRY_BYTES: Final = 20
+"""What a seal says of a frame that it indexes."""
+
+TUBE_IN_SEAL_BYTES: Final = 6
+"""What a seal says of a tube, beside its name."""
+
+TYPE_IN_SEAL_BYTES: Final = 8
+"""What a seal says of a type of records."""
+
 SEGMENT_HEADER: Final = struct.Struct("<8sHHIQQqQQQ16sIIBBHIIIII16x32s")
 FRAME_HEADER: Final = struct.Struct("<8sIIIIQQqIIIHBB")
 RECORD: Final = struct.Struct("<BBBBIQqqIIIIIIIIIIII")
@@ -197,7 +206,28 @@ def parse_segment_name(name: str) -> int | None:
     """
     The sequence number in a segment's file name, or None if it is not one.
     """
-    digits, dot, suffix = name.partition(".")
-    if dot and suffix == "tql" and len(digits) == 20 and digits.isascii() and digits.isdigit():
-        return int(digits)
-    return None
+    digits, _, suffix = name.partition(".")
+    return _twenty_digits(digits) if suffix == "tql" else None
+
+
+def archive_name(seq: int, first_lsn: int) -> str:
+    """
+    The file name of segment ``seq`` in an archive.
+    """
+    return f"{seq:020d}-{first_lsn:020d}.tql"
+
+
+def parse_archive_name(name: str) -> tuple[int, int] | None:
+    """
+    The sequence number and first LSN in the name of an archived segment, or None if it is not one.
+    """
+    numbers, _, suffix = name.partition(".")
+    left, _, right = numbers.partition("-")
+    seq, first_lsn = _twenty_digits(left), _twenty_digits(right)
+    if suffix != "tql" or seq is None or first_lsn is None:
+        return None
+    return seq, first_lsn
+
+
+def _twenty_digits(text: str) -> int | None:
+    return int(text) if len(text) == 20 and text.isascii() and text.isdigit() else None

@@ -5,178 +5,54 @@ Whoever changes a job appends its record here in the same step and gets its LSN;
 turn the committer takes the batch and has a `writer.Writer` carry it out in another thread.  While
 that runs, new records collect for the next batch: that is all there is to group commit.
 
-A segment that has reached its size is sealed by the batch that filled it; the next segment begins
-with the small state of the server (see "Other records" in docs/binlog-format.md), taken at that
-very moment, so that it agrees with the records before it.
+A record that has no room in the newest segment seals it: what was appended before becomes a batch
+of its own, and the next segment begins with the small state of the server (see "Other records" in
+docs/binlog-format.md), taken at that very moment, so that it agrees with the records before it.
+So nothing is ever written past the space that a segment was given.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.batches import (
+    Batch,
+    Opening,
+    Position,
+    RehomedFrame,
+    Rehoming,
+    Unsafe,
+)
 from beanstalk_twisted.binlog.format import (
-    FRAME_HEADER,
-    FRAME_HEADER_BYTES,
-    RECORD,
     RECORD_BYTES,
     REHOMED,
     SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
+    TUBE_IN_SEAL_BYTES,
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.records import (
     FULL,
     JOB_ID,
-    TUBE_ID,
     TYPE,
     CleanStop,
     JobImage,
-    Raw,
     Record,
     Seal,
     TubeDef,
 )
+from beanstalk_twisted.binlog.room import (
+    ENDING_BYTES,
+    FRAME_BYTES,
+    HALF_FRAME_BYTES,
+    SERVER_GROWTH_BYTES,
+    TUBE_GROWTH_BYTES,
+    Room,
+    Spare,
+    framed_bytes,
+    newcomer_bytes,
+)
 from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
-
-
-class Batch(NamedTuple):
-    """
-    Bytes for one segment, and where they go.
-
-    :ivar begins: ``chunks`` start with the header of a new segment, ``offset`` is 0.
-    :ivar seals: the segment ends with them.
-    :ivar commits: replies wait for a record in it.
-    """
-
-    seq: int
-    offset: int
-    chunks: tuple[bytes, ...]
-    last_lsn: int
-    begins: bool
-    seals: bool
-    commits: bool
-
-    @property
-    def end(self) -> int:
-        """
-        Length of the segment when this is written.
-        """
-        return self.offset + sum(map(len, self.chunks))
-
-
-class Opening(NamedTuple):
-    """
-    What the head of a new segment says about the server at that moment.
-    """
-
-    next_job_id: int
-    records: Sequence[Record]
-
-
-class RehomedFrame(NamedTuple):
-    """
-    A frame to be framed anew in another segment: the same records with the same LSNs.
-    """
-
-    array: bytes
-    heap: bytes
-    n_rec: int
-    rec_size: int
-    base_lsn: int
-    durable_lsn: int
-    time_ns: int
-
-    def raw_records(self) -> Iterator[Raw]:
-        """
-        The fields of its records.
-        """
-        return (
-            RECORD.unpack_from(self.array, at) for at in range(0, len(self.array), self.rec_size)
-        )
-
-    @classmethod
-    def parse(cls, frame: bytes) -> "RehomedFrame":
-        """
-        :param frame: as we encoded it.
-        """
-        (_, _, _, _, n_rec, base_lsn, durable_lsn, time_ns, _, heap_len, _, rec_size, _, _) = (
-            FRAME_HEADER.unpack_from(frame)
-        )
-        heap_at = FRAME_HEADER_BYTES + n_rec * rec_size
-        return cls(
-            frame[FRAME_HEADER_BYTES:heap_at], frame[heap_at : heap_at + heap_len], n_rec,
-            rec_size, base_lsn, durable_lsn, time_ns,
-        )  # fmt: skip
-
-    def encode(self, salt: int) -> bytes:
-        """
-        :return: the frame, bound to the segment with this salt.
-        """
-        return frames.assemble(
-            self.array, self.heap, n_rec=self.n_rec, rec_size=self.rec_size,
-            base_lsn=self.base_lsn, durable_lsn=self.durable_lsn, time_ns=self.time_ns, salt=salt,
-        )  # fmt: skip
-
-
-class Position(NamedTuple):
-    """
-    Where a log goes on: all that its first segment's header needs.
-
-    :ivar first_lsn: the first LSN of that segment; all below it is durable.
-    :ivar rehomed: frames whose LSNs begin there.
-    :ivar ends: where the frames of each older segment end, by sequence number.
-    """
-
-    seq: int
-    first_lsn: int
-    prev_end: int
-    trim_seq: int
-    store_uuid: bytes
-    flags: int
-    incarnation: int
-    time_ns: int
-    rehomed: Sequence[RehomedFrame] = ()
-    ends: Mapping[int, int] = MappingProxyType({})
-
-    @property
-    def rehomed_tubes(self) -> set[int]:
-        """
-        The tubes that the re-homed records use; the new segment has to name them.
-        """
-        raws = (raw for frame in self.rehomed for raw in frame.raw_records())
-        return {raw[TUBE_ID] for raw in raws if raw[TUBE_ID]}
-
-    @property
-    def next_lsn(self) -> int:
-        """
-        The LSN of the first new record.
-        """
-        return self.first_lsn + sum(frame.n_rec for frame in self.rehomed)
-
-
-class _Unsafe(NamedTuple):
-    """
-    A batch that is not known durable, kept for `Log.rehome`.
-
-    :ivar end: where its frames end in its segment.
-    """
-
-    seq: int
-    end: int
-    last_lsn: int
-    frames: tuple[bytes, ...]
-
-
-class Rehoming(NamedTuple):
-    """
-    What has moved to the segment that takes a failed one's place.
-
-    :ivar job_ids: the jobs whose full records have moved.
-    """
-
-    segment: int
-    job_ids: list[int]
 
 
 class Log:
@@ -187,7 +63,8 @@ class Log:
     :ivar last_lsn: LSN of the newest record.
     :ivar durable_lsn: highest LSN known durable, inclusive.
     :ivar records_written: how many records were appended.
-    :ivar segment_bytes: size at which a segment is sealed; one batch may overshoot it.
+    :ivar segment_bytes: the usual size of a segment.
+    :ivar room: how much more can be appended.
     """
 
     def __init__(
@@ -211,6 +88,7 @@ class Log:
         self.durable_lsn = position.first_lsn - 1
         self.records_written = 0
         self.segment_bytes = segment_bytes
+        self.room = Room(segment_bytes)
         self._trim_seq = position.trim_seq
         self._ends = dict(position.ends)
         self._sealed_bytes = sum(self._ends.values())
@@ -221,14 +99,16 @@ class Log:
         self._position = position
         self._time_ns = position.time_ns
         self._rehomed = tuple(position.rehomed)
-        self._unsafe: deque[_Unsafe] = deque()
+        self._unsafe: deque[Unsafe] = deque()
         self._safe = (position.seq - 1, position.prev_end)
         self._names: dict[int, bytes] = {}
+        self._pending: deque[Batch] = deque()
+        self._pending_bytes = 0
         self._open: list[Record] = []
-        self._open_bytes = 0
-        self._commits = False
-        self._begins = True
-        self._offset = self._limit = 0
+        self._open_bytes = self._run_bytes = 0
+        self._commits = self._is_ending = False
+        self._file: Spare | None = None
+        self._offset = self._limit = self._content = self._heads = 0
         self._index = SegmentIndex()
         self._begin_segment(position.prev_end, position.flags)
 
@@ -237,14 +117,14 @@ class Log:
         """
         Whether a batch could be taken.
         """
-        return self._begins or bool(self._open)
+        return bool(self._pending or self._file or self._open or self._is_ending)
 
     @property
     def open_bytes(self) -> int:
         """
-        About how many bytes the next batch will have.
+        About how many bytes the next batches will have.
         """
-        return self._open_bytes
+        return self._open_bytes + self._pending_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -260,6 +140,33 @@ class Log:
         """
         return next(iter(self._ends), self.segment)
 
+    @property
+    def written_seq(self) -> int:
+        """
+        Segments below this one will not be written any more by batches that are to come.
+        """
+        return self._pending[0].seq if self._pending else self.segment
+
+    @property
+    def has_changes(self) -> bool:
+        """
+        Whether the segment that is being written holds a change of a job, copies left aside.
+        """
+        return self._index.has_changes
+
+    def rotate(self) -> None:
+        """
+        Let the next batch seal the segment, whatever its size; there is one, even without records.
+        """
+        self._is_ending = True
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """
+        The segments, oldest first, and where their frames end.
+        """
+        yield from self._ends.items()
+        yield self.segment, self._offset
+
     def end_of(self, seq: int) -> int:
         """
         Where the frames of a finished segment end.
@@ -273,45 +180,77 @@ class Log:
         self._sealed_bytes -= self._ends.pop(seq)
         self._trim_seq = seq + 1
 
+    # Appending.
+
+    def make_room(self, body_bytes: int, time_ns: int) -> None:
+        """
+        The next two records, the definition of a tube and one of a job, are to lie in one segment:
+        begin another if this one is too full.
+
+        :param time_ns: log time.
+        """
+        least = newcomer_bytes(body_bytes)
+        if least > self.room.rest:
+            self._change_segment(least, time_ns)
+
     def append(self, record: Record) -> int:
         """
         :return: the record's LSN.
         """
+        own = self._cost(record)
+        if own > self.room.rest:
+            self._change_segment(own + FRAME_BYTES, self._time_ns)
+        if isinstance(record, TubeDef):
+            self.room.name_tube(len(record.name))
+        return self._enter(record, own)
+
+    def name_tubes(self, names: Mapping[int, bytes]) -> None:
+        """
+        The new segment's re-homed records use these tubes too.  Only before its first batch.
+        """
+        assert self._is_fresh
+        for tube_id in sorted(names):
+            self._append(TubeDef(tube_id, names[tube_id]))
+        self._settle_in()
+
+    def _append(self, record: Record) -> int:
+        """
+        What a segment begins or ends with: it has room by design.
+        """
+        return self._enter(record, self._cost(record))
+
+    def _enter(self, record: Record, own: int) -> int:
+        self.room.rest -= own
+        self._run_bytes = 0 if self._run_bytes > HALF_FRAME_BYTES else self._run_bytes
+        size = RECORD_BYTES + len(record.data)
+        self._run_bytes += size
+        self._open_bytes += size
         self._open.append(record)
-        self._open_bytes += RECORD_BYTES + len(record.data)
         self.last_lsn += 1
         self.records_written += 1
         if record.commits:
             self._commits = True
         return self.last_lsn
 
+    # Batches.
+
     def take(self, time_ns: int) -> Batch | None:
         """
-        Close the open batch.
+        Close the open batch, or give one that a full segment has closed before.
 
         :param time_ns: log time; frames never go back in time.
         :return: what to write, or None when there is nothing.
         """
         if not self.has_open:
             return None
-        self._time_ns = max(self._time_ns, time_ns)
-        begins, commits = self._begins, self._commits
-        start = 0 if begins else self._offset
-        framed = [*self._reframed(), *self._framed(self._open)]
-        chunks = [self._header, *framed] if begins else list(framed)
-        seq, self._open, self._begins, self._commits = self.segment, [], False, False
-        self._open_bytes = 0
-        seals = self._offset >= self._limit
-        if seals:
-            seal, trailer = self._sealed(time_ns)
-            framed.append(seal)
-            chunks += (seal, trailer)
-        last_lsn = self.last_lsn
-        kept = tuple(framed) if self._keeps_unsafe else ()
-        self._unsafe.append(_Unsafe(seq, self._offset, last_lsn, kept))
-        if seals:
-            self._next_segment()
-        return Batch(seq, start, tuple(chunks), last_lsn, begins, seals, commits)
+        if self._is_ending and not self._is_fresh:
+            self._change_segment(0, time_ns)
+        self._is_ending = False
+        if not self._pending:
+            return self._close(time_ns, seals=False)
+        batch = self._pending.popleft()
+        self._pending_bytes -= sum(map(len, batch.chunks))
+        return batch
 
     def mark(self) -> Batch:
         """
@@ -320,20 +259,16 @@ class Log:
         assert not self.has_open
         start = self._offset
         frame = self._frame([], self.last_lsn + 1)
-        return Batch(self.segment, start, (frame,), self.last_lsn, False, False, False)
+        self._count_rest()
+        return Batch(self.segment, start, (frame,), self.last_lsn, None, False, False)
 
     def finish(self, time_ns: int) -> Batch:
         """
         The last batch of an ordered stop: CLEAN_STOP and the seal.  All before it must be durable.
         """
-        self.append(CleanStop(max(self._time_ns, time_ns)))
-        batch = self.take(time_ns)
-        assert batch is not None
-        if batch.seals:
-            # The segment was full: the clean stop ended it, nothing may follow.
-            return batch
-        seal = self._sealed(self._time_ns)
-        return batch._replace(chunks=(*batch.chunks, *seal), last_lsn=self.last_lsn, seals=True)
+        assert not self.has_open
+        self._append(CleanStop(max(self._time_ns, time_ns)))
+        return self._close(time_ns, seals=True)
 
     def durable(self, lsn: int) -> None:
         """
@@ -343,6 +278,27 @@ class Log:
         while self._unsafe and self._unsafe[0].last_lsn <= lsn:
             batch = self._unsafe.popleft()
             self._safe = (batch.seq, batch.end)
+
+    def _close(self, time_ns: int, seals: bool) -> Batch:
+        """
+        What is open, as bytes.
+        """
+        self._time_ns = max(self._time_ns, time_ns)
+        file, commits, start = self._file, self._commits, 0 if self._file else self._offset
+        framed = [*self._reframed(), *self._framed(self._open)]
+        chunks = [self._header, *framed] if file else list(framed)
+        self._open, self._file, self._commits = [], None, False
+        self._open_bytes = self._run_bytes = 0
+        if seals:
+            seal, trailer = self._sealed(self._time_ns)
+            framed.append(seal)
+            chunks += (seal, trailer)
+        kept = tuple(framed) if self._keeps_unsafe else ()
+        self._unsafe.append(Unsafe(self.segment, self._offset, self.last_lsn, kept))
+        self._count_rest()
+        return Batch(self.segment, start, tuple(chunks), self.last_lsn, file, seals, commits)
+
+    # Segments.
 
     def rehome(self, time_ns: int) -> Rehoming:
         """
@@ -357,26 +313,60 @@ class Log:
         parsed = [RehomedFrame.parse(frame) for batch in self._unsafe for frame in batch.frames]
         self._rehomed = tuple(frame for frame in parsed if frame.n_rec)
         self._unsafe.clear()
+        for batch in self._pending:
+            if batch.file is not None:
+                self.room.give_back(batch.file)
+        self._pending.clear()
+        self._pending_bytes = 0
         names = {**self._names, **self._index.tubes}
         self.segment = seq + 1
         self._time_ns = max(self._time_ns, time_ns)
         self._begin_segment(prev_end, flags=REHOMED)
-        self._name_tubes(names)
+        named = {record.tube_id for record in self._open if isinstance(record, TubeDef)}
+        self.name_tubes({k: name for k, name in names.items() if k not in named})
         return Rehoming(self.segment, self._moved_jobs())
 
-    def _name_tubes(self, names: Mapping[int, bytes]) -> None:
+    def shrink(self, batch: Batch) -> Batch | None:
         """
-        Name the tubes of all records that the failed segment named.
+        The disk does not have the space that the new segment should be given: ask for half.
+
+        :param batch: the first one; nothing was appended behind it.
+        :return: the same in a smaller file, or None if it would not fit.
         """
-        named = {record.tube_id for record in self._open if isinstance(record, TubeDef)}
-        for tube_id in sorted(names.keys() - named):
-            self.append(TubeDef(tube_id, names[tube_id]))
+        assert batch.file is not None and not self._open
+        self._limit = batch.file.size // 2
+        self._count_rest()
+        if self.room.rest < newcomer_bytes(0):
+            return None
+        return batch._replace(file=batch.file._replace(size=self._limit))
 
     def _moved_jobs(self) -> list[int]:
         raws = (raw for frame in self._rehomed for raw in frame.raw_records())
         moved = [raw[JOB_ID] for raw in raws if raw[TYPE] in FULL]
         images = (record for record in self._open if isinstance(record, JobImage))
         return moved + [image.job_id for image in images if image.kind in FULL]
+
+    @property
+    def _is_fresh(self) -> bool:
+        """
+        Whether the segment has nothing yet but what it begins with.
+        """
+        return self._file is not None and len(self._open) == self._heads
+
+    def _change_segment(self, least: int, time_ns: int) -> None:
+        """
+        There is no room for so many bytes here.
+        """
+        if not self._is_fresh:
+            batch = self._close(time_ns, seals=True)
+            self._pending.append(batch)
+            self._pending_bytes += sum(map(len, batch.chunks))
+            prev_end = self._ends[self.segment] = self._offset
+            self._sealed_bytes += prev_end
+            self.segment += 1
+            self._begin_segment(prev_end, flags=0)
+        if least > self.room.rest:
+            self._settle_in(least)
 
     def _begin_segment(self, prev_end: int, flags: int) -> None:
         """
@@ -394,22 +384,66 @@ class Log:
         self._names = self._index.tubes
         self._index = SegmentIndex()
         self._offset = SEGMENT_HEADER_BYTES
-        self._begins = True
         for record in opening.records:
-            self.append(record)
-        opening_bytes = self._open_bytes
-        # However much state a segment opens with, it takes at least as much in new records, and at
-        # least half its size.
-        self._limit = max(
-            self.segment_bytes,
-            SEGMENT_HEADER_BYTES + opening_bytes + max(self.segment_bytes // 2, opening_bytes),
-        )
+            self._append(record)
+        self._settle_in()
 
-    def _next_segment(self) -> None:
-        prev_end = self._ends[self.segment] = self._offset
-        self._sealed_bytes += prev_end
-        self.segment += 1
-        self._begin_segment(prev_end, flags=0)
+    def _settle_in(self, least: int = 0) -> None:
+        """
+        Choose the file for the segment that begins.
+
+        :param least: free bytes that it must have for what comes first.
+        """
+        if self._file is not None:
+            self.room.give_back(self._file)
+        self._heads = len(self._open)
+        self._content = self._begun_bytes()
+        smallest = self._content + max(least, newcomer_bytes(0))
+        # However much state a segment opens with: half of the usual size is free for new records.
+        usual = max(self.segment_bytes, self._content + self.segment_bytes // 2)
+        self._file = self.room.choose(smallest, usual)
+        self._limit = self._file.size
+        tubes = sum(isinstance(record, TubeDef) for record in self._open)
+        growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * tubes
+        self.room.begin(self._limit - self._content, self._content + growth)
+
+    def _begun_bytes(self) -> int:
+        """
+        What the segment has when it begins, its end counted in.
+        """
+        rehomed = sum(len(frame.array) + len(frame.heap) for frame in self._rehomed)
+        tubes = sum(
+            TUBE_IN_SEAL_BYTES + len(record.name)
+            for record in self._open
+            if isinstance(record, TubeDef)
+        )
+        frames_bytes = framed_bytes(self._open_bytes) + rehomed + FRAME_BYTES * len(self._rehomed)
+        return SEGMENT_HEADER_BYTES + frames_bytes + tubes + self._ending_bytes()
+
+    def _ending_bytes(self) -> int:
+        return ENDING_BYTES + TRAILER_BYTES + self._index.encoded_bytes
+
+    def _count_rest(self) -> None:
+        """
+        All is framed: how much is left can be said exactly.
+        """
+        self.room.rest = self._limit - self._offset - self._ending_bytes()
+
+    def _cost(self, record: Record) -> int:
+        """
+        The most by which a record makes the segment larger.
+        """
+        size = RECORD_BYTES + len(record.data)
+        own = size
+        if not self._open or self._run_bytes > HALF_FRAME_BYTES:
+            own += FRAME_BYTES
+        if size > HALF_FRAME_BYTES:
+            own += 2 * FRAME_BYTES
+        if record.kind == TubeDef.kind:
+            own += TUBE_IN_SEAL_BYTES + len(record.data)
+        return own
+
+    # Frames.
 
     def _reframed(self) -> list[bytes]:
         chunks = []
@@ -446,8 +480,9 @@ class Log:
         """
         n_rec, n_index = self._index.types.total(), len(self._index.frames)
         seal_offset = self._offset
-        lsn = self.append(Seal(time_ns, self._index.encode()))
-        frame = self._frame(self._open, lsn)
-        self._open = []
-        self._open_bytes = 0
-        return frame, encode_trailer(seal_offset, lsn, n_rec, n_index)
+        self.last_lsn += 1
+        self.records_written += 1
+        seal = Seal(time_ns, self._index.encode())
+        return self._frame([seal], self.last_lsn), encode_trailer(
+            seal_offset, self.last_lsn, n_rec, n_index
+        )

@@ -1,17 +1,32 @@
 """
-A simulated directory that can lose, tear or refuse.
+A simulated directory that can lose, tear or refuse; and an archive that can do the same.
 
-It keeps *written* and *synced* apart, so that the tests of whoever uses this package can crash a
-log at every single operation and look at what a power loss may leave.
+They keep *written* and *synced* apart, so that the tests of whoever uses this package can crash a
+log at every single operation and look at what a power loss may leave.  What was written before a
+sync that failed is in doubt for ever: a later one that succeeds proves nothing about it.
 """
 
 import copy
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from beanstalk_twisted.binlog.directory import QUARANTINE
+from beanstalk_twisted.binlog.directory import QUARANTINE, Directory
 from beanstalk_twisted.binlog.frames import Buffer
+
+
+class _Change(NamedTuple):
+    """
+    A write that is not known synced, or for None a change of size to ``offset``.
+
+    :ivar is_doubtful: whether a sync has failed since; ``is_synced`` whether a later one did not.
+    """
+
+    offset: int
+    written: bytes | None
+    is_doubtful: bool = False
+    is_synced: bool = False
 
 
 class _Inode:
@@ -22,28 +37,63 @@ class _Inode:
     def __init__(self, content: bytes = b"") -> None:
         self.written = bytearray(content)
         self.synced = bytes(content)
-        self.pending: list[tuple[int, bytes | None]] = []
+        self.pending: list[_Change] = []
 
     def write(self, offset: int, content: bytes) -> None:
-        self.pending.append((offset, content))
+        self.pending.append(_Change(offset, content))
         _apply_write(self.written, offset, content)
 
     def resize(self, size: int) -> None:
-        self.pending.append((size, None))
+        self.pending.append(_Change(size, None))
         _apply_write(self.written, size, None)
 
     def sync(self) -> None:
-        self.synced = bytes(self.written)
-        self.pending.clear()
+        """
+        What a failed sync has put in doubt stays so.
+        """
+        if any(change.is_doubtful for change in self.pending):
+            self.pending = [change._replace(is_synced=True) for change in self.pending]
+        else:
+            self.synced = bytes(self.written)
+            self.pending.clear()
+
+    def doubt(self) -> None:
+        """
+        A sync has failed.
+        """
+        self.pending = [c if c.is_synced else c._replace(is_doubtful=True) for c in self.pending]
+
+    def forget_cached(self) -> None:
+        """
+        What is in doubt did not reach the disk.
+        """
+        if any(change.is_doubtful for change in self.pending):
+            self.pending = [change for change in self.pending if not change.is_doubtful]
+            self.written = bytearray(self.synced)
+            for change in self.pending:
+                _apply_write(self.written, change.offset, change.written)
 
     def surviving(self, keep: "Callable[[int], Iterable[tuple[int, int]]]") -> bytes:
+        if not self.pending:
+            return self.synced
         content = bytearray(self.synced)
-        for offset, written in self.pending:
-            size = len(written) if written is not None else 0
-            for start, end in keep(size):
-                part = None if written is None else written[start:end]
-                _apply_write(content, offset + start, part)
+        for change in self.pending:
+            _apply_parts(content, change, keep)
         return bytes(content)
+
+
+def _apply_parts(
+    content: bytearray, change: _Change, keep: "Callable[[int], Iterable[tuple[int, int]]]"
+) -> None:
+    """
+    Apply as much of a change as is kept.
+    """
+    written = change.written
+    size = 0 if written is None else len(written)
+    is_certain = change.is_synced and not change.is_doubtful
+    for start, end in [(0, size)] if is_certain else keep(size):
+        part = None if written is None else written[start:end]
+        _apply_write(content, change.offset + start, part)
 
 
 def _apply_write(content: bytearray, offset: int, written: bytes | None) -> None:
@@ -71,14 +121,22 @@ class MemoryFile:
         """
         See `File.write_at`.
         """
-        self._directory.before("write", self._name)
-        self._inode.write(offset, b"".join(chunks))
+        content = b"".join(chunks)
+        try:
+            self._directory.before("write", self._name)
+        except OSError:
+            # Who writes cannot know how far it came.
+            self._inode.write(offset, content[: len(content) // 2])
+            raise
+        self._directory.charge(self._inode, offset + len(content))
+        self._inode.write(offset, content)
 
     def allocate(self, size: int) -> None:
         """
         See `File.allocate`.
         """
         self._directory.before("allocate", self._name)
+        self._directory.charge(self._inode, size)
         if size > len(self._inode.written):
             self._inode.resize(size)
 
@@ -93,7 +151,11 @@ class MemoryFile:
         """
         See `File.sync`.
         """
-        self._directory.before("sync", self._name)
+        try:
+            self._directory.before("sync", self._name)
+        except OSError:
+            self._inode.doubt()
+            raise
         self._inode.sync()
 
     def close(self) -> None:
@@ -109,11 +171,13 @@ class MemoryDirectory:
     :ivar before: called with the name of each changing operation and of its file just before it
         happens; it may raise: an OSError is a fault of the disk, anything else a crash right there.
     :ivar operations: how many changing operations have been asked for.
+    :ivar space: bytes that all files together may have; None for no limit.
     """
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
         self.path = "(memory)"
         self.operations = 0
+        self.space: int | None = None
         self.fault: Callable[[str, str], None] = lambda operation, name: None
         self._names = {name: _Inode(content) for name, content in (files or {}).items()}
         self._synced_names = dict(self._names)
@@ -126,6 +190,18 @@ class MemoryDirectory:
         """
         self.operations += 1
         self.fault(operation, name)
+
+    def charge(self, inode: _Inode, size: int) -> None:
+        """
+        A file is to have so many bytes.
+
+        :raise OSError: there is no space.
+        """
+        if self.space is None or size <= len(inode.written):
+            return
+        others = sum(len(each.written) for each in self._names.values() if each is not inode)
+        if others + size > self.space:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def lock(self, text: str) -> None:
         """
@@ -152,8 +228,9 @@ class MemoryDirectory:
 
     def forget_cached(self, name: str) -> None:
         """
-        There is no cache.
+        See `Directory.forget_cached`: what a failed sync has put in doubt is gone.
         """
+        self._inode(name).forget_cached()
 
     def create(self, name: str) -> MemoryFile:
         """
@@ -165,6 +242,12 @@ class MemoryDirectory:
         inode = self._names[name] = _Inode()
         self._pending_names.append((name, inode, None))
         return MemoryFile(self, name, inode)
+
+    def open(self, name: str) -> MemoryFile:
+        """
+        See `Directory.open`.
+        """
+        return MemoryFile(self, name, self._inode(name))
 
     def rename(self, old: str, new: str) -> None:
         """
@@ -220,6 +303,20 @@ class MemoryDirectory:
         """
         self._names[name] = _Inode(content)
 
+    def reopen(self, name: str) -> MemoryFile:
+        """
+        Write to a file that was there.
+        """
+        return MemoryFile(self, name, self._inode(name))
+
+    def adopt(self, name: str, source: Directory, source_name: str) -> None:
+        """
+        Give a file of another simulated directory a second name here.
+        """
+        assert isinstance(source, MemoryDirectory)
+        inode = self._names[name] = source._inode(source_name)
+        self._pending_names.append((name, inode, None))
+
     def after_kill(self) -> "MemoryDirectory":
         """
         What the next process finds when this one is killed: all that was written, synced or not.
@@ -256,3 +353,92 @@ def _apply_name(names: dict[str, _Inode], name: str, inode: _Inode | None, old: 
     names[name] = inode
     if old is not None:
         names.pop(old, None)
+
+
+class MemoryArchive:
+    """
+    A simulated `archive.Archive`: the folder of each store is a `MemoryDirectory`.
+
+    :ivar files: the folder that is open.
+    :ivar fault: see `MemoryDirectory.fault`; each call of `link`, and each step of a `copy`, is one
+        operation.
+    :ivar can_link: whether it is on the file system of the log.
+    """
+
+    def __init__(self, can_link: bool = True) -> None:
+        self.path = "(archive)"
+        self.can_link = can_link
+        self.fault: Callable[[str, str], None] = lambda operation, name: None
+        self.folders: dict[str, MemoryDirectory] = {}
+        self.files = MemoryDirectory()
+
+    def open(self, store_uuid: bytes) -> None:
+        """
+        See `Archive.open`.
+        """
+        self.fault("open", store_uuid.hex())
+        self.path = f"(archive)/{store_uuid.hex()}"
+        self.files = self.folders.setdefault(store_uuid.hex(), MemoryDirectory())
+        self.files.fault = lambda operation, name: self.fault(operation, name)
+
+    def names(self) -> list[str]:
+        """
+        See `Archive.names`.
+        """
+        return self.files.names()
+
+    def has(self, name: str) -> bool:
+        """
+        See `Archive.has`.
+        """
+        return name in self.files.names()
+
+    def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
+        """
+        See `Archive.holds`.
+        """
+        mine, theirs = self.files.read(name), source.read(source_name)
+        return len(mine) == size and bytes(mine) == bytes(theirs[:size])
+
+    def link(self, name: str, source: Directory, source_name: str) -> None:
+        """
+        See `Archive.link`.
+        """
+        self.files.before("link", name)
+        if self.has(name):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        if not self.can_link:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
+        self.files.adopt(name, source, source_name)
+
+    def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
+        """
+        See `Archive.copy`.
+        """
+        content = bytes(source.read(source_name)[:size])
+        if len(content) < size:
+            raise OSError(errno.EIO, f"it ends at offset {len(content)}", source_name)
+        file = self.files.reopen(name) if self.has(name) else self.files.create(name)
+        file.truncate(0)
+        file.write_at(0, [content])
+        file.sync()
+
+    def rename(self, old: str, new: str) -> None:
+        """
+        See `Archive.rename`.
+        """
+        if self.has(new):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+        self.files.rename(old, new)
+
+    def remove(self, name: str) -> None:
+        """
+        See `Archive.remove`.
+        """
+        self.files.remove(name)
+
+    def sync(self) -> None:
+        """
+        See `Archive.sync`.
+        """
+        self.files.sync()

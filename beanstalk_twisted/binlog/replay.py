@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.batches import Position, RehomedFrame
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
@@ -21,7 +22,6 @@ from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.log import Position, RehomedFrame
 from beanstalk_twisted.binlog.records import (
     JOB_KINDS,
     JobImage,
@@ -33,6 +33,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     decode_record,
 )
+from beanstalk_twisted.binlog.segment import content_end
 from beanstalk_twisted.binlog.survey import Progress, Segment, Survey
 
 NS = 1_000_000_000
@@ -166,6 +167,15 @@ class Replay:
             return ""
         name = f"{newest.name}-{torn.offset}-{newest.header.incarnation}.torn"
         return directory.quarantine(name, self.survey.read(newest)[torn.offset : torn.end])
+
+    def give_space(self, directory: Directory) -> None:
+        """
+        The disk is full: give back the space of the newest segment that was never written.  It
+        reads as before.
+        """
+        for newest in self._segments[-1:]:
+            buffer = self.survey.read(newest)
+            directory.cut(newest.name, content_end(buffer, newest.ending.offset))
 
     def release(self, directory: Directory) -> None:
         """

@@ -5,13 +5,17 @@ What the seal of a finished segment says about it; docs/binlog-format.md, "Seal 
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from beanstalk_twisted.binlog.format import (
+    INDEX_ENTRY_BYTES,
     INDEX_STRIDE_BYTES,
     SEAL_HEAD,
     TRAILER,
     TRAILER_BYTES,
     TRAILER_MAGIC,
+    TUBE_IN_SEAL_BYTES,
+    TYPE_IN_SEAL_BYTES,
 )
 from beanstalk_twisted.binlog.records import (
     JOB_ID,
@@ -19,10 +23,17 @@ from beanstalk_twisted.binlog.records import (
     TS_NS,
     TYPE,
     JobImage,
+    Kind,
     Raw,
     Record,
     TubeDef,
 )
+
+TYPES: Final = 32
+"""More than there are types of records."""
+
+CHANGES: Final = frozenset(JOB_KINDS) - {Kind.COPY}
+"""The types of records that something has happened to a job by."""
 
 
 class SegmentIndex:
@@ -41,6 +52,14 @@ class SegmentIndex:
         self.tubes: dict[int, bytes] = {}
         self.jobs: tuple[int, int] = (0, 0)
         self.times: tuple[int, int] = (0, 0)
+        self._tube_bytes = 0
+
+    @property
+    def has_changes(self) -> bool:
+        """
+        Whether a job was changed in it; a copy changes nothing.
+        """
+        return not CHANGES.isdisjoint(self.types)
 
     def add_frame(self, offset: int, base_lsn: int, time_ns: int) -> None:
         """
@@ -59,6 +78,7 @@ class SegmentIndex:
         for record in records:
             if isinstance(record, TubeDef):
                 self.tubes[record.tube_id] = record.name
+                self._tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
 
     def add_rehomed(self, records: Iterable[Raw]) -> None:
         """
@@ -72,6 +92,14 @@ class SegmentIndex:
     def _widen(self, job_ids: list[int], times: list[int]) -> None:
         self.jobs = _widen(self.jobs, job_ids)
         self.times = _widen(self.times, times)
+
+    @property
+    def encoded_bytes(self) -> int:
+        """
+        The length of `encode`, or a little more: types that are still to come are counted in.
+        """
+        frames = INDEX_ENTRY_BYTES * len(self.frames)
+        return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + self._tube_bytes
 
     def encode(self) -> bytes:
         """

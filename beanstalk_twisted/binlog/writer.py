@@ -6,37 +6,53 @@ before its successor exists, and a segment's content is durable before its name 
 """
 
 import contextlib
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.directory import Directory, File
-from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import segment_name
-from beanstalk_twisted.binlog.log import Batch
+from beanstalk_twisted.binlog.room import Spare
+
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The disk, a quota or a limit on the size of files leaves no space."""
 
 
-def spare_name(seq: int) -> str:
+NO_SEGMENT: Final = "no space for another segment: "
+NO_WRITE: Final = "no space for the newest changes, which wait: "
+
+
+def spare_name(number: int) -> str:
     """
     The name of a segment while it is being made.
     """
-    return f"spare.{seq:020d}.tmp"
+    return f"spare.{number:020d}.tmp"
 
 
 class Writer:
     """
     Writes the newest segment of a directory.
 
-    After any `WriteFailed` it must not be used again: nothing is known about what reached the disk.
+    After any `WriteFailed` but `NoSpace` it must not be used again: nothing is known about what
+    reached the disk.
     """
 
-    def __init__(self, directory: Directory, segment_bytes: int) -> None:
-        """
-        :param segment_bytes: how much space to allocate for each new segment.
-        """
+    def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._segment_bytes = segment_bytes
         self._file: File | None = None
         self._name = ""
-        self._is_naming = False
+        self._is_naming = self._is_syncing = False
+
+    def prepare(self, spare: Spare) -> None:
+        """
+        Allocate the space for a segment ahead.
+
+        :raise WriteFailed: the disk refused; `NoSpace` if it is full.  Nothing is left behind.
+        """
+        self._name = spare_name(spare.number)
+        self._guard(lambda: self._make(spare).close(), NO_SEGMENT)
 
     def write(self, batch: Batch, sync: bool) -> bool:
         """
@@ -44,9 +60,23 @@ class Writer:
 
         :param sync: whether to return only when it is durable.
         :return: whether it is durable now; beginning or sealing a segment always syncs.
-        :raise WriteFailed: the disk refused.
+        :raise WriteFailed: the disk refused; `NoSpace` if it is full, and then the same batch may
+            be written again.
         """
-        return self._guard(lambda: self._write(batch, sync))
+        self._name = segment_name(batch.seq)
+        return self._guard(lambda: self._write(batch, sync), NO_WRITE)
+
+    def end(self, batch: Batch, spares: Sequence[Spare]) -> None:
+        """
+        Write the last batch, durably, and give the space back that was made ready ahead.
+
+        :raise WriteFailed: the disk refused the batch.
+        """
+        self.write(batch, sync=True)
+        for spare in spares:
+            # The next start removes what is left.
+            with contextlib.suppress(OSError):
+                self._directory.remove(spare_name(spare.number))
 
     def sync(self) -> None:
         """
@@ -55,7 +85,7 @@ class Writer:
         :raise WriteFailed: the disk refused.
         """
         if self._file is not None:
-            self._guard(self._file.sync)
+            self._guard(self._sync_file)
 
     def close(self) -> None:
         """
@@ -73,56 +103,84 @@ class Writer:
         """
         with contextlib.suppress(OSError):
             self.close()
-        return Writer(self._directory, self._segment_bytes)
+        return Writer(self._directory)
 
     def _write(self, batch: Batch, sync: bool) -> bool:
-        if batch.begins:
-            self._publish(batch)
+        if batch.file:
+            self._publish(batch, batch.file)
         else:
             self._open_file.write_at(batch.offset, batch.chunks)
         if batch.seals:
             self._finish(batch.end)
-        elif sync and not batch.begins:
-            self._open_file.sync()
-        return sync or batch.begins or batch.seals
+        elif sync and not batch.file:
+            self._sync_file()
+        return sync or batch.file is not None or batch.seals
 
     @property
     def _open_file(self) -> File:
         assert self._file is not None, "the log's first batch begins a segment"
         return self._file
 
-    def _publish(self, batch: Batch) -> None:
+    def _publish(self, batch: Batch, spare: Spare) -> None:
         """
         Content first, then the name: a crash in between leaves the log as it was.
         """
-        spare = spare_name(batch.seq)
-        self._name = segment_name(batch.seq)
-        self._file = self._create(spare)
-        self._file.allocate(max(self._segment_bytes, batch.end))
-        self._file.write_at(0, batch.chunks)
-        self._file.sync()
+        made = spare_name(spare.number)
+        self._file = self._directory.open(made) if spare.is_ready else self._make(spare)
+        try:
+            self._file.write_at(0, batch.chunks)
+        except OSError:
+            self._give_up(made, keeps=spare.is_ready)
+            raise
+        self._sync_file()
         self._is_naming = True
-        self._directory.rename(spare, self._name)
+        self._directory.rename(made, self._name)
         self._directory.sync()
         self._is_naming = False
 
-    def _create(self, spare: str) -> File:
+    def _make(self, spare: Spare) -> File:
+        """
+        A file that has its space, or none at all.
+        """
+        name = spare_name(spare.number)
+        file = self._directory.create(name)
         try:
-            return self._directory.create(spare)
-        except FileExistsError:
-            # Left behind by an attempt that failed.
-            self._directory.remove(spare)
-            return self._directory.create(spare)
+            file.allocate(spare.size)
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.close()
+                self._directory.remove(name)
+            raise
+        return file
+
+    def _give_up(self, made: str, keeps: bool) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+            if not keeps:
+                self._directory.remove(made)
+
+    def _sync_file(self) -> None:
+        self._is_syncing = True
+        self._open_file.sync()
+        self._is_syncing = False
 
     def _finish(self, end: int) -> None:
         self._open_file.truncate(end)
-        self._open_file.sync()
+        self._sync_file()
         self.close()
 
-    def _guard(self, operation: "Callable[[], bool | None]") -> bool:
+    def _guard(self, operation: "Callable[[], bool | None]", what: str = "") -> bool:
+        """
+        :param what: what to say if there is no space.
+        """
         try:
             return bool(operation())
         except OSError as problem:
+            if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
+                raise NoSpace(
+                    f"binlog {self._directory.path}: {what}{problem.strerror}; "
+                    f"nothing was lost. Free some space; it is tried again every second."
+                ) from problem
             raise WriteFailed(
                 f"writing {self._directory.path}/{self._name} failed: {problem.strerror}; "
                 f"no reply was given for what is not on disk. "

@@ -3,20 +3,49 @@ Changes: each is logged and made in one step, and in no other way.
 """
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.records import (
+    RELAXED,
     Counters,
     JobImage,
     Pause,
     Reason,
     Record,
+    State,
     TubeDef,
 )
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 
 NS = 1_000_000_000
+
+
+class Room(Protocol):
+    """
+    What the queue needs to know of a log's space; see `binlog.room.Room`.
+    """
+
+    @property
+    def is_short(self) -> bool:
+        """
+        Whether there is no more to be had.
+        """
+
+    def takes_put(self, body_bytes: int, jobs: int) -> bool:
+        """
+        Whether there is room for a new job.
+        """
+
+    def takes_change(self, jobs: int) -> bool:
+        """
+        Whether there is room for a change that is no deletion.
+        """
+
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+        """
+        Whether there is room to state a job again.
+        """
 
 
 class Ledger(Protocol):
@@ -30,10 +59,47 @@ class Ledger(Protocol):
         Where the next record will lie.
         """
 
+    @property
+    def room(self) -> Room:
+        """
+        How much more it can take.
+        """
+
+    def make_room(self, body_bytes: int, time_ns: int) -> None:
+        """
+        The next records, the definition of a tube and one of a job, are to lie in one segment.
+        """
+
     def append(self, record: Record) -> int:
         """
         :return: the record's LSN.
         """
+
+
+class Unlimited:
+    """
+    The room of a queue without a log.
+    """
+
+    is_short = False
+
+    def takes_put(self, body_bytes: int, jobs: int) -> bool:
+        """
+        See `Room.takes_put`.
+        """
+        return True
+
+    def takes_change(self, jobs: int) -> bool:
+        """
+        See `Room.takes_change`.
+        """
+        return True
+
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+        """
+        See `Room.takes_copy`.
+        """
+        return True
 
 
 class NoLedger:
@@ -42,6 +108,12 @@ class NoLedger:
     """
 
     segment = 0
+    room: Final = Unlimited()
+
+    def make_room(self, body_bytes: int, time_ns: int) -> None:
+        """
+        There is no end to it.
+        """
 
     def append(self, record: Record) -> int:
         """
@@ -63,12 +135,36 @@ class Changes:
         self.committed_lsn = 0
         self._state = state
 
+    @property
+    def has_room(self) -> bool:
+        """
+        Whether the log has room for a change that is no deletion.
+        """
+        return self.ledger.room.takes_change(len(self._state.jobs))
+
+    def has_room_for(self, body_bytes: int) -> bool:
+        """
+        Whether the log has room for a new job, and then for the end of all jobs.
+        """
+        return self.ledger.room.takes_put(body_bytes, len(self._state.jobs))
+
+    def has_room_to_copy(self, body_bytes: int) -> bool:
+        """
+        Whether the log has room to state a job again, and then for the end of all jobs.
+        """
+        return self.ledger.room.takes_copy(body_bytes, len(self._state.jobs))
+
     def make(self, image: JobImage) -> int:
         """
         A job changes: the only way a live one does.
 
-        :return: the record's LSN.
+        :return: the record's LSN; 0 if it was not logged, since nobody waits for it and the room is
+            wanted for deletions.
         """
+        if image.kind in RELAXED and not self.has_room and self._is_as_good(image):
+            self._state.apply(image)
+            return 0
+        self.ledger.make_room(len(image.body), image.ts_ns)
         segment = self._define(self._state.tubes.by_id(image.tube_id), image.ts_ns)
         lsn = self.ledger.append(image)
         self._state.apply(image, lsn, segment)
@@ -80,16 +176,28 @@ class Changes:
         """
         A tube is paused, or with 0 seconds no longer.
 
-        :return: the record's LSN.
+        :return: the record's LSN; 0 if it was not logged, see `make`.  A restart then knows a tube
+            without jobs until its pause ends.
         """
-        self._define(tube, now_ns)
         until_ns = now_ns + seconds * NS if seconds else 0
         record = Pause(tube.tube_id, seconds, until_ns, now_ns, reason)
+        if not record.commits and not self.has_room:
+            self._state.apply_pause(record)
+            return 0
+        self.ledger.make_room(0, now_ns)
+        self._define(tube, now_ns)
         lsn = self.ledger.append(record)
         self._state.apply_pause(record)
         if record.commits:
             self.committed_lsn = lsn
         return lsn
+
+    def _is_as_good(self, image: JobImage) -> bool:
+        """
+        Whether a restart makes the same of the job without this record, but for its counters.
+        """
+        job = self._state.jobs.look(image.job_id)
+        return job is not None and job.state in (State.READY, State.RESERVED)
 
     def _define(self, tube: Tube, now_ns: int) -> int:
         """

@@ -34,6 +34,10 @@ class Answer(NamedTuple):
     lsn: int
 
 
+NO_ROOM: Final = Answer(replies.OUT_OF_MEMORY, 0)
+"""The disk is full: all is as it was."""
+
+
 class Reservations:
     """
     Gives ready jobs to sessions and takes them back.

@@ -15,7 +15,7 @@ class Session:
     :ivar reserved: ids of the jobs it holds, in the order it got them.
     :ivar is_producer: whether it has put; ``is_worker`` whether it has reserved.
     :ivar is_waiting: whether a `reserve` of it is unanswered.
-    :ivar is_busy: whether a command of it is carried out in slices.
+    :ivar is_busy: whether a command of it is carried out in slices, or waits for room.
     :ivar is_half_closed: whether the peer will send no more.
     :ivar timeout_ns: when its `reserve` gives up, None for never.
     :ivar wait_serial: tells this wait from earlier ones.

@@ -17,7 +17,7 @@ given out again (there, ids begin anew behind the largest one in the log).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_twisted.binlog.records import (
     Counters,
@@ -28,28 +28,21 @@ from beanstalk_twisted.binlog.records import (
     Record,
     State,
 )
+from beanstalk_twisted.binlog.room import Demand
 from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
-from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
+from beanstalk_twisted.jobs.heap import ID_MASK
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.reservations import Answer, Reservations
+from beanstalk_twisted.jobs.kicks import Kicks
+from beanstalk_twisted.jobs.puts import Draft, Newcomer, Puts
+from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
-from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS: Final = 1_000_000_000
-
-
-class Draft(NamedTuple):
-    """
-    A job whose `put` line was accepted and whose body is on its way.
-    """
-
-    job_id: int
-    created_ns: int
 
 
 class WorkQueue:
@@ -78,6 +71,8 @@ class WorkQueue:
         self._reservations = Reservations(self.state, self._changes, self.tally)
         self.outbox = self._reservations.outbox
         self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
+        self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
+        self._puts = Puts(self.state, self._changes, self._timekeeping, self.tally, self.outbox)
         self.state.default()
 
     def keep_in(self, ledger: Ledger) -> None:
@@ -106,6 +101,7 @@ class WorkQueue:
         A connection has ended: its jobs are ready again, in the order it reserved them.
         """
         self._reservations.forget(session)
+        self._puts.forget(session)
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
@@ -154,33 +150,19 @@ class WorkQueue:
         """
         A `put` line was accepted.  It uses up an id whether or not the body is; no job exists yet.
         """
-        if not session.is_producer:
-            session.is_producer = True
-            self.tally.producers += 1
-        job_id = self.state.next_job_id
-        self.state.next_job_id += 1
-        return Draft(job_id, now_ns)
+        return self._puts.begin(session, now_ns)
 
     def put(
         self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
         ttr_s: int, body: bytes,
-    ) -> Answer:  # fmt: skip
+    ) -> Answer | None:  # fmt: skip
         """
         A whole job has come.
         """
         if self.is_draining:
             return Answer(replies.DRAINING, 0)
-        tube = session.using
-        image = JobImage(
-            Kind.PUT, State.DELAYED if delay_s else State.READY, Reason.CLIENT, priority,
-            draft.job_id, draft.created_ns, now_ns + delay_s * NS if delay_s else 0, delay_s,
-            ttr_s, tube.tube_id, connection=session.number, body=body,
-        )  # fmt: skip
-        lsn = self._changes.make(image)
-        self.tally.total_jobs += 1
-        tube.total_jobs += 1
-        self._timekeeping.settle(tube, now_ns)
-        return Answer(replies.Inserted(draft.job_id), lsn)
+        newcomer = Newcomer(draft, priority, delay_s, ttr_s, body)
+        return self._puts.put(session, now_ns, newcomer)
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """
@@ -234,6 +216,8 @@ class WorkQueue:
         job = self.state.jobs.get(job_id)
         if job is None or job.state is State.RESERVED:
             return self._not_found()
+        if job.state is not State.READY and not self._changes.has_room:
+            return NO_ROOM
         return self._reservations.reserve_job(session, job, now_ns)
 
     def delete(self, session: Session, now_ns: int, job_id: int) -> Answer:
@@ -259,6 +243,8 @@ class WorkQueue:
         job = self._held(session, job_id)
         if job is None:
             return self._not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
         image = job.image(
             Kind.RELEASE, State.DELAYED if delay_s else State.READY, Reason.CLIENT, now_ns,
             deadline_ns=now_ns + delay_s * NS if delay_s else 0, connection=session.number,
@@ -272,6 +258,8 @@ class WorkQueue:
         job = self._held(session, job_id)
         if job is None:
             return self._not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
         buried_ns = max(now_ns, self.state.last_buried_ns + 1)
         image = job.image(
             Kind.BURY, State.BURIED, Reason.CLIENT, now_ns, deadline_ns=buried_ns,
@@ -297,16 +285,7 @@ class WorkQueue:
         """
         Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones, are ready.
         """
-        tube = session.using
-        jobs = tube.buried if tube.buried.count else tube.delayed
-        count = min(bound, jobs.count)
-        if count <= SLICE_JOBS:
-            for _ in range(count):
-                self._kick_first(session, tube, jobs, now_ns)
-            return Answer(replies.Kicked(count), self._changes.committed_lsn)
-        session.is_busy = True
-        self._timekeeping.work_in_slices(self._kick_many(session, tube, jobs, count, now_ns))
-        return None
+        return self._kicks.kick(session, now_ns, bound)
 
     def kick_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -315,7 +294,9 @@ class WorkQueue:
         job = self.state.jobs.get(job_id)
         if job is None or job.state not in (State.BURIED, State.DELAYED):
             return self._not_found()
-        return Answer(replies.KICKED_JOB, self._kick(session, job, now_ns))
+        if not self._changes.has_room:
+            return NO_ROOM
+        return Answer(replies.KICKED_JOB, self._kicks.kick_job(session, job, now_ns))
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -395,10 +376,26 @@ class WorkQueue:
         tube = self.state.tubes.find(name)
         if tube is None:
             return self._not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
         tube.pauses += 1
         lsn = self._changes.pause(tube, seconds, now_ns, Reason.CLIENT)
         self._timekeeping.settle(tube, now_ns)
         return Answer(replies.PAUSED, lsn)
+
+    # The log's room.
+
+    def room_changed(self, now_ns: int) -> None:
+        """
+        The log has more room, or can have no more.
+        """
+        self._puts.room_changed(now_ns)
+
+    def demand(self) -> Demand:
+        """
+        How much room the queue wants.
+        """
+        return self._puts.demand()
 
     # Loading, and the head of a log segment.
 
@@ -426,15 +423,20 @@ class WorkQueue:
                 self._timekeeping.drop_if_unused(tube, now_ns)
         self.state.tubes.restore_order(self.state.default())
 
-    def copy(self, job_ids: Sequence[int], segment: int) -> None:
+    def copy(self, job_ids: Sequence[int], segment: int) -> int:
         """
         State those of these jobs again whose full record is in that log segment.
+
+        :return: how many of them, from the first on, are done with: the rest has no room.
         """
-        for job_id in job_ids:
+        for at, job_id in enumerate(job_ids):
             job = self.state.jobs.look(job_id)
             if job is not None and job.segment == segment:
+                if not self._changes.has_room_to_copy(len(job.body)):
+                    return at
                 self.tally.copies += 1
                 self._changes.make(job.copy())
+        return len(job_ids)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record]]:
         """
@@ -472,37 +474,6 @@ class WorkQueue:
 
     def _found_first(self, key: int | None) -> Answer:
         return self._not_found() if key is None else self._found(key & ID_MASK)
-
-    # Kicking.
-
-    def _kick(self, session: Session, job: Job, now_ns: int) -> int:
-        image = job.image(
-            Kind.KICK, State.READY, Reason.CLIENT, now_ns, connection=session.number
-        )._replace(kicks=job.kicks + 1)
-        return self._timekeeping.change(image, now_ns)
-
-    def _kick_first(self, session: Session, tube: Tube, jobs: LazyHeap, now_ns: int) -> bool:
-        key = jobs.first()
-        if key is None:
-            return False
-        job = self.state.jobs.get(key & ID_MASK)
-        assert job is not None
-        self._kick(session, job, now_ns)
-        return True
-
-    def _kick_many(
-        self, session: Session, tube: Tube, jobs: LazyHeap, count: int, now_ns: int
-    ) -> Slices:
-        """
-        Slices of a large kick.  Others may act in between; the bound holds all the same.
-        """
-        kicked = 0
-        while kicked < count and self._kick_first(session, tube, jobs, now_ns):
-            kicked += 1
-            if not kicked % SLICE_JOBS:
-                now_ns = yield
-        session.is_busy = False
-        self.outbox.append((session, Answer(replies.Kicked(kicked), self._changes.committed_lsn)))
 
     # Work in slices.
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
+from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, SegmentHeader
-from beanstalk_twisted.binlog.log import Log, Opening, Position
+from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES, SegmentHeader, parse_segment_name
+from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
 from beanstalk_twisted.binlog.writer import Writer
@@ -71,7 +72,7 @@ class Scribe:
         self.next_job_id = next_job_id
         salts = count(salt)
         self.log = Log(position, segment_bytes, self._open, lambda: next(salts), WRITER)
-        self.writer = Writer(self.directory, segment_bytes)
+        self.writer = Writer(self.directory)
 
     def _open(self, seq: int, now_ns: int) -> Opening:
         return Opening(self.next_job_id, self.opening)
@@ -85,11 +86,10 @@ class Scribe:
         for record in records:
             self.log.append(record)
         self.now_ns += MS
-        batch = self.log.take(self.now_ns)
-        assert batch is not None
-        if self.writer.write(batch, sync):
-            self.log.durable(batch.last_lsn)
-        return batch.last_lsn
+        while (batch := self.log.take(self.now_ns)) is not None:
+            if self.writer.write(batch, sync):
+                self.log.durable(batch.last_lsn)
+        return self.log.last_lsn
 
     def mark(self) -> None:
         """
@@ -116,6 +116,13 @@ def files_of(directory: Directory) -> Files:
     All files of a directory and their bytes.
     """
     return {name: bytes(directory.read(name)) for name in directory.names()}
+
+
+def segments_of(directory: Directory) -> list[str]:
+    """
+    The names of the segments of a log, without those of spares.
+    """
+    return [name for name in directory.names() if parse_segment_name(name) is not None]
 
 
 def header(**changes: Any) -> SegmentHeader:

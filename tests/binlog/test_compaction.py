@@ -25,6 +25,13 @@ def test_it_is_urgent_at_half_as_much_again() -> None:
     assert policy.is_urgent(Pressure(total=3 * 100 + 2 * 50 + 1, live=100, segment=50))
 
 
+def test_small_segments_are_left_alone_up_to_a_number_and_one_more_is_not() -> None:
+    policy = Policy(factor=2, spare_segments=2, spare_files=100)
+    small = Pressure(total=0, live=5 * 50, segment=50)
+    assert not policy.should_compact(small._replace(segments=100 + 2 * 5))
+    assert policy.should_compact(small._replace(segments=100 + 2 * 5 + 1))
+
+
 def written_log() -> MemoryDirectory:
     directory = MemoryDirectory()
     server = MemoryServer(directory=directory)
@@ -50,3 +57,9 @@ def test_damage_is_named_with_its_place() -> None:
 
 def frames_end(directory: MemoryDirectory) -> int:
     return Survey(directory, lambda done, total: None).segments[0].ending.offset
+
+
+def test_on_a_full_disk_the_log_is_kept_smaller() -> None:
+    pressures = [Pressure(total, 4000, 1000, True) for total in (6000, 6001)]
+    assert [Policy().should_compact(pressure) for pressure in pressures] == [False, True]
+    assert not Policy().should_compact(Pressure(6001, 4000, 1000))

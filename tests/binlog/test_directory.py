@@ -3,6 +3,7 @@ What the log asks of a directory: the same of the real one and of the simulated 
 against real processes and the real beanstalkd.
 """
 
+import errno
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import Directory, RealDirectory
+from beanstalk_twisted.binlog.directory import Directory, File, RealDirectory
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.facts import LogClock
@@ -253,6 +254,63 @@ def test_a_power_loss_may_keep_names_without_data_and_data_without_names() -> No
 def test_a_power_loss_may_tear_a_write_anywhere() -> None:
     after = written_unsynced().after_power_loss(keep_bytes=lambda size: [(1, 3)] if size else [])
     assert content(after, "a") == b"synced\0mo"
+
+
+def failing_once(operation: str) -> Callable[[str, str], None]:
+    """
+    EIO for the first such operation.
+    """
+    left = [operation]
+
+    def fault(asked: str, name: str) -> None:
+        if asked in left:
+            left.remove(asked)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+
+    return fault
+
+
+def after_a_failed_sync() -> tuple[MemoryDirectory, File]:
+    """
+    A file that another sync seems to have made durable.
+    """
+    directory = MemoryDirectory()
+    file = directory.create("a")
+    file.write_at(0, [b"one"])
+    directory.sync()
+    directory.fault = failing_once("sync")
+    with pytest.raises(OSError):
+        file.sync()
+    file.write_at(3, [b"two"])
+    file.sync()
+    return directory, file
+
+
+def test_a_sync_after_one_that_failed_proves_nothing_about_what_came_before_it() -> None:
+    directory, file = after_a_failed_sync()
+    assert content(directory, "a") == b"onetwo"
+    assert content(directory.after_power_loss(), "a") == b"\0\0\0two"
+    file.sync()
+    assert content(directory.after_power_loss(), "a") == b"\0\0\0two"
+    whole = directory.after_power_loss(keep_bytes=lambda size: [(0, size)])
+    assert content(whole, "a") == b"onetwo"
+
+
+def test_whoever_distrusts_the_cache_sees_what_the_disk_has_after_a_failed_sync() -> None:
+    directory, file = after_a_failed_sync()
+    file.write_at(6, [b"three"])
+    directory.forget_cached("a")
+    assert content(directory, "a") == b"\0\0\0twothree"
+    assert content(directory.after_power_loss(), "a") == b"\0\0\0two"
+
+
+def test_a_write_that_fails_may_have_written_some_of_it() -> None:
+    directory = MemoryDirectory()
+    file = directory.create("a")
+    directory.fault = failing_once("write")
+    with pytest.raises(OSError):
+        file.write_at(0, [b"more", b"less"])
+    assert content(directory, "a") == b"more"
 
 
 def test_each_changing_operation_can_fail() -> None:

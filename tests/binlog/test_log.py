@@ -4,18 +4,24 @@ The open log: numbers, batches, segments, seals; no I/O.
 
 import zlib
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import count, pairwise
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position, RehomedFrame
 from beanstalk_twisted.binlog.format import (
     INDEX_STRIDE_BYTES,
     MIN_SEGMENT_BYTES,
+    RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
+    segment_name,
 )
-from beanstalk_twisted.binlog.log import Batch, Log, Opening, Position, RehomedFrame
+from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import (
     CleanStop,
     Counters,
@@ -23,8 +29,10 @@ from beanstalk_twisted.binlog.records import (
     Kind,
     Pause,
     Record,
+    State,
     TubeDef,
 )
+from beanstalk_twisted.binlog.room import FRAME_BYTES, Spare, newcomer_bytes
 from tests.binlog import independent_reader
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
@@ -34,6 +42,7 @@ from tests.binlog.scribe import (
     T0,
     UUID,
     WRITER,
+    Files,
     Scribe,
     delete,
     image,
@@ -193,64 +202,418 @@ def test_open_bytes_are_those_of_the_next_batch() -> None:
 # Segments.
 
 
-def test_the_batch_that_fills_a_segment_seals_it() -> None:
+def filling(log: Log, job_id: int, left: int = 0) -> Record:
+    """
+    A record that leaves so many bytes of the segment free.
+    """
+    return put(job_id, b"x" * (log.room.rest - RECORD_BYTES - FRAME_BYTES - left))
+
+
+def test_a_record_that_just_fits_seals_nothing() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    room = MIN_SEGMENT_BYTES - SEGMENT_HEADER_BYTES - 64 - 80
-    log.append(put(1, b"x" * (room - 8)))
-    almost = taken(log)
-    assert (almost.end, almost.seals) == (MIN_SEGMENT_BYTES - 8, False)
-    log.append(put(2, b""))
-    full = taken(log)
-    assert full.seals
+    taken(log)
+    log.append(filling(log, 1))
+    assert (log.segment, log.room.rest) == (1, 0)
+    batch = taken(log)
+    assert not batch.seals
+    assert not log.has_open
+
+
+def test_a_record_one_byte_too_large_seals_the_segment_and_begins_the_next() -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    taken(log)
+    log.append(put(1))
+    log.append(filling(log, 2, left=-FRAME_BYTES - 1))
     assert log.segment == 2
-    assert full.last_lsn == 3, "the seal has an LSN of its own"
+    first, second = taken(log), taken(log)
+    assert (first.seq, first.seals, first.last_lsn) == (1, True, 2), "the seal has an LSN"
+    assert (second.seq, second.begins, second.seals, second.last_lsn) == (2, True, False, 3)
+    assert header_of(second).first_lsn == 3
+    assert log.take(NOW) is None
 
 
-def test_a_segment_exactly_full_is_sealed() -> None:
+def test_nothing_is_written_past_the_space_of_a_segment_even_when_it_ends_in_order() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    log.append(put(1, b"x" * (MIN_SEGMENT_BYTES - SEGMENT_HEADER_BYTES - 64 - 80)))
-    assert taken(log).seals
+    file = taken(log).file
+    assert file is not None
+    log.append(filling(log, 1))
+    taken(log)
+    log.mark(), log.mark()
+    end = log.finish(NOW)
+    assert end.seals
+    assert end.end <= file.size
+
+
+def test_a_segment_whose_last_record_is_written_is_sealed_by_the_next_one() -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    taken(log)
+    log.append(filling(log, 1))
+    taken(log)
+    log.append(delete(1))
+    seal = taken(log)
+    assert (seal.seq, seal.seals, seal.commits, len(seal.chunks)) == (1, True, False, 2)
+    assert taken(log).commits
+
+
+def test_room_for_two_records_is_made_in_one_segment() -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    taken(log)
+    left = newcomer_bytes(5)
+    log.append(filling(log, 1, left))
+    assert log.room.rest == left
+    log.make_room(5, NOW)
+    assert log.segment == 1
+    log.make_room(6, NOW)
+    assert log.segment == 2
+    log.make_room(6, NOW)
+    assert log.segment == 2, "an empty segment is not left for another"
+
+
+def test_what_closed_a_segment_is_open_until_it_is_taken() -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    for job_id in range(1, 5):
+        log.append(put(job_id, b"x" * 2500))
+    assert log.written_seq == 1, "it is still to be written"
+    seals = []
+    while log.has_open:
+        before = log.open_bytes
+        batch = taken(log)
+        assert 0 <= log.open_bytes < before
+        seals.append(batch.seals)
+    assert seals == [True, True, True, False]
+    assert (log.open_bytes, log.written_seq) == (0, log.segment)
 
 
 def test_the_next_segment_opens_with_the_state_of_that_moment() -> None:
     counters = Counters(1, T0, {"cmd-delete": 1})
     opening: list[Record] = [TubeDef(1, b"default"), Pause(1, 5, NOW, T0), counters]
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=opening, next_job_id=9)
-    log.append(put(1, b"x" * 9000))
-    first = taken(log)
-    assert log.has_open, "it is to be written even if nothing else happens"
-    second = taken(log)
+    taken(log)
+    log.append(put(1))
+    opening.append(TubeDef(2, b"named since"))
+    log.append(put(2, b"x" * 9000))
+    opening.clear()
+    first, second = taken(log), taken(log)
     assert (second.seq, second.offset, second.begins) == (2, 0, True)
     found = header_of(second)
     sealed_at = first.end - 40
     assert (found.seq, found.first_lsn, found.prev_end) == (2, first.last_lsn + 1, sealed_at)
     assert (found.flags, found.incarnation, found.next_job_id) == (0, 1, 9)
     frame = frame_of(second.chunks[1])
-    assert [r["type"] for r in frame["records"]] == [32, 33, 40]
-    assert log.last_lsn == first.last_lsn + 3
+    assert [r["type"] for r in frame["records"]] == [32, 33, 40, 32, 1]
+    assert log.last_lsn == first.last_lsn + 5
 
 
-def test_a_segment_takes_as_much_as_it_opens_with() -> None:
+def test_half_of_a_segment_is_free_however_much_it_opens_with() -> None:
     opening = [TubeDef(n, b"t" * 200) for n in range(1, 100)]
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=opening)
+    assert log.room.rest == MIN_SEGMENT_BYTES // 2
     start = taken(log)
-    assert start.end > 2 * MIN_SEGMENT_BYTES
-    assert not start.seals
-    again = start.end - 4096 - 64 * len(start.chunks)
-    log.append(put(1, b"x" * (again - 64 - 80 - 200)))
-    assert not taken(log).seals
-    log.append(put(2, b"x" * 200))
-    assert taken(log).seals
+    assert start.file is not None
+    assert start.file.size > start.end > 2 * MIN_SEGMENT_BYTES
+    for job_id in range(1, 4):
+        log.append(put(job_id, b"x" * 1000))
+    assert log.segment == 1
 
 
-def test_a_batch_larger_than_a_segment_overshoots_it_once() -> None:
+def test_a_batch_larger_than_a_segment_is_several() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
     for n in range(1, 20):
         log.append(put(n, b"x" * 1000))
+    batches = []
+    while (batch := log.take(NOW)) is not None:
+        batches.append(batch)
+    assert [batch.seals for batch in batches] == [True] * (len(batches) - 1) + [False]
+    assert [batch.seq for batch in batches] == list(range(1, len(batches) + 1))
+    assert all(batch.file and batch.end <= batch.file.size for batch in batches)
+    assert log.last_lsn == 19 + len(batches) - 1, "a seal for each but the last"
+
+
+@pytest.mark.parametrize("body_bytes", [MIN_SEGMENT_BYTES, 100_000, (1 << 20) + 1, 3 << 20])
+def test_a_record_larger_than_a_segment_gets_a_file_of_its_own_size(body_bytes: int) -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=[DEFAULT_TUBE])
+    taken(log)
+    log.append(put(1, b"small"))
+    log.append(put(2, b"x" * body_bytes))
+    assert taken(log).seals
+    large = taken(log)
+    assert large.file is not None
+    assert body_bytes < large.end <= large.file.size < body_bytes + MIN_SEGMENT_BYTES
+    log.append(put(3, b"x" * 1000))
+    sealed, after = taken(log), taken(log)
+    assert sealed.seals and sealed.end <= large.file.size
+    assert after.file is not None and after.file.size < 2 * MIN_SEGMENT_BYTES, "as usual again"
+
+
+def test_a_spare_that_is_ready_is_taken_before_one_is_made() -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    taken(log)
+    small, large = Spare(7, MIN_SEGMENT_BYTES, True), Spare(8, 20_000, True)
+    log.room.add(small)
+    log.room.add(large)
+    log.append(put(1, b"x" * 14_000))
+    taken(log)
+    assert taken(log).file == large, "the other one is too small"
+    log.append(put(3, b"x" * 1500))
+    taken(log)
+    assert taken(log).file == small
+
+
+def test_re_homing_keeps_the_spares_of_batches_that_were_not_written() -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    taken(log)
+    spare = Spare(7, 20_000, True)
+    log.room.add(spare)
+    for job_id in (1, 2, 3):
+        log.append(put(job_id, b"x" * 5000))
+    log.rehome(NOW)
+    assert log.room.choose(spare.size, spare.size) == spare
+
+
+def test_a_first_segment_can_be_shrunk_as_long_as_a_job_still_fits() -> None:
+    log = new_log(segment_bytes=1 << 16)
     batch = taken(log)
-    assert batch.seals
-    assert batch.last_lsn == 20
-    assert taken(log).seq == 2
+    sizes = []
+    while (smaller := log.shrink(batch)) is not None:
+        batch = smaller
+        assert batch.file is not None
+        assert log.room.rest >= newcomer_bytes(0)
+        sizes.append(batch.file.size)
+    assert sizes == [1 << 15, 1 << 14, 1 << 13]
+
+
+class Appending:
+    """
+    Any use of a log, whose batches are written into a memory of exactly the space each was given.
+    """
+
+    def __init__(self, segment_bytes: int) -> None:
+        self.tubes: dict[int, bytes] = {}
+        self.job_id = self.marks = self.last_rehomed = 0
+        self.salts = count(1)
+        self.log = Log(FIRST, segment_bytes, self._open, lambda: next(self.salts), WRITER)
+        self.files: Files = {}
+        self.now_ns = T0
+        self.unsafe: list[Batch] = []
+        self.take_all()
+
+    def _open(self, seq: int, now_ns: int) -> Opening:
+        tubes = [TubeDef(number, name) for number, name in self.tubes.items()]
+        return Opening(self.job_id + 1, [*tubes, Counters(0, now_ns, {"cmd-put": self.job_id})])
+
+    def put(self, size: int, tube_id: int, name_bytes: int) -> None:
+        """
+        As the queue does: room for both, then the tube if it is new, then the job.
+        """
+        self.log.make_room(size, self.now_ns)
+        segment = self.log.segment
+        if tube_id not in self.tubes:
+            self.tubes[tube_id] = b"t" * name_bytes
+            self.log.append(TubeDef(tube_id, self.tubes[tube_id]))
+        self.job_id += 1
+        self.log.append(put(self.job_id, bytes(size), tube_id=tube_id))
+        assert self.log.segment == segment, "both are in one segment"
+
+    def fill(self) -> None:
+        """
+        A record that takes all that is said to be left.
+        """
+        left = self.log.room.rest - RECORD_BYTES - FRAME_BYTES
+        if left >= 0:
+            segment = self.log.segment
+            self.log.append(image(Kind.COPY, 1, body=bytes(left), tube_id=0))
+            assert (self.log.segment, self.log.room.rest >= 0) == (segment, True)
+
+    def delete(self) -> None:
+        """
+        Any record without data.
+        """
+        self.log.append(image(Kind.DELETE, 1, state=State.GONE, tube_id=0))
+
+    def take(self, keeps: bool) -> None:
+        """
+        Write a batch.
+        """
+        self.now_ns += MS
+        batch = self.log.take(self.now_ns)
+        if batch is not None:
+            self.marks = 0
+            self._write(batch)
+            if keeps or batch.begins or batch.seals:
+                self.log.durable(batch.last_lsn)
+
+    def take_all(self) -> None:
+        """
+        Write all that is open.
+        """
+        while self.log.has_open:
+            self.take(keeps=True)
+
+    def mark(self) -> None:
+        """
+        As the committer does: when nothing is open, and not again until something was.
+        """
+        if not self.log.has_open and self.marks < 2:
+            self.marks += 1
+            self._write(self.log.mark())
+
+    def add_spare(self, size: int) -> None:
+        """
+        Space is made ready.
+        """
+        self.log.room.add(Spare(next(self.salts), size, True))
+
+    def rehome(self) -> None:
+        """
+        The disk has failed: a segment takes over what is not durable, at once.
+        """
+        self.log.rehome(self.now_ns)
+        self.last_rehomed = self.log.segment
+        self.take(keeps=True)
+
+    def finish(self) -> None:
+        """
+        End in order.
+        """
+        self.take_all()
+        self._write(self.log.finish(self.now_ns))
+
+    def _write(self, batch: Batch) -> None:
+        name = segment_name(batch.seq)
+        if batch.file is not None:
+            self.files[name] = bytes(batch.file.size)
+        raw, content = self.files[name], b"".join(batch.chunks)
+        assert batch.end == batch.offset + len(content) <= len(raw), "it lies within its space"
+        self.files[name] = raw[: batch.offset] + content + raw[batch.end :]
+        if batch.seals:
+            self.files[name] = self.files[name][: batch.end]
+
+
+APPENDING = st.one_of(
+    st.tuples(
+        st.just(Appending.put),
+        st.one_of(st.integers(0, 400), st.integers(0, 12_000), st.sampled_from([600_000, 1 << 20])),
+        st.integers(1, 6), st.sampled_from([1, 200]),
+    ),
+    st.tuples(st.just(Appending.fill)),
+    st.tuples(st.just(Appending.delete)),
+    st.tuples(st.just(Appending.take), st.booleans()),
+    st.tuples(st.just(Appending.take_all)),
+    st.tuples(st.just(Appending.mark)),
+    st.tuples(st.just(Appending.add_spare), st.integers(1, 40_000)),
+    st.tuples(st.just(Appending.rehome)),
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from([MIN_SEGMENT_BYTES, 10_000, 1 << 15]),
+    st.lists(APPENDING, max_size=40),
+)
+def test_however_a_log_is_used_no_segment_outgrows_its_space(
+    segment_bytes: int, uses: list[tuple[Any, ...]]
+) -> None:
+    appending = Appending(segment_bytes)
+    for use, *arguments in uses:
+        use(appending, *arguments)
+    appending.finish()
+    read = independent_reader.read_log(appending.files)
+    assert read["verdict"] == "sound"
+    lsns = [record["lsn"] for record in read["records"]]
+    assert lsns == list(range(1, appending.log.last_lsn + 1))
+    for segment in read["segments"].values():
+        records = [record for frame in segment["frames"] for record in frame["records"]]
+        named = {record["tube_id"] for record in records if record["type"] == TubeDef.kind}
+        used = {record["tube_id"] for record in records if record["type"] in set(Kind)}
+        assert used - {0} <= named
+        assert segment["trailer"] or segment["header"]["seq"] < appending.last_rehomed
+
+
+# A segment that ends though it is not full.
+
+
+def test_a_segment_ends_on_request_with_what_was_appended() -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.log.append(put(2))
+    scribe.log.rotate()
+    scribe.write(put(3))
+    scribe.write(put(4))
+    segments = independent_reader.read_log(scribe.files())["segments"].values()
+    types = [[r["type"] for f in s["frames"] for r in f["records"]] for s in segments]
+    assert types == [[32, 1, 1, 1, 49], [32, 1]]
+
+
+def test_a_segment_ends_on_request_without_another_record() -> None:
+    log = new_log()
+    log.append(put(1))
+    taken(log)
+    assert not log.has_open
+    log.rotate()
+    assert log.has_open
+    batch = taken(log)
+    assert (batch.seals, batch.begins, batch.commits, batch.last_lsn) == (True, False, False, 2)
+    assert taken(log).begins
+    assert log.take(NOW) is None, "one segment for each request"
+
+
+def test_a_request_that_comes_twice_ends_one_segment() -> None:
+    log = new_log()
+    log.append(put(1))
+    taken(log)
+    log.rotate()
+    log.rotate()
+    assert [taken(log).seals, taken(log).seals] == [True, False]
+    assert log.take(NOW) is None
+
+
+def test_a_segment_that_fills_up_after_a_request_ends_once() -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    log.rotate()
+    log.append(put(1, b"x" * 9000))
+    assert [taken(log).seals, taken(log).seals] == [True, False]
+
+
+def test_an_ordered_stop_after_a_request_seals_once() -> None:
+    log = new_log()
+    log.append(put(1))
+    taken(log)
+    log.rotate()
+    batch = log.finish(NOW)
+    types = [r["type"] for chunk in batch.chunks[:-1] for r in frame_of(chunk)["records"]]
+    assert types == [CleanStop.kind, 49]
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (put(1), True),
+        (delete(1), True),
+        (image(Kind.RESERVE), True),
+        (image(Kind.TTR_EXPIRED), True),
+        (image(Kind.COPY, body=b"x"), False),
+        (TubeDef(2, b"mail"), False),
+        (Pause(1, 5, NOW, T0), False),
+        (Counters(0, T0, {"cmd-put": 1}), False),
+        (CleanStop(T0), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_segment_knows_whether_a_job_was_changed_in_it(record: Record, expected: bool) -> None:
+    log = new_log(opening=[DEFAULT_TUBE])
+    assert not log.has_changes
+    log.append(record)
+    taken(log)
+    assert log.has_changes is expected
+    log.rotate()
+    taken(log)
+    assert not log.has_changes, "it is another segment"
+
+
+def test_re_homed_changes_count_too() -> None:
+    log = new_log(rehomed_position())
+    taken(log)
+    assert log.has_changes
 
 
 # Seals.
@@ -301,7 +664,7 @@ def test_a_seal_says_what_its_segment_holds() -> None:
     assert index["job_ids"] == [3, 5]
     assert index["times"] == [T0 - 4, T0 + 9]
     assert index["tubes"] == {1: "default", 2: "mail"}
-    assert index["types"] == {1: 3, 2: 1, 32: 2}
+    assert index["types"] == {1: 2, 2: 1, 32: 2}, "what had no room there is in the next"
 
 
 def test_a_seal_of_a_segment_without_jobs_says_so() -> None:
@@ -349,7 +712,7 @@ def test_an_ordered_stop_ends_the_log_with_a_seal() -> None:
 
 def test_an_ordered_stop_of_a_segment_that_is_just_full_adds_no_second_seal() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    log.append(put(1, b"x" * (MIN_SEGMENT_BYTES - SEGMENT_HEADER_BYTES - 2 * 64 - 2 * 80)))
+    log.append(filling(log, 1))
     assert not taken(log).seals
     batch = log.finish(NOW)
     assert batch.seals
@@ -360,11 +723,12 @@ def test_an_ordered_stop_of_a_segment_that_is_just_full_adds_no_second_seal() ->
 
 def test_an_ordered_stop_right_after_a_rotation_ends_the_new_segment() -> None:
     scribe = Scribe()
-    scribe.write(put(1, b"x" * 9000))
+    scribe.write(put(1, b"x" * 3000))
+    scribe.write(put(2, b"x" * 3000))
     scribe.finish()
     assert scribe.directory.names() == [f"{n:020d}.tql" for n in (1, 2)]
     records = independent_reader.read_log(scribe.files())["records"]
-    assert [r["type"] for r in records] == [1, 49, 52, 49]
+    assert [r["type"] for r in records] == [1, 49, 1, 52, 49]
 
 
 # Re-homing.

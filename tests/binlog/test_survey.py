@@ -44,7 +44,7 @@ def three_segments() -> Scribe:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for job_id in (1, 2):
         scribe.write(put(job_id, b"x" * 9000))
-    scribe.write(put(3, b"three"))
+    scribe.write(put(3, b"three" * 200))
     scribe.write(put(4, b"four"))
     return scribe
 

@@ -8,14 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
-from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.writer import spare_name
+from beanstalk_twisted.binlog.room import Spare
+from beanstalk_twisted.binlog.writer import NO_SPACE, spare_name
 from tests.binlog import independent_reader
-from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
+from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, put
 
 ONE, TWO = "00000000000000000001.tql", "00000000000000000002.tql"
-FILLS = put(1, b"x" * 9000)
+LARGE = put(1, b"x" * 9000)
 
 
 class Watched:
@@ -77,33 +78,74 @@ def test_a_sync_alone_is_one_sync() -> None:
 def test_a_full_segment_is_durable_before_its_successor_exists() -> None:
     watched = Watched()
     watched.scribe.write(DEFAULT_TUBE)
-    one, two = spare_name(1), spare_name(2)
-    assert watched.steps_of(lambda: watched.scribe.write(FILLS, sync=False)) == [
+    # Number 2 was too small for the record.
+    one, two = spare_name(1), spare_name(3)
+    assert watched.steps_of(lambda: watched.scribe.write(LARGE, sync=False)) == [
         f"write {one}", f"truncate {one}", f"sync {one}",
+        f"create {two}", f"allocate {two}", f"write {two}", f"sync {two}",
+        f"rename {TWO}", "sync directory ",
     ]  # fmt: skip
     assert watched.scribe.log.durable_lsn == watched.scribe.log.last_lsn
-    steps = watched.steps_of(watched.scribe.write)
-    assert steps[0] == f"create {two}"
-    assert steps[-2:] == [f"rename {TWO}", "sync directory "]
 
 
 def test_a_batch_can_begin_and_fill_a_segment() -> None:
     watched = Watched()
-    steps = watched.steps_of(lambda: watched.scribe.write(FILLS))
-    assert [step.split()[0] for step in steps] == [
-        "create", "allocate", "write", "sync", "rename", "sync", "truncate", "sync",
+    steps = watched.steps_of(lambda: watched.scribe.write(LARGE, put(2, b"x" * 3000)))
+    begins = ["create", "allocate", "write", "sync", "rename", "sync"]
+    assert [step.split()[0] for step in steps] == [*begins, "truncate", "sync", *begins]
+
+
+def test_a_spare_is_made_ready_and_then_used_without_asking_for_space_again() -> None:
+    watched = Watched()
+    watched.scribe.write(DEFAULT_TUBE)
+    spare = Spare(9, 20_000, True)
+    name = spare_name(9)
+    assert watched.steps_of(lambda: watched.scribe.writer.prepare(spare)) == [
+        f"create {name}", f"allocate {name}",
     ]  # fmt: skip
+    assert len(watched.directory.read(name)) == 20_000
+    watched.scribe.log.room.add(spare)
+    steps = watched.steps_of(lambda: watched.scribe.write(LARGE))
+    assert steps[-4:] == [f"write {name}", f"sync {name}", f"rename {TWO}", "sync directory "]
+    assert not any(step.startswith(("create", "allocate")) for step in steps)
+
+
+@pytest.mark.parametrize("code", sorted(NO_SPACE))
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_spare_that_the_disk_refuses_leaves_nothing_behind(nth: int, code: int) -> None:
+    scribe = Scribe()
+    scribe.write(DEFAULT_TUBE)
+    assert isinstance(scribe.directory, MemoryDirectory)
+    scribe.directory.fault = refuses(nth, code)
+    spare = Spare(9, 20_000, True)
+    with pytest.raises(NoSpace, match="no space for another segment"):
+        scribe.writer.prepare(spare)
+    assert scribe.directory.names() == [ONE]
+    scribe.writer.prepare(spare)
+    assert scribe.directory.names() == [ONE, spare_name(9)]
+
+
+def test_a_spare_that_fails_otherwise_is_no_lack_of_space() -> None:
+    scribe = Scribe()
+    scribe.write(DEFAULT_TUBE)
+    assert isinstance(scribe.directory, MemoryDirectory)
+    scribe.directory.fault = refuses(2, errno.EIO)
+    with pytest.raises(WriteFailed) as caught:
+        scribe.writer.prepare(Spare(9, 20_000, True))
+    assert not isinstance(caught.value, NoSpace)
+    assert spare_name(9) in str(caught.value)
+    assert scribe.directory.names() == [ONE]
 
 
 def test_space_is_allocated_for_the_whole_segment_and_cut_when_it_is_sealed() -> None:
-    scribe = Scribe()
+    scribe = Scribe(segment_bytes=1 << 14)
     scribe.write(DEFAULT_TUBE)
-    assert len(scribe.files()[ONE]) == 8192
-    scribe.write(put(1, b"x" * 10_000))
+    assert len(scribe.files()[ONE]) == 1 << 14
+    scribe.write(put(1, b"x" * 20_000))
     raw = scribe.files()[ONE]
     segment = independent_reader.read_segment(raw)
     assert segment is not None
-    assert len(raw) == segment["end"] + 40
+    assert len(raw) == segment["end"] + 40 < 1 << 14
 
 
 def test_an_ordered_stop_is_durable() -> None:
@@ -140,12 +182,52 @@ def test_whatever_fails_while_a_segment_begins_is_said_and_nothing_is_published(
     scribe.directory.fault = refuses(nth, code)
     with pytest.raises(WriteFailed) as caught:
         scribe.write(put())
-    assert caught.value.exit_code == 74
     assert os.strerror(code) in str(caught.value)
-    assert ONE in str(caught.value)
-    assert "binlog-inspect check" in str(caught.value)
+    # What a sync or a rename has not done cannot be known: it is no mere lack of space.
+    if code == errno.ENOSPC and nth <= 3:
+        assert isinstance(caught.value, NoSpace)
+        assert caught.value.exit_code == 73
+        assert "nothing was lost" in str(caught.value)
+        assert scribe.directory.names() == []
+    else:
+        assert not isinstance(caught.value, NoSpace)
+        assert caught.value.exit_code == 74
+        assert ONE in str(caught.value)
+        assert "binlog-inspect check" in str(caught.value)
     assert scribe.log.durable_lsn == 0
     assert ONE not in scribe.directory.after_power_loss().names()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_batch_that_found_no_space_can_be_written_again(nth: int) -> None:
+    scribe = Scribe()
+    assert isinstance(scribe.directory, MemoryDirectory)
+    scribe.log.append(put())
+    batch = scribe.log.take(T0)
+    assert batch is not None
+    scribe.directory.fault = refuses(nth, errno.ENOSPC)
+    with pytest.raises(NoSpace):
+        scribe.writer.write(batch, True)
+    assert scribe.writer.write(batch, True)
+    assert [r["type"] for r in independent_reader.read_log(scribe.files())["records"]] == [1]
+
+
+def test_a_ready_spare_is_kept_when_even_that_finds_no_space() -> None:
+    scribe = Scribe()
+    scribe.write(DEFAULT_TUBE)
+    assert isinstance(scribe.directory, MemoryDirectory)
+    spare = Spare(9, 20_000, True)
+    scribe.writer.prepare(spare)
+    scribe.log.room.add(spare)
+    scribe.log.append(LARGE)
+    seal, batch = scribe.log.take(T0), scribe.log.take(T0)
+    assert seal is not None and batch is not None
+    scribe.writer.write(seal, True)
+    scribe.directory.fault = refuses(1, errno.ENOSPC)
+    with pytest.raises(NoSpace):
+        scribe.writer.write(batch, True)
+    assert spare_name(9) in scribe.directory.names()
+    assert scribe.writer.write(batch, True)
 
 
 @pytest.mark.parametrize("nth", [1, 2])

@@ -41,7 +41,7 @@ MAIL = TubeDef(2, b"mail", T0)
 BATCHES: Final[list[list[Record]]] = [
     [MAIL, put(1, b"one"), put(2, b"two" * 30, tube_id=2)],
     [image(Kind.RESERVE, 1, state=State.RESERVED, reserves=1, deadline_ns=T0 + NS)],
-    [delete(1), put(3, b"x" * 3600)],
+    [delete(1), put(3, b"x" * 3200)],
     [put(4, b"four"), image(Kind.BURY, 2, state=State.BURIED, deadline_ns=T0 + 5, tube_id=2)],
     [Pause(2, 500, T0 + 500 * NS, T0)],
     [put(5, b""), delete(4)],

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import time
 from pathlib import Path
-from threading import Event, Thread
 
 import greenstalk
 import pytest
@@ -27,19 +25,6 @@ from tests.server_process import (
     ours,
     theirs,
 )
-
-FAILING_DISK = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-int fdatasync(int fd) {
-    if (access(getenv("DISK_IS_BROKEN"), F_OK) == 0) { errno = EIO; return -1; }
-    return ((int (*)(int)) dlsym(RTLD_NEXT, "fdatasync"))(fd);
-}
-"""
 
 
 def serving(tmp_path: Path, *options: object) -> ServerProcess:
@@ -273,41 +258,6 @@ def test_sigusr1_drains(tmp_path: Path) -> None:
         connection.close()
 
 
-def test_a_disk_that_fails_ends_the_server_with_74_and_no_reply_is_given(tmp_path: Path) -> None:
-    library = failing_disk(tmp_path)
-    broken = tmp_path / "broken"
-    environment = {"LD_PRELOAD": str(library), "DISK_IS_BROKEN": str(broken)}
-    command = ours("-p0", "-b", tmp_path / "log")
-    with ServerProcess(command, tmp_path, environment) as server:
-        connection, other = server.connect(), server.connect()
-        assert put(connection, b"safe") == b"INSERTED 1\r\n"
-        broken.touch()
-        assert put(connection, b"lost?") == b""
-        assert other.reply() == b""
-        status, said = server.ended()
-        connection.close()
-        other.close()
-    assert status == 74
-    assert "Input/output error" in said and "binlog-inspect check" in said
-    with serving(tmp_path) as server:
-        connection = server.connect()
-        assert connection.ask(b"peek 1\r\n") == b"FOUND 1 4\r\nsafe\r\n"
-        connection.close()
-
-
-def failing_disk(tmp_path: Path) -> Path:
-    """
-    Build a library that breaks the disk of whoever preloads it.
-    """
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed, so no disk that fails can be built")
-    source, library = tmp_path / "disk.c", tmp_path / "disk.so"
-    source.write_text(FAILING_DISK)
-    build = ["gcc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
-    subprocess.run(build, check=True, timeout=LIMIT_S)
-    return library
-
-
 def test_a_hang_up_while_a_reserve_waits_is_noticed_at_once(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         waiting, connection = server.connect(), server.connect()
@@ -333,94 +283,6 @@ def test_all_replies_come_after_a_half_close(tmp_path: Path) -> None:
         assert replies[:500] == [b"INSERTED %d\r\n" % number for number in range(1, 501)]
         assert replies[500:] == [b"WATCHING 2\r\n", b"WATCHING 1\r\n", b"TIMED_OUT\r\n", b""]
         connection.close()
-
-
-# It is killed.
-
-
-class Worker(Thread):
-    """
-    Puts jobs and deletes some of them until the server is gone.
-
-    :ivar kept: bodies that were acknowledged and not asked to be deleted.
-    :ivar deleted: bodies whose deletion was acknowledged.
-    :ivar is_busy: set when a hundred jobs were acknowledged.
-    """
-
-    def __init__(self, connection: Connection, name: str) -> None:
-        super().__init__(daemon=True)
-        self.kept: set[bytes] = set()
-        self.deleted: set[bytes] = set()
-        self.is_busy = Event()
-        self._connection = connection
-        self._name = name
-
-    def run(self) -> None:
-        """
-        Work.
-        """
-        number = 0
-        while self._work(b"%s-%d" % (self._name.encode(), number), number % 3 == 0):
-            number += 1
-            if number == 100:
-                self.is_busy.set()
-        self._connection.close()
-
-    def _work(self, body: bytes, deletes: bool) -> bool:
-        """
-        :return: whether the server still answers.
-        """
-        try:
-            inserted = put(self._connection, body)
-            if not inserted.startswith(b"INSERTED") or not inserted.endswith(b"\r\n"):
-                return False
-            if not deletes:
-                self.kept.add(body)
-                return True
-            answer = self._connection.ask(b"delete " + inserted.split()[1] + b"\r\n")
-        except OSError:
-            return False
-        if answer == b"DELETED\r\n":
-            self.deleted.add(body)
-        return answer == b"DELETED\r\n"
-
-
-@pytest.mark.parametrize("fsync", ["always", "20", "never"])
-def test_nothing_acknowledged_is_lost_and_nothing_deleted_comes_back_when_killed_under_load(
-    fsync: str, tmp_path: Path
-) -> None:
-    kept: set[bytes] = set()
-    deleted: set[bytes] = set()
-    for round_ in range(3):
-        with serving(tmp_path, "--fsync", fsync, "-s", 65536) as server:
-            workers = [Worker(server.connect(), f"{round_}-{number}") for number in range(4)]
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                assert worker.is_busy.wait(LIMIT_S)
-            server.process.kill()
-            for worker in workers:
-                worker.join(LIMIT_S)
-                kept |= worker.kept
-                deleted |= worker.deleted
-    with serving(tmp_path) as server:
-        connection = server.connect()
-        found = set(all_bodies(connection))
-        connection.close()
-    assert kept - found == set()
-    assert deleted & found == set()
-    assert len(kept) >= 3 * 4 * 60
-
-
-def all_bodies(connection: Connection) -> list[bytes]:
-    """
-    Take all ready jobs.
-    """
-    bodies = []
-    while (reply := connection.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED"):
-        bodies.append(reply.split(b"\r\n")[1])
-        connection.ask(b"delete " + reply.split()[1] + b"\r\n")
-    return bodies
 
 
 # A client in the wild.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from beanstalk_twisted.binlog.records import JobImage, Record
+from beanstalk_twisted.jobs.changes import Room, Unlimited
 
 
 class RecordingLedger:
@@ -17,6 +18,12 @@ class RecordingLedger:
     def __init__(self) -> None:
         self.segment = 1
         self.records: list[Record] = []
+        self.room: Room = Unlimited()
+
+    def make_room(self, body_bytes: int, time_ns: int) -> None:
+        """
+        There is no end to it.
+        """
 
     def append(self, record: Record) -> int:
         """

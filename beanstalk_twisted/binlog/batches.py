@@ -1,0 +1,159 @@
+"""
+What passes between an open log, the thread that writes it, and the start that goes on with it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import FRAME_HEADER, FRAME_HEADER_BYTES, RECORD
+from beanstalk_twisted.binlog.records import TUBE_ID, Raw, Record
+from beanstalk_twisted.binlog.room import Spare
+
+
+class Batch(NamedTuple):
+    """
+    Bytes for one segment, and where they go.
+
+    :ivar file: ``chunks`` start with the header of a new segment, which this file becomes, and
+        ``offset`` is 0; None if the segment is there already.
+    :ivar seals: the segment ends with them.
+    :ivar commits: replies wait for a record in it.
+    """
+
+    seq: int
+    offset: int
+    chunks: tuple[bytes, ...]
+    last_lsn: int
+    file: Spare | None
+    seals: bool
+    commits: bool
+
+    @property
+    def begins(self) -> bool:
+        """
+        Whether the segment begins with them.
+        """
+        return self.file is not None
+
+    @property
+    def end(self) -> int:
+        """
+        Length of the segment when this is written.
+        """
+        return self.offset + sum(map(len, self.chunks))
+
+
+class Opening(NamedTuple):
+    """
+    What the head of a new segment says about the server at that moment.
+    """
+
+    next_job_id: int
+    records: Sequence[Record]
+
+
+class RehomedFrame(NamedTuple):
+    """
+    A frame to be framed anew in another segment: the same records with the same LSNs.
+    """
+
+    array: bytes
+    heap: bytes
+    n_rec: int
+    rec_size: int
+    base_lsn: int
+    durable_lsn: int
+    time_ns: int
+
+    def raw_records(self) -> Iterator[Raw]:
+        """
+        The fields of its records.
+        """
+        return (
+            RECORD.unpack_from(self.array, at) for at in range(0, len(self.array), self.rec_size)
+        )
+
+    @classmethod
+    def parse(cls, frame: bytes) -> "RehomedFrame":
+        """
+        :param frame: as we encoded it.
+        """
+        (_, _, _, _, n_rec, base_lsn, durable_lsn, time_ns, _, heap_len, _, rec_size, _, _) = (
+            FRAME_HEADER.unpack_from(frame)
+        )
+        heap_at = FRAME_HEADER_BYTES + n_rec * rec_size
+        return cls(
+            frame[FRAME_HEADER_BYTES:heap_at], frame[heap_at : heap_at + heap_len], n_rec,
+            rec_size, base_lsn, durable_lsn, time_ns,
+        )  # fmt: skip
+
+    def encode(self, salt: int) -> bytes:
+        """
+        :return: the frame, bound to the segment with this salt.
+        """
+        return frames.assemble(
+            self.array, self.heap, n_rec=self.n_rec, rec_size=self.rec_size,
+            base_lsn=self.base_lsn, durable_lsn=self.durable_lsn, time_ns=self.time_ns, salt=salt,
+        )  # fmt: skip
+
+
+class Position(NamedTuple):
+    """
+    Where a log goes on: all that its first segment's header needs.
+
+    :ivar first_lsn: the first LSN of that segment; all below it is durable.
+    :ivar rehomed: frames whose LSNs begin there.
+    :ivar ends: where the frames of each older segment end, by sequence number.
+    """
+
+    seq: int
+    first_lsn: int
+    prev_end: int
+    trim_seq: int
+    store_uuid: bytes
+    flags: int
+    incarnation: int
+    time_ns: int
+    rehomed: Sequence[RehomedFrame] = ()
+    ends: Mapping[int, int] = MappingProxyType({})
+
+    @property
+    def rehomed_tubes(self) -> set[int]:
+        """
+        The tubes that the re-homed records use; the new segment has to name them.
+        """
+        raws = (raw for frame in self.rehomed for raw in frame.raw_records())
+        return {raw[TUBE_ID] for raw in raws if raw[TUBE_ID]}
+
+    @property
+    def next_lsn(self) -> int:
+        """
+        The LSN of the first new record.
+        """
+        return self.first_lsn + sum(frame.n_rec for frame in self.rehomed)
+
+
+class Rehoming(NamedTuple):
+    """
+    What has moved to the segment that takes a failed one's place.
+
+    :ivar job_ids: the jobs whose full records have moved.
+    """
+
+    segment: int
+    job_ids: list[int]
+
+
+class Unsafe(NamedTuple):
+    """
+    A batch that is not known durable, kept for `Log.rehome`.
+
+    :ivar end: where its frames end in its segment.
+    """
+
+    seq: int
+    end: int
+    last_lsn: int
+    frames: tuple[bytes, ...]

@@ -1,0 +1,82 @@
+"""
+Kicking: buried jobs, or delayed ones, are ready again; many of them slice by slice.
+"""
+
+from beanstalk_twisted.binlog.records import Kind, Reason, State
+from beanstalk_twisted.jobs.changes import Changes
+from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
+from beanstalk_twisted.wire import replies
+
+
+class Kicks:
+    """
+    Makes jobs ready that were put aside.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, timekeeping: Timekeeping,
+        outbox: list[tuple[Session, Answer]],
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._changes = changes
+        self._timekeeping = timekeeping
+        self._outbox = outbox
+
+    def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
+        """
+        Up to ``bound`` jobs of the used tube, of one kind.  On a disk that becomes full there are
+        fewer.
+        """
+        tube = session.using
+        jobs = tube.buried if tube.buried.count else tube.delayed
+        count = min(bound, jobs.count)
+        if count and not self._changes.has_room:
+            return NO_ROOM
+        if count <= SLICE_JOBS:
+            kicked = 0
+            while kicked < count and self._kick_first(session, jobs, now_ns):
+                kicked += 1
+            return self._kicked(kicked)
+        session.is_busy = True
+        self._timekeeping.work_in_slices(self._kick_many(session, jobs, count, now_ns))
+        return None
+
+    def kick_job(self, session: Session, job: Job, now_ns: int) -> int:
+        """
+        This very job.
+
+        :return: the record's LSN.
+        """
+        image = job.image(
+            Kind.KICK, State.READY, Reason.CLIENT, now_ns, connection=session.number
+        )._replace(kicks=job.kicks + 1)
+        return self._timekeeping.change(image, now_ns)
+
+    def _kick_first(self, session: Session, jobs: LazyHeap, now_ns: int) -> bool:
+        key = jobs.first()
+        if key is None or not self._changes.has_room:
+            return False
+        job = self._state.jobs.get(key & ID_MASK)
+        assert job is not None
+        self.kick_job(session, job, now_ns)
+        return True
+
+    def _kick_many(self, session: Session, jobs: LazyHeap, count: int, now_ns: int) -> Slices:
+        """
+        Slices of a large kick.  Others may act in between; the bound holds all the same.
+        """
+        kicked = 0
+        while kicked < count and self._kick_first(session, jobs, now_ns):
+            kicked += 1
+            if not kicked % SLICE_JOBS:
+                now_ns = yield
+        session.is_busy = False
+        self._outbox.append((session, self._kicked(kicked)))
+
+    def _kicked(self, count: int) -> Answer:
+        return Answer(replies.Kicked(count), self._changes.committed_lsn)

@@ -1,0 +1,131 @@
+"""
+New jobs: each is taken only when the log has room for it, and for the end of every job.
+
+As a rule there is room.  If there is not, a put waits until the log has been given more, and its
+connection with it; it is refused if the disk has no more to give.
+
+Differs from beanstalkd: there, everybody waits while the space of the next segment is allocated;
+here, only the put does.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.room import Demand, newcomer_bytes
+from beanstalk_twisted.jobs.changes import Changes
+from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.statistics import Tally
+from beanstalk_twisted.jobs.timekeeping import Timekeeping
+from beanstalk_twisted.wire import replies
+
+NS: Final = 1_000_000_000
+
+
+class Draft(NamedTuple):
+    """
+    A job whose `put` line was accepted and whose body is on its way.
+    """
+
+    job_id: int
+    created_ns: int
+
+
+class Newcomer(NamedTuple):
+    """
+    A job that has wholly come.
+    """
+
+    draft: Draft
+    priority: int
+    delay_s: int
+    ttr_s: int
+    body: bytes
+
+    def image(self, session: Session, now_ns: int) -> JobImage:
+        """
+        The job in the tube that its session uses.
+        """
+        delay_s = self.delay_s
+        return JobImage(
+            Kind.PUT, State.DELAYED if delay_s else State.READY, Reason.CLIENT, self.priority,
+            self.draft.job_id, self.draft.created_ns, now_ns + delay_s * NS if delay_s else 0,
+            delay_s, self.ttr_s, session.using.tube_id, connection=session.number, body=self.body,
+        )  # fmt: skip
+
+
+class Puts:
+    """
+    Takes new jobs, or lets them wait.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, tally: Tally,
+        outbox: list[tuple[Session, Answer]],
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._changes = changes
+        self._timekeeping = timekeeping
+        self._tally = tally
+        self._outbox = outbox
+        self._waiting: deque[tuple[Session, Newcomer]] = deque()
+
+    def begin(self, session: Session, now_ns: int) -> Draft:
+        """
+        A `put` line was accepted.  It uses up an id whether or not the body is; no job exists yet.
+        """
+        if not session.is_producer:
+            session.is_producer = True
+            self._tally.producers += 1
+        job_id = self._state.next_job_id
+        self._state.next_job_id += 1
+        return Draft(job_id, now_ns)
+
+    def put(self, session: Session, now_ns: int, newcomer: Newcomer) -> Answer | None:
+        """
+        Take a job, refuse it, or let it wait.
+        """
+        if self._changes.has_room_for(len(newcomer.body)):
+            return self._take(session, now_ns, newcomer)
+        if self._changes.ledger.room.is_short:
+            return NO_ROOM
+        session.is_busy = True
+        self._waiting.append((session, newcomer))
+        return None
+
+    def forget(self, session: Session) -> None:
+        """
+        The session ends: its job is not taken, since nobody would hear of it.
+        """
+        if session.is_busy:
+            self._waiting = deque(each for each in self._waiting if each[0] is not session)
+
+    def room_changed(self, now_ns: int) -> None:
+        """
+        There is more room, or none is to be had: answer those who wait for it, in order.
+        """
+        while self._waiting:
+            session, newcomer = self._waiting.popleft()
+            answer = self.put(session, now_ns, newcomer)
+            if answer is None:
+                self._waiting.rotate(1)
+                return
+            session.is_busy = False
+            self._outbox.append((session, answer))
+
+    def demand(self) -> Demand:
+        """
+        How much room the queue wants.
+        """
+        sizes = [newcomer_bytes(len(newcomer.body)) for _, newcomer in self._waiting]
+        return Demand(len(self._state.jobs), sum(sizes), max(sizes, default=0))
+
+    def _take(self, session: Session, now_ns: int, newcomer: Newcomer) -> Answer:
+        tube = session.using
+        lsn = self._changes.make(newcomer.image(session, now_ns))
+        self._tally.total_jobs += 1
+        tube.total_jobs += 1
+        self._timekeeping.settle(tube, now_ns)
+        return Answer(replies.Inserted(newcomer.draft.job_id), lsn)

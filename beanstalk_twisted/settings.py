@@ -1,0 +1,38 @@
+"""
+How a server was told to be: its options as values.
+"""
+
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog.compaction import Policy
+from beanstalk_twisted.commit import FsyncPolicy
+from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S
+
+
+class Settings(NamedTuple):
+    """
+    How a server was told to be.
+
+    :ivar is_foreground: whether the process may end itself with an exit code of its own.
+    :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
+    :ivar fsync_timeout_s: see `WatchedIo`.
+    :ivar may_rehome: whether a failed write is given one more try, in another segment.
+    """
+
+    max_job_bytes: int
+    segment_bytes: int
+    fsync: FsyncPolicy
+    verbosity: int = 0
+    is_foreground: bool = True
+    pidfile: str = ""
+    max_connections: int = 1 << 20
+    may_rehome: bool = True
+    compaction: Policy = Policy()
+    fsync_timeout_s: int = DEFAULT_LIMIT_S
+
+    @property
+    def keeps_unsafe(self) -> bool:
+        """
+        Whether what is not durable is kept in memory, to be written again.
+        """
+        return self.may_rehome and self.fsync.interval_s is not None

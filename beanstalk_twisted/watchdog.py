@@ -1,0 +1,161 @@
+"""
+Watches the disk: says when it takes very long, and gives up when it hangs.
+
+A write or sync that neither returns nor fails would keep all clients waiting for ever.  The thread
+that waits for it cannot be helped, nor ended: so nothing here waits for that thread.
+
+Seconds are counted in looks, one a second, and not by a clock: a process that was itself stopped
+for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
+
+Differs from beanstalkd: it writes in its only thread, and hangs with the disk.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.commit import Clock, Io
+
+T = TypeVar("T")
+
+LOOK_S: Final = 1.0
+"""How often it looks, while anything is under way: a second more or less is nothing to a hang."""
+
+SLOW_S: Final = 5
+"""Seconds after which it is said: no sound disk takes that long, and no client waits so gladly."""
+
+DEFAULT_LIMIT_S: Final = 60
+"""
+Seconds after which nothing is to be hoped for: twice what Linux gives a SCSI disk to answer, so
+that its own error, which says more, comes first.
+"""
+
+MAX_LIMIT_S: Final = 86_400
+"""A day; 0 says that there is no limit."""
+
+
+class WatchedIo:
+    """
+    An `Io` that is watched.
+
+    One timer may be pending here: the next look, and only while work is under way.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, io: Io, clock: Clock, path: str, limit_s: int, failed: Callable[[Failure], None]
+    ) -> None:
+        """
+        :param io: does the work, one piece after the other.
+        :param path: of the directory that is worked on.
+        :param limit_s: how long one piece may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
+        :param failed: called once, when one has taken longer.
+        """
+        self._io = io
+        self._clock = clock
+        self._path = path
+        self._limit_s = limit_s
+        self._failed = failed
+        self._given = self._ended = 0
+        self._ended_before = 0
+        self._seconds = 0
+        self._has_given_up = False
+        self._timer: IDelayedCall | None = None
+
+    def run(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        See `Io.run`.
+        """
+        self._given += 1
+        running = self._io.run(work)
+        running.addBoth(self._note_end)
+        if self._is_busy and self._timer is None and not self._has_given_up:
+            self._ended_before, self._seconds = self._ended, 0
+            self._arm()
+        return running
+
+    def stop(self) -> None:
+        """
+        See `Io.stop`.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._io.stop()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._given > self._ended
+
+    def _note_end(self, result: T) -> T:
+        """
+        Work ends in the order in which it was given, so it is the oldest that has ended.
+        """
+        self._ended += 1
+        if self._seconds >= SLOW_S:
+            self.log.warn(
+                "the disk goes on, after {seconds} s: {path}",
+                seconds=self._seconds, path=self._path,
+            )  # fmt: skip
+        self._seconds = 0
+        return result
+
+    def _arm(self) -> None:
+        self._timer = self._clock.callLater(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """
+        The oldest work is as old as the looks at which none had ended since the one before.
+        """
+        self._timer = None
+        if not self._is_busy:
+            return
+        is_same = self._ended == self._ended_before
+        self._seconds = self._seconds + 1 if is_same else 0
+        self._ended_before = self._ended
+        if self._limit_s and self._seconds >= self._limit_s:
+            self._has_given_up = True
+            self._failed(Failure(self._hung()))
+        else:
+            self._warn()
+            self._arm()
+
+    def _warn(self) -> None:
+        if self._seconds == SLOW_S:
+            self.log.warn(
+                "the disk is slow: a write or sync in {path} has taken {seconds} s so far; "
+                "replies wait for it",
+                path=self._path, seconds=self._seconds,
+            )  # fmt: skip
+
+    def _hung(self) -> WriteFailed:
+        return WriteFailed(
+            f"the disk hangs: a write or sync in {self._path} has not ended for "
+            f"{self._seconds} s; no reply was given for what is not on disk. "
+            f"Mend the disk, run 'binlog-inspect check {self._path}', start again.",
+            is_final=True,
+        )
+
+
+def close_sockets() -> None:
+    """
+    Part from all clients and close all ports, at once.
+
+    A process that ends keeps its sockets while one of its threads hangs in the kernel, and the
+    kernel would go on to accept connections for it.  The log's files stay open, so that its lock
+    holds until the disk has let go of that thread.
+    """
+    for name in os.listdir("/dev/fd"):
+        # Standard input and output may be sockets too, and are not ours.
+        with contextlib.suppress(OSError):
+            if int(name) > 2 and stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                os.close(int(name))

@@ -1,0 +1,3 @@
+"""
+What measures: that it can fail, and that it runs.
+"""

@@ -1,0 +1,223 @@
+"""
+Clients that speak the protocol on several connections, draw what they ask from what they see, and
+tell `Promises` of every reply.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import State
+from tests.crash.history import Broken
+from tests.crash.simulation import Server
+from tests.memory_server import Client
+
+TUBES: Final = (b"default", b"mail", b"web")
+
+MANY_JOBS: Final = 12
+"""Living jobs above which clients rather delete than put, so that states stay small."""
+
+ABOUT_ALL: Final = {b"DELETED", b"RELEASED", b"BURIED", b"KICKED", b"PAUSED", b"NOT_FOUND"}
+"""Replies that promise all that came before them, or that whose change is itself the newest."""
+
+ABOUT_A_JOB: Final = {b"TOUCHED", b"FOUND", b"OK"}
+ABOUT_NOTHING: Final = {b"TIMED_OUT", b"DEADLINE_SOON", b"USING", b"WATCHING"}
+
+
+class Expected(NamedTuple):
+    """
+    A command that waits for its reply.
+
+    :ivar job_id: the job that it is about, 0 for none.
+    :ivar of_job: LSN of that job's newest change that replies wait for, when it was carried out.
+    :ivar of_all: LSN of the newest such change of all.
+    """
+
+    command: bytes
+    job_id: int
+    of_job: int
+    of_all: int
+
+
+class Talker:
+    """
+    One connection, whose commands are carried out as they are sent.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._promises = server.promises
+        self._client: Client = server.connect()
+        self._expected: deque[Expected] = deque()
+
+    @property
+    def session(self) -> Any:
+        """
+        What the queue knows of it.
+        """
+        return self._client.protocol.session
+
+    def say(self, command: bytes, job_id: int = 0) -> None:
+        """
+        Send a command.
+        """
+        committed_of = self._promises.committed_of
+        assert not self.session.is_blocked
+        self._client.send(command)
+        expected = Expected(
+            command.split()[0], job_id, committed_of(job_id), self._promises.committed_lsn
+        )
+        self._expected.append(expected)
+
+    def hear(self) -> None:
+        """
+        Read all replies that have come.
+        """
+        output = self._client.take()
+        while output:
+            line, _, output = output.partition(b"\r\n")
+            words = line.split()
+            body = None
+            if words[0] in (b"RESERVED", b"FOUND", b"OK"):
+                size = int(words[-1])
+                body, output = output[:size], output[size + 2 :]
+            self._heard(self._expected.popleft(), words, body)
+
+    def _heard(self, expected: Expected, words: list[bytes], body: bytes | None) -> None:
+        """
+        What docs/durability.md says that each reply promises.
+        """
+        now_s = self._server.now_s()
+        if words[0] in (b"RESERVED", b"FOUND"):
+            job_id = int(words[1])
+            if body != self._promises.bodies[job_id]:
+                raise Broken(f"job {job_id} has the body {body!r}")
+        if words[0] == b"RESERVED":
+            self._promises.told_reserved(self.session.number, int(words[1]), now_s)
+        elif words[0] == b"INSERTED":
+            self._promises.told_inserted(int(words[1]), now_s)
+        elif words[0] in ABOUT_ALL or expected.command == b"list-tubes":
+            self._promises.told(expected.of_all, now_s)
+        elif words[0] in ABOUT_A_JOB:
+            self._promises.told(expected.of_job, now_s)
+        else:
+            assert words[0] in ABOUT_NOTHING, words
+
+    def leave(self) -> None:
+        """
+        Vanish.
+        """
+        self._client.hang_up()
+
+
+class Clients:
+    """
+    A few clients who draw what they do from what there is.
+    """
+
+    def __init__(self, server: Server, draw: random.Random) -> None:
+        self._draw = draw
+        self._server = server
+        self._talkers = [Talker(server) for _ in range(4)]
+        for talker in self._talkers:
+            self._settle_in(talker)
+
+    def _settle_in(self, talker: Talker) -> None:
+        talker.say(b"use %b\r\n" % self._draw.choice(TUBES))
+        talker.say(b"watch %b\r\n" % self._draw.choice(TUBES))
+
+    def hear(self) -> None:
+        """
+        All of them read their replies.
+        """
+        for talker in self._talkers:
+            talker.hear()
+
+    def act(self) -> None:
+        """
+        One of them does something.
+        """
+        is_full = len(self._server.service.queue.state.jobs) > MANY_JOBS
+        puts, deletes = (2, 5) if is_full else (7, 1)
+        actions: list[tuple[int, Callable[[Talker], None]]] = [
+            (puts, self._put), (7, self._reserve), (deletes + 1, self._delete),
+            (deletes, self._delete_any), (3, self._release), (4, self._bury), (2, self._kick),
+            (1, self._touch), (1, self._pause), (1, self._leave), (1, self._kick_job),
+            (1, self._reserve_job), (1, self._look), (1, self._use),
+        ]  # fmt: skip
+        free = [talker for talker in self._talkers if not talker.session.is_blocked]
+        (action,) = self._draw.choices([a for _, a in actions], [w for w, _ in actions])
+        if free:
+            action(self._draw.choice(free))
+
+    def _pick(self, ids: Iterable[int]) -> int | None:
+        choices = list(ids)
+        return self._draw.choice(choices) if choices else None
+
+    def _in(self, *states: State) -> int | None:
+        jobs = self._server.service.queue.state.jobs
+        return self._pick(k for k in jobs if (job := jobs.look(k)) and job.state in states)
+
+    def _say(self, talker: Talker, command: bytes, job_id: int | None) -> None:
+        if job_id is not None:
+            talker.say(command % job_id, job_id)
+
+    def _put(self, talker: Talker) -> None:
+        draw = self._draw
+        body = bytes([draw.randrange(97, 123)]) * draw.choice([0, 1, 7, 8, 100, 400])
+        priority = draw.choice([0, 1024, (1 << 32) - 1])
+        delay_s, ttr_s = draw.choice([0, 0, 0, 2, 50]), draw.choice([1, 60])
+        line = b"put %d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(body))
+        talker.say(line + body + b"\r\n")
+
+    def _use(self, talker: Talker) -> None:
+        talker.say(b"use %b\r\n" % self._draw.choice(TUBES))
+
+    def _reserve(self, talker: Talker) -> None:
+        talker.say(b"reserve-with-timeout %d\r\n" % self._draw.choice([0, 0, 2]))
+
+    def _reserve_job(self, talker: Talker) -> None:
+        job_id = self._in(State.READY, State.BURIED, State.DELAYED)
+        self._say(talker, b"reserve-job %d\r\n", job_id)
+
+    def _delete(self, talker: Talker) -> None:
+        self._delete_it(talker, self._pick(talker.session.reserved))
+
+    def _delete_any(self, talker: Talker) -> None:
+        self._delete_it(talker, self._in(State.READY, State.BURIED, State.DELAYED))
+
+    def _delete_it(self, talker: Talker, job_id: int | None) -> None:
+        self._say(talker, b"delete %d\r\n", job_id)
+        # Whoever asks for it now hears that it is gone, and may rely on that too.
+        self._say(talker, b"peek %d\r\n", job_id)
+
+    def _release(self, talker: Talker) -> None:
+        command = b"release %%d 7 %d\r\n" % self._draw.choice([0, 0, 3])
+        self._say(talker, command, self._pick(talker.session.reserved))
+
+    def _bury(self, talker: Talker) -> None:
+        self._say(talker, b"bury %d 9\r\n", self._pick(talker.session.reserved))
+
+    def _touch(self, talker: Talker) -> None:
+        self._say(talker, b"touch %d\r\n", self._pick(talker.session.reserved))
+
+    def _kick(self, talker: Talker) -> None:
+        talker.say(b"kick %d\r\n" % self._draw.choice([1, 2]))
+
+    def _kick_job(self, talker: Talker) -> None:
+        self._say(talker, b"kick-job %d\r\n", self._in(State.BURIED, State.DELAYED))
+
+    def _pause(self, talker: Talker) -> None:
+        tube, length = talker.session.using.name, self._draw.choice([0, 1, 30])
+        talker.say(b"pause-tube %b %d\r\n" % (tube, length))
+
+    def _look(self, talker: Talker) -> None:
+        command = self._draw.choice([b"peek %d\r\n", b"stats-job %d\r\n"])
+        self._say(talker, command, self._in(*State))
+        talker.say(b"list-tubes\r\n")
+
+    def _leave(self, talker: Talker) -> None:
+        talker.leave()
+        newcomer = self._talkers[self._talkers.index(talker)] = Talker(self._server)
+        self._settle_in(newcomer)

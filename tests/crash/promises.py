@@ -1,0 +1,252 @@
+"""
+What clients were told, and what a server must therefore find after a crash.
+
+`Promises` hears every reply, notes which record it tells of, and says from there how far a log must
+reach after a kill or a power loss.  It holds the server to the words of docs/durability.md, not to
+the numbers that the server itself reckons with.
+"""
+
+from collections import defaultdict, deque
+from typing import Any, Final, cast
+
+from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, Record
+from beanstalk_twisted.commit import FsyncPolicy
+from beanstalk_twisted.jobs.changes import Ledger
+from beanstalk_twisted.jobs.workqueue import WorkQueue
+from tests.crash.history import Broken, History, difference, picture, tube_seen
+
+COMMITTING: Final = {Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE}
+"""Changes of a job that replies wait for."""
+
+
+class Promises:
+    """
+    What clients were told, of all servers on one log after each other.
+
+    Under ``always``, what was told survives all.  Under an interval it survives a kill, and a power
+    loss when so much time has passed and the disk has been idle since; under ``never``, a kill, and
+    a power loss when a segment was begun since.  Under each of them, all that the log itself takes
+    for durable survives all: on that it deletes.
+
+    :ivar history: of the records; ``bodies`` of all jobs ever put, by id.
+    :ivar broken: what was wrong with a record when it was logged.
+    :ivar is_in_doubt: whether a sync has failed, and no segment was begun since.
+    """
+
+    def __init__(self, policy: FsyncPolicy) -> None:
+        self.history = History()
+        self.policy = policy
+        self.bodies: dict[int, bytes] = {}
+        self.broken: Broken | None = None
+        self._queue: WorkQueue | None = None
+        self._log: Any = None
+        self._kill_lsn = self._power_lsn = 0
+        self.is_in_doubt = self._has_failed = self._is_named = False
+        self._doing: tuple[str, str] | None = None
+        self._told: deque[tuple[float, int]] = deque()
+        self._put: dict[int, int] = {}
+        self._committed: dict[int, int] = {}
+        self._reserved: dict[tuple[int, int], deque[int]] = defaultdict(deque)
+        self.committed_lsn = 0
+
+    # The queue's side.
+
+    def serves(self, queue: WorkQueue, log: Ledger) -> None:
+        """
+        A server opens the log.
+        """
+        self._queue, self._log = queue, log
+        self._reserved.clear()
+
+    def appended(self, lsn: int, record: Record) -> None:
+        """
+        The queue logs a record, and is about to do what it says.
+        """
+        if not isinstance(record, JobImage | Pause):
+            return
+        assert self._queue is not None
+        tube = tube_seen(self._queue.state.tubes.by_id(record.tube_id))
+        self.history.appended(lsn, record, tube)
+        if isinstance(record, Pause):
+            if record.reason is Reason.CLIENT:
+                self.committed_lsn = lsn
+            return
+        if record.kind is Kind.PUT:
+            self.bodies[record.job_id] = record.body
+            self._put[record.job_id] = lsn
+        if record.kind is Kind.RESERVE:
+            key = (record.connection, record.job_id)
+            self._reserved[key].append(self.committed_of(record.job_id))
+        if record.kind in COMMITTING:
+            self.committed_lsn = self._committed[record.job_id] = lsn
+
+    def committed_of(self, job_id: int) -> int:
+        """
+        The LSN of a job's newest change that replies wait for.
+        """
+        return self._committed.get(job_id, 0)
+
+    # The clients' side.
+
+    def told(self, lsn: int, now_s: float) -> None:
+        """
+        A client has heard of what this record did.
+        """
+        self._kill_lsn = max(self._kill_lsn, lsn)
+        if self.policy.is_always:
+            self._power_lsn = max(self._power_lsn, lsn)
+        elif self.policy.interval_s is not None:
+            self._told.append((now_s, lsn))
+
+    def told_inserted(self, job_id: int, now_s: float) -> None:
+        """
+        A client has heard that its job is there.
+        """
+        self.told(self._put[job_id], now_s)
+
+    def told_reserved(self, connection: int, job_id: int, now_s: float) -> None:
+        """
+        A client has heard that it has this job.
+        """
+        self.told(self._reserved[connection, job_id].popleft(), now_s)
+
+    # The disk's side.
+
+    def will(self, operation: str, name: str = "") -> bool:
+        """
+        An operation is about to be carried out, so the one before has been.
+
+        :return: whether all stands in another segment now, after the disk had failed.
+        """
+        done, self._doing = self._doing, (operation, name)
+        if done is None:
+            return False
+        if done[0] == "rename" and done[1].endswith(".tql"):
+            self._is_named = True
+        if done[0] != "sync directory" or not self._is_named:
+            return False
+        # A segment is synced when it ends, and the next one when it begins.
+        self._power_lsn = max(self._power_lsn, self._kill_lsn)
+        has_failed, self._has_failed = self._has_failed, False
+        self.is_in_doubt = self._is_named = False
+        return has_failed
+
+    def fails(self, operation: str) -> None:
+        """
+        The disk refuses that operation.
+        """
+        self._doing = None
+        self._has_failed = operation != "remove"
+        self.is_in_doubt = self.is_in_doubt or operation == "sync"
+
+    def idle(self, now_s: float) -> None:
+        """
+        A turn has ended and the disk has nothing to do: all is written.
+        """
+        self._kill_lsn = max(self._kill_lsn, self.history.last_lsn)
+        if self.policy.interval_s:
+            while self._told and self._told[0][0] + self.policy.interval_s < now_s:
+                self._power_lsn = max(self._power_lsn, self._told.popleft()[1])
+
+    # Ends and beginnings.
+
+    def stopped(self, last_lsn: int) -> None:
+        """
+        The server has ended in order.
+
+        :param last_lsn: of the newest record when it began to.
+        """
+        self._kill_lsn = self._power_lsn = max(self._kill_lsn, last_lsn)
+
+    def starts(self, found_lsn: int, now_ns: int, was_power_lost: bool) -> None:
+        """
+        A server starts, and will find this much.
+        """
+        self.history.restarts(found_lsn, now_ns)
+        self._kill_lsn = found_lsn
+        self._power_lsn = found_lsn if was_power_lost else min(self._power_lsn, found_lsn)
+        self._queue = self._log = self._doing = None
+        self.is_in_doubt = self._has_failed = self._is_named = False
+        self._told.clear()
+        self._committed = {k: lsn for k, lsn in self._committed.items() if lsn <= found_lsn}
+        self.committed_lsn = min(self.committed_lsn, found_lsn)
+
+    # The checks.
+
+    def least(self, is_power_lost: bool) -> int:
+        """
+        The LSN up to which all must be found now.
+        """
+        durable_lsn = 0 if self._log is None else self._log.durable_lsn
+        # After a failed sync, what was written before it may not be there, though it was read.
+        must_be_synced = is_power_lost or self.is_in_doubt
+        return max(durable_lsn, self._power_lsn if must_be_synced else self._kill_lsn)
+
+    def check_queue(self, now_ns: int) -> None:
+        """
+        The server that runs has done what it has logged.
+        """
+        if self.broken is not None:
+            raise self.broken
+        if self._queue is not None:
+            seen = picture(self._queue, now_ns)
+            expected = self.history.expected(self.history.last_lsn, now_ns)
+            if seen.jobs != expected.jobs or seen.pauses != expected.pauses:
+                raise Broken(f"in memory: {difference(seen, expected)}")
+
+    def check(self, queue: WorkQueue, last_lsn: int, now_ns: int, least: int) -> None:
+        """
+        What a server finds after a crash.
+
+        :param last_lsn: where the log ends that it found.
+        :param least: where it must not end before.
+        :raise Broken: it is not what was promised.
+        """
+        found, expected = picture(queue, now_ns), self.history.expected(last_lsn, now_ns)
+        if last_lsn < least:
+            raise Broken(f"the log ends with LSN {last_lsn}, and {least} was promised")
+        if found != expected:
+            raise Broken(f"what LSN 1 to {last_lsn} say: {difference(found, expected)}")
+        highest_id = self.history.moment(last_lsn).highest_id
+        if queue.state.next_job_id <= highest_id:
+            raise Broken(f"id {highest_id} would be given a second time")
+
+
+class Recorder:
+    """
+    A ledger that tells of what passes through it.
+    """
+
+    def __init__(self, ledger: Ledger, promises: Promises) -> None:
+        self._ledger = ledger
+        self._promises = promises
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    def append(self, record: Record) -> int:
+        """
+        See `Ledger.append`.
+        """
+        lsn = self._ledger.append(record)
+        try:
+            self._promises.appended(lsn, record)
+        except Broken as broken:
+            # The server would take it for a mistake of its own, and go on.
+            self._promises.broken = broken
+        return lsn
+
+
+class WatchedQueue(WorkQueue):
+    """
+    A queue whose records are noted.
+    """
+
+    promises: Promises
+
+    def keep_in(self, ledger: Ledger) -> None:
+        """
+        See `WorkQueue.keep_in`.
+        """
+        self.promises.serves(self, ledger)
+        super().keep_in(cast(Ledger, Recorder(ledger, self.promises)))

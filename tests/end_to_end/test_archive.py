@@ -1,0 +1,317 @@
+"""
+A server as a process, with an archive: what is kept there, and going back to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from beanstalk_twisted.binlog import replay
+from beanstalk_twisted.binlog.directory import RealDirectory
+from tests.binlog.archived import check_archive, sequence_numbers
+from tests.binlog.scribe import Files
+from tests.server_process import LIMIT_S, TWISTD, Connection, ServerProcess, ours
+
+MEMORY_FILE_SYSTEM = Path("/dev/shm")
+
+
+class Setting:
+    """
+    Folders for a log and its archive, and servers on them.
+    """
+
+    def __init__(self, path: Path, archive: Path) -> None:
+        self.path = path
+        self.log = path / "log"
+        self.archive = archive
+        self.seen: dict[str, bytes] = {}
+
+    def serve(self, log: Path | None = None, *options: object) -> ServerProcess:
+        """
+        Small segments, and none that is finished for its age.
+        """
+        archiving = () if log else ("--binlog-archive", self.archive, "--binlog-archive-age", 0)
+        command = ours("-p0", "-b", log or self.log, "-s", 8192, *archiving, *options)
+        return ServerProcess(command, self.path)
+
+    @property
+    def folder(self) -> Path:
+        """
+        That of the one store.
+        """
+        (folder,) = self.archive.iterdir()
+        return folder
+
+    def archived(self) -> Files:
+        """
+        All files of the archive.
+        """
+        return {path.name: path.read_bytes() for path in self.folder.iterdir()}
+
+    def live(self) -> Files:
+        """
+        All segments of the log.
+        """
+        return {path.name: path.read_bytes() for path in self.log.glob("*.tql")}
+
+    def look(self) -> None:
+        """
+        Remember the finished segments of the log, before they are trimmed.
+        """
+        for path in sorted(self.log.glob("*.tql"))[:-1]:
+            try:
+                self.seen.setdefault(path.name, path.read_bytes())
+            except FileNotFoundError:
+                continue
+
+
+@pytest.fixture
+def other_file_system(tmp_path: Path) -> Iterator[Path]:
+    """
+    A folder that no file of the log can be linked into.
+    """
+    if not os.access(MEMORY_FILE_SYSTEM, os.W_OK):
+        pytest.skip(f"there is no {MEMORY_FILE_SYSTEM} to write in")
+    if os.stat(MEMORY_FILE_SYSTEM).st_dev == os.stat(tmp_path).st_dev:
+        pytest.skip(f"{MEMORY_FILE_SYSTEM} is on the file system of the tests' own files")
+    with TemporaryDirectory(dir=MEMORY_FILE_SYSTEM) as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    """
+    An archive on the file system of the log.
+    """
+    (tmp_path / "archive").mkdir()
+    return Setting(tmp_path, tmp_path / "archive")
+
+
+def put(connection: Connection, body: bytes) -> bytes:
+    """
+    Put a job.
+
+    :return: its id.
+    """
+    reply = connection.ask(b"put 0 0 600 %d\r\n%s\r\n" % (len(body), body))
+    assert reply.startswith(b"INSERTED "), reply
+    return reply.split()[1]
+
+
+def work(setting: Setting, connection: Connection, rounds: int) -> set[bytes]:
+    """
+    Jobs come and go; one of each ten stays.
+
+    :return: the bodies that stay.
+    """
+    kept = set()
+    for number in range(rounds):
+        body = b"%d-" % number + os.urandom(4).hex().encode() * 25
+        job_id = put(connection, body)
+        if number % 10:
+            assert connection.ask(b"delete %s\r\n" % job_id) == b"DELETED\r\n"
+        else:
+            kept.add(body)
+        if number % 8 == 0:
+            setting.look()
+    return kept
+
+
+def jobs_in(folder: Path) -> set[bytes]:
+    """
+    The bodies of the jobs that a server would find.
+    """
+    found = replay.read(RealDirectory(str(folder)), lambda done, total: None)
+    return {bytes(image.body) for image, _ in found.survivors(0)}
+
+
+def check(setting: Setting) -> None:
+    """
+    All that was ever finished is there, byte for byte, and no record is missing.
+    """
+    archived = setting.archived()
+    check_archive(archived, setting.live())
+    by_seq = {f"{name.split('-')[0]}.tql": content for name, content in archived.items()}
+    assert len(setting.seen) > 5
+    for name, content in setting.seen.items():
+        assert by_seq[name] == content, name
+
+
+def run_and_stop(setting: Setting) -> set[bytes]:
+    """
+    The whole life of a server, until it is stopped.
+
+    :return: the bodies of the jobs that are left.
+    """
+    with setting.serve() as server:
+        connection = server.connect()
+        kept = work(setting, connection, 300)
+        connection.close()
+        server.terminate()
+    return kept
+
+
+def test_the_archive_has_every_segment_that_was_ever_sealed(setting: Setting) -> None:
+    run_and_stop(setting)
+    check(setting)
+    newest = max(int(name.split(".")[0]) for name in setting.live())
+    assert newest > 10
+    assert sequence_numbers(setting.archived()) == list(range(1, newest + 1))
+    assert not (setting.log / f"{1:020d}.tql").exists(), "it was trimmed"
+    linked = {path.name: path.stat().st_nlink for path in setting.log.glob("*.tql")}
+    assert set(linked.values()) == {2}, linked
+
+
+def test_an_archive_on_another_file_system_gets_copies(
+    tmp_path: Path, other_file_system: Path
+) -> None:
+    setting = Setting(tmp_path, other_file_system)
+    run_and_stop(setting)
+    check(setting)
+    assert {path.stat().st_nlink for path in setting.folder.iterdir()} == {1}
+    assert all(name.endswith(".tql") for name in setting.archived())
+
+
+def test_after_kills_under_load_the_archive_is_complete(setting: Setting) -> None:
+    kept: set[bytes] = set()
+    for _ in range(3):
+        with setting.serve() as server:
+            connection = server.connect()
+            kept |= work(setting, connection, 60)
+            server.process.kill()
+            connection.close()
+    with setting.serve() as server:
+        server.connect().close()
+        server.terminate()
+    check(setting)
+    assert jobs_in(setting.log) == kept
+
+
+def test_a_quiet_server_delivers_by_age(tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    command = ours("-p0", "-b", tmp_path / "log", "--binlog-archive", tmp_path / "archive",
+                   "--binlog-archive-age", 1)  # fmt: skip
+    with ServerProcess(command, tmp_path) as server:
+        connection = server.connect()
+        put(connection, b"old")
+        wanted = f"{1:020d}-{1:020d}.tql"
+        while not any((tmp_path / "archive").glob(f"*/{wanted}")):
+            assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        connection.close()
+
+
+@pytest.mark.parametrize("kind", ["missing", "a file"])
+def test_an_archive_that_cannot_be_used_is_refused_with_73(tmp_path: Path, kind: str) -> None:
+    archive = tmp_path / "archive"
+    if kind == "a file":
+        archive.write_text("mine")
+    command = ours("-p0", "-b", tmp_path / "log", "--binlog-archive", archive)
+    with ServerProcess(command, tmp_path) as server:
+        status, said = server.ended()
+    assert status == 73
+    assert f"the server does not start: archive directory {archive}: " in said
+    assert not (tmp_path / "log").exists(), "nothing was done before"
+
+
+# Going back.
+
+
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+
+
+def restore(setting: Setting, into: Path, *left_out: str) -> None:
+    """
+    Do what docs/operations.md says, but for the lines that begin with these words, and without
+    starting the server.
+    """
+    _, _, section = OPERATIONS.read_text().partition("### Restore from it\n")
+    script = section.split("```sh\n")[1].split("```")[0]
+    for documented, path in {
+        "/var/lib/bs-restored": into,
+        "/var/lib/bs/": f"{setting.log}/",
+        "/backup/bs/22c208065537948a6c4437244c83985c": setting.folder,
+    }.items():
+        assert documented in script
+        script = script.replace(documented, str(path))
+    lines = [line for line in script.splitlines() if not line.startswith(left_out)]
+    assert lines.pop() == f"beanstalk-twisted --binlog {into}"
+    tools = {**os.environ, "PATH": f"{TWISTD.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-e", "-c", "\n".join(lines)], env=tools, capture_output=True, text=True,
+        timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    # It is torn when the server was killed.
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+
+
+def served_bodies(setting: Setting, log: Path) -> set[bytes]:
+    """
+    Start a server on a log, and take its jobs.
+    """
+    bodies = set()
+    with setting.serve(log) as server:
+        connection = server.connect()
+        while (reply := connection.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED"):
+            bodies.add(reply.split(b"\r\n")[1])
+        connection.close()
+        server.terminate()
+    return bodies
+
+
+def test_when_the_log_is_lost_the_archive_alone_starts_with_all_that_it_has(
+    setting: Setting,
+) -> None:
+    kept = run_and_stop(setting)
+    before = setting.archived()
+    shutil.rmtree(setting.log)
+    restore(setting, setting.path / "restored", "cp /")
+    assert served_bodies(setting, setting.path / "restored") == kept
+    assert setting.archived() == before, "copies, not links: the archive stays as it is"
+
+
+def test_what_was_damaged_in_the_log_of_a_killed_server_is_taken_from_the_archive(
+    setting: Setting,
+) -> None:
+    with setting.serve() as server:
+        connection = server.connect()
+        kept = work(setting, connection, 105)
+        finished = sorted(setting.log.glob("*.tql"))[-2]
+        while not any(setting.folder.glob(f"{finished.stem}-*.tql")):
+            connection.ask(b"list-tube-used\r\n")
+        server.process.kill()
+        connection.close()
+    spoilt = bytearray(finished.read_bytes())
+    spoilt[4200] ^= 1
+    finished.unlink()
+    finished.write_bytes(spoilt)
+    with setting.serve() as server:
+        assert server.ended()[0] == 65
+    restore(setting, setting.path / "restored")
+    assert served_bodies(setting, setting.path / "restored") == kept
+
+
+def test_a_restored_log_does_not_overwrite_the_archive_it_came_from(setting: Setting) -> None:
+    with setting.serve() as server:
+        connection = server.connect()
+        work(setting, connection, 100)
+        server.process.kill()
+        connection.close()
+    before = setting.archived()
+    shutil.rmtree(setting.log)
+    restore(setting, setting.log, "cp /")
+    with setting.serve() as server:
+        connection = server.connect()
+        server.wait_for("is not overwritten")
+        for number in range(100):
+            put(connection, b"of another history %d" % number * 10)
+        connection.close()
+        server.terminate()
+    after = setting.archived()
+    assert {name: after[name] for name in before} == before

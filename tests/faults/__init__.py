@@ -1,0 +1,3 @@
+"""
+A disk that fails, for real processes: a library that is preloaded into the server.
+"""

@@ -1,0 +1,223 @@
+"""
+One write, sync, rename or sync of the directory fails under a real server, once or twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.faults.disk import FOR_EVER, Call, FaultyDisk, Rule
+from tests.journal import Crowd
+from tests.server_process import Connection, ServerProcess
+
+SEGMENT_BYTES = 16_384
+
+ONCE = {
+    "a write fails": [Rule("write", "fail", errno.EIO)],
+    "a write is cut short and then fails": [
+        Rule("write", "short", 100),
+        Rule("write", "fail", errno.EIO, first=2),
+    ],
+    "a sync fails": [Rule("sync", "fail", errno.EIO)],
+    "a finished segment cannot be cut": [Rule("truncate", "fail", errno.EIO)],
+}
+EACH_FAULT = pytest.mark.parametrize("rules", ONCE.values(), ids=ONCE)
+EACH_WAY = pytest.mark.parametrize("way", ["rehome", "exit"])
+
+
+def put(connection: Connection, body: bytes) -> bytes:
+    """
+    Put a job.
+    """
+    return connection.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
+
+
+def touched_after_a_failure(calls: list[Call]) -> list[Call]:
+    """
+    Find the calls on an open file after one on it has failed; nothing proves what is in it then.
+    """
+    failed: set[int] = set()
+    found = []
+    for call in calls:
+        if call.serial in failed:
+            found.append(call)
+        if call.serial and call.result < 0 and call.call in ("write", "sync", "truncate"):
+            failed.add(call.serial)
+    assert failed, "nothing has failed"
+    return found
+
+
+def check_on_a_sound_disk(disk: FaultyDisk, crowd: Crowd) -> None:
+    """
+    Hold all that clients know against a new server.
+    """
+    disk.obey()
+    with disk.serve() as server:
+        crowd.check_after_restart(server)
+
+
+@EACH_FAULT
+def test_after_one_error_the_server_goes_on_in_a_new_segment_and_nothing_is_lost(
+    rules: list[Rule], tmp_path: Path
+) -> None:
+    disk, crowd = FaultyDisk(tmp_path), Crowd()
+    with disk.serve("-s", SEGMENT_BYTES) as server:
+        crowd.work(server)
+        crowd.wait_for(50)
+        disk.obey(*rules)
+        server.wait_for(os.strerror(rules[-1].number))
+        server.wait_for("Going on in segment")
+        crowd.wait_for(100)
+        crowd.stop()
+        crowd.check_after_restart(server)
+    assert touched_after_a_failure(disk.calls()) == []
+    check_on_a_sound_disk(disk, crowd)
+
+
+@EACH_WAY
+def test_a_write_that_finds_no_space_is_no_error_and_is_done_again(
+    way: str, tmp_path: Path
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    with disk.serve("-s", SEGMENT_BYTES, "--on-io-error", way) as server:
+        connection = server.connect()
+        disk.obey(Rule("write", "fail", errno.ENOSPC))
+        assert put(connection, b"patient") == b"INSERTED 1\r\n"
+        server.wait_for("no space for the newest changes, which wait: No space left on device")
+        server.wait_for("there is space again")
+        assert put(connection, b"next") == b"INSERTED 2\r\n"
+    disk.obey()
+    with disk.serve() as server:
+        assert server.connect().ask(b"peek 1\r\n").startswith(b"FOUND 1 7\r\n")
+
+
+@EACH_FAULT
+def test_told_to_exit_the_server_ends_with_74_at_the_first_error(
+    rules: list[Rule], tmp_path: Path
+) -> None:
+    disk, crowd = FaultyDisk(tmp_path), Crowd()
+    with disk.serve("-s", SEGMENT_BYTES, "--on-io-error", "exit") as server:
+        crowd.work(server)
+        crowd.wait_for(50)
+        disk.obey(*rules)
+        assert_it_ends(disk, server, rules[-1].number)
+        crowd.join()
+    assert touched_after_a_failure(disk.calls()) == []
+    check_on_a_sound_disk(disk, crowd)
+
+
+def assert_it_ends(disk: FaultyDisk, server: ServerProcess, error: int) -> None:
+    """
+    It does, and says why and what to do.
+    """
+    status, said = server.ended()
+    assert status == 74, said
+    assert f"the server ends: writing {disk.log}/" in said
+    assert f" failed: {os.strerror(error)}; no reply was given" in said
+    assert f"binlog-inspect check {disk.log}" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("call", ["rename", "syncdir"])
+@EACH_WAY
+def test_an_error_of_the_directory_itself_ends_the_server_with_74(
+    way: str, call: str, tmp_path: Path
+) -> None:
+    disk, crowd = FaultyDisk(tmp_path), Crowd()
+    with disk.serve("-s", SEGMENT_BYTES, "--on-io-error", way) as server:
+        crowd.work(server)
+        crowd.wait_for(50)
+        disk.obey(Rule(call, "fail", errno.EIO))
+        assert_it_ends(disk, server, errno.EIO)
+        crowd.join()
+    assert [each.result for each in disk.calls() if each.error == errno.EIO] == [-1]
+    check_on_a_sound_disk(disk, crowd)
+
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_two_errors_in_a_row_end_the_server_with_74_and_no_reply_is_given(
+    call: str, tmp_path: Path
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    with disk.serve() as server:
+        connection, other = server.connect(), server.connect()
+        assert put(connection, b"safe") == b"INSERTED 1\r\n"
+        disk.obey(Rule(call, "fail", errno.EIO, times=2))
+        assert put(connection, b"lost?") == b""
+        assert other.reply() == b""
+        assert_it_ends(disk, server, errno.EIO)
+        connection.close()
+        other.close()
+    assert touched_after_a_failure(disk.calls()) == []
+    disk.obey()
+    with disk.serve() as server:
+        connection = server.connect()
+        assert connection.ask(b"peek 1\r\n") == b"FOUND 1 4\r\nsafe\r\n"
+        connection.close()
+
+
+def test_two_errors_with_a_good_sync_between_them_are_two_first_errors(tmp_path: Path) -> None:
+    disk, crowd = FaultyDisk(tmp_path), Crowd()
+    with disk.serve("-s", SEGMENT_BYTES) as server:
+        crowd.work(server)
+        for number in range(1, 4):
+            crowd.wait_for(30)
+            disk.obey(Rule("sync", "fail", errno.EIO))
+            disk.wait_for_errors(number)
+        crowd.wait_for(30)
+        crowd.stop()
+        server.terminate()
+        status, said = server.ended()
+    assert (status, said.count("Going on in segment")) == (-signal.SIGTERM, 3)
+    check_on_a_sound_disk(disk, crowd)
+
+
+def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_all_of_them(tmp_path: Path) -> None:
+    disk, crowd = FaultyDisk(tmp_path), Crowd()
+    with disk.serve() as server:
+        crowd.work(server)
+        disk.obey(Rule("write", "short", 100, times=FOR_EVER))
+        crowd.wait_for(100)
+        disk.obey()
+        crowd.stop()
+        server.terminate()
+        assert "Going on" not in server.ended()[1]
+    assert sum(call.result == 100 for call in disk.calls()) > 100
+    check_on_a_sound_disk(disk, crowd)
+
+
+def test_on_a_slow_disk_many_clients_share_a_sync(tmp_path: Path) -> None:
+    disk, crowd = FaultyDisk(tmp_path), Crowd(clients=8)
+    with disk.serve() as server:
+        server.wait_for("begun")
+        disk.obey(Rule("sync", "delay", 30, times=FOR_EVER))
+        before = len(disk.calls())
+        crowd.work(server)
+        crowd.wait_for(120)
+        server.process.kill()
+        crowd.join()
+    syncs = sum(call.call == "sync" for call in disk.calls()[before:])
+    assert 3 <= syncs <= crowd.acknowledged / 3
+    check_on_a_sound_disk(disk, crowd)
+
+
+def test_an_error_while_it_starts_is_73_and_the_next_start_has_everything(tmp_path: Path) -> None:
+    disk, crowd = FaultyDisk(tmp_path), Crowd()
+    with disk.serve("-s", SEGMENT_BYTES) as server:
+        crowd.work(server)
+        crowd.wait_for(100)
+        server.process.kill()
+        crowd.join()
+    for call in ("open", "write", "sync", "rename", "syncdir"):
+        # The files of the lock come first, and are not the log.
+        disk.obey(Rule(call, "fail", errno.EIO, first=3 if call in ("open", "write") else 1))
+        with disk.serve() as server:
+            status, said = server.ended()
+        assert (status, "cannot be used: Input/output error" in said) == (73, True), said
+        assert "Traceback" not in said
+    check_on_a_sound_disk(disk, crowd)

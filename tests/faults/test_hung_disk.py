@@ -1,0 +1,131 @@
+"""
+A sync that neither returns nor fails.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.faults.disk import FaultyDisk, Rule
+from tests.faults.mounting import run, small_ext4
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
+
+HANGS = Rule("sync", "hang")
+
+
+def put(connection: Connection, body: bytes) -> None:
+    """
+    Send a job.
+    """
+    connection.send(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
+
+
+def begin_to_hang(server: ServerProcess, hang: Callable[[], None]) -> tuple[Connection, Connection]:
+    """
+    Put a safe job, let the disk hang, put another one.
+
+    :return: a connection that waits for a reply, and one that does not.
+    """
+    waiting, other = server.connect(), server.connect()
+    put(waiting, b"safe")
+    assert waiting.reply() == b"INSERTED 1\r\n"
+    hang()
+    put(waiting, b"unknown")
+    while b"cmd-put: 2\n" not in other.ask(b"stats\r\n"):
+        assert server.process.poll() is None
+    return waiting, other
+
+
+def assert_it_ends(server: ServerProcess, log: Path) -> None:
+    """
+    It does, and says why and what to do.
+    """
+    status, said = server.ended()
+    assert status == 74, said
+    assert (
+        f"the server ends: the disk hangs: a write or sync in {log} has not ended for 1 s" in said
+    )
+    assert f"binlog-inspect check {log}" in said
+
+
+def assert_the_safe_job_is_there(server: ServerProcess) -> None:
+    """
+    And what was asked for later, too, or not.
+    """
+    with server:
+        connection = server.connect()
+        assert connection.ask(b"peek 1\r\n") == b"FOUND 1 4\r\nsafe\r\n"
+        connection.close()
+
+
+def test_a_disk_that_hangs_ends_the_server_with_74_and_no_reply_is_given(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    with disk.serve("--fsync-timeout", 1) as server:
+        waiting, other = begin_to_hang(server, lambda: disk.obey(HANGS))
+        assert (waiting.reply(), other.reply()) == (b"", b"")
+        assert_it_ends(server, disk.log)
+        waiting.close()
+        other.close()
+    disk.obey()
+    assert_the_safe_job_is_there(disk.serve())
+
+
+def test_a_disk_that_goes_on_in_time_costs_only_the_wait(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    with disk.serve() as server:
+        waiting, other = begin_to_hang(server, lambda: disk.obey(HANGS))
+        assert not waiting.is_answered
+        disk.obey()
+        assert waiting.reply() == b"INSERTED 2\r\n"
+        waiting.close()
+        other.close()
+        assert server.terminate() == -signal.SIGTERM
+
+
+def test_a_stop_while_the_disk_hangs_ends_too(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    with disk.serve("--fsync-timeout", 1) as server:
+        waiting, other = begin_to_hang(server, lambda: disk.obey(HANGS))
+        server.process.send_signal(signal.SIGTERM)
+        assert_it_ends(server, disk.log)
+        waiting.close()
+        other.close()
+
+
+@contextmanager
+def frozen(mount: Path) -> Iterator[None]:
+    """
+    Let all that writes to a file system hang in the kernel.
+    """
+    run("fsfreeze", "--freeze", str(mount))
+    try:
+        yield
+    finally:
+        run("fsfreeze", "--unfreeze", str(mount))
+
+
+def test_a_server_that_hangs_in_the_kernel_parts_from_its_clients_all_the_same(
+    tmp_path: Path,
+) -> None:
+    if shutil.which("fsfreeze") is None:
+        pytest.skip("fsfreeze is not installed, so no file system can be made to hang")
+    with small_ext4(tmp_path / "mount", tmp_path / "image") as mount, ExitStack() as thawed:
+        command = ours_at_once("-p0", "-b", mount / "log", "-s", 65536, "--fsync-timeout", 1)
+        with ServerProcess(command, tmp_path) as server:
+            port = server.port()
+            waiting, other = begin_to_hang(server, lambda: thawed.enter_context(frozen(mount)))
+            assert (waiting.reply(), other.reply()) == (b"", b"")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
+            thawed.close()
+            assert_it_ends(server, mount / "log")
+            waiting.close()
+            other.close()
+        assert_the_safe_job_is_there(ServerProcess(command, tmp_path))
