@@ -118,6 +118,9 @@ class Started:
         while (batch := self.log.take(self.clock.now_ns())) is not None:
             self.opened.writer.write(batch, True)
             self.log.durable(batch.last_lsn)
+        while (spare := self.log.room.wanted(self.queue.demand())) is not None:
+            self.opened.writer.prepare(spare)
+            self.log.room.add(spare)
 
     def jobs_after_restart(self) -> set[int]:
         """

@@ -4,6 +4,7 @@ Logs in real folders.
 
 from pathlib import Path
 
+from beanstalk_twisted.binlog.format import parse_segment_name
 from tests.binlog.scribe import UUID, Files
 
 
@@ -21,11 +22,13 @@ def archived(path: Path, files: Files) -> Path:
     """
     The same log as an archive has it.
     """
-    uuids = {raw[64:80] for raw in files.values()}
+    uuids = {raw[64:80] for name, raw in files.items() if parse_segment_name(name) is not None}
     (uuid,) = uuids if len(uuids) == 1 else {UUID}
     store = path / uuid.hex()
     store.mkdir(parents=True)
     for name, raw in files.items():
+        if parse_segment_name(name) is None:
+            continue
         first_lsn = int.from_bytes(raw[24:32], "little")
         (store / f"{int(name[:20])}-{first_lsn}.tql").write_bytes(raw)
     return path

@@ -130,9 +130,9 @@ def mixed() -> Files:
     Two segments, two tubes, all states.
     """
     scribe = Scribe(opening=[DEFAULT_TUBE, TubeDef(2, b"mail", T0)])
-    scribe.write(put(1, b"a" * 2000), put(2, b"b", tube_id=2))
+    scribe.write(put(1, b"a" * 500), put(2, b"b", tube_id=2))
     scribe.write(image(Kind.RESERVE, 1, state=State.RESERVED))
-    scribe.write(image(Kind.BURY, 1, state=State.BURIED), delete(2, tube_id=2), put(3, b"c" * 3000))
+    scribe.write(image(Kind.BURY, 1, state=State.BURIED), delete(2, tube_id=2), put(3, b"c" * 2800))
     scribe.write(put(4, b"d"))
     scribe.write(image(Kind.KICK, 1))
     return scribe.files()
