@@ -12,7 +12,13 @@ from typing import NoReturn
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, Damaged, Incompatible
+from beanstalk_twisted.binlog.errors import (
+    BinlogError,
+    CannotUse,
+    Damaged,
+    Incompatible,
+    NoSpace,
+)
 from beanstalk_twisted.binlog.format import SegmentHeader, decode_segment_header, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import (
@@ -118,9 +124,20 @@ class Started:
         while (batch := self.log.take(self.clock.now_ns())) is not None:
             self.opened.writer.write(batch, True)
             self.log.durable(batch.last_lsn)
-        while (spare := self.log.room.wanted(self.queue.demand())) is not None:
-            self.opened.writer.prepare(spare)
-            self.log.room.add(spare)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """
+        As the committer does it between commits.
+        """
+        room = self.log.room
+        while (spare := room.wanted(self.queue.demand())) is not None:
+            try:
+                self.opened.writer.prepare(spare)
+            except NoSpace:
+                room.is_short = True
+                return
+            room.add(spare)
 
     def jobs_after_restart(self) -> set[int]:
         """
