@@ -208,7 +208,7 @@ def _vouched(segment: Fields) -> int:
 def jobs_of(records: list[Fields]) -> dict[int, Fields]:
     """
     Each job's newest record, with the body and the birth of its newest full one: a plain forward
-    replay.
+    replay.  What is said of a job whose full record comes later, or never, tells nothing.
     """
     jobs: dict[int, Fields] = {}
     for record in records:
@@ -216,7 +216,6 @@ def jobs_of(records: list[Fields]) -> dict[int, Fields]:
             jobs[record["job_id"]] = {**record, "body": record["data"], "born_ns": record["ts_ns"]}
         elif record["type"] == DELETE:
             jobs.pop(record["job_id"], None)
-        elif record["type"] < COPY:
-            old = jobs[record["job_id"]]
+        elif record["type"] < COPY and (old := jobs.get(record["job_id"])) is not None:
             jobs[record["job_id"]] = {**record, "body": old["body"], "born_ns": old["born_ns"]}
     return jobs

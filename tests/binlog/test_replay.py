@@ -187,6 +187,20 @@ def test_the_other_readers_replay_agrees(records: list[Record]) -> None:
     assert not seen
 
 
+def test_both_readers_pass_over_states_of_jobs_whose_full_record_is_trimmed() -> None:
+    """
+    The segment with the PUT is gone; the COPY comes later, or the job was deleted.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(image(Kind.BURY, 9, state=State.BURIED), image(Kind.KICK, 8))
+    scribe.write(image(Kind.COPY, 9, body=b"moved", kicks=1), delete(8))
+    scribe.write(image(Kind.KICK, 9, kicks=2))
+    theirs = independent_reader.jobs_of(independent_reader.read_log(scribe.files())["records"])
+    ours = {each.image.job_id: each.image for each in read(scribe).survivors(NOW)}
+    assert list(theirs) == list(ours) == [9]
+    assert (theirs[9]["body"], theirs[9]["kicks"]) == (ours[9].body, ours[9].kicks) == (b"moved", 2)
+
+
 # Single rules.
 
 
