@@ -6,10 +6,7 @@ next one exists; it holds no more than one frame.  `NewLog` does so in ``DST.par
 name when all of it is durable: a crash never leaves half a log under the final name.
 """
 
-import contextlib
-import errno
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -17,7 +14,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.directory import Directory, File, RealDirectory
+from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
     FRAME_TARGET_BYTES,
@@ -33,6 +30,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.records import CleanStop, Pause, Reason, Record, Seal, State, TubeDef
 from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 from beanstalk_twisted.binlog.survey import Survey
+from binlog_tools.newdirectory import NewDirectory
 from binlog_tools.stored import StoredJob, StoredPause
 
 WRITER: Final = f"beanstalk-twisted/{__version__}"
@@ -321,14 +319,10 @@ class NewLog:
         :param path: must not exist, or be an empty directory.
         :raise OSError: it cannot be made.
         """
-        self.path = os.path.abspath(path)
         self.written: Written | None = None
-        self._part = f"{self.path}.part"
-        _refuse_full(self.path)
-        _make(self._part)
-        self._directory = RealDirectory(self._part)
+        self._new = NewDirectory(path)
         self._maker = SegmentMaker(
-            self._directory, origin, floors=floors, pauses=pauses, segment_bytes=segment_bytes,
+            self._new.directory, origin, floors=floors, pauses=pauses, segment_bytes=segment_bytes,
             flags=flags, now_ns=now_ns,
         )  # fmt: skip
 
@@ -343,9 +337,8 @@ class NewLog:
         End the log and give it its name; it is durable then.
         """
         written = self._maker.finish()
-        os.rename(self._part, self.path)
-        _sync_parent(self.path)
-        self.written = written._replace(path=self.path)
+        self._new.publish()
+        self.written = written._replace(path=self._new.path)
         return self.written
 
     def __enter__(self) -> "NewLog":
@@ -355,24 +348,5 @@ class NewLog:
         self, kind: type[BaseException] | None, error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:  # fmt: skip
-        if self.written is None:
-            self._maker.close()
-            shutil.rmtree(self._part, ignore_errors=True)
-
-
-def _refuse_full(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if os.listdir(path):
-            raise OSError(errno.ENOTEMPTY, "it is not empty; name a new directory", path)
-
-
-def _make(part: str) -> None:
-    try:
-        os.mkdir(part, 0o700)
-    except FileExistsError:
-        why = "it was left behind by a run that did not end; remove it and run again"
-        raise OSError(errno.EEXIST, why, part) from None
-
-
-def _sync_parent(path: str) -> None:
-    RealDirectory(os.path.dirname(path) or ".").sync()
+        self._maker.close()
+        self._new.__exit__(kind, error, traceback)
