@@ -2,7 +2,6 @@
 Is this log sound?  The same look that a server takes when it starts, and a map of what is wrong.
 """
 
-import shlex
 import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -22,7 +21,7 @@ from beanstalk_twisted.binlog.records import (
     Raw,
     State,
 )
-from beanstalk_twisted.binlog.survey import Problem, Progress, Survey
+from beanstalk_twisted.binlog.survey import Problem, Progress, Survey, import_command
 from binlog_tools.reading import Broken, Hole, OpenSegment, raw_records, segments
 from binlog_tools.sources import Source
 
@@ -122,10 +121,6 @@ def _severity(troubles: list[Trouble]) -> int:
     return TORN if all(trouble.kind == "torn" for trouble in troubles) else DAMAGED
 
 
-def _command(name: str, path: str, *options: str) -> str:
-    return shlex.join(["binlog-inspect", name, path, "-o", "NEW_DIRECTORY", *options])
-
-
 def _map(source: Source, survey: Survey) -> Iterator[Trouble]:
     """
     What is wrong with the bytes, place by place.
@@ -215,7 +210,7 @@ def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
     if problem.foreign:
         kind, mend = "foreign", "use the server that wrote it, or another directory"
         if "import-v7" in problem.what:
-            mend = _command("import-v7", survey.path)
+            mend = import_command(survey.path)
     elif ": missing;" in problem.what:
         kind = "missing"
     return Trouble(kind, "", None, None, None, None, problem.what, mend)

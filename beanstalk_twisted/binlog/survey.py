@@ -266,10 +266,10 @@ class Survey:
     def _refuse_beanstalkd(self, names: list[str]) -> None:
         theirs = beanstalkd_file(names)
         if theirs:
-            old, new = shlex.quote(self.path), shlex.quote(f"{self.path.rstrip('/')}.tql")
             what = (
                 f"it holds {theirs}, a log of the C beanstalkd. Convert it: "
-                f"binlog-inspect import-v7 {old} -o {new}, then start with --binlog {new}"
+                f"{import_command(self.path)}, "
+                f"then start with --binlog {shlex.quote(_converted(self.path))}"
             )
             self.problems.append(Problem(0, what, foreign=True))
 
@@ -411,6 +411,17 @@ def salvage_command(path: str) -> str:
     The command that makes a sound log of what is left of the one in ``path``.
     """
     return f"binlog-inspect salvage {shlex.quote(path)} -o NEW_DIRECTORY"
+
+
+def import_command(path: str) -> str:
+    """
+    The command that makes a log of ours of the C beanstalkd's in ``path``.
+    """
+    return shlex.join(["binlog-inspect", "import-v7", path, "-o", _converted(path)])
+
+
+def _converted(path: str) -> str:
+    return f"{path.rstrip('/')}.tql"
 
 
 def beanstalkd_file(names: list[str]) -> str | None:

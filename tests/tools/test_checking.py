@@ -154,7 +154,9 @@ def test_a_log_of_beanstalkd_names_the_command_that_converts_it(tmp_path: Path) 
     finding = checked({"binlog.1": b"\7\0\0\0"}, tmp_path)
     assert finding.exit_code == DAMAGED
     (trouble,) = finding.troubles
-    assert trouble.mend == f"binlog-inspect import-v7 {tmp_path / 'log'} -o NEW_DIRECTORY"
+    path = tmp_path / "log"
+    assert trouble.mend == f"binlog-inspect import-v7 {path} -o {path}.tql"
+    assert trouble.mend in trouble.what, "as the server says it"
 
 
 def test_a_path_with_blanks_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
