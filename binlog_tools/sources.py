@@ -124,7 +124,9 @@ class Source:
             buffer = _copy(fd, size)
         finally:
             os.close(fd)
-        if name == max(self._files, default=name):
+        # Spares and locks come behind the segments, and are not read.
+        segments = filter(lambda each: parse_segment_name(each) is not None, self._files)
+        if name == max(segments, default=name):
             self._newest = (name, buffer)
         return buffer
 

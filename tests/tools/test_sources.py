@@ -9,6 +9,7 @@ import pytest
 
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC, segment_name
 from beanstalk_twisted.binlog.survey import Survey
+from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.sources import (
     COPY_BYTES,
     ArchivedName,
@@ -55,7 +56,8 @@ def test_a_copy_of_an_unfinished_segment_is_whole(tmp_path: Path) -> None:
 
 
 def test_the_newest_segment_stays_as_it_was_seen_until_one_looks_again(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", read_golden("v1-torn"))
+    files = {**read_golden("v1-torn"), spare_name(1): bytes(8192), "LOCK": b"me", "lock": b""}
+    path = written(tmp_path / "log", files)
     source = open_source(str(path))
     source.names()
     before = bytes(source.read(ONE))
