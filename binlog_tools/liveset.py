@@ -16,6 +16,7 @@ from beanstalk_twisted.binlog.records import (
     DATA_LEN,
     DATA_OFF,
     DEADLINE_NS,
+    DELAY_S,
     FLAGS,
     JOB_KINDS,
     TS_NS,
@@ -33,10 +34,13 @@ from beanstalk_twisted.binlog.records import (
 from binlog_tools.moments import LATEST_NS, MAX_NUMBER
 from binlog_tools.reading import Broken, OpenSegment, names_ahead, segments, tubes_named
 from binlog_tools.sources import Source
-from binlog_tools.stored import StoredJob, StoredPause
+from binlog_tools.stored import NS, StoredJob, StoredPause
 
 OPEN_SEGMENTS: Final = 16
 """Segments that are mapped at once while bodies are read; see `replay.OPEN_SEGMENTS`."""
+
+RESERVES: Final = 11
+"""Where a record's fields say how often the job was reserved."""
 
 
 class Point(NamedTuple):
@@ -250,7 +254,9 @@ def live_at(source: Source, point: Point = END, first_seq: int = 0) -> Snapshot:
     later = _Later(live)
     first_lsn = 0
     for opened in sound_segments(source, first_seq):
-        first_lsn = first_lsn or opened.header.first_lsn
+        if not first_lsn:
+            first_lsn = opened.header.first_lsn
+            later.since_ns = opened.header.created_ns
         live.tubes.update(names_ahead(opened))
         for frame in sound_frames(opened):
             count = _count_at(frame, point)
@@ -275,12 +281,15 @@ class _Later:
     """
     What records behind a point tell about it.
 
+    :ivar since_ns: when the log begins.
     :ivar unknown: jobs that were alive then, in a state that nothing tells.
     """
 
     def __init__(self, live: LiveSet) -> None:
         self._live = live
         self._touched: set[int] = set()
+        self._has_start = False
+        self.since_ns = 0
         self.unknown: set[int] = set()
 
     def take(self, buffer: Buffer, frame: Frame, seq: int, first: int) -> None:
@@ -289,7 +298,11 @@ class _Later:
         """
         view = memoryview(buffer)
         for index, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
-            if index < first or kind not in JOB_KINDS or job_id in self._live.jobs:
+            if index < first:
+                continue
+            if kind == Start.kind:
+                self._has_start = True
+            if kind not in JOB_KINDS or job_id in self._live.jobs:
                 continue
             if kind == Kind.PUT:
                 self._touched.add(job_id)
@@ -299,15 +312,33 @@ class _Later:
                 at = frame.records_at + index * frame.rec_size
                 self._restate(job_id, full_job(view, at, seq, frame.heap_at))
             elif job_id not in self._live.lacking:
-                self._touched.add(job_id)
-                self.unknown.add(job_id)
+                self._lose(job_id)
+
+    def _lose(self, job_id: int) -> None:
+        self._touched.add(job_id)
+        self.unknown.add(job_id)
 
     def _restate(self, job_id: int, job: LiveJob) -> None:
         """
         A job whose body lay before the beginning of the log.
         """
         newest = self._live.lacking.pop(job_id, None)
-        self._live.jobs[job_id] = job._replace(record=newest or job.record)
+        if newest is None and self._became_ready(job):
+            self._lose(job_id)
+        else:
+            self._live.jobs[job_id] = job._replace(record=newest or job.record)
+
+    def _became_ready(self, job: LiveJob) -> bool:
+        """
+        Whether it may have become ready since the point without a record: a delay ended, or the
+        reservation of a client that had gone when a server started.
+        """
+        raw = RECORD.unpack(job.record)
+        if raw[1] != State.READY:
+            return False
+        # Whatever delayed it is older than the log.
+        delay_ends = self.since_ns + raw[DELAY_S] * NS
+        return delay_ends > self._live.time_ns or bool(self._has_start and raw[RESERVES])
 
 
 class Bodies:
