@@ -113,9 +113,16 @@ class Scribe:
 
 def files_of(directory: Directory) -> Files:
     """
-    All files of a directory and their bytes.
+    All files of a directory and their bytes, also those that are to become segments.
     """
     return {name: bytes(directory.read(name)) for name in directory.names()}
+
+
+def segment_files(directory: Directory) -> Files:
+    """
+    The segments of a log and their bytes.
+    """
+    return {name: bytes(directory.read(name)) for name in segments_of(directory)}
 
 
 def segments_of(directory: Directory) -> list[str]:

@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.jobs.session import Session
-from tests.binlog.scribe import MS, NS, Files, files_of
+from tests.binlog.scribe import MS, NS, Files, files_of, segment_files
 from tests.test_startup import Started
 
 TUBES = (b"default", b"mail", b"images")
@@ -24,6 +24,7 @@ class Spoken:
 
     :ivar snapshots: after each commit, by its last LSN: the jobs as `seen` describes them.
     :ivar times: the time of each.
+    :ivar files: of the directory, those included that are to become segments.
     :ivar archive: every segment that ever was, by name.
     """
 
@@ -96,13 +97,16 @@ class Conversation:
             if turn % 25 == 24:
                 self._restart(self._random.random() < 0.5)
         self._spoken.files = files_of(self.directory)
-        self._spoken.archive.update(self._spoken.files)
+        self._spoken.archive.update(segment_files(self.directory))
         self._spoken.next_job_id = self._server.queue.state.next_job_id
         return self._spoken
 
     def _note(self) -> None:
         self._server.commit()
         lsn = self._server.log.durable_lsn
+        if lsn in self._spoken.snapshots:
+            # A delay may have ended since; that leaves no record.
+            return
         self._spoken.snapshots[lsn] = seen(self._server)
         self._spoken.times[lsn] = self._server.clock.now_ns()
         self._spoken.pauses[lsn] = {
@@ -142,7 +146,7 @@ class Conversation:
         if in_order:
             self._server.stop()
         now = self._server.now_ns + NS
-        self._spoken.archive.update(files_of(self.directory))
+        self._spoken.archive.update(segment_files(self.directory))
         self._start(now)
 
     def _compact(self) -> None:
@@ -153,7 +157,7 @@ class Conversation:
         oldest = log.oldest
         if oldest >= log.segment:
             return
-        self._spoken.archive.update(files_of(self.directory))
+        self._spoken.archive.update(segment_files(self.directory))
         for ids in full_records(self.directory, oldest, log.end_of(oldest)):
             queue.copy(ids, oldest)
         log.append(Trim(oldest + 1, self._server.clock.now_ns()))

@@ -22,13 +22,12 @@ def archived(path: Path, files: Files) -> Path:
     """
     The same log as an archive has it.
     """
-    uuids = {raw[64:80] for name, raw in files.items() if parse_segment_name(name) is not None}
+    segments = {name: raw for name, raw in files.items() if parse_segment_name(name) is not None}
+    uuids = {raw[64:80] for raw in segments.values()}
     (uuid,) = uuids if len(uuids) == 1 else {UUID}
     store = path / uuid.hex()
     store.mkdir(parents=True)
-    for name, raw in files.items():
-        if parse_segment_name(name) is None:
-            continue
+    for name, raw in segments.items():
         first_lsn = int.from_bytes(raw[24:32], "little")
         (store / f"{int(name[:20])}-{first_lsn}.tql").write_bytes(raw)
     return path
