@@ -279,13 +279,19 @@ class Judge:
         for claimed_id, places in claims:
             for image in self._unclaimed(claimed_id, places):
                 job_id = claimed_id
-                if claimed_id in self._used or not 0 < claimed_id < most:
+                if not 0 < claimed_id < most or not self._is_free(claimed_id):
                     job_id, next_id = next_id, next_id + 1
                 self._used.add(job_id)
                 yield self._set_aside(
                     image._replace(job_id=job_id), 0, Why.RECORD,
                     claimed_id if job_id != claimed_id else 0,
                 )  # fmt: skip
+
+    def _is_free(self, job_id: int) -> bool:
+        """
+        Whether no other job has or had this id: none is given twice.
+        """
+        return job_id not in self._used and job_id not in self._living.deleted
 
     def _unclaimed(self, claimed_id: int, places: Sequence[Place]) -> Iterator[JobImage]:
         """

@@ -34,6 +34,9 @@ from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
 _OTHERS: Final = frozenset({TubeDef.kind, Pause.kind, Trim.kind, Seal.kind, Start.kind})
 """The records beside those of jobs that matter here."""
 
+PAGE_IDS: Final = 1 << 16
+"""Ids that follow each other take 8 KiB for so many."""
+
 _UNIMPORTANT: Final = frozenset({Counters.kind, CleanStop.kind, ClockStep.kind})
 
 
@@ -77,11 +80,34 @@ class KnownPause(NamedTuple):
     pause: Pause
 
 
+class Ids:
+    """
+    A set of job ids, one bit for each: a log may hold the deletions of many millions.
+    """
+
+    def __init__(self) -> None:
+        self._pages: dict[int, bytearray] = {}
+
+    def add(self, job_id: int) -> None:
+        """
+        Put it in.
+        """
+        page = self._pages.get(job_id // PAGE_IDS)
+        if page is None:
+            page = self._pages[job_id // PAGE_IDS] = bytearray(PAGE_IDS // 8)
+        page[job_id % PAGE_IDS // 8] |= 1 << job_id % 8
+
+    def __contains__(self, job_id: int) -> bool:
+        page = self._pages.get(job_id // PAGE_IDS)
+        return page is not None and bool(page[job_id % PAGE_IDS // 8] >> job_id % 8 & 1)
+
+
 class Living:
     """
     All that the records say.
 
     :ivar table: the jobs that live, by id.
+    :ivar deleted: the jobs whose deletion was read.
     :ivar claims: full records whose own checksum fails and whose body's holds, by their ids.
     :ivar tubes: the name of each tube id; ``pauses`` by tube id.
     :ivar strangers: LSN and type of records of a newer version.
@@ -89,6 +115,7 @@ class Living:
 
     def __init__(self) -> None:
         self.table: dict[int, Entry] = {}
+        self.deleted = Ids()
         self.claims: dict[int, list[Place]] = {}
         self.tubes: dict[int, bytes] = {}
         self.pauses: dict[int, KnownPause] = {}
@@ -122,6 +149,7 @@ class Living:
             elif kind == Kind.DELETE:
                 self.table.pop(job_id, None)
                 self.claims.pop(job_id, None)
+                self.deleted.add(job_id)
             else:
                 self._absorb_job(seq, piece, at, kind, job_id, buffer)
             if kind in JOB_KINDS and job_id >= self.next_job_id:

@@ -91,6 +91,16 @@ class Scribe:
                 self.log.durable(batch.last_lsn)
         return self.log.last_lsn
 
+    def end_segment(self) -> None:
+        """
+        Seal the segment; the next batch begins another.
+        """
+        self.log.rotate()
+        seal = self.log.take(self.now_ns)
+        assert seal is not None and seal.seals
+        self.writer.write(seal, True)
+        self.log.durable(seal.last_lsn)
+
     def mark(self) -> None:
         """
         The log falls idle.

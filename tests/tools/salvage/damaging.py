@@ -18,8 +18,8 @@ from tests.binlog.scribe import (
 )
 
 MAIL = TubeDef(2, b"mail", T0)
-FILL = b"x" * 4200
-"""A body that fills a segment."""
+FILL = b"x" * 600
+"""The body of the last job of a segment; see `killed`."""
 
 
 def batches_of(files: Files, name: str) -> list[independent_reader.Fields]:
@@ -49,13 +49,16 @@ def with_bad_heap(files: Files, name: str, body: bytes) -> Files:
 
 def killed(*batches: list, opening: tuple = (DEFAULT_TUBE,)) -> Files:  # type: ignore[type-arg]
     """
-    A log; each batch was confirmed.  What it opens with is a batch of its own, number 0.
+    A log; each batch was confirmed.  What it opens with is a batch of its own, number 0.  A segment
+    ends behind a batch that ends with the body `FILL`.
     """
     scribe = Scribe(opening=list(opening))
     scribe.write()
     for batch in batches:
         scribe.write(*batch)
-        if not scribe.log.has_open:
+        if getattr(batch[-1], "body", b"") == FILL:
+            scribe.end_segment()
+        else:
             scribe.mark()
     return scribe.files()
 

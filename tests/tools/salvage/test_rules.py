@@ -4,9 +4,12 @@ What is certain, doubtful and lost: each rule of docs/recovery.md on a log of it
 
 from __future__ import annotations
 
+import pytest
+
 from beanstalk_twisted.binlog.records import Kind, Pause, Seal, State
 from beanstalk_twisted.binlog.seal import SegmentIndex
 from binlog_tools.salvage.judging import LOST_AND_FOUND, Doubtful, Why
+from binlog_tools.salvage.living import PAGE_IDS, Ids
 from binlog_tools.stored import StoredPause
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field
@@ -68,7 +71,8 @@ def test_an_older_copy_of_a_body_is_as_good() -> None:
 
 def test_a_body_in_a_trimmed_segment_serves_if_its_copy_is_lost() -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(put(1, b"the body"), put(2, FILL))
+    scribe.write(put(1, b"the body"), put(2))
+    scribe.end_segment()
     scribe.write(put(1, b"the body")._replace(kind=Kind.COPY))
     scribe.write(image(Kind.KICK, 1))
     files = with_header_field(scribe.files()[TWO], 48, "<Q", 2)
@@ -225,6 +229,30 @@ def test_two_bodies_that_claim_one_id_are_both_kept() -> None:
     (moved,) = [each for each in found.judgements.values() if each.claimed_id]
     assert (moved.claimed_id, found.jobs[moved.job_id].body) == (1, b"second body")
     assert moved.job_id > 3
+
+
+def test_a_body_that_claims_the_id_of_a_deleted_job_is_kept_under_another_one() -> None:
+    """
+    Ids are not given twice, so that one bit of its id is not as it was.
+    """
+    files = killed([put(1, b"gone")], [delete(1)], [put(3, b"third body")], [put(4)])
+    at = batches_of(files, ONE)[3]["offset"] + 64 + 8
+    found = salvaged(edited(files, ONE, lambda raw: flipped(raw, at, 1)))
+    (moved,) = found.judgements.values()
+    assert (moved.why, moved.claimed_id) == (Why.RECORD, 1)
+    assert moved.job_id > 4
+    assert found.jobs[moved.job_id].body == b"third body"
+    assert found.jobs.keys() == {4, moved.job_id}
+
+
+@pytest.mark.parametrize("ids", [[], [0], [1, 9, PAGE_IDS - 1], [PAGE_IDS, (1 << 63) + 7]])
+def test_a_set_of_ids_has_what_was_put_in_and_nothing_else(ids: list[int]) -> None:
+    found = Ids()
+    for job_id in ids:
+        found.add(job_id)
+    near = {each for job_id in ids for each in range(max(0, job_id - 9), job_id + 10)}
+    assert [each for each in sorted(near) if each in found] == ids
+    assert 1 << 40 not in found
 
 
 def test_jobs_that_are_set_aside_keep_their_order() -> None:
