@@ -22,7 +22,8 @@ def five_segments() -> Files:
     """
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for n in range(1, 11):
-        scribe.write(put(n, b"x" * 2300))
+        scribe.write(put(n, b"x" * 1400))
+    scribe.end_segment()
     assert len(scribe.files()) == 5
     return scribe.files()
 

@@ -133,6 +133,7 @@ def mixed() -> Files:
     scribe.write(put(1, b"a" * 500), put(2, b"b", tube_id=2))
     scribe.write(image(Kind.RESERVE, 1, state=State.RESERVED))
     scribe.write(image(Kind.BURY, 1, state=State.BURIED), delete(2, tube_id=2), put(3, b"c" * 2800))
+    scribe.end_segment()
     scribe.write(put(4, b"d"))
     scribe.write(image(Kind.KICK, 1))
     return scribe.files()

@@ -24,9 +24,11 @@ def sound() -> Files:
     """
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"one"))
-    scribe.write(put(2, b"y" * 4000))
+    scribe.write(put(2, b"y" * 3000))
+    scribe.end_segment()
     scribe.write(put(3, b"three"), delete(2))
-    scribe.write(put(4, b"z" * 4000))
+    scribe.write(put(4, b"z" * 3000))
+    scribe.end_segment()
     scribe.write(put(5, b"five"))
     scribe.mark()
     return scribe.files()

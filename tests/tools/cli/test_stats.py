@@ -11,18 +11,19 @@ ROTATED = GOLDEN / "v1-rotated"
 def test_a_pipe_gets_log_segments_tubes_and_depth() -> None:
     result = run("stats", ROTATED)
     log, first, second, tube, depth = rows(result)
-    assert log == ["log", str(ROTATED), "2", "2", "0", "0", "0", "13712", "2665", "7168", "2"]
-    assert first[:4] == ["segment", f"{1:020d}.tql", "1", "4"]
-    assert first[6:] == ["9208", "9168", "2580", "6588", "1", "2", "put=2,tube-def=1,seal=1"]
-    assert second[11] == "3"
+    assert log == ["log", str(ROTATED), "2", "2", "0", "0", "0", "13776", "2665", "7168", "2"]
+    assert first[:4] == ["segment", f"{1:020d}.tql", "1", "3"]
+    assert first[6:] == ["6624", "6584", "0", "6584", "0", "-", "put=1,tube-def=1,seal=1"]
+    assert second[6:11] == ["9264", "7192", "2665", "4527", "2"]
+    assert second[11] == "2,3"
     assert tube == ["tube", "default", "2", "2", "0", "0", "0", "2505", "3", "1"]
     assert depth[0] == "depth"
 
 
 def test_json_says_the_same() -> None:
     (document,) = documents(run("stats", "--json", ROTATED))
-    assert (document["jobs"], document["bytes"], document["live_bytes"]) == (2, 13712, 2665)
-    assert [segment["pins"] for segment in document["segments"]] == [[2], [3]]
+    assert (document["jobs"], document["bytes"], document["live_bytes"]) == (2, 13776, 2665)
+    assert [segment["pins"] for segment in document["segments"]] == [[], [2, 3]]
     assert document["tubes"][0]["name"] == "default"
     assert document["oldest"]["job"] == 2
 

@@ -243,7 +243,8 @@ def trimmed_log() -> Files:
     """
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"one"), put(2, b"two"))
-    scribe.write(delete(1), put(3, b"x" * 4000))
+    scribe.write(delete(1), put(3, b"x" * 3000))
+    scribe.end_segment()
     scribe.write(put(4, b"four"), delete(3))
     scribe.write(put(2, b"two")._replace(kind=Kind.COPY))
     scribe.write(Trim(2, 0))

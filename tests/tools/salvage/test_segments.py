@@ -68,13 +68,13 @@ def frames_of_another_log(first_lsn: int, count: int) -> bytes:
     return raw[4096 : raw.rindex(b"fake") + 8]
 
 
-def with_a_body_of_frames(piece: bytes, fill: bytes = FILL) -> Files:
+def with_a_body_of_frames(piece: bytes) -> Files:
     """
     A log whose second segment begins with such a body; that frame's records and the segment's
     header are damaged, so that nothing says which frames are the real ones.
     """
     # Behind the header, two records and the name of the tube they begin at a multiple of 8.
-    files = killed([put(9, FILL)], [put(1, b"-" + piece)], [put(2, b"real")], [put(8, fill)],
+    files = killed([put(9, FILL)], [put(1, b"-" + piece)], [put(2, b"real")], [put(8, FILL)],
                    [put(3)])  # fmt: skip
     assert b"real" in files[TWO] and THREE in files
     at = files[TWO].index(piece)
@@ -92,7 +92,7 @@ def test_a_body_full_of_frames_cannot_pass_for_the_segment() -> None:
 def test_frames_whose_lsns_do_not_fit_between_the_neighbours_are_not_of_the_segment() -> None:
     piece = frames_of_another_log(1000, 20)
     assert len(piece) > 3000
-    found = salvaged(with_a_body_of_frames(piece, fill=b"x" * 600))
+    found = salvaged(with_a_body_of_frames(piece))
     assert found.jobs[2].body == b"real"
     assert not any(job.body == b"fake" for job in found.jobs.values())
 
@@ -196,7 +196,8 @@ def test_records_of_a_newer_version_are_refused() -> None:
 
 def test_nothing_comes_back_from_a_trimmed_segment() -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(put(1, b"dead"), put(2, FILL))
+    scribe.write(put(1, b"dead"), put(2))
+    scribe.end_segment()
     scribe.write(put(3))
     files = edited(scribe.files(), TWO, lambda raw: with_header_field(raw, 48, "<Q", 2))
     assert salvaged(files).jobs.keys() == {3}
