@@ -10,6 +10,8 @@ import pytest
 from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records import Start, TubeDef
+from beanstalk_twisted.binlog.room import Spare
+from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.dumping import Entry, Gap, Records
 from binlog_tools.following import READ_BYTES, Follower
 from binlog_tools.selection import Selection
@@ -87,6 +89,21 @@ def test_it_goes_on_in_the_next_segment(tmp_path: Path) -> None:
     )
     assert lsns(seen) == list(range(1, scribe.log.durable_lsn + 1))
     assert len({each.segment for each in seen}) > 3
+
+
+def test_files_that_are_to_become_segments_are_not_shown_before(tmp_path: Path) -> None:
+    scribe = scribe_in(tmp_path / "log")
+    scribe.write(put(1))
+    usable = Spare(1, 1 << 14, is_ready=True)
+    seen = followed(
+        tmp_path / "log",
+        lambda: (scribe.writer.prepare(usable), scribe.log.room.add(usable)),
+        lambda: scribe.write(put(2)),
+        lambda: (scribe.end_segment(), scribe.write(put(3))),
+    )
+    assert not (tmp_path / "log" / spare_name(1)).exists(), "it was used"
+    assert [each.segment for each in seen] == [ONE] * 4 + [TWO] * 2
+    assert lsns(seen) == [1, 2, 3, 4, 5, 6]
 
 
 def test_each_record_is_where_it_is_said_to_be(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Counters, Kind
+from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.moments import Numbers, Span
 from binlog_tools.salvage.claims import Consent, Refused
 from binlog_tools.salvage.judging import Why
@@ -202,6 +203,17 @@ def test_nothing_comes_back_from_a_trimmed_segment() -> None:
     files = edited(scribe.files(), TWO, lambda raw: with_header_field(raw, 48, "<Q", 2))
     assert salvaged(files).jobs.keys() == {3}
     assert salvaged(with_bad_records(files, ONE, 0)).jobs.keys() == {3}
+
+
+def test_a_segment_that_has_no_name_yet_is_no_part_of_the_log() -> None:
+    """
+    A server was killed just before it gave it one: nothing in it was promised, and all of it is
+    written again.
+    """
+    files = three_segments()
+    unnamed = files.pop(THREE)
+    found = salvaged({**files, spare_name(1): unnamed, spare_name(2): bytes(8192)})
+    assert (found.verdict, found.jobs) == ("sound", salvaged(files).jobs)
 
 
 def test_nothing_comes_back_from_behind_the_place_where_a_start_has_cut_a_segment() -> None:
