@@ -32,7 +32,7 @@ class _Tail:
         self.seq = seq
         self.header = header
         self.at = SEGMENT_HEADER_BYTES
-        self._fd = os.open(source.path_of(name), os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = source.open(name)
 
     def close(self) -> None:
         """
@@ -107,6 +107,7 @@ class Follower:
                 self._wait()
             else:
                 self._tail.close()
+                self._source.forget_before(self._tail.seq + 1)
                 yield from self._enter(self._tail.seq + 1)
 
     def _enter(self, seq: int) -> Iterator[Gap]:
@@ -114,7 +115,7 @@ class Follower:
         Go on in the first segment from ``seq`` on that is still there.
         """
         while True:
-            names = self._source.segment_names()
+            names = self._source.segment_names(keeps_deleted=True)
             found = next(((n, name) for n, name in names.items() if n >= seq), None)
             if found is None:
                 raise NoLog(self._source.path)
@@ -147,7 +148,7 @@ class Follower:
 
     def _successor(self) -> SegmentHeader | None:
         assert self._tail is not None
-        names = self._source.segment_names()
+        names = self._source.segment_names(keeps_deleted=True)
         # Ours may be gone together with the next ones.
         later = [seq for seq in names if seq > self._tail.seq]
         if not later:

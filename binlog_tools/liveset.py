@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
+from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES, segment_name
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
     DATA_LEN,
@@ -348,7 +348,6 @@ class Bodies:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._names = source.segment_names()
         self._open: dict[int, Buffer] = {}
 
     def of(self, job: LiveJob) -> bytes:
@@ -359,7 +358,7 @@ class Bodies:
         if buffer is None:
             if len(self._open) >= OPEN_SEGMENTS:
                 del self._open[next(iter(self._open))]
-            buffer = self._open[job.seq] = self._source.read(self._names[job.seq])
+            buffer = self._open[job.seq] = self._source.read(segment_name(job.seq))
         data = bytes(memoryview(buffer)[job.at : job.at + job.size])
         return data
 

@@ -5,6 +5,9 @@ No lock is taken and no file is made, so the server may run meanwhile.  A segmen
 a time, so a log may be larger than memory.  A segment that has no trailer may still be written, or
 cut, by a server, and a mapping could be cut off under the reader.  So it is copied, from its end to
 its beginning; what is appended meanwhile then shows as a torn tail at worst, never as damage.
+
+A server's compaction deletes the oldest segments.  They are held open from the moment that their
+names are read, so that one look at a log is a look at all of it.
 """
 
 import errno
@@ -32,6 +35,12 @@ COPY_BYTES: Final = 1 << 20
 
 LOOKS: Final = 5
 """How often a log that changes under the reader is looked at before the last look is believed."""
+
+HELD_SEGMENTS: Final = 256
+"""
+Segments that are held open, oldest first, each for a file descriptor: 16 GiB by default, more than
+compaction deletes while one looks.
+"""
 
 _ZEROS: Final = bytes(COPY_BYTES)
 _ARCHIVED: Final = re.compile(r"(\d{1,20})-(\d{1,20})\.tql")
@@ -84,23 +93,69 @@ class Source:
         self._list = files
         self._files: Mapping[str, str] = {}
         self._newest: tuple[str, Buffer] | None = None
+        self._held: dict[str, int] = {}
 
-    def names(self) -> list[str]:
+    def __del__(self) -> None:
+        self._let_go(list(self._held))
+
+    def names(self, keeps_deleted: bool = False) -> list[str]:
         """
         The names of the files, sorted; looks again, and forgets what it knew of the newest one.
-        """
-        self._files = self._list()
-        self._newest = None
-        return sorted(self._files)
 
-    def segment_names(self) -> dict[int, str]:
+        :param keeps_deleted: whether segments that are gone since the last look still count.
         """
-        The names of the segments by their sequence numbers, ascending.
+        found = dict(self._list())
+        if not self.is_partial:
+            gone = [name for name in self._held if name not in found]
+            if keeps_deleted:
+                found.update((name, self._files[name]) for name in gone)
+            else:
+                self._let_go(gone)
+            self._hold(found)
+        self._files = found
+        self._newest = None
+        return sorted(found)
+
+    def _hold(self, found: dict[str, str]) -> None:
+        for name in sorted(found):
+            if len(self._held) >= HELD_SEGMENTS:
+                break
+            if name in self._held or parse_segment_name(name) is None:
+                continue
+            try:
+                self._held[name] = os.open(found[name], os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                del found[name]
+            except OSError:
+                # Whoever reads it will say why.
+                continue
+
+    def _let_go(self, names: Iterable[str]) -> None:
+        for name in names:
+            os.close(self._held.pop(name))
+
+    def forget_before(self, seq: int) -> None:
         """
-        names = {
-            seq: name for name in self.names() if (seq := parse_segment_name(name)) is not None
-        }
-        return dict(sorted(names.items()))
+        Segments below this are not asked for any more.
+        """
+        self._let_go([name for name in self._held if (parse_segment_name(name) or 0) < seq])
+
+    def open(self, name: str) -> int:
+        """
+        A file descriptor of a file, which the caller closes.
+
+        :raise OSError: it cannot be read, or is gone.
+        """
+        if name in self._held:
+            return os.dup(self._held[name])
+        return os.open(self.path_of(name), os.O_RDONLY | os.O_CLOEXEC)
+
+    def segment_names(self, keeps_deleted: bool = False) -> dict[int, str]:
+        """
+        The names of the segments by their sequence numbers, ascending; see `names`.
+        """
+        parsed = ((parse_segment_name(name), name) for name in self.names(keeps_deleted))
+        return dict(sorted((seq, name) for seq, name in parsed if seq is not None))
 
     def path_of(self, name: str) -> str:
         """
@@ -116,7 +171,7 @@ class Source:
         """
         if self._newest is not None and self._newest[0] == name:
             return self._newest[1]
-        fd = os.open(self.path_of(name), os.O_RDONLY | os.O_CLOEXEC)
+        fd = self.open(name)
         try:
             size = os.fstat(fd).st_size
             if _is_finished(fd, size):
@@ -140,7 +195,11 @@ class Source:
         """
         The bytes in which a segment's header is.
         """
-        return _head(self.path_of(name))
+        fd = self.open(name)
+        try:
+            return os.pread(fd, SEGMENT_HEADER_BYTES, 0)
+        finally:
+            os.close(fd)
 
     def survey(self, progress: Progress = lambda done, total: None) -> Survey:
         """

@@ -19,8 +19,8 @@ from binlog_tools.reading import Broken, segments
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source, open_source, open_sources
 
-POLL_S: Final = 0.2
-"""How often ``--follow`` looks: soon enough for eyes, and costs nothing."""
+POLL_S: Final = 0.05
+"""How often ``--follow`` looks: soon enough for eyes, and before small segments are deleted."""
 
 FORMATS: Final = ("text", "json", "csv", "parquet")
 

@@ -11,7 +11,7 @@ from binlog_tools.moments import Span
 from binlog_tools.sources import NoLog
 from tests.binlog import independent_reader
 from tests.binlog.make_golden import STORES, read_golden
-from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, flipped, put
+from tests.binlog.scribe import DEFAULT_TUBE, FIRST, UUID, Files, Scribe, flipped, put
 from tests.tools.conversation import Conversation
 from tests.tools.folders import archived, contents
 
@@ -148,8 +148,6 @@ def test_a_segment_of_another_store_is_told(tmp_path: Path) -> None:
 
 
 def test_lsns_that_are_there_twice_are_told(tmp_path: Path) -> None:
-    from tests.binlog.scribe import FIRST
-
     files = five_segments()
     lsn = int.from_bytes(files["%020d.tql" % 3][24:32], "little")  # noqa: UP031
     end = int.from_bytes(files["%020d.tql" % 3][40:48], "little")  # noqa: UP031
@@ -180,3 +178,15 @@ def test_the_stores_of_an_archive_are_found(tmp_path: Path) -> None:
     assert stores_of(str(root / UUID.hex())) == [str(root / UUID.hex())]
     with pytest.raises(NoLog):
         stores_of(str(root / "notes"))
+
+
+def test_a_single_lsn_that_is_missing_between_two_segments_is_a_hole(tmp_path: Path) -> None:
+    files = five_segments()
+    third = f"{3:020d}.tql"
+    lsn = int.from_bytes(files[third][24:32], "little")
+    end = int.from_bytes(files[third][40:48], "little")
+    scribe = Scribe(position=FIRST._replace(seq=3, first_lsn=lsn + 1, prev_end=end))
+    scribe.write(put(1))
+    before = {name: raw for name, raw in files.items() if name < third}
+    (flaw,) = verify(str(store(tmp_path, {**before, **scribe.files()}))).flaws
+    assert (flaw.kind, flaw.first_lsn, flaw.last_lsn) == ("hole", lsn, lsn)

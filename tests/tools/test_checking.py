@@ -270,3 +270,15 @@ def test_one_segment_alone_is_checked(tmp_path: Path) -> None:
     path = written(tmp_path, {TWO: flipped(files[TWO], 5000)}) / TWO
     finding = check(open_source(str(path)))
     assert [(t.kind, t.file) for t in finding.troubles] == [("corrupt", TWO)]
+
+
+def test_the_last_record_that_was_durable_is_damage_and_no_torn_tail(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.write(put(2, b"the last"))
+    scribe.mark()
+    files = scribe.files()
+    at = files[ONE].index(b"the last")
+    finding = checked(edited(files, ONE, lambda raw: flipped(raw, at)), tmp_path)
+    (trouble,) = finding.troubles
+    assert (trouble.kind, trouble.first_lsn, finding.durable_lsn) == ("corrupt", 3, 3)

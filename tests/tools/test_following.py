@@ -117,7 +117,7 @@ def test_each_record_is_where_it_is_said_to_be(tmp_path: Path) -> None:
         assert base_lsn in (entry.lsn, entry.lsn - 1)
 
 
-def test_segments_that_are_deleted_before_they_were_read_are_told(tmp_path: Path) -> None:
+def test_segments_that_are_deleted_before_one_has_seen_them_are_told(tmp_path: Path) -> None:
     path = tmp_path / "log"
     scribe = scribe_in(path)
     scribe.write(put(1))
@@ -134,6 +134,21 @@ def test_segments_that_are_deleted_before_they_were_read_are_told(tmp_path: Path
     assert gap.next_lsn is not None
     missing = set(range(1, scribe.log.durable_lsn + 1)) - set(lsns(seen))
     assert missing == set(range(gap.first_lsn, gap.next_lsn))
+
+
+def test_segments_that_were_seen_are_read_also_when_they_are_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    scribe = scribe_in(path)
+    for n in range(1, 12):
+        scribe.write(put(n, b"x" * 3000))
+    follower = Follower(open_source(str(path)), Records(Selection()), lambda: None)
+    found = follower.entries()
+    first = next(found)
+    for name in (ONE, TWO, THREE):
+        (path / name).unlink()
+    last = scribe.log.durable_lsn
+    seen = [first, *(next(found) for _ in range(last - 1))]
+    assert lsns(seen) == list(range(1, last + 1))
 
 
 def test_a_segment_that_is_deleted_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:

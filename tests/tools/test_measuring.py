@@ -199,3 +199,14 @@ def test_what_compaction_would_leave_is_near_what_it_leaves(tmp_path: Path) -> N
             log.add(job)
         left = log.finish().bytes
     assert abs(stats.compacted - left) < 400
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+def test_whether_a_server_would_compact_is_told(is_due: bool, tmp_path: Path) -> None:
+    """
+    It does when the log takes more than twice what lives and two segments beside.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    for n in range(1, 13):
+        scribe.write(put(n, b"x" * 3000), *([delete(n)] if is_due else []))
+    assert measured(written(tmp_path / "log", scribe.files())).is_due is is_due

@@ -248,6 +248,11 @@ def test_any_damage_of_a_record_is_damage_and_no_torn_tail(bit: int) -> None:
     assert Survey(directory, quiet).problems
 
 
+def test_a_power_loss_at_the_end_takes_nothing() -> None:
+    directory = made(*(job(n, b"x" * 2000) for n in range(1, 30)))
+    assert files_of(directory.after_power_loss()) == files_of(directory)
+
+
 def test_a_power_loss_before_the_end_leaves_no_segment_half_synced() -> None:
     """
     Each segment is durable before the next one is begun.
@@ -257,7 +262,8 @@ def test_a_power_loss_before_the_end_leaves_no_segment_half_synced() -> None:
 
     def look(operation: str, name: str) -> None:
         if operation == "create" and name != ONE:
-            seen.append(dict(files_of(directory)))
+            left = directory.after_power_loss(keep_name=lambda: True)
+            seen.append(dict(files_of(left)))
 
     directory.fault = look
     maker = SegmentMaker(directory, ORIGIN, segment_bytes=8192)

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC, segment_name
+from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.survey import Survey
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.sources import (
     COPY_BYTES,
+    HELD_SEGMENTS,
     ArchivedName,
     NoLog,
     Source,
@@ -165,13 +167,7 @@ class Compacting(Source):
 
     times = 1
 
-    def header_bytes(self, name: str) -> bytes:
-        """
-        See `Source`.
-        """
-        return super().header_bytes(name)
-
-    def read(self, name: str):  # type: ignore[no-untyped-def]
+    def read(self, name: str) -> Buffer:
         """
         See `Source`.
         """
@@ -197,3 +193,67 @@ def test_a_header_is_read_without_the_rest() -> None:
     source = open_source(str(GOLDEN / "v1-rotated"))
     assert len(source.header_bytes(ONE)) == SEGMENT_HEADER_BYTES
     assert getattr(source.header(TWO), "seq", None) == 2
+
+
+class Written(Source):
+    """
+    A log whose last frame is only whole at the second look.
+    """
+
+    looks = 0
+
+    def names(self, keeps_deleted: bool = False) -> list[str]:
+        """
+        See `Source`.
+        """
+        self.looks += 1
+        return super().names(keeps_deleted)
+
+    def read(self, name: str) -> Buffer:
+        """
+        See `Source`.
+        """
+        raw = bytearray(super().read(name))
+        if self.looks < 2:
+            raw[len(raw.rstrip(b"\0")) - 20 :] = bytes(len(raw) - len(raw.rstrip(b"\0")) + 20)
+        return raw
+
+
+def test_what_looks_torn_only_because_it_is_being_written_is_looked_at_again(
+    tmp_path: Path,
+) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.write(put(2, b"being written"))
+    path = written(tmp_path / "log", scribe.files())
+    source = Written(str(path), lambda: {each.name: str(each) for each in path.iterdir()})
+    survey = source.survey()
+    assert survey.torn is None
+    assert survey.segments[-1].ending.next_lsn == 4
+
+
+def test_segments_that_are_deleted_while_one_looks_are_still_read(tmp_path: Path) -> None:
+    files = read_golden("v1-rotated")
+    path = written(tmp_path / "log", files)
+    source = open_source(str(path))
+    source.names()
+    for name in files:
+        (path / name).unlink()
+    assert {name: bytes(source.read(name)) for name in files} == files
+    assert getattr(source.header(ONE), "seq", None) == 1
+    assert source.names() == []
+    with pytest.raises((FileNotFoundError, KeyError)):
+        source.read(ONE)
+
+
+def test_no_more_segments_are_held_than_the_limit(tmp_path: Path) -> None:
+    count = HELD_SEGMENTS + 3
+    path = written(tmp_path / "log", {segment_name(n): b"" for n in range(1, count + 1)})
+    source = open_source(str(path))
+    before = len(os.listdir("/proc/self/fd"))
+    assert len(source.names()) == count
+    assert len(os.listdir("/proc/self/fd")) == before + HELD_SEGMENTS
+    source.forget_before(3)
+    assert len(os.listdir("/proc/self/fd")) == before + HELD_SEGMENTS - 2
+    del source
+    assert len(os.listdir("/proc/self/fd")) == before
