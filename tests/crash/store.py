@@ -117,7 +117,7 @@ class Store:
         if self._was_power_lost:
             disk.fault = lambda operation, name: None
             left = self._draw.choice(list(after_power_loss(disk, self._draw)))
-            self._server.directory = left.directory
+            self._server.directory = left.make()
 
     # Serving.
 
