@@ -303,6 +303,9 @@ class Committer:
         self._in_flight_bytes = 0
         self._is_rehoming = False
         self._written_lsn = batch.last_lsn
+        if self._refused is not None:
+            self._refused = None
+            self._was_given()
         if is_durable:
             self._log.durable(batch.last_lsn)
         self._advance()
@@ -322,7 +325,6 @@ class Committer:
         The I/O thread is free: let replies go, give it the next batch.
         """
         self._is_busy = False
-        self._see_room()
         lsn = self._log.durable_lsn if self._policy.is_always else self._written_lsn
         if lsn > self.settled_lsn:
             self.settled_lsn = lsn
@@ -384,17 +386,16 @@ class Committer:
 
     def _prepared(self, ignored: None, spare: Spare) -> None:
         self._log.room.add(spare)
-        if not self._log.room.is_short:
-            self.room_changed(None)
+        self._was_given()
         self._advance()
 
-    def _see_room(self) -> None:
+    def _was_given(self) -> None:
         """
         A disk that was full no longer is when it has given all that is wanted, not before: else
         each segment that compaction frees would be news.
         """
         room = self._log.room
-        if room.is_short and self._space is None and room.wanted(self.demand()) is None:
+        if not room.is_short or room.wanted(self.demand()) is None:
             room.is_short = False
             self.room_changed(None)
 
@@ -425,10 +426,8 @@ class Committer:
     def _end_pause(self) -> None:
         self._space = None
         if self._refused is not None:
-            refused, self._refused = self._refused, None
-            self._start(*refused)
+            self._start(*self._refused)
         elif not self._is_busy:
-            self._see_room()
             self._flush()
 
     # The sync interval.

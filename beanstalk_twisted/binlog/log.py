@@ -266,6 +266,7 @@ class Log:
         """
         The last batch of an ordered stop: CLEAN_STOP and the seal.  All before it must be durable.
         """
+        self._is_ending = False
         assert not self.has_open
         self._append(CleanStop(max(self._time_ns, time_ns)))
         return self._close(time_ns, seals=True)

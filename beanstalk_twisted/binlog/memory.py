@@ -332,8 +332,16 @@ class MemoryDirectory:
         keep_bytes: Callable[[int], Iterable[tuple[int, int]]] = lambda size: (),
     ) -> "MemoryDirectory":
         """
-        What the next process finds after a power loss: all that was synced, and of the rest what
-        the caller chooses.
+        What the next process finds after a power loss; see `surviving`.
+        """
+        return MemoryDirectory(self.surviving(keep_name, keep_bytes))
+
+    def surviving(
+        self, keep_name: Callable[[], bool], keep_bytes: Callable[[int], Iterable[tuple[int, int]]]
+    ) -> dict[str, bytes]:
+        """
+        The files that a power loss leaves: all that was synced, and of the rest what the caller
+        chooses.
 
         :param keep_name: asked for each change of a name that was not synced.
         :param keep_bytes: asked for each write that was not synced, with its size; gives the
@@ -343,7 +351,7 @@ class MemoryDirectory:
         for name, inode, old in self._pending_names:
             if keep_name():
                 _apply_name(names, name, inode, old)
-        return MemoryDirectory({name: node.surviving(keep_bytes) for name, node in names.items()})
+        return {name: inode.surviving(keep_bytes) for name, inode in names.items()}
 
 
 def _apply_name(names: dict[str, _Inode], name: str, inode: _Inode | None, old: str | None) -> None:

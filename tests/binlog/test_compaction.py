@@ -60,6 +60,6 @@ def frames_end(directory: MemoryDirectory) -> int:
 
 
 def test_on_a_full_disk_the_log_is_kept_smaller() -> None:
-    pressures = [Pressure(total, 4000, 1000, True) for total in (6000, 6001)]
+    pressures = [Pressure(total, 4000, 1000, is_short=True) for total in (6000, 6001)]
     assert [Policy().should_compact(pressure) for pressure in pressures] == [False, True]
     assert not Policy().should_compact(Pressure(6001, 4000, 1000))

@@ -26,7 +26,7 @@ from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, edited, flipp
 from tests.test_startup import Started
 
 ONE, TWO, THREE = (segment_name(seq) for seq in (1, 2, 3))
-LARGE = b"x" * 9000
+LARGE = b"x" * 5000
 """A body that fills a segment."""
 
 
@@ -37,7 +37,7 @@ def log_of(segments: int = 3) -> Scribe:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for job_id in range(1, segments):
         scribe.write(put(job_id, LARGE))
-    scribe.write(put(segments, b"in use"))
+    scribe.write(put(segments, b"in use" * 50))
     return scribe
 
 

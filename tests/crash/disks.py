@@ -30,11 +30,14 @@ Ranges = list[tuple[int, int]]
 class Left(NamedTuple):
     """
     A disk as it is found.
+
+    :ivar files: all that can be read; ``make`` makes such a disk, which knows what was synced.
     """
 
     how: str
     is_power_lost: bool
-    directory: MemoryDirectory
+    files: dict[str, bytes]
+    make: Callable[[], MemoryDirectory]
 
     @property
     def content(self) -> int:
@@ -42,16 +45,35 @@ class Left(NamedTuple):
         Tells disks apart: a hash of the names and bytes of all segments.  Files that are still
         being made say nothing to a server that starts.
         """
-        directory = self.directory
-        segments = [name for name in directory.names() if name.endswith(".tql")]
-        return hash(tuple((name, directory.read(name)) for name in segments))
+        segments = (name for name in self.files if name.endswith(".tql"))
+        return hash(tuple((name, self.files[name]) for name in sorted(segments)))
 
 
 def after_kill(directory: MemoryDirectory) -> Left:
     """
     The process was killed: all it wrote is there, and still not synced.
     """
-    return Left("a kill", False, directory.after_kill())
+    files = {name: bytes(directory.read(name)) for name in directory.names()}
+    return Left("a kill", False, files, directory.after_kill)
+
+
+def power_lost(
+    how: str, directory: MemoryDirectory, name: Callable[[], bool], parts: Callable[[int], Ranges]
+) -> Left:
+    """
+    The power was lost, and some of what was not synced.
+    """
+    files = directory.surviving(name, parts)
+    return Left(how, True, files, lambda: MemoryDirectory(files))
+
+
+def only_synced(directory: MemoryDirectory) -> Left:
+    """
+    The power was lost, and all that was not synced.
+    """
+    return power_lost(
+        "a loss of all that was not synced", directory, lambda: False, lambda size: []
+    )
 
 
 class Whole:
@@ -88,22 +110,16 @@ def after_power_loss(directory: MemoryDirectory, draw: random.Random) -> Iterato
     Of all that a power loss may leave: whole changes in many ways, and torn ones as drawn.
     """
     all_of_it = Whole((), beyond=True)
-    yield Left("a loss of nothing", True, lost(directory, all_of_it))
+    yield power_lost("a loss of nothing", directory, all_of_it.name, all_of_it.parts)
     for bits in choices(all_of_it.changes, draw):
         kept = "".join("01"[bit] for bit in bits)
-        yield Left(f"a power loss that kept {kept}", True, lost(directory, Whole(bits)))
+        whole = Whole(bits)
+        yield power_lost(f"a power loss that kept {kept}", directory, whole.name, whole.parts)
     if all_of_it.changes:
-        yield Left("a loss of all bytes", True, directory.after_power_loss(lambda: True))
+        yield power_lost("a loss of all bytes", directory, lambda: True, lambda size: [])
     if any(all_of_it.sizes):
         for _ in range(TORN):
             yield torn(directory, sum(all_of_it.sizes), draw)
-
-
-def lost(directory: MemoryDirectory, chooser: Whole) -> MemoryDirectory:
-    """
-    What is left of a directory.
-    """
-    return directory.after_power_loss(chooser.name, chooser.parts)
 
 
 def choices(changes: int, draw: random.Random) -> Iterator[tuple[bool, ...]]:
@@ -128,10 +144,9 @@ def torn(directory: MemoryDirectory, size: int, draw: random.Random) -> Left:
     """
     keep, how = draw.choice((first_bytes, sectors, all_but_one, only_one))(size, draw)
     share = draw.choice((0.5, 1))
-    return Left(
-        f"a power loss that kept {how}", True,
-        directory.after_power_loss(lambda: draw.random() < share, keep),
-    )  # fmt: skip
+    return power_lost(
+        f"a power loss that kept {how}", directory, lambda: draw.random() < share, keep
+    )
 
 
 Torn = tuple[Callable[[int], Ranges], str]

@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.startup import begin, load
-from tests.crash.disks import Left, after_kill, after_power_loss
+from tests.crash.disks import Left, after_kill, after_power_loss, only_synced
 from tests.crash.history import Broken
 from tests.crash.promises import Promises
 from tests.crash.simulation import SEGMENT_BYTES, SOUND, Parts
@@ -93,7 +93,7 @@ class Explorer:
             if min(known, most) < least:
                 raise Broken(f"after {left.how} the log ends with LSN {known}, not {least}")
             return None
-        queue, found = self._load(left, now_ns)
+        queue, found = self._load(left, left.make(), now_ns)
         lsn = last_lsn(found)
         try:
             promises.check(queue, min(lsn, most), now_ns, least)
@@ -103,12 +103,12 @@ class Explorer:
         self.states += 1
         return lsn
 
-    def _load(self, left: Left, now_ns: int) -> tuple[WorkQueue, Replay]:
+    def _load(self, left: Left, disk: MemoryDirectory, now_ns: int) -> tuple[WorkQueue, Replay]:
         if not self.states % COLLECT_EVERY:
             gc.collect()
         queue = WorkQueue(no_facts, (), 65_535)
         try:
-            found = load(left.directory, queue, clock_at(now_ns), Quiet(), self._parts.read)
+            found = load(disk, queue, clock_at(now_ns), Quiet(), self._parts.read)
         except BinlogError as problem:
             raise Broken(f"after {left.how} the server does not start: {problem}") from None
         return queue, found
@@ -117,12 +117,10 @@ class Explorer:
         """
         Start a server on a disk and crash it at each operation; it finds the same each time.
         """
-        second = after_kill(left.directory)._replace(how=f"{left.how}, a start on it")
+        second = left.make()
 
         def crash(operation: str, name: str) -> None:
-            thens = [
-                after_kill(second.directory), *after_power_loss(second.directory, self._random)
-            ]  # fmt: skip
+            thens = [after_kill(second), *after_power_loss(second, self._random)]
             for then in self._random.sample(thens, min(SAMPLE, len(thens))):
                 keeps_all = left.is_power_lost or not then.is_power_lost
                 least = lsn if keeps_all else min(lsn, promises.least(True))
@@ -130,26 +128,22 @@ class Explorer:
                 if self._examine(both, promises, now_ns, least, most=lsn) is not None:
                     self.second_crashes += 1
 
-        second.directory.fault = crash
-        queue, found = self._load(second, now_ns)
+        second.fault = crash
+        queue, found = self._load(left, second, now_ns)
         try:
-            disk = self._parts.disk(second.directory)
-            begin(disk, queue, clock_at(now_ns), SEGMENT_BYTES, found)
+            begin(self._parts.disk(second), queue, clock_at(now_ns), SEGMENT_BYTES, found)
         except BinlogError as problem:
             raise Broken(f"after {left.how} the server does not start: {problem}") from None
         # What was found is durable now, and found again.
-        synced = Left(f"{left.how}, a start and a power loss", True, self._synced(second))
+        synced = only_synced(second)._replace(how=f"{left.how}, a start and a power loss")
         self._examine(synced, promises, now_ns, least=lsn, most=lsn)
-
-    def _synced(self, left: Left) -> MemoryDirectory:
-        return left.directory.after_power_loss()
 
     def found_lsn(self, directory: MemoryDirectory, now_ns: int) -> int:
         """
         Where the log ends that a server would find.
         """
         left = after_kill(directory)
-        return last_lsn(self._load(left, now_ns)[1])
+        return last_lsn(self._load(left, left.make(), now_ns)[1])
 
 
 def last_lsn(found: Replay) -> int:

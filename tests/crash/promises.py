@@ -136,7 +136,7 @@ class Promises:
         The disk refuses that operation.
         """
         self._doing = None
-        self._has_failed = operation != "remove"
+        self._has_failed = operation in ("write", "sync", "truncate")
         self.is_in_doubt = self.is_in_doubt or operation == "sync"
 
     def idle(self, now_s: float) -> None:

@@ -43,14 +43,20 @@ class Store:
     """
 
     def __init__(
-        self, explorer: Explorer, policy: FsyncPolicy, seed: int, parts: Parts = SOUND
-    ) -> None:
+        self, explorer: Explorer, policy: FsyncPolicy, seed: int, parts: Parts = SOUND,
+        failing: str = "",
+    ) -> None:  # fmt: skip
+        """
+        :param failing: an operation that fails once in each life; without it, chance says which
+            does, and whether.
+        """
         self.promises = Promises(policy)
         self.counts: Counter[str] = Counter()
         self._explorer = explorer
         self._draw = random.Random(seed)
         self._server = Server(self.promises, parts)
         self._clients: Clients | None = None
+        self._failing = failing
         self._faults: list[int] = []
         self._fallible: tuple[str, ...] = SURVIVABLE
         self._chances = 0
@@ -117,7 +123,7 @@ class Store:
         if self._was_power_lost:
             disk.fault = lambda operation, name: None
             left = self._draw.choice(list(after_power_loss(disk, self._draw)))
-            self._server.directory = left.directory
+            self._server.directory = left.make()
 
     # Serving.
 
@@ -197,7 +203,10 @@ class Store:
         """
         self._chances = 0
         self._faults = []
-        if self._draw.random() < 0.5:
+        if self._failing:
+            self._fallible = (self._failing,)
+            self._faults = [self._draw.randrange(turns // 2) + 1]
+        elif self._draw.random() < 0.5:
             self._fallible = SURVIVABLE if self._draw.random() < 0.8 else OF_NAMES
             chances = 2 * turns if self._fallible is SURVIVABLE else 2 + turns // 8
             first = self._draw.randrange(chances) + 1

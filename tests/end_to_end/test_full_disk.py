@@ -331,11 +331,22 @@ def test_a_queue_that_has_filled_its_disk_takes_jobs_again_when_it_was_emptied(
     ):
         connection = server.connect()
         for _ in range(2):
-            ids = put_until_refused(connection, size=10_000)
-            assert len(ids) * 10_000 > 2 << 20, "much of the disk was left unused"
-            assert_deletable(connection, ids)
-            wait_until(lambda: put(connection, size=1).startswith(b"INSERTED "))
+            fill_and_empty(connection)
         connection.close()
+
+
+def fill_and_empty(connection: Connection) -> None:
+    """
+    Put jobs until half of the disk is full of them, as soon as it is given free, then delete them.
+    """
+    ids: list[int] = []
+
+    def is_full() -> bool:
+        ids.extend(put_until_refused(connection, size=10_000))
+        return len(ids) * 10_000 > 2 << 20
+
+    wait_until(is_full)
+    assert_deletable(connection, ids)
 
 
 def test_a_server_that_is_killed_on_a_full_disk_starts_on_the_full_disk(tmp_path: Path) -> None:
