@@ -94,13 +94,17 @@ def test_it_goes_on_in_the_next_segment(tmp_path: Path) -> None:
 def test_files_that_are_to_become_segments_are_not_shown_before(tmp_path: Path) -> None:
     scribe = scribe_in(tmp_path / "log")
     scribe.write(put(1))
-    usable = Spare(1, 1 << 14, is_ready=True)
-    seen = followed(
-        tmp_path / "log",
-        lambda: (scribe.writer.prepare(usable), scribe.log.room.add(usable)),
-        lambda: scribe.write(put(2)),
-        lambda: (scribe.end_segment(), scribe.write(put(3))),
-    )
+
+    def prepare() -> None:
+        spare = Spare(1, 1 << 14, is_ready=True)
+        scribe.writer.prepare(spare)
+        scribe.log.room.add(spare)
+
+    def go_on() -> None:
+        scribe.end_segment()
+        scribe.write(put(3))
+
+    seen = followed(tmp_path / "log", prepare, lambda: scribe.write(put(2)), go_on)
     assert not (tmp_path / "log" / spare_name(1)).exists(), "it was used"
     assert [each.segment for each in seen] == [ONE] * 4 + [TWO] * 2
     assert lsns(seen) == [1, 2, 3, 4, 5, 6]
