@@ -274,6 +274,9 @@ class Committer:
         if spare is not None:
             self._prepare(spare)
             return
+        if self._log.room.is_short and self._space is None:
+            # All that was wanted of the disk is no longer: it may be asked for something else.
+            self._was_given()
         if self._log.has_open:
             self.before_batch()
         batch = self._log.take(self._now_ns())

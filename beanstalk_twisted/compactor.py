@@ -84,6 +84,8 @@ class Compactor:
         self._slices: Iterator[list[int]] | None = None
         self._ids: list[int] = []
         self._is_waiting = self._is_stopped = False
+        # Once the disk was full, the log is made as small as can be before it is left alone again.
+        self._is_pressed = False
 
     def consider(self) -> None:
         """
@@ -116,7 +118,9 @@ class Compactor:
         oldest = self._log.oldest
         if oldest >= self._log.written_seq or not self._may_free(oldest):
             return False
+        self._is_pressed |= self._log.room.is_short
         is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
+        self._is_pressed &= is_wanted
         return is_wanted and self._has_room()
 
     def _has_room(self) -> bool:
@@ -132,7 +136,7 @@ class Compactor:
         usable = max(log.segment_bytes - log.room.overhead, log.segment_bytes // 2)
         live = self._queue.state.homes.live_bytes * log.segment_bytes // usable
         segments = log.segment - log.oldest
-        return Pressure(log.total_bytes, live, log.segment_bytes, segments, log.room.is_short)
+        return Pressure(log.total_bytes, live, log.segment_bytes, segments, self._is_pressed)
 
     def _pace(self) -> float:
         return 0 if self._policy.is_urgent(self._pressure()) else self._policy.pace_ms / 1000

@@ -403,3 +403,26 @@ def test_a_kill_at_any_operation_of_a_full_disk_loses_nothing_that_was_answered(
         jobs = set(bounded.server.service.queue.state.jobs)
         assert not bounded.server.failures
         assert sure - {doubtful} <= jobs <= sure | bounded.promised
+
+
+@pytest.mark.parametrize("order", ["oldest first", "newest first", "from both ends"])
+@pytest.mark.parametrize("size", [10_000, 15_900, 40_000])
+def test_large_jobs_are_deleted_in_any_order_while_something_else_takes_what_is_freed(
+    size: int, order: str
+) -> None:
+    run = Bounded(space=40 * size)
+    for _ in range(20):
+        assert run.put(b"x" * size)
+    ids = sorted(run.promised)
+    if order == "newest first":
+        ids.reverse()
+    elif order == "from both ends":
+        ids = [each for pair in zip(ids[:10], ids[:9:-1], strict=True) for each in pair]
+    for job_id in ids:
+        names = run.directory.names()
+        run.directory.space = sum(len(run.directory.read(name)) for name in names)
+        assert run.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
+        run.server.advance(3)
+    run.directory.space = None
+    run.server.advance(2 * SPACE_RETRY_S)
+    assert run.put(b"x" * size)

@@ -198,7 +198,7 @@ class Room:
         Whether there is room for one of them: large ones may not fit into what is left, although
         it is enough for all.
         """
-        return not self.is_short or self._takes(body_bytes, TAIL_BYTES + jobs * DELETE_BYTES)
+        return self._takes(body_bytes, TAIL_BYTES + jobs * DELETE_BYTES)
 
     def _takes(self, body_bytes: int, beside: int) -> bool:
         """
@@ -238,17 +238,18 @@ class Room:
         """
         A file that should be made ready ahead, if one is wanted.
         """
-        if demand.largest > self._segment_bytes - self.overhead:
-            size = self.overhead + demand.largest
-            if not any(spare.size >= size for spare in self._spares):
-                return self._another(size, is_ready=True)
         promised = demand.jobs * DELETE_BYTES + self.reserve + demand.waiting
         wasted = self._free_rest if demand.largest > self.rest else 0
-        if self.free - wasted >= promised + self._segment_bytes // CHANGES_SHARE:
-            return None
-        # However small segments are: half of one is always free for records.
-        size = max(self._segment_bytes, self.overhead + self._segment_bytes // 2)
-        return self._another(size, is_ready=True)
+        if self.free - wasted < promised + self._segment_bytes // CHANGES_SHARE:
+            # However small segments are: half of one is always free for records.
+            size = max(self._segment_bytes, self.overhead + self._segment_bytes // 2)
+            return self._another(size, is_ready=True)
+        # Last, so that one that the disk cannot give does not stand in the way of the usual ones.
+        size = self.overhead + demand.largest
+        is_large = demand.largest > max(self.rest, self._segment_bytes - self.overhead)
+        if is_large and not any(spare.size >= size for spare in self._spares):
+            return self._another(size, is_ready=True)
+        return None
 
     def add(self, spare: Spare) -> None:
         """

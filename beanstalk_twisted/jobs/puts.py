@@ -115,11 +115,15 @@ class Puts:
             session.is_busy = False
             self._outbox.append((session, answer))
 
-    def demand(self) -> Demand:
+    def demand(self, copy_bytes: int | None) -> Demand:
         """
         How much room the queue wants.
+
+        :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
         """
         sizes = [newcomer_bytes(len(newcomer.body)) for _, newcomer in self._waiting]
+        if copy_bytes is not None:
+            sizes.append(newcomer_bytes(copy_bytes))
         return Demand(len(self._state.jobs), sum(sizes), max(sizes, default=0))
 
     def _take(self, session: Session, now_ns: int, newcomer: Newcomer) -> Answer:

@@ -72,6 +72,7 @@ class WorkQueue:
         self.outbox = self._reservations.outbox
         self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
+        self._copy_waits = 0
         self._puts = Puts(self.state, self._changes, self._timekeeping, self.tally, self.outbox)
         self.state.default()
 
@@ -395,7 +396,8 @@ class WorkQueue:
         """
         How much room the queue wants.
         """
-        return self._puts.demand()
+        waiting = self.state.jobs.look(self._copy_waits)
+        return self._puts.demand(None if waiting is None else len(waiting.body))
 
     # Loading, and the head of a log segment.
 
@@ -427,12 +429,15 @@ class WorkQueue:
         """
         State those of these jobs again whose full record is in that log segment.
 
-        :return: how many of them, from the first on, are done with: the rest has no room.
+        :return: how many of them, from the first on, are done with: the next has no room yet, and
+            `demand` asks for it.
         """
+        self._copy_waits = 0
         for at, job_id in enumerate(job_ids):
             job = self.state.jobs.look(job_id)
             if job is not None and job.segment == segment:
                 if not self._changes.has_room_to_copy(len(job.body)):
+                    self._copy_waits = job_id
                     return at
                 self.tally.copies += 1
                 self._changes.make(job.copy())

@@ -155,7 +155,16 @@ def test_a_tube_that_was_named_makes_the_next_segments_smaller() -> None:
 def test_any_change_is_taken_as_long_as_the_disk_gives_more() -> None:
     assert room_with(0).takes_change(1 << 20)
     assert room_with(0).takes_copies(1 << 20, 1 << 20)
-    assert room_with(0).takes_copy(1 << 20, 1 << 20)
+
+
+def test_a_copy_waits_for_its_room_even_if_the_disk_has_refused_nothing_yet() -> None:
+    # A large one needs a file of its own, which the disk may refuse: nobody is to wait behind that.
+    room = room_with(SEGMENT_BYTES, SEGMENT_BYTES)
+    assert not room.takes_copy(2 * SEGMENT_BYTES, 1)
+    size = newcomer_bytes(2 * SEGMENT_BYTES)
+    while (spare := room.wanted(Demand(1, size, size))) is not None:
+        room.add(spare)
+    assert room.takes_copy(2 * SEGMENT_BYTES, 1)
 
 
 @pytest.mark.parametrize("jobs", [0, 1000])

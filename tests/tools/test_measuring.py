@@ -208,5 +208,5 @@ def test_whether_a_server_would_compact_is_told(is_due: bool, tmp_path: Path) ->
     """
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for n in range(1, 13):
-        scribe.write(put(n, b"x" * 3000), *([delete(n)] if is_due else []))
+        scribe.write(put(n, b"x" * 1500), *([delete(n)] if is_due else []))
     assert measured(written(tmp_path / "log", scribe.files())).is_due is is_due
