@@ -226,9 +226,11 @@ class Connection(Protocol, Commands):
         """
         Send a request, or fail it.
         """
-        if (error := self._objection(request)) is not None:
-            request.fail(error)
-            return
+        if not self.is_open or self._outbox or request.form.is_extended:
+            error = self._objection(request)
+            if error is not None:
+                request.fail(error)
+                return
         request.owner = self
         exchange = self._exchange
         is_alone = not exchange.unanswered
@@ -237,7 +239,7 @@ class Connection(Protocol, Commands):
         if is_alone:
             self._heard_s = self._clock.seconds()
             self._set_timer()
-        if self._outbox or self._is_full or request.size > PIECE_BYTES:
+        if self._is_full or self._outbox or request.size > PIECE_BYTES:
             self._outbox.add(request)
             self._pump()
         else:
@@ -371,8 +373,8 @@ class Connection(Protocol, Commands):
             result = request.form.result(request.args, reply)
         except errors.ClientError as error:
             request.fail(error)
-        else:
-            request.succeed(result)
+            return
+        request.succeed(result)
 
     def _give_back(self, job_id: int) -> None:
         """

@@ -7,7 +7,7 @@ or one that no answer to the oldest command can be, ends the connection.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from beanstalk_twisted.client import errors, forms
@@ -35,7 +35,7 @@ class Request:
 
     __slots__ = ("args", "body", "form", "is_begun", "is_forgotten", "is_sent", "line")
 
-    def __init__(self, form: Form, args: Sequence[Any], body: bytes | None = None) -> None:
+    def __init__(self, form: Form, args: tuple[Any, ...], body: bytes | None = None) -> None:
         """
         :raise TypeError, ValueError: an argument is not what it should be.
         """
@@ -150,7 +150,10 @@ class Exchange(Generic[R]):
                 self.fault = errors.BadReply(f"{request.form.name}: {reply.why}")
                 return
             unanswered.popleft()
-            self._note(request, reply)
+            if request.form is forms.PUT:
+                self._note_put(request, reply)
+            else:
+                self._note(request, reply)
             yield request, reply
             if self.fault is not None:
                 return
@@ -159,9 +162,7 @@ class Exchange(Generic[R]):
 
     def _note(self, request: R, reply: Reply) -> None:
         form = request.form
-        if form is forms.PUT:
-            self._note_put(request, reply)
-        elif form in _RESERVING:
+        if form in _RESERVING:
             self._note_reserve(request, reply)
         elif form in _ENDING or form is forms.TOUCH:
             if reply.word == errors.NotFound.word or form is not forms.TOUCH:

@@ -141,14 +141,15 @@ class Form:
         self._result = result
         specs = [b"%b" if field in _TUBES else b"%d" for field in row.fields]
         self._template = b" ".join([row.prefix.strip(), *specs]) + b"\r\n"
-        self._checks = [(field, _LIMITS.get(field)) for field in row.fields]
+        # A tube has no limit that is a number: it goes the slow way.
+        self._limits = [_LIMITS.get(field, -1) for field in row.fields]
         self._job_at = _index(row, grammar.JOB_ID)
         self._wait_at = _index(row, grammar.TIMEOUT)
 
     def __repr__(self) -> str:
         return f"<Form {self.name}>"
 
-    def line(self, args: Sequence[Any]) -> bytes:
+    def line(self, args: tuple[Any, ...]) -> bytes:
         """
         Write the command's line, its CR LF included.
 
@@ -156,14 +157,23 @@ class Form:
         :raise TypeError: one is of another kind.
         :raise ValueError: one is outside its limits.
         """
-        for (field, limit), value in zip(self._checks, args, strict=True):
-            if limit is None:
+        for value, limit in zip(args, self._limits, strict=True):
+            if type(value) is not int or not 0 <= value <= limit:
+                self._check(args)
+                break
+        return self._template % args
+
+    def _check(self, args: tuple[Any, ...]) -> None:
+        """
+        Refuse what is wrong with the arguments, if anything is.
+        """
+        for field, value in zip(self.row.fields, args, strict=True):
+            if field in _TUBES:
                 _check_tube(field, value)
             elif type(value) is not int:
                 raise TypeError(f"{self.name}: {field.name} is a whole number, not {value!r}")
-            elif not 0 <= value <= limit:
-                raise ValueError(f"{self.name}: {field.name} is 0 to {limit}, not {value}")
-        return self._template % tuple(args)
+            elif not 0 <= value <= _LIMITS[field]:
+                raise ValueError(f"{self.name}: {field.name} is 0 to {_LIMITS[field]}, not {value}")
 
     def result(self, args: Sequence[Any], reply: Reply) -> Any:
         """

@@ -6,7 +6,6 @@ rows equal.  Wrong arguments raise at once (`TypeError`, `ValueError`), and noth
 else that goes wrong comes through the Deferred, as an `errors.ClientError`.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -21,7 +20,7 @@ DEFAULT_PRIORITY: Final = 1 << 16
 DEFAULT_TTR_S: Final = 60
 """Time to run, seconds, unless told: what other clients take."""
 
-Args = Sequence[Any]
+Args = tuple[Any, ...]
 """The values of a command's fields."""
 
 AnyJob = Job | int
