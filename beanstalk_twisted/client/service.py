@@ -214,10 +214,11 @@ class Client(ClientService, Commands):
 
     def _end(self, ended: Ended) -> None:
         was_ready, self._ready, self._newest = self._ready, None, None
+        if was_ready is not None:
+            self._tubes = ended.tubes
         if was_ready is None or self._has_stopped:
             lose_all(ended)
             return
-        self._tubes = ended.tubes
         gone = [request for request in ended.left if not self._can_repeat(request)]
         self._wait_again([request for request in ended.left if self._can_repeat(request)])
         told = [(request, request.lose(ended.reason)) for request in gone]
