@@ -21,6 +21,7 @@ from twisted.application.internet import ClientService
 from twisted.internet.defer import Deferred, FirstError, fail, gatherResults, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -155,7 +156,14 @@ class Client(ClientService, Commands):
         self._gate.close(closed)
         if self._newest is not None:
             self._newest.part()
-        return super().stopService()
+        return super().stopService().addCallback(self._in_another_turn)
+
+    def _in_another_turn(self, _: None) -> Deferred[None]:
+        """
+        Let the machine of `ClientService` finish its step: it cannot be told to start or stop again
+        before it has.
+        """
+        return deferLater(self._reactor, 0)
 
     def forget(self, request: Pending) -> None:
         """

@@ -507,6 +507,17 @@ def test_quit_hears_all_answers_and_stops() -> None:
     assert len(world.links) == 1 and not client.running
 
 
+@pytest.mark.parametrize("how", ["quit", "stopService"])
+def test_a_client_that_has_stopped_may_be_told_to_start_or_stop_at_once(how: str) -> None:
+    world = World()
+    client = world.client()
+    stopped = getattr(client, how)()
+    stopped.addCallback(lambda _: client.stopService())
+    stopped.addCallback(lambda _: client.startService())
+    world.result(stopped)
+    assert world.result(client.put(b"x")) == 1
+
+
 def test_quit_without_a_connection_stops() -> None:
     world = World()
     world.is_refusing = True

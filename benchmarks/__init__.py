@@ -1,0 +1,3 @@
+"""
+Measurements, each a command of its own: see ``benchmarks/README.md``.
+"""
