@@ -173,6 +173,7 @@ class Connection(Protocol, Commands):
         self._reason: Exception | None = None
         self._heard_s = 0.0
         self._timer: IDelayedCall | None = None
+        self._timer_due_s = 0.0
         self._part_timer: IDelayedCall | None = None
 
     # What an application calls, beside the commands.
@@ -291,7 +292,8 @@ class Connection(Protocol, Commands):
         if self._exchange.fault is not None:
             self.abort(self._exchange.fault)
         self._set_timer()
-        self._gate.let_in(self.has_room)
+        if self._gate.is_wanted:
+            self._gate.let_in(self.has_room)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
@@ -405,13 +407,19 @@ class Connection(Protocol, Commands):
         See that the timer is due no later than the deadline.  It is left when it is due earlier,
         so that a quick exchange costs no timer at all.
         """
+        if self._timer is not None and self._timer_due_s <= self._heard_s + self._grace_s:
+            return  # Patience is never less than the grace.
         patience_s = self._exchange.patience_s(self._grace_s)
         if patience_s is None:
             return
+        due_s = self._heard_s + patience_s
         if self._timer is None:
             self._timer = self._clock.callLater(patience_s, self._check)
-        elif self._timer.getTime() > self._heard_s + patience_s:
+        elif due_s < self._timer_due_s:
             self._timer.reset(patience_s)
+        else:
+            return
+        self._timer_due_s = due_s
 
     def _check(self) -> None:
         self._timer = None
@@ -421,6 +429,7 @@ class Connection(Protocol, Commands):
         left_s = self._heard_s + patience_s - self._clock.seconds()
         if left_s > 0:
             self._timer = self._clock.callLater(left_s, self._check)
+            self._timer_due_s = self._heard_s + patience_s
             return
         oldest = self._exchange.unanswered[0].form.name
         why = f"no answer to {oldest} in {patience_s:g} s; the connection was cut"

@@ -28,12 +28,13 @@ class Request:
     A command that is to be sent, or was.
 
     :ivar line: its line; ``body`` follows, if it has one.
+    :ivar size: the bytes that both are on the wire.
     :ivar is_sent: all of it was handed to the transport, so that the server may carry it out.
     :ivar is_begun: some of it was.
     :ivar is_forgotten: nobody wants to hear of it any more.
     """
 
-    __slots__ = ("args", "body", "form", "is_begun", "is_forgotten", "is_sent", "line")
+    __slots__ = ("args", "body", "form", "is_begun", "is_forgotten", "is_sent", "line", "size")
 
     def __init__(self, form: Form, args: tuple[Any, ...], body: bytes | None = None) -> None:
         """
@@ -43,6 +44,7 @@ class Request:
         self.args = args
         self.line = form.line(args)
         self.body = body
+        self.size = len(self.line) + (0 if body is None else len(body) + len(CRLF))
         self.is_begun = False
         self.is_sent = False
         self.is_forgotten = False
@@ -50,16 +52,9 @@ class Request:
     def __repr__(self) -> str:
         return f"<Request {self.line!r}>"
 
-    @property
-    def size(self) -> int:
-        """
-        The bytes that it is on the wire.
-        """
-        return len(self.line) + (0 if self.body is None else len(self.body) + len(CRLF))
-
     def encode(self) -> bytes:
         """
-        Give those bytes.
+        Give the bytes on the wire.
         """
         return self.line if self.body is None else b"%b%b\r\n" % (self.line, self.body)
 

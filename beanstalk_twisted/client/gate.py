@@ -16,6 +16,13 @@ class Gate:
     def __init__(self) -> None:
         self._waiting: OrderedDict[Deferred[None], None] = OrderedDict()
 
+    @property
+    def is_wanted(self) -> bool:
+        """
+        Whether anybody waits.
+        """
+        return bool(self._waiting)
+
     def wait(self) -> Deferred[None]:
         """
         Give a Deferred that fires when there is room; it may be cancelled.
