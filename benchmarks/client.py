@@ -1,12 +1,12 @@
 """
 The client's speed, beside greenstalk (blocking) and aiostalk (asyncio), on the same server.
 
-    python benchmarks/client.py [--server ours|beanstalkd] [--jobs N] [--rounds N]
+    python benchmarks/client.py [--server NAME] [--jobs N] [--rounds N]
 
-Needs ``pip install 'beanstalk-twisted[bench]'``.  It starts a server on a free port of 127.0.0.1,
-its jobs in memory only, so that the disk is not what is measured.  Each measurement is a process
-of its own that puts the jobs, then reserves and deletes them all.  Rounds of all clients follow
-each other, so that whatever else the machine does hits all alike; the medians are compared.
+Needs ``pip install 'beanstalk-twisted[bench]'``.  Each measurement is a new server on a free port
+of 127.0.0.1, and a process of its own that puts the jobs, then reserves and deletes them all.
+Rounds of all clients follow each other, so that whatever else the machine does hits all alike; the
+medians are compared.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from twisted.internet import task
@@ -33,20 +34,51 @@ BODY = b"x" * 32
 WINDOW = 256
 """Reserves in flight at once, of the pipelining client."""
 
+OURS = [sys.executable, "-m", "beanstalk_twisted", "-p", "0"]
+BEANSTALKD = ["beanstalkd", "-V", "-l", "127.0.0.1", "-p", "0"]
+LOG = ["-b", "LOG", "-f", "0"]
+"""With a log that is synced before each answer; LOG is a temporary directory."""
+
 SERVERS = {
-    "ours": [sys.executable, "-m", "beanstalk_twisted", "--port", "0"],
-    "beanstalkd": ["beanstalkd", "-V", "-l", "127.0.0.1", "-p", "0"],
-}
+    "ours": OURS, "ours-log": OURS + LOG,
+    "beanstalkd": BEANSTALKD, "beanstalkd-log": BEANSTALKD + LOG,
+}  # fmt: skip
 PORT = re.compile(r"port=(\d+)|bind \d+ 127\.0\.0\.1:(\d+)")
 
 
 class Seconds(NamedTuple):
     """
     How long it took to put all jobs, and to reserve and delete them all.
+
+    :ivar cpu: the processor time of the client for all of it.
     """
 
     put: float
     work: float
+    cpu: float
+
+
+class Watch:
+    """
+    Takes the times.
+    """
+
+    def __init__(self) -> None:
+        self._cpu = time.process_time()
+        self._began = self._put = time.perf_counter()
+
+    def has_put(self) -> None:
+        """
+        All jobs are put.
+        """
+        self._put = time.perf_counter()
+
+    def seconds(self) -> Seconds:
+        """
+        All jobs are deleted.
+        """
+        now, cpu = time.perf_counter(), time.process_time()
+        return Seconds(self._put - self._began, now - self._put, cpu - self._cpu)
 
 
 Measure = Callable[[int, int], Seconds]
@@ -59,13 +91,13 @@ def greenstalk(port: int, jobs: int) -> Seconds:
     import greenstalk
 
     with greenstalk.Client(("127.0.0.1", port), encoding=None) as client:
-        began = time.perf_counter()
+        watch = Watch()
         for _ in range(jobs):
             client.put(BODY)
-        put = time.perf_counter()
+        watch.has_put()
         for _ in range(jobs):
             client.delete(client.reserve())
-        return Seconds(put - began, time.perf_counter() - put)
+        return watch.seconds()
 
 
 def aiostalk(port: int, jobs: int) -> Seconds:
@@ -76,13 +108,13 @@ def aiostalk(port: int, jobs: int) -> Seconds:
 
     async def run() -> Seconds:
         async with aiostalk.Client(("127.0.0.1", port), encoding=None) as client:
-            began = time.perf_counter()
+            watch = Watch()
             for _ in range(jobs):
                 await client.put(BODY)
-            put = time.perf_counter()
+            watch.has_put()
             for _ in range(jobs):
                 await client.delete(await client.reserve())
-            return Seconds(put - began, time.perf_counter() - put)
+            return watch.seconds()
 
     return asyncio.run(run())
 
@@ -93,13 +125,13 @@ def ours_one_by_one(port: int, jobs: int) -> Seconds:
     """
 
     async def run(client: Client) -> Seconds:
-        began = time.perf_counter()
+        watch = Watch()
         for _ in range(jobs):
             await client.put(BODY)
-        put = time.perf_counter()
+        watch.has_put()
         for _ in range(jobs):
             await client.delete(await client.reserve())
-        return Seconds(put - began, time.perf_counter() - put)
+        return watch.seconds()
 
     return on_reactor(port, run)
 
@@ -114,17 +146,17 @@ def ours_pipelined(port: int, jobs: int) -> Seconds:
             await client.delete(await client.reserve())
 
     async def run(client: Client) -> Seconds:
-        began = time.perf_counter()
+        watch = Watch()
         answers = []
         for _ in range(jobs):
             await client.room()
             answers.append(client.put(BODY))
         for answer in answers:
             await answer
-        put = time.perf_counter()
+        watch.has_put()
         shares = [len(range(start, jobs, WINDOW)) for start in range(WINDOW)]
         await gatherResults([Deferred.fromCoroutine(work(client, share)) for share in shares])
-        return Seconds(put - began, time.perf_counter() - put)
+        return watch.seconds()
 
     return on_reactor(port, run)
 
@@ -166,16 +198,18 @@ def running(server: str) -> Iterator[int]:
     """
     Run a server, and give its port.
     """
-    process = subprocess.Popen(
-        SERVERS[server], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    assert process.stdout is not None
-    try:
-        found = next(match for line in process.stdout if (match := PORT.search(line)))
-        yield int(found[1] or found[2])
-    finally:
-        process.kill()
-        process.wait()
+    with TemporaryDirectory() as log:
+        command = [word.replace("LOG", log) for word in SERVERS[server]]
+        process = subprocess.Popen(
+            command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert process.stdout is not None
+        try:
+            found = next(match for line in process.stdout if (match := PORT.search(line)))
+            yield int(found[1] or found[2])
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def measure(name: str, server: str, jobs: int) -> Seconds:
@@ -194,8 +228,7 @@ def measure(name: str, server: str, jobs: int) -> Seconds:
             str(jobs),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    put, work = map(float, done.stdout.split())
-    return Seconds(put, work)
+    return Seconds(*map(float, done.stdout.split()))
 
 
 def compare(server: str, jobs: int, rounds: int) -> None:
@@ -206,20 +239,24 @@ def compare(server: str, jobs: int, rounds: int) -> None:
     for _ in range(rounds):
         for name, results in taken.items():
             results.append(measure(name, server, jobs))
-    rates = {
-        name: (
-            jobs / statistics.median(each.put for each in results),
-            jobs / statistics.median(each.work for each in results),
-        )
-        for name, results in taken.items()
-    }
     print(f"server: {server}; {jobs} jobs of {len(BODY)} bytes; medians of {rounds} rounds\n")
-    print("| client | puts/s | of greenstalk | reserve+delete/s | of greenstalk |")
-    print("| --- | ---: | ---: | ---: | ---: |")
-    base = rates["greenstalk"]
-    for name, (put, work) in rates.items():
-        ratios = (put / base[0], work / base[1])
-        print(f"| {name} | {put:,.0f} | {ratios[0]:.2f} | {work:,.0f} | {ratios[1]:.2f} |")
+    print("| client | puts/s | of greenstalk | reserve+delete/s | of greenstalk | CPU, µs a job |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    medians = {name: median(results) for name, results in taken.items()}
+    base = medians["greenstalk"]
+    for name, each in medians.items():
+        print(
+            f"| {name} | {jobs / each.put:,.0f} | {base.put / each.put:.2f} "
+            f"| {jobs / each.work:,.0f} | {base.work / each.work:.2f} "
+            f"| {each.cpu / jobs * 1e6:.0f} |"
+        )
+
+
+def median(results: Sequence[Seconds]) -> Seconds:
+    """
+    Give the median of each time.
+    """
+    return Seconds(*(statistics.median(times) for times in zip(*results, strict=True)))
 
 
 def main() -> None:

@@ -41,7 +41,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.exchange",),
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.
-    ("facts", "commit", "protocol", "client.methods", "client.gate"),
+    ("facts", "commit", "protocol", "client.methods", "client.gate", "client.deadline"),
+    ("client.pending",),
     ("client.connection",),
     ("client.service",),
     ("startup", "compactor"),

@@ -9,7 +9,8 @@ Layers, each knowing only those before it::
     exchange    what was asked, and which reply belongs to what; outbox: bytes in pieces
     ──────── the Twisted line ────────
     methods     one method for each row of the table
-    connection  one connection: deadlines, cancelling, back-pressure
+    pending, deadline, gate     answers, silence and room, each awaited
+    connection  one connection: order, cancelling, back-pressure
     service     the same over many connections, one after the other
 
 Below the line there is no clock, no socket, no Deferred: bytes and times go in, values come out.

@@ -9,8 +9,7 @@ What was sent whole and not answered fails with `Unanswered`; what was not, with
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
-from typing import Protocol as Interface
+from typing import Any, Final
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred, fail, succeed
@@ -28,13 +27,14 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.client import errors, forms
-from beanstalk_twisted.client.exchange import Exchange, Request
+from beanstalk_twisted.client.deadline import Deadline
+from beanstalk_twisted.client.exchange import Exchange
 from beanstalk_twisted.client.forms import Form, Reply
 from beanstalk_twisted.client.gate import Gate
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
+from beanstalk_twisted.client.pending import Ended, Pending, lose_all
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.client.tubes import TubeChoice
 
 GRACE_S: Final = 30.0
 """
@@ -55,94 +55,13 @@ ones fail with `Overfull`.
 """
 
 
-class Owner(Interface):
-    """
-    Whom a request belongs to until it is answered.
-    """
-
-    def forget(self, request: "Pending") -> None:
-        """
-        Nobody wants to hear of it any more.
-        """
-
-
-class Pending(Request):
-    """
-    A request whose answer somebody waits for.
-    """
-
-    __slots__ = ("deferred", "owner")
-
-    def __init__(self, owner: Owner, form: Form, args: Args, body: bytes | None = None) -> None:
-        super().__init__(form, args, body)
-        self.owner = owner
-        self.deferred: Deferred[Any] = Deferred(self._cancelled)
-
-    def _cancelled(self, deferred: Deferred[Any]) -> None:
-        self.owner.forget(self)
-
-    def succeed(self, result: Any) -> None:
-        """
-        Here is the answer.
-        """
-        # The two refer to each other: let go, or only the garbage collector frees them.
-        deferred = self.deferred
-        del self.deferred
-        deferred.callback(result)
-
-    def fail(self, error: Exception) -> None:
-        """
-        There is no good one.
-        """
-        deferred = self.deferred
-        del self.deferred
-        deferred.errback(error)
-
-    def lose(self, reason: BaseException) -> errors.ClientError | None:
-        """
-        The connection has ended.
-
-        :return: what the application is told; None if it is what was wanted, or nobody listens.
-        """
-        if self.is_forgotten:
-            return None
-        if self.form is forms.QUIT and self.is_sent:
-            self.succeed(None)
-            return None
-        kind = errors.Unanswered if self.is_sent else errors.NotCarriedOut
-        return kind(self.form.name, self.job_id, reason)
-
-
-class Ended(NamedTuple):
-    """
-    How a connection was when it ended.
-
-    :ivar left: what has no answer, oldest first.
-    :ivar reserved: the jobs reserved on it; the server makes them ready again.
-    """
-
-    reason: BaseException
-    left: list[Pending]
-    reserved: tuple[int, ...]
-    tubes: TubeChoice
-
-
-def lose_all(ended: Ended) -> None:
-    """
-    Tell all who wait for an answer that none will come.
-    """
-    for request in ended.left:
-        error = request.lose(ended.reason)
-        if error is not None:
-            request.fail(error)
-
-
 @implementer(IPushProducer)
 class Connection(Protocol, Commands):
     """
     One connection.
 
     :ivar is_open: whether commands may be sent on it.
+    :ivar gate: where those wait who would send more.
     :ivar announced: the names of the commands beside beanstalkd's own that the server knows, as far
         as it was asked (`probe`).
     """
@@ -151,7 +70,7 @@ class Connection(Protocol, Commands):
     transport: Any
 
     def __init__(
-        self, clock: IReactorTime, *, grace_s: float = GRACE_S, gate: Gate | None = None,
+        self, clock: IReactorTime, *, grace_s: float = GRACE_S,
         made: Callable[["Connection"], object] = lambda connection: None,
         ended: Callable[[Ended], object] = lose_all,
     ) -> None:  # fmt: skip
@@ -162,8 +81,8 @@ class Connection(Protocol, Commands):
         self.is_open = False
         self.announced: frozenset[str] = frozenset()
         self._clock: Any = clock
-        self._grace_s = grace_s
-        self._gate = gate or Gate()
+        # The service puts its own in the place of this one: there, who waits goes on waiting.
+        self.gate = self._own_gate = Gate()
         self._made = made
         self._ended = ended
         self._exchange: Exchange[Pending] = Exchange()
@@ -171,9 +90,8 @@ class Connection(Protocol, Commands):
         self._is_full = False
         self._send_now: Callable[[bytes], object] | None = None
         self._reason: Exception | None = None
-        self._heard_s = 0.0
-        self._timer: IDelayedCall | None = None
-        self._timer_due_s = 0.0
+        self._is_cut = False
+        self._deadline = Deadline(clock, grace_s, self._exchange.patience_s, self._give_up)
         self._part_timer: IDelayedCall | None = None
 
     # What an application calls, beside the commands.
@@ -182,7 +100,7 @@ class Connection(Protocol, Commands):
         """
         See `Commands.send`.
         """
-        request = Pending(self, form, args, body)
+        request = Pending(self._forget, form, args, body)
         deferred = request.deferred
         self.submit(request)
         return deferred
@@ -193,7 +111,7 @@ class Connection(Protocol, Commands):
         """
         if not self.is_open:
             return fail(errors.Closed("the connection is closed"))
-        return succeed(None) if self.has_room() else self._gate.wait()
+        return succeed(None) if self.has_room() else self.gate.wait()
 
     def probe(self) -> Deferred[frozenset[str]]:
         """
@@ -218,6 +136,7 @@ class Connection(Protocol, Commands):
         Cut the connection.
         """
         self.is_open = False
+        self._is_cut = True
         self._reason = self._reason or reason
         self.transport.abortConnection()
 
@@ -232,15 +151,14 @@ class Connection(Protocol, Commands):
             if error is not None:
                 request.fail(error)
                 return
-        request.owner = self
+        request.forget = self._forget
         exchange = self._exchange
         is_alone = not exchange.unanswered
         if not exchange.ask(request):
             return
         if is_alone:
-            self._heard_s = self._clock.seconds()
-            self._set_timer()
-        if self._is_full or self._outbox or request.size > PIECE_BYTES:
+            self._deadline.heard()
+        if self._is_full or request.size > PIECE_BYTES:
             self._outbox.add(request)
             self._pump()
         else:
@@ -255,14 +173,6 @@ class Connection(Protocol, Commands):
         """
         is_flowing = self.is_open and not self._is_full and not self._outbox
         return is_flowing and len(self._exchange.unanswered) < MAX_UNANSWERED
-
-    def forget(self, request: Pending) -> None:
-        """
-        See `Owner.forget`.
-        """
-        if not request.is_begun:
-            self._outbox.drop(request)
-        self._exchange.forget(request)
 
     # What Twisted calls.
 
@@ -284,25 +194,25 @@ class Connection(Protocol, Commands):
         """
         Replies have come, or parts of them.
         """
-        if self._reason is not None and self._part_timer is None:
-            return  # It was cut: whatever still comes cannot be trusted.
-        self._heard_s = self._clock.seconds()
+        if self._is_cut:
+            return  # Whatever still comes cannot be trusted.
         for request, reply in self._exchange.receive(data):
             self._answer(request, reply)
         if self._exchange.fault is not None:
             self.abort(self._exchange.fault)
-        self._set_timer()
-        if self._gate.is_wanted:
-            self._gate.let_in(self.has_room)
+        self._deadline.heard()
+        if self.gate.is_wanted:
+            self.gate.let_in(self.has_room)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
         It is over.
         """
         self.is_open = False
-        for timer in (self._timer, self._part_timer):
-            if timer is not None and timer.active():
-                timer.cancel()
+        self._deadline.stop()
+        if self._part_timer is not None and self._part_timer.active():
+            self._part_timer.cancel()
+        self._own_gate.close(errors.Closed("the connection is closed"))
         exchange = self._exchange
         left = list(exchange.unanswered)
         exchange.unanswered.clear()
@@ -321,9 +231,9 @@ class Connection(Protocol, Commands):
         The server has read.
         """
         self._is_full = False
-        self._heard_s = self._clock.seconds()
+        self._deadline.heard()
         self._pump()
-        self._gate.let_in(self.has_room)
+        self.gate.let_in(self.has_room)
 
     def stopProducing(self) -> None:
         """
@@ -359,6 +269,11 @@ class Connection(Protocol, Commands):
                 data = data[sent:]
         if data:
             self.transport.write(data)
+
+    def _forget(self, request: Pending) -> None:
+        if not request.is_begun:
+            self._outbox.drop(request)
+        self._exchange.forget(request)
 
     def _pump(self) -> None:
         while self._outbox and not self._is_full:
@@ -400,42 +315,15 @@ class Connection(Protocol, Commands):
         failure.trap(errors.UnknownCommand, errors.BadFormat)
         return frozenset()
 
-    # Deadlines.
+    # Ends.
 
-    def _set_timer(self) -> None:
-        """
-        See that the timer is due no later than the deadline.  It is left when it is due earlier,
-        so that a quick exchange costs no timer at all.
-        """
-        if self._timer is not None and self._timer_due_s <= self._heard_s + self._grace_s:
-            return  # Patience is never less than the grace.
-        patience_s = self._exchange.patience_s(self._grace_s)
-        if patience_s is None:
-            return
-        due_s = self._heard_s + patience_s
-        if self._timer is None:
-            self._timer = self._clock.callLater(patience_s, self._check)
-        elif due_s < self._timer_due_s:
-            self._timer.reset(patience_s)
-        else:
-            return
-        self._timer_due_s = due_s
-
-    def _check(self) -> None:
-        self._timer = None
-        patience_s = self._exchange.patience_s(self._grace_s)
-        if patience_s is None:
-            return
-        left_s = self._heard_s + patience_s - self._clock.seconds()
-        if left_s > 0:
-            self._timer = self._clock.callLater(left_s, self._check)
-            self._timer_due_s = self._heard_s + patience_s
-            return
+    def _give_up(self, patience_s: float) -> None:
         oldest = self._exchange.unanswered[0].form.name
         why = f"no answer to {oldest} in {patience_s:g} s; the connection was cut"
         self.abort(errors.ServerSilent(why))
 
     def _cut(self) -> None:
+        self._is_cut = True
         self.transport.abortConnection()
 
 

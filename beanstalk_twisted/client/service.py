@@ -31,10 +31,7 @@ from beanstalk_twisted.client.connection import (
     GRACE_S,
     MAX_WAITING_BYTES,
     Connection,
-    Ended,
-    Pending,
     endpoint_of,
-    lose_all,
     overfull,
     the_reactor,
 )
@@ -42,6 +39,7 @@ from beanstalk_twisted.client.forms import Form
 from beanstalk_twisted.client.gate import Gate
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import cost
+from beanstalk_twisted.client.pending import Ended, Pending, lose_all
 from beanstalk_twisted.client.tubes import TubeChoice
 
 _TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
@@ -108,7 +106,7 @@ class Client(ClientService, Commands):
         """
         See `Commands.send`.
         """
-        request = Pending(self, form, args, body)
+        request = Pending(self._forget, form, args, body)
         deferred = request.deferred
         ready = self._ready
         if ready is not None and ready.is_open:
@@ -165,21 +163,10 @@ class Client(ClientService, Commands):
         """
         return deferLater(self._reactor, 0)
 
-    def forget(self, request: Pending) -> None:
-        """
-        See `Owner.forget`: it waits for a connection.
-        """
-        request.is_forgotten = True
-        if self._waiting.pop(request, request) is None:
-            self._waiting_bytes -= cost(request)
-
     # Connections.
 
     def _connection(self) -> Connection:
-        return Connection(
-            self._reactor, grace_s=self._grace_s, gate=self._gate, made=self._greet,
-            ended=self._end,
-        )  # fmt: skip
+        return Connection(self._reactor, grace_s=self._grace_s, made=self._greet, ended=self._end)
 
     def _greet(self, connection: Connection) -> None:
         """
@@ -217,8 +204,8 @@ class Client(ClientService, Commands):
             self._waiting_bytes -= cost(request)
             connection.submit(request)
         self._ready = connection
+        connection.gate = self._gate
         self._tell(self._connected)
-        self._gate.let_in(connection.has_room)
 
     def _end(self, ended: Ended) -> None:
         was_ready, self._ready, self._newest = self._ready, None, None
@@ -272,7 +259,12 @@ class Client(ClientService, Commands):
         """
         for request in reversed(requests):
             request.is_begun = request.is_sent = False
-            request.owner = self
+            request.forget = self._forget
             self._waiting[request] = None
             self._waiting.move_to_end(request, last=False)
             self._waiting_bytes += cost(request)
+
+    def _forget(self, request: Pending) -> None:
+        request.is_forgotten = True
+        if self._waiting.pop(request, request) is None:
+            self._waiting_bytes -= cost(request)

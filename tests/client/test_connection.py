@@ -6,21 +6,23 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
+from twisted.internet.task import Clock
 
 from beanstalk_twisted.client import connection as module
 from beanstalk_twisted.client import errors, forms
-from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S, Ended
+from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
 from beanstalk_twisted.client.forms import Form, Job
 from beanstalk_twisted.client.outbox import PIECE_BYTES
+from beanstalk_twisted.client.pending import Ended
 from beanstalk_twisted.commands import Command
 from beanstalk_twisted.wire import grammar
 from tests.client.world import Line, World, error, is_waiting, result
-from tests.memory_server import OUTPUT_LIMIT_BYTES
+from tests.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 
 STATS_JOB_7 = b"OK 14\r\n---\nid: 7\npri: 5\n\r\n".replace(b"OK 14", b"OK 17")
 
@@ -119,7 +121,7 @@ def test_a_refused_put_line_ends_the_connection_before_more_of_bodies_is_obeyed(
 ) -> None:
     line = Line()
     put, later = line.connection.put(b"delete 5"), line.connection.kick(1)
-    line.say(refusal + b"\r\nDELETED\r\n")
+    line.say(refusal + b"\r\nKICKED 1\r\n")
     assert error(put, errors.ErrorReply).word == refusal
     line.part()
     assert line.transport.is_closed
@@ -236,6 +238,20 @@ def test_a_quiet_connection_without_questions_is_left_alone() -> None:
     line.clock.pump([5.0] * 10)
     assert line.connection.is_open
     assert not line.clock.getDelayedCalls()
+
+
+def test_a_large_body_that_leaves_slowly_is_no_silence() -> None:
+    line = Line(grace_s=5)
+    body = bytes(4 * PIECE_BYTES)
+    put = line.connection.put(body)
+    producer = line.transport._producer
+    for _ in range(3):
+        line.clock.advance(4)
+        line.transport.unread.clear()
+        producer.resumeProducing()
+    line.clock.advance(4)
+    line.say(b"INSERTED 1\r\n")
+    assert result(put) == 1
 
 
 # Cancelling.
@@ -463,12 +479,31 @@ def test_who_owns_a_connection_hears_what_is_left() -> None:
     assert is_waiting(left)
 
 
+def test_a_job_that_nobody_has_got_is_no_reservation_lost() -> None:
+    ends: list[Ended] = []
+    line = Line(ended=ends.append)
+    reserve = line.connection.reserve_with_timeout(9)
+    reserve.cancel()
+    error(reserve, CancelledError)
+    line.say(b"RESERVED 7 0\r\n\r\n")
+    line.end(ConnectionLost())
+    assert ends[0].reserved == ()
+
+
 def test_after_its_end_a_connection_takes_nothing() -> None:
     line = Line()
     line.end()
     refused = error(line.connection.put(b"a"), errors.NotCarriedOut)
     assert "the connection is closed" in str(refused)
     error(line.connection.room(), errors.Closed)
+
+
+def test_who_waits_for_room_hears_of_the_end() -> None:
+    line = Line()
+    line.connection.pauseProducing()
+    room = line.connection.room()
+    line.end()
+    error(room, errors.Closed)
 
 
 def test_quit_fires_when_the_connection_is_closed_and_all_before_it_is_answered() -> None:
@@ -492,6 +527,58 @@ def test_parting_sends_what_the_transport_has_and_is_cut_if_that_takes_too_long(
     assert line.transport.is_closed
     assert isinstance(error(put, errors.Unanswered).reason, errors.Closed)
     assert not line.clock.getDelayedCalls()
+
+
+def test_nothing_counts_that_comes_after_the_connection_was_cut_while_parting() -> None:
+    line = Line()
+    put = line.connection.put(b"a")
+    line.sent()
+    line.connection.part()
+    line.connection.dataReceived(b"NONSENSE\r\n")
+    line.connection.dataReceived(b"INSERTED 1\r\n")
+    line.part()
+    assert isinstance(error(put, errors.Unanswered).reason, errors.Closed)
+
+
+def test_an_answer_that_comes_after_the_deadline_counts_no_more() -> None:
+    line = Line(grace_s=5)
+    put = line.connection.put(b"a")
+    line.clock.advance(5)
+    line.connection.dataReceived(b"INSERTED 1\r\n")
+    line.part()
+    error(put, errors.Unanswered)
+
+
+# Past the buffer of the transport.
+
+
+def test_the_first_command_goes_past_the_buffer_and_what_is_left_of_it_does_not() -> None:
+    for taken in (0, 5, 9, ConnectionLost()):
+        line = Line()
+        line.connection._send_now = lambda data, taken=taken: taken
+        line.connection.touch(7)
+        line.connection.kick(1)
+        sent = taken if isinstance(taken, int) else 0
+        assert line.sent() == b"touch 7\r\n"[sent:] + b"kick 1\r\n"
+
+
+def test_a_transport_that_only_wraps_a_socket_is_not_passed_by() -> None:
+    class Wrapper(MemoryTransport):
+        """
+        As TLS does, it has the methods of what it wraps.
+        """
+
+        def writeSomeData(self, data: bytes) -> int:
+            """
+            Send it in the clear.
+            """
+            raise AssertionError
+
+    connection = module.Connection(cast(Any, Clock()))
+    transport = Wrapper(Clock(), cast(Any, connection))
+    cast(Any, connection).makeConnection(transport)
+    connection.kick(1)
+    assert transport.drain() == b"kick 1\r\n"
 
 
 # Commands that are not beanstalkd's own.

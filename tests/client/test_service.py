@@ -205,6 +205,20 @@ def test_a_body_that_was_not_sent_whole_is_sent_again_and_so_is_what_follows_it(
     assert world.result(client.stats()).current_jobs_ready == 2
 
 
+def test_what_waits_for_the_next_connection_can_still_be_cancelled() -> None:
+    world = World(max_job_bytes=1 << 20)
+    client = world.client()
+    put, later = client.put(bytes(500_000)), client.put(b"later")
+    world.link.transport.unread.clear()
+    lose(world)
+    assert is_waiting(put) and is_waiting(later)
+    put.cancel()
+    error(put, CancelledError)
+    come_back(world)
+    assert world.result(client.stats()).total_jobs == 1
+    assert world.result(client.peek(result(later))).body == b"later"
+
+
 def test_tubes_that_were_asked_for_but_not_confirmed_are_asked_for_again_in_order() -> None:
     world = World()
     client = world.client()
@@ -310,6 +324,21 @@ def test_an_application_that_fails_when_told_harms_nobody(clean_reactor: list[Fa
     clean_reactor.clear()
 
 
+def test_a_server_that_has_answered_is_soon_tried_again() -> None:
+    world = World()
+    world.client()
+    for _ in range(3):
+        world.is_refusing = True
+        lose(world)
+        world.advance(100)
+        world.is_refusing = False
+        come_back(world)
+        lost_s = world.clock.seconds()
+        lose(world)
+        come_back(world)
+        assert world.tries[-1] - lost_s == pytest.approx(FIRST_S, abs=0.001)
+
+
 # A server that cannot be used.
 
 
@@ -391,9 +420,12 @@ def test_a_server_that_cannot_restore_the_tubes_is_not_used() -> None:
     assert world.result(client.stats_job(result(put))).tube == "a"
 
 
-def test_a_server_is_asked_what_it_announces_when_it_matters() -> None:
+@pytest.mark.parametrize("probes", [True, False])
+def test_a_server_is_asked_what_it_announces_when_it_matters(probes: bool) -> None:
     world = World()
-    client = world.client(probes=True)
+    client = world.client(starts=False, probes=probes)
+    client.startService()
+    assert (b"\ncapabilities\r\n" in world.link.transport.unread) == probes
     assert world.result(client.put(b"x")) == 1
     assert world.connects == 1
 
@@ -414,6 +446,29 @@ def test_room_waits_for_a_connection() -> None:
     room = client.room()
     assert is_waiting(room)
     come_back(world)
+    assert result(room) is None
+
+
+def test_room_is_not_there_before_all_tubes_are_restored() -> None:
+    world = World()
+    client = world.client()
+    world.result(client.use("a"))
+    world.result(client.watch("b"))
+    lose(world)
+    room = client.room()
+    original = world.connect
+
+    def answer_half(factory: Any) -> Any:
+        made = original(factory)
+        assert world.link.transport.drain() == b"use a\r\nwatch b\r\n"
+        world.clock.callLater(0, world.link.transport._protocol.dataReceived, b"USING a\r\n")
+        return made
+
+    world.connect = answer_half  # type: ignore[method-assign]
+    world.advance(1)
+    assert len(world.links) == 2
+    assert is_waiting(room)
+    world.link.transport._protocol.dataReceived(b"WATCHING 2\r\n")
     assert result(room) is None
 
 
@@ -532,6 +587,8 @@ def test_stopping_while_the_tubes_are_restored_leaves_nothing_behind() -> None:
     put = client.put(b"x")
     client.startService()
     stopped = client.stopService()
+    greeted = world.link.transport._protocol
+    greeted.dataReceived(b"USING default\r\n")
     world.settle()
     assert result(stopped) is None
     error(put, errors.NotCarriedOut)
