@@ -540,10 +540,10 @@ def test_nothing_counts_that_comes_after_the_connection_was_cut_while_parting() 
     assert isinstance(error(put, errors.Unanswered).reason, errors.Closed)
 
 
-def test_an_answer_that_comes_after_the_deadline_counts_no_more() -> None:
-    line = Line(grace_s=5)
+def test_an_answer_that_comes_after_the_connection_was_given_up_counts_no_more() -> None:
+    line = Line()
     put = line.connection.put(b"a")
-    line.clock.advance(5)
+    line.connection.abort(errors.ServerSilent("too late"))
     line.connection.dataReceived(b"INSERTED 1\r\n")
     line.part()
     error(put, errors.Unanswered)
