@@ -21,7 +21,10 @@ OURS = "beanstalk_twisted"
 
 # Each list of modules may import those of the lists before it, and no others of ours.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("binlog.errors", "binlog.format", "wire.yaml", "jobs.heap", "jobs.agenda"),
+    (
+        "binlog.errors", "binlog.format", "wire.yaml", "jobs.heap", "jobs.agenda",
+        "client.errors", "client.tubes", "client.backoff",
+    ),
     ("binlog.records", "binlog.room", "wire.replies"),
     ("binlog.frames", "wire.grammar", "jobs.job"),
     ("binlog.batches", "binlog.directory", "binlog.segment", "binlog.seal", "jobs.table"),
@@ -34,9 +37,16 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("jobs.timekeeping",),
     ("jobs.kicks", "jobs.puts"),
     ("jobs.workqueue",),
-    ("commands",),
+    ("commands", "client.stats"),
+    ("client.forms",),
+    ("client.reading",),
+    ("client.exchange",),
+    ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.
-    ("facts", "commit", "protocol"),
+    ("facts", "commit", "protocol", "client.methods", "client.gate", "client.deadline"),
+    ("client.pending",),
+    ("client.connection",),
+    ("client.service",),
     ("startup", "archivist", "compactor", "watchdog"),
     ("settings",),
     ("keeping",),
@@ -44,8 +54,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("listening",),
     ("tap",),
     ("__main__",),
-)
-LINE = RANKS.index(("facts", "commit", "protocol"))
+)  # fmt: skip
+LINE = next(rank for rank, names in enumerate(RANKS) if "protocol" in names)
 RANK = {f"{OURS}.{name}": rank for rank, names in enumerate(RANKS) for name in names}
 
 IMPURE = {
@@ -58,6 +68,7 @@ VOCABULARIES = {
     "binlog": ("binlog.",),
     "wire": ("wire.",),
     "jobs": ("jobs.", "binlog.records", "binlog.room", "wire.replies", "wire.yaml"),
+    "client": ("client.", "commands", "wire."),
 }
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}
@@ -180,6 +191,12 @@ def test_what_is_below_the_line_uses_the_standard_library_and_its_vocabularies(n
     if package in VOCABULARIES:
         allowed = tuple(f"{OURS}.{start}" for start in VOCABULARIES[package])
         assert all(other.startswith(allowed) for other in ours(tree))
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if ".client." in name])
+def test_the_client_knows_nothing_of_the_server_but_the_table_and_the_text(name: str) -> None:
+    allowed = tuple(f"{OURS}.{start}" for start in VOCABULARIES["client"])
+    assert all(other.startswith(allowed) for other in ours(MODULES[name]))
 
 
 @pytest.mark.parametrize("name", TOOLS)

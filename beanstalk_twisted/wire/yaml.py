@@ -1,5 +1,5 @@
 """
-The protocol's small YAML, byte for byte as beanstalkd (after 1.13) writes it.
+The protocol's small YAML, byte for byte as beanstalkd (after 1.13) writes it, and back.
 
 A document starts with ``---``; each line ends with LF.  Only some strings are quoted, and list
 items never are, so a tube called ``123`` looks like a number to a YAML reader: beanstalkd's way.
@@ -36,3 +36,38 @@ def listing(names: Iterable[bytes]) -> bytes:
 
 def _scalar(value: Value) -> str:
     return f'"{value.text}"' if isinstance(value, Quoted) else str(value)
+
+
+def read_mapping(content: bytes) -> list[tuple[str, str]]:
+    """
+    Take a document of ``key: value`` lines apart; quotes around a value are removed.
+
+    :raise ValueError: it is none.
+    """
+    pairs = []
+    for line in _lines(content):
+        key, colon, text = line.decode(errors="replace").partition(": ")
+        if not colon:
+            raise ValueError(f"no key and value: {line!r}")
+        is_quoted = len(text) >= 2 and text[0] == text[-1] == '"'
+        pairs.append((key, text[1:-1] if is_quoted else text))
+    return pairs
+
+
+def read_listing(content: bytes) -> list[bytes]:
+    """
+    Take a document of ``- name`` lines apart.
+
+    :raise ValueError: it is none.
+    """
+    lines = _lines(content)
+    if wrong := [line for line in lines if not line.startswith(b"- ")]:
+        raise ValueError(f"no item of a list: {wrong[0]!r}")
+    return [line[2:] for line in lines]
+
+
+def _lines(content: bytes) -> list[bytes]:
+    start, *lines, end = content.split(b"\n") if b"\n" in content else (content, b"?")
+    if start != b"---" or end:
+        raise ValueError(f"no YAML document: {content[:40]!r}")
+    return lines

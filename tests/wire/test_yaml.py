@@ -4,6 +4,8 @@ The small YAML, byte for byte.
 
 from __future__ import annotations
 
+import pytest
+
 from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.yaml import Quoted
 
@@ -29,3 +31,24 @@ def test_an_empty_mapping_or_list_is_only_its_start() -> None:
 def test_list_items_are_never_quoted_even_if_they_look_like_something_else() -> None:
     names = [b"default", b"123", b"null", b"1e3"]
     assert yaml.listing(names) == b"---\n- default\n- 123\n- null\n- 1e3\n"
+
+
+def test_what_was_written_is_read_back() -> None:
+    pairs: list[tuple[str, yaml.Value]] = [("age", -1), ("os", Quoted("#1: SMP")), ("name", "")]
+    assert yaml.read_mapping(yaml.mapping(pairs)) == [
+        ("age", "-1"),
+        ("os", "#1: SMP"),
+        ("name", ""),
+    ]
+    names = [b"default", b"123", b"- x"]
+    assert yaml.read_listing(yaml.listing(names)) == names
+    assert yaml.read_mapping(b"---\n") == []
+    assert yaml.read_listing(b"---\n") == []
+
+
+@pytest.mark.parametrize("content", [b"", b"---", b"--\n", b"a: b\n", b"---\nab\n", b"---\n- a"])
+def test_what_is_no_document_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        yaml.read_mapping(content)
+    with pytest.raises(ValueError):
+        yaml.read_listing(content)

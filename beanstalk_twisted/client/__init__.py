@@ -1,0 +1,17 @@
+"""
+The client.  `service.Client` keeps a connection up; `connection.connect` makes one that is not.
+
+Layers, each knowing only those before it::
+
+    errors, stats, tubes, backoff          values
+    forms       what each row of the command table looks like on the wire, both ways
+    reading     bytes into replies: this one, not yet, cannot be right
+    exchange    what was asked, and which reply belongs to what; outbox: bytes in pieces
+    ──────── the Twisted line ────────
+    methods     one method for each row of the table
+    pending, deadline, gate     answers, silence and room, each awaited
+    connection  one connection: order, cancelling, back-pressure
+    service     the same over many connections, one after the other
+
+Below the line there is no clock, no socket, no Deferred: bytes and times go in, values come out.
+"""

@@ -1,0 +1,368 @@
+"""
+One connection to a server, on Twisted.
+
+Commands are sent as they come, without waiting for answers; the answers come in their order.  The
+connection ends, and says why, when the server is silent past a deadline or says what it cannot say.
+`connect` makes one that is used as it is; `service.Client` makes one after the other.
+
+What was sent whole and not answered fails with `Unanswered`; what was not, with `NotCarriedOut`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from twisted.internet import tcp
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.endpoints import clientFromString, connectProtocol
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IPushProducer,
+    IReactorTime,
+    IStreamClientEndpoint,
+    ITCPTransport,
+)
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client.deadline import Deadline
+from beanstalk_twisted.client.exchange import Exchange
+from beanstalk_twisted.client.forms import Form, Reply
+from beanstalk_twisted.client.gate import Gate
+from beanstalk_twisted.client.methods import Args, Commands
+from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
+from beanstalk_twisted.client.pending import Ended, Pending, lose_all
+from beanstalk_twisted.client.stats import JobStats
+
+GRACE_S: Final = 30.0
+"""
+How long a server may be silent beyond the time that a command gives it, seconds: longer than a disk
+that hangs, or a beanstalkd that reads its log with its port open already.
+"""
+
+PART_S: Final = 5.0
+"""How long a connection that we close may take to send what it has, seconds; then it is cut."""
+
+MAX_UNANSWERED: Final = 4096
+"""Commands without an answer above which ``room()`` waits: what our server takes of one at once."""
+
+MAX_WAITING_BYTES: Final = 64 << 20
+"""
+What may wait to be sent, bytes, each command counted with `outbox.REQUEST_BYTES`: above it, further
+ones fail with `Overfull`.
+"""
+
+
+@implementer(IPushProducer)
+class Connection(Protocol, Commands):
+    """
+    One connection.
+
+    :ivar is_open: whether commands may be sent on it.
+    :ivar gate: where those wait who would send more.
+    :ivar announced: the names of the commands beside beanstalkd's own that the server knows, as far
+        as it was asked (`probe`).
+    """
+
+    log = Logger()
+    transport: Any
+
+    def __init__(
+        self, clock: IReactorTime, *, grace_s: float = GRACE_S,
+        made: Callable[["Connection"], object] = lambda connection: None,
+        ended: Callable[[Ended], object] = lose_all,
+    ) -> None:  # fmt: skip
+        """
+        :param made: called when the connection is there.
+        :param ended: called when it is no more, with what is left to be told.
+        """
+        self.is_open = False
+        self.announced: frozenset[str] = frozenset()
+        self._clock: Any = clock
+        # The service puts its own in the place of this one: there, who waits goes on waiting.
+        self.gate = self._own_gate = Gate()
+        self._made = made
+        self._ended = ended
+        self._exchange: Exchange[Pending] = Exchange()
+        self._outbox: Outbox[Pending] = Outbox()
+        self._is_full = False
+        self._send_now: Callable[[bytes], object] | None = None
+        self._reason: Exception | None = None
+        self._is_cut = False
+        self._deadline = Deadline(clock, grace_s, self._exchange.patience_s, self._give_up)
+        self._part_timer: IDelayedCall | None = None
+
+    # What an application calls, beside the commands.
+
+    def send(self, form: Form, args: Args = (), body: bytes | None = None) -> Deferred[Any]:
+        """
+        See `Commands.send`.
+        """
+        request = Pending(self._forget, form, args, body)
+        deferred = request.deferred
+        self.submit(request)
+        return deferred
+
+    def room(self) -> Deferred[None]:
+        """
+        Wait until more can be sent without piling it up.
+        """
+        if not self.is_open:
+            return fail(errors.Closed("the connection is closed"))
+        return succeed(None) if self.has_room() else self.gate.wait()
+
+    def probe(self) -> Deferred[frozenset[str]]:
+        """
+        Ask which commands the server has beside beanstalkd's own; none, says one that knows none.
+        """
+        asked = self.send(forms.CAPABILITIES)
+        return asked.addCallbacks(self._note_announced, self._note_nothing_announced)
+
+    def part(self) -> None:
+        """
+        Close; what the transport was given is still sent, and answers still count until then.
+        """
+        if self._part_timer is None and self._reason is None:
+            self.is_open = False
+            self._reason = errors.Closed("the connection was closed by us")
+            self._part_timer = self._clock.callLater(PART_S, self._cut)
+            self.transport.unregisterProducer()
+            self.transport.loseConnection()
+
+    def abort(self, reason: Exception) -> None:
+        """
+        Cut the connection.
+        """
+        self.is_open = False
+        self._is_cut = True
+        self._reason = self._reason or reason
+        self.transport.abortConnection()
+
+    # What the service calls.
+
+    def submit(self, request: Pending) -> None:
+        """
+        Send a request, or fail it.
+        """
+        if not self.is_open or self._outbox or request.form.is_extended:
+            error = self._objection(request)
+            if error is not None:
+                request.fail(error)
+                return
+        request.forget = self._forget
+        exchange = self._exchange
+        is_alone = not exchange.unanswered
+        if not exchange.ask(request):
+            return
+        if is_alone:
+            self._deadline.heard()
+        if self._is_full or request.size > PIECE_BYTES:
+            self._outbox.add(request)
+            self._pump()
+        else:
+            request.is_begun = request.is_sent = True
+            self._write(request.encode(), is_alone)
+        if request.form is forms.QUIT:
+            self.is_open = False
+
+    def has_room(self) -> bool:
+        """
+        Whether more can be sent without piling it up.
+        """
+        is_flowing = self.is_open and not self._is_full and not self._outbox
+        return is_flowing and len(self._exchange.unanswered) < MAX_UNANSWERED
+
+    # What Twisted calls.
+
+    def connectionMade(self) -> None:
+        """
+        Small commands leave at once, and a peer that vanished is found out even without a deadline.
+        """
+        if ITCPTransport.providedBy(self.transport):
+            self.transport.setTcpNoDelay(True)
+            self.transport.setTcpKeepAlive(True)
+        # Of no other kind, above all none that wraps a socket: TLS would be passed by.
+        if isinstance(self.transport, tcp.Connection) and not self.transport.TLS:
+            self._send_now = self.transport.writeSomeData
+        self.transport.registerProducer(self, True)
+        self.is_open = True
+        self._made(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Replies have come, or parts of them.
+        """
+        if self._is_cut:
+            return  # Whatever still comes cannot be trusted.
+        for request, reply in self._exchange.receive(data):
+            self._answer(request, reply)
+        if self._exchange.fault is not None:
+            self.abort(self._exchange.fault)
+        self._deadline.heard()
+        if self.gate.is_wanted:
+            self.gate.let_in(self.has_room)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        It is over.
+        """
+        self.is_open = False
+        self._deadline.stop()
+        if self._part_timer is not None and self._part_timer.active():
+            self._part_timer.cancel()
+        self._own_gate.close(errors.Closed("the connection is closed"))
+        exchange = self._exchange
+        left = list(exchange.unanswered)
+        exchange.unanswered.clear()
+        assert reason.value is not None
+        why = self._reason or reason.value
+        self._ended(Ended(why, left, tuple(exchange.reserved), exchange.tubes))
+
+    def pauseProducing(self) -> None:
+        """
+        The server does not read.
+        """
+        self._is_full = True
+
+    def resumeProducing(self) -> None:
+        """
+        The server has read.
+        """
+        self._is_full = False
+        self._deadline.heard()
+        self._pump()
+        self.gate.let_in(self.has_room)
+
+    def stopProducing(self) -> None:
+        """
+        The connection ends; `connectionLost` says so too.
+        """
+
+    # Sending.
+
+    def _objection(self, request: Pending) -> errors.ClientError | None:
+        """
+        Say why a request cannot be sent.
+        """
+        form = request.form
+        if not self.is_open:
+            closed = self._reason or errors.Closed("the connection is closed")
+            return errors.NotCarriedOut(form.name, request.job_id, closed)
+        if form.is_extended and form is not forms.CAPABILITIES and form.name not in self.announced:
+            return errors.NotAnnounced(
+                f"{form.name}: the server has not announced that it knows it"
+            )
+        if self._outbox.bytes > MAX_WAITING_BYTES:
+            return overfull(form)
+        return None
+
+    def _write(self, data: bytes, is_alone: bool) -> None:
+        """
+        Hand bytes to the transport; past its buffer if nothing else has no answer, for then it is
+        empty.  That saves one round through the reactor for whoever waits for each answer.
+        """
+        if is_alone and self._send_now is not None:
+            sent = self._send_now(data)
+            if isinstance(sent, int):  # Otherwise it is an error, which the transport will find.
+                data = data[sent:]
+        if data:
+            self.transport.write(data)
+
+    def _forget(self, request: Pending) -> None:
+        if not request.is_begun:
+            self._outbox.drop(request)
+        self._exchange.forget(request)
+
+    def _pump(self) -> None:
+        while self._outbox and not self._is_full:
+            self.transport.write(self._outbox.piece())
+
+    # Answers.
+
+    def _answer(self, request: Pending, reply: Reply) -> None:
+        if request.is_forgotten:
+            if reply.word == forms.RESERVE.success:
+                self._give_back(reply.value)
+            return
+        try:
+            result = request.form.result(request.args, reply)
+        except errors.ClientError as error:
+            request.fail(error)
+            return
+        request.succeed(result)
+
+    def _give_back(self, job_id: int) -> None:
+        """
+        Release a job that came when its `reserve` was cancelled, with the priority it has.
+        """
+
+        def release(stats: JobStats) -> Deferred[None]:
+            return self.release(job_id, priority=stats.pri)
+
+        def note(failure: Failure) -> None:
+            self.log.info("job {job}, which nobody wants, not released: {why}",
+                          job=job_id, why=failure.getErrorMessage())  # fmt: skip
+
+        self.stats_job(job_id).addCallback(release).addErrback(note)
+
+    def _note_announced(self, names: Sequence[str]) -> frozenset[str]:
+        self.announced = frozenset(names)
+        return self.announced
+
+    def _note_nothing_announced(self, failure: Failure) -> frozenset[str]:
+        failure.trap(errors.UnknownCommand, errors.BadFormat)
+        return frozenset()
+
+    # Ends.
+
+    def _give_up(self, patience_s: float) -> None:
+        oldest = self._exchange.unanswered[0].form.name
+        why = f"no answer to {oldest} in {patience_s:g} s; the connection was cut"
+        self.abort(errors.ServerSilent(why))
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        self.transport.abortConnection()
+
+
+def overfull(form: Form) -> errors.Overfull:
+    """
+    Say that no more is taken.
+    """
+    return errors.Overfull(
+        f"{form.name}: more than {MAX_WAITING_BYTES} bytes wait to be sent; "
+        "await room() before sending more"
+    )
+
+
+def endpoint_of(reactor: Any, endpoint: str | IStreamClientEndpoint) -> Any:
+    """
+    Give an endpoint as an object.
+
+    :param endpoint: an object, or a string such as ``tcp:127.0.0.1:11300``.
+    :raise ValueError: the string is not one.
+    """
+    return clientFromString(reactor, endpoint) if isinstance(endpoint, str) else endpoint
+
+
+def the_reactor() -> Any:
+    """
+    Give the one that is installed, or install the default.
+    """
+    from twisted.internet import reactor
+
+    return reactor
+
+
+def connect(
+    endpoint: str | IStreamClientEndpoint, *, reactor: Any = None, grace_s: float = GRACE_S
+) -> Deferred[Connection]:
+    """
+    Make one connection.  When it ends, it has ended: `service.Client` is what comes back.
+    """
+    reactor = reactor or the_reactor()
+    protocol = Connection(reactor, grace_s=grace_s)
+    made: Deferred[Connection] = connectProtocol(endpoint_of(reactor, endpoint), protocol)
+    return made

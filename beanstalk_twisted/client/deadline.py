@@ -1,0 +1,73 @@
+"""
+Noticing that a server is dead: one timer for a connection, seldom touched.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall
+
+
+class Deadline:
+    """
+    Calls when a server was silent for longer than it may be.
+
+    The timer is not moved with each command.  It is left where it is as long as it is due no later
+    than the deadline, and when it is due it looks again.  So a quick exchange costs none.
+    """
+
+    def __init__(
+        self, clock: Any, grace_s: float, patience_s: Callable[[float], float | None],
+        passed: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        """
+        :param patience_s: says for how long the server may be silent from its last sign of life
+            on, given the grace; at least the grace, None if for ever.
+        :param passed: called with that time when it is over.
+        """
+        self._clock = clock
+        self._grace_s = grace_s
+        self._patience_s = patience_s
+        self._passed = passed
+        self._heard_s = 0.0
+        self._due_s = 0.0
+        self._timer: IDelayedCall | None = None
+
+    def heard(self) -> None:
+        """
+        The server has given a sign of life, or begins to owe us one.
+        """
+        self._heard_s = self._clock.seconds()
+        self.look()
+
+    def look(self) -> None:
+        """
+        What is asked has changed: see that the timer is due in time.
+        """
+        if self._timer is not None and self._due_s <= self._heard_s + self._grace_s:
+            return
+        patience_s = self._patience_s(self._grace_s)
+        if patience_s is None:
+            return
+        due_s = self._heard_s + patience_s
+        if self._timer is None:
+            self._due_s = due_s
+            self._timer = self._clock.callLater(due_s - self._clock.seconds(), self._check)
+        elif due_s < self._due_s:
+            self._due_s = due_s
+            self._timer.reset(due_s - self._clock.seconds())
+
+    def stop(self) -> None:
+        """
+        The connection has ended.
+        """
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        self._timer = None
+        patience_s = self._patience_s(self._grace_s)
+        if patience_s is not None and self._heard_s + patience_s <= self._clock.seconds():
+            self._passed(patience_s)
+        else:
+            self.look()

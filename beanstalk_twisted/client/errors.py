@@ -1,0 +1,224 @@
+"""
+What can go wrong: one class for each error that the server answers, and those of the connection.
+
+All say whether the command was carried out: an `ErrorReply` is the server's word that it was not
+(`Buried` aside), `NotCarriedOut` that it never reached the server, `Unanswered` that nobody knows.
+"""
+
+from typing import ClassVar, Final
+
+
+class ClientError(Exception):
+    """
+    All that this client raises, except for wrong arguments.
+
+    :ivar command: its name, as in the protocol; empty if it is not about one.
+    :ivar job_id: the job it was about, if it was about one.
+    """
+
+    command: str = ""
+    job_id: int | None = None
+
+
+def _subject(command: str, job_id: int | None) -> str:
+    return command if job_id is None else f"{command} (job {job_id})"
+
+
+class ErrorReply(ClientError):
+    """
+    The server has answered, and the answer is an error.
+
+    :ivar word: the reply, as on the wire.
+    :ivar meaning: what it says, and what to do about it.
+    """
+
+    word: ClassVar[bytes]
+    meaning: ClassVar[str]
+
+    def __init__(self, command: str, job_id: int | None = None) -> None:
+        super().__init__(f"{_subject(command, job_id)}: {self.word.decode()}: {self.meaning}")
+        self.command = command
+        self.job_id = job_id
+
+
+class NotFound(ErrorReply):
+    """
+    NOT_FOUND.
+    """
+
+    word = b"NOT_FOUND"
+    meaning = "there is none, or it is not in a state for this, or no longer reserved by us"
+
+
+class NotIgnored(ErrorReply):
+    """
+    NOT_IGNORED.
+    """
+
+    word = b"NOT_IGNORED"
+    meaning = "it is the only tube watched; watch another one first"
+
+
+class TimedOut(ErrorReply):
+    """
+    TIMED_OUT.
+    """
+
+    word = b"TIMED_OUT"
+    meaning = "no job came in time; reserve again"
+
+
+class DeadlineSoon(ErrorReply):
+    """
+    DEADLINE_SOON.
+    """
+
+    word = b"DEADLINE_SOON"
+    meaning = "the TTR of a job reserved by us ends within a second; touch, release or delete it"
+
+
+class Draining(ErrorReply):
+    """
+    DRAINING.
+    """
+
+    word = b"DRAINING"
+    meaning = "the server takes no new jobs; put it elsewhere, or later"
+
+
+class JobTooBig(ErrorReply):
+    """
+    JOB_TOO_BIG.
+    """
+
+    word = b"JOB_TOO_BIG"
+    meaning = "the body is larger than the server's max-job-size; nothing was put"
+
+
+class OutOfMemory(ErrorReply):
+    """
+    OUT_OF_MEMORY.
+    """
+
+    word = b"OUT_OF_MEMORY"
+    meaning = "the server has no room in memory or on its disk; try again later"
+
+
+class Buried(ErrorReply):
+    """
+    BURIED, where it is not what was asked for.
+    """
+
+    word = b"BURIED"
+    meaning = "the server took the job but could not queue it, and has buried it; kick it later"
+
+
+class InternalError(ErrorReply):
+    """
+    INTERNAL_ERROR.
+    """
+
+    word = b"INTERNAL_ERROR"
+    meaning = "a fault in the server; its log has the details"
+
+
+class ExpectedCrlf(ErrorReply):
+    """
+    EXPECTED_CRLF.
+    """
+
+    word = b"EXPECTED_CRLF"
+    meaning = "the server did not find the end of the body where it should be; nothing was put"
+
+
+class BadFormat(ErrorReply):
+    """
+    BAD_FORMAT.
+    """
+
+    word = b"BAD_FORMAT"
+    meaning = "the server does not accept this form of the command"
+
+
+class UnknownCommand(ErrorReply):
+    """
+    UNKNOWN_COMMAND.
+    """
+
+    word = b"UNKNOWN_COMMAND"
+    meaning = "the server does not know this command"
+
+
+BY_WORD: Final = {kind.word: kind for kind in ErrorReply.__subclasses__()}
+"""The classes by their words on the wire."""
+
+OUT_OF_STEP: Final = frozenset((BadFormat.word, UnknownCommand.word, InternalError.word))
+"""
+After these the server may read the body of a `put` as commands: beanstalkd refuses the line, and
+goes on right behind it (prot.c, OP_PUT).
+"""
+
+
+class BadReply(ClientError):
+    """
+    What the server said cannot be an answer to what it was asked.
+    """
+
+
+class ServerSilent(ClientError):
+    """
+    The server, or the way to it, is dead: no answer within the deadline.
+    """
+
+
+class Closed(ClientError):
+    """
+    The client was stopped, or the connection closed by us.
+    """
+
+
+class Overfull(ClientError):
+    """
+    Too much waits to be sent; await ``room()`` before more.
+    """
+
+
+class NotAnnounced(ClientError):
+    """
+    The command is not beanstalkd's own, and this server has not announced that it knows it.
+    Nothing was sent.
+    """
+
+
+class _Lost(ClientError):
+    """
+    A command that got no answer.
+
+    :ivar reason: why, such as Twisted's `ConnectionLost`, a `ServerSilent` or a `BadReply`.
+    """
+
+    fate: ClassVar[str]
+
+    def __init__(self, command: str, job_id: int | None, reason: BaseException) -> None:
+        super().__init__(f"{_subject(command, job_id)}: {self.fate} ({reason})")
+        self.command = command
+        self.job_id = job_id
+        self.reason = reason
+        self.__cause__ = reason
+
+
+class Unanswered(_Lost):
+    """
+    The command was sent, and the connection ended without an answer.  It may have been carried
+    out or not.
+    """
+
+    fate = "sent, but the connection ended before the answer: it may have been carried out or not"
+
+
+class NotCarriedOut(_Lost):
+    """
+    The connection ended before the command was sent whole.  The server has not carried it out.
+    """
+
+    fate = "not carried out: the connection ended before it was sent"

@@ -1,0 +1,190 @@
+"""
+What was asked on one connection, which reply belongs to what, and what the replies change.
+
+The protocol has no numbers that tie a reply to its command: only the order does.  So nothing that
+was sent is ever taken out of this queue, whoever still wants to hear of it; and one reply too many,
+or one that no answer to the oldest command can be, ends the connection.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, Generic, TypeVar
+
+from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client.forms import Form, Reply
+from beanstalk_twisted.client.reading import Impossible, ReplyReader
+from beanstalk_twisted.client.tubes import TubeChoice
+
+CRLF: Final = b"\r\n"
+
+_TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
+_WATCHING: Final = frozenset((forms.WATCH, forms.IGNORE))
+_RESERVING: Final = frozenset((forms.RESERVE, forms.RESERVE_WITH_TIMEOUT, forms.RESERVE_JOB))
+_ENDING: Final = frozenset((forms.DELETE, forms.RELEASE, forms.BURY))
+
+
+class Request:
+    """
+    A command that is to be sent, or was.
+
+    :ivar line: its line; ``body`` follows, if it has one.
+    :ivar size: the bytes that both are on the wire.
+    :ivar is_sent: all of it was handed to the transport, so that the server may carry it out.
+    :ivar is_begun: some of it was.
+    :ivar is_forgotten: nobody wants to hear of it any more.
+    """
+
+    __slots__ = ("args", "body", "form", "is_begun", "is_forgotten", "is_sent", "line", "size")
+
+    def __init__(self, form: Form, args: tuple[Any, ...], body: bytes | None = None) -> None:
+        """
+        :raise TypeError, ValueError: an argument is not what it should be.
+        """
+        self.form = form
+        self.args = args
+        self.line = form.line(args)
+        self.body = body
+        self.size = len(self.line) + (0 if body is None else len(body) + len(CRLF))
+        self.is_begun = False
+        self.is_sent = False
+        self.is_forgotten = False
+
+    def __repr__(self) -> str:
+        return f"<Request {self.line!r}>"
+
+    def encode(self) -> bytes:
+        """
+        Give the bytes on the wire.
+        """
+        return self.line if self.body is None else b"%b%b\r\n" % (self.line, self.body)
+
+    @property
+    def job_id(self) -> int | None:
+        """
+        The job it is about, if it is about one.
+        """
+        return self.form.job_id(self.args)
+
+
+R = TypeVar("R", bound=Request)
+
+
+class Exchange(Generic[R]):
+    """
+    One connection's commands and replies.
+
+    :ivar unanswered: what was asked, oldest first.
+    :ivar reserved: the jobs that the server has given us on this connection and that we have not
+        given back, as far as we know.  One whose TTR has ended stays until we ask for it.
+    :ivar tubes: what it uses and watches.
+    :ivar fault: why the peer cannot be understood any more.
+    """
+
+    def __init__(self) -> None:
+        self.unanswered: deque[R] = deque()
+        self.reserved: dict[int, None] = {}
+        self.tubes = TubeChoice()
+        self.fault: errors.BadReply | None = None
+        self._reader = ReplyReader()
+        self._orphan: R | None = None
+
+    def ask(self, request: R) -> bool:
+        """
+        Take a command, to be sent behind all before it.
+
+        :return: whether it needs sending.  It does not if it is a `reserve` and one that was
+            forgotten still waits in the server: that one's answer will be its.
+        """
+        orphan = self._orphan
+        if orphan is not None and request.form in _WATCHING:
+            self._orphan = None
+        elif orphan is not None and request.form is forms.RESERVE:
+            self._orphan = None
+            self.unanswered[self.unanswered.index(orphan)] = request
+            request.is_begun = request.is_sent = True
+            return False
+        self.unanswered.append(request)
+        return True
+
+    def forget(self, request: R) -> None:
+        """
+        Nobody wants to hear of it any more.  What was not begun is not sent; of anything else the
+        answer will come, and be dropped.
+        """
+        request.is_forgotten = True
+        if not request.is_begun:
+            self.unanswered.remove(request)
+        elif request.form is forms.RESERVE and self._is_last_word_on_watching(request):
+            self._orphan = request
+
+    def _is_last_word_on_watching(self, request: R) -> bool:
+        """
+        Whether another `reserve` sent now would ask for the same as this one.
+        """
+        for other in reversed(self.unanswered):
+            if other is request:
+                return True
+            if other.form in _WATCHING:
+                return False
+        return False
+
+    def receive(self, data: bytes) -> Iterator[tuple[R, Reply]]:
+        """
+        Take what has come.
+
+        :return: what was answered with what.  If ``fault`` is set at the end, hang up.
+        """
+        self._reader.feed(data)
+        unanswered, next_reply = self.unanswered, self._reader.next
+        while unanswered:
+            request = unanswered[0]
+            reply = next_reply(request.form.replies)
+            if reply is None:
+                return
+            if isinstance(reply, Impossible):
+                self.fault = errors.BadReply(f"{request.form.name}: {reply.why}")
+                return
+            unanswered.popleft()
+            if request.form is forms.PUT:
+                self._note_put(request, reply)
+            else:
+                self._note(request, reply)
+            yield request, reply
+            if self.fault is not None:
+                return
+        if not self._reader.is_empty:
+            self.fault = errors.BadReply("the server says more than it was asked")
+
+    def _note(self, request: R, reply: Reply) -> None:
+        form = request.form
+        if form in _RESERVING:
+            self._note_reserve(request, reply)
+        elif form in _ENDING or form is forms.TOUCH:
+            if reply.word == errors.NotFound.word or form is not forms.TOUCH:
+                self.reserved.pop(request.args[0], None)
+        elif form in _TUBES and reply.word == form.success:
+            self.tubes.confirm(form.name, request.args[0])
+
+    def _note_reserve(self, request: R, reply: Reply) -> None:
+        if request is self._orphan:
+            self._orphan = None
+        if reply.word == request.form.success and not request.is_forgotten:
+            self.reserved[reply.value] = None
+
+    def _note_put(self, request: R, reply: Reply) -> None:
+        """
+        After some refusals the server takes the body for commands: no reply can be trusted then.
+        """
+        if reply.word in errors.OUT_OF_STEP or not request.is_sent:
+            answer = f"put: {reply.word.decode()}"
+            self.fault = errors.BadReply(f"{answer}: the server may take its body for commands")
+
+    def patience_s(self, grace_s: float) -> float | None:
+        """
+        Say how long the server may be silent from now on; None if for ever.
+        """
+        if not self.unanswered:
+            return None
+        oldest = self.unanswered[0]
+        wait_s = oldest.form.server_time_s(oldest.args)
+        return None if wait_s is None else wait_s + grace_s

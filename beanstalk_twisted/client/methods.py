@@ -1,0 +1,268 @@
+"""
+One method for each row of the command table, for whatever can send a command.
+
+The names are the commands' with ``_`` for ``-``; `tests/client/test_methods.py` holds methods and
+rows equal.  Wrong arguments raise at once (`TypeError`, `ValueError`), and nothing is sent.  All
+else that goes wrong comes through the Deferred, as an `errors.ClientError`.
+"""
+
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+
+from beanstalk_twisted.client import forms
+from beanstalk_twisted.client.forms import Form, Job
+from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
+
+DEFAULT_PRIORITY: Final = 1 << 16
+"""Of jobs put, released or buried, unless told: what other clients take; below 1024 is urgent."""
+
+DEFAULT_TTR_S: Final = 60
+"""Time to run, seconds, unless told: what other clients take."""
+
+Args = tuple[Any, ...]
+"""The values of a command's fields."""
+
+AnyJob = Job | int
+"""A job, or its number."""
+
+
+def _id(job: AnyJob) -> int:
+    return job.id if isinstance(job, Job) else job
+
+
+def _tube(name: str | bytes) -> bytes:
+    if isinstance(name, str):
+        try:
+            return name.encode("ascii")
+        except UnicodeEncodeError:
+            raise ValueError(f"not the name of a tube: {name!r}; only ASCII is allowed") from None
+    return name
+
+
+class Commands:
+    """
+    The methods.  Each gives a Deferred of what the server answers.
+    """
+
+    def send(self, form: Form, args: Args = (), body: bytes | None = None) -> Deferred[Any]:
+        """
+        Send a command, behind all that were sent before.
+
+        :param args: the values of its fields.
+        """
+        raise NotImplementedError
+
+    # For whoever puts jobs in.
+
+    def put(
+        self, body: bytes, *, priority: int = DEFAULT_PRIORITY, delay: int = 0,
+        ttr: int = DEFAULT_TTR_S,
+    ) -> Deferred[int]:  # fmt: skip
+        """
+        Put a job into the tube in use.
+
+        :param priority: 0 is the most urgent.
+        :param delay: seconds until it is ready.
+        :param ttr: seconds a worker has for it; the server makes 0 to 1.
+        :return: the job's number.
+        :raise Draining, JobTooBig, OutOfMemory: there is no job.
+        :raise Buried: there is one, but it is buried.
+        """
+        if not isinstance(body, bytes):
+            raise TypeError(f"put: the body is bytes, not {type(body).__name__}: encode it")
+        return self.send(forms.PUT, (priority, delay, ttr, len(body)), body)
+
+    def use(self, tube: str | bytes) -> Deferred[str]:
+        """
+        Let later puts go into this tube, kicks and peeks look into it.
+
+        :return: its name.
+        """
+        return self.send(forms.USE, (_tube(tube),))
+
+    # For workers.
+
+    def reserve(self) -> Deferred[Job]:
+        """
+        Get a job from one of the tubes watched, as soon as there is one.
+
+        While it waits, the server answers nothing that was sent on this connection behind it, and
+        no deadline runs.
+
+        :raise DeadlineSoon: the TTR of one reserved before is about to end.
+        """
+        return self.send(forms.RESERVE)
+
+    def reserve_with_timeout(self, seconds: int) -> Deferred[Job]:
+        """
+        Get a job from one of the tubes watched, if there is one in that time; 0 does not wait.
+
+        :raise TimedOut: there was none.
+        :raise DeadlineSoon: the TTR of one reserved before is about to end.
+        """
+        return self.send(forms.RESERVE_WITH_TIMEOUT, (seconds,))
+
+    def reserve_job(self, job: AnyJob) -> Deferred[Job]:
+        """
+        Get this job, in whichever tube it is.
+
+        :raise NotFound: there is none, or it is reserved.
+        """
+        return self.send(forms.RESERVE_JOB, (_id(job),))
+
+    def delete(self, job: AnyJob) -> Deferred[None]:
+        """
+        End a job: one that is reserved by us, or any that nobody has.
+
+        :raise NotFound: there is none, or somebody else has it.
+        """
+        return self.send(forms.DELETE, (_id(job),))
+
+    def release(
+        self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
+    ) -> Deferred[None]:
+        """
+        Give back a job that we have reserved.
+
+        :raise NotFound: we have not, or no longer.
+        """
+        return self.send(forms.RELEASE, (_id(job), priority, delay))
+
+    def bury(self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
+        """
+        Put aside a job that we have reserved, until it is kicked.
+
+        :raise NotFound: we have not, or no longer.
+        """
+        return self.send(forms.BURY, (_id(job), priority))
+
+    def touch(self, job: AnyJob) -> Deferred[None]:
+        """
+        Let the TTR of a job that we have reserved begin anew.
+
+        :raise NotFound: we have not, or no longer.
+        """
+        return self.send(forms.TOUCH, (_id(job),))
+
+    def watch(self, tube: str | bytes) -> Deferred[int]:
+        """
+        Let later reserves take from this tube too.
+
+        :return: how many tubes are watched.
+        """
+        return self.send(forms.WATCH, (_tube(tube),))
+
+    def ignore(self, tube: str | bytes) -> Deferred[int]:
+        """
+        Let later reserves no longer take from this tube.
+
+        :return: how many tubes are watched.
+        :raise NotIgnored: it is the last one.
+        """
+        return self.send(forms.IGNORE, (_tube(tube),))
+
+    # For whoever looks after the queue.
+
+    def peek(self, job: AnyJob) -> Deferred[Job]:
+        """
+        Look at a job, in any tube and state.
+
+        :raise NotFound: there is none.
+        """
+        return self.send(forms.PEEK, (_id(job),))
+
+    def peek_ready(self) -> Deferred[Job]:
+        """
+        Look at the first ready job of the tube in use.
+
+        :raise NotFound: there is none.
+        """
+        return self.send(forms.PEEK_READY)
+
+    def peek_delayed(self) -> Deferred[Job]:
+        """
+        Look at the delayed job of the tube in use that is due first.
+
+        :raise NotFound: there is none.
+        """
+        return self.send(forms.PEEK_DELAYED)
+
+    def peek_buried(self) -> Deferred[Job]:
+        """
+        Look at the job of the tube in use that was buried first.
+
+        :raise NotFound: there is none.
+        """
+        return self.send(forms.PEEK_BURIED)
+
+    def kick(self, bound: int) -> Deferred[int]:
+        """
+        Make up to so many jobs of the tube in use ready: buried ones, or if there are none delayed
+        ones.
+
+        :return: how many there were.
+        """
+        return self.send(forms.KICK, (bound,))
+
+    def kick_job(self, job: AnyJob) -> Deferred[None]:
+        """
+        Make a buried or delayed job ready.
+
+        :raise NotFound: there is none, or it is neither.
+        """
+        return self.send(forms.KICK_JOB, (_id(job),))
+
+    def pause_tube(self, tube: str | bytes, seconds: int) -> Deferred[None]:
+        """
+        Let nobody reserve from a tube for so long; 0 ends a pause.
+
+        :raise NotFound: there is no such tube.
+        """
+        return self.send(forms.PAUSE_TUBE, (_tube(tube), seconds))
+
+    def stats(self) -> Deferred[ServerStats]:
+        """
+        Ask for facts about the server.
+        """
+        return self.send(forms.STATS)
+
+    def stats_tube(self, tube: str | bytes) -> Deferred[TubeStats]:
+        """
+        Ask for facts about a tube.
+
+        :raise NotFound: there is none.
+        """
+        return self.send(forms.STATS_TUBE, (_tube(tube),))
+
+    def stats_job(self, job: AnyJob) -> Deferred[JobStats]:
+        """
+        Ask for facts about a job.
+
+        :raise NotFound: there is none.
+        """
+        return self.send(forms.STATS_JOB, (_id(job),))
+
+    def list_tubes(self) -> Deferred[tuple[str, ...]]:
+        """
+        Ask for the names of all tubes.
+        """
+        return self.send(forms.LIST_TUBES)
+
+    def list_tube_used(self) -> Deferred[str]:
+        """
+        Ask for the name of the tube in use.
+        """
+        return self.send(forms.LIST_TUBE_USED)
+
+    def list_tubes_watched(self) -> Deferred[tuple[str, ...]]:
+        """
+        Ask for the names of the tubes watched.
+        """
+        return self.send(forms.LIST_TUBES_WATCHED)
+
+    def quit(self) -> Deferred[None]:
+        """
+        Part, when all that was asked before is answered.
+        """
+        return self.send(forms.QUIT)

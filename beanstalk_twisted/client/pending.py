@@ -1,0 +1,85 @@
+"""
+Requests whose answers somebody waits for, and what becomes of them when a connection ends.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from twisted.internet.defer import Deferred
+
+from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client.exchange import Request
+from beanstalk_twisted.client.forms import Form
+from beanstalk_twisted.client.methods import Args
+from beanstalk_twisted.client.tubes import TubeChoice
+
+
+class Pending(Request):
+    """
+    A request with a Deferred.
+
+    :ivar forget: called with it when nobody wants to hear of it any more.
+    """
+
+    __slots__ = ("deferred", "forget")
+
+    def __init__(
+        self, forget: Callable[["Pending"], None], form: Form, args: Args,
+        body: bytes | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(form, args, body)
+        self.forget = forget
+        self.deferred: Deferred[Any] = Deferred(self._cancelled)
+
+    def _cancelled(self, deferred: Deferred[Any]) -> None:
+        self.forget(self)
+
+    def succeed(self, result: Any) -> None:
+        """
+        Here is the answer.
+        """
+        self.deferred.callback(result)
+
+    def fail(self, error: Exception) -> None:
+        """
+        There is no good one.
+        """
+        self.deferred.errback(error)
+
+    def lose(self, reason: BaseException) -> errors.ClientError | None:
+        """
+        The connection has ended.
+
+        :return: what the application is told; None if it is what was wanted, or nobody listens.
+        """
+        if self.is_forgotten:
+            return None
+        if self.form is forms.QUIT and self.is_sent:
+            self.succeed(None)
+            return None
+        kind = errors.Unanswered if self.is_sent else errors.NotCarriedOut
+        return kind(self.form.name, self.job_id, reason)
+
+
+class Ended(NamedTuple):
+    """
+    How a connection was when it ended.
+
+    :ivar left: what has no answer, oldest first.
+    :ivar reserved: the jobs reserved on it; the server makes them ready again.
+    """
+
+    reason: BaseException
+    left: list[Pending]
+    reserved: tuple[int, ...]
+    tubes: TubeChoice
+
+
+def lose_all(ended: Ended) -> None:
+    """
+    Tell all who wait for an answer that none will come.
+    """
+    for request in ended.left:
+        error = request.lose(ended.reason)
+        if error is not None:
+            request.fail(error)

@@ -1,0 +1,270 @@
+"""
+A client that stays connected.
+
+`Client` is Twisted's `ClientService`, and has a method for each command.  When a connection is
+lost, it makes another one after a wait, tells it the tubes used and watched, and sends what waits:
+
+- what certainly was not carried out, in its order;
+- what was sent without an answer, if doing it twice is the same as doing it once: tubes, reserves
+  (a reservation ends with its connection), and what only looks.
+
+The rest fails with `Unanswered`: a `put` that got no answer is never sent again behind the caller's
+back.  What was lost is told (`Losses`), with the reservations that ended.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from random import random as any_random
+from typing import Any, Final, NamedTuple
+
+from twisted.application.internet import ClientService
+from twisted.internet.defer import Deferred, FirstError, fail, gatherResults, succeed
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.protocol import Factory
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client.backoff import Backoff
+from beanstalk_twisted.client.connection import (
+    GRACE_S,
+    MAX_WAITING_BYTES,
+    Connection,
+    endpoint_of,
+    overfull,
+    the_reactor,
+)
+from beanstalk_twisted.client.forms import Form
+from beanstalk_twisted.client.gate import Gate
+from beanstalk_twisted.client.methods import Args, Commands
+from beanstalk_twisted.client.outbox import cost
+from beanstalk_twisted.client.pending import Ended, Pending, lose_all
+from beanstalk_twisted.client.tubes import TubeChoice
+
+_TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
+
+
+class Losses(NamedTuple):
+    """
+    What the end of a connection has cost.
+
+    :ivar reservations: the jobs that were reserved by us; the server has made them ready again.
+    :ivar unanswered: what each command that was sent without an answer has failed with.
+    :ivar reason: why the connection ended.
+    """
+
+    reservations: tuple[int, ...]
+    unanswered: tuple[errors.ClientError, ...]
+    reason: BaseException
+
+
+class Client(ClientService, Commands):
+    """
+    A client, as a service: it connects when it is started.
+
+    Commands may be called at any time; without a connection they wait for one.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, endpoint: str | IStreamClientEndpoint, *, reactor: Any = None,
+        grace_s: float = GRACE_S, backoff: Backoff | None = None,
+        connected: Callable[[], object] = lambda: None,
+        lost: Callable[[Losses], object] = lambda losses: None,
+        probes: bool = forms.ANY_EXTENDED,
+    ) -> None:  # fmt: skip
+        """
+        :param endpoint: where the server is, such as ``tcp:127.0.0.1:11300``.
+        :param grace_s: how long a server may be silent beyond what a command allows it, seconds.
+        :param connected: called when a connection is there and its tubes are restored.
+        :param lost: called when a connection is lost that was.
+        :param probes: ask each server which commands it has beside beanstalkd's own.
+        """
+        reactor = reactor or the_reactor()
+        self._backoff = backoff or Backoff(any_random)
+        factory = Factory.forProtocol(self._connection)
+        factory.noisy = False
+        super().__init__(endpoint_of(reactor, endpoint), factory, self._backoff, reactor)
+        self._reactor = reactor
+        self._grace_s = grace_s
+        self._connected = connected
+        self._lost = lost
+        self._probes = probes
+        self._ready: Connection | None = None
+        self._newest: Connection | None = None
+        self._has_stopped = False
+        self._tubes = TubeChoice()
+        self._gate = Gate()
+        self._waiting: OrderedDict[Pending, None] = OrderedDict()
+        self._waiting_bytes = 0
+
+    # What an application calls, beside the commands.
+
+    def send(self, form: Form, args: Args = (), body: bytes | None = None) -> Deferred[Any]:
+        """
+        See `Commands.send`.
+        """
+        request = Pending(self._forget, form, args, body)
+        deferred = request.deferred
+        ready = self._ready
+        if ready is not None and ready.is_open:
+            ready.submit(request)
+        else:
+            self._wait(request)
+        return deferred
+
+    def room(self) -> Deferred[None]:
+        """
+        Wait until there is a connection and it takes more without piling it up.
+        """
+        if self._has_stopped:
+            return fail(errors.Closed("the client was stopped"))
+        has_room = self._ready is not None and self._ready.has_room()
+        return succeed(None) if has_room else self._gate.wait()
+
+    def quit(self) -> Deferred[None]:
+        """
+        Part when all that was sent is answered, and stop the service.
+        """
+        if self._ready is None or not self._ready.is_open:
+            return self.stopService()
+        self._has_stopped = True
+        return super().quit().addBoth(lambda _: self.stopService())
+
+    def startService(self) -> None:
+        """
+        Begin to connect.
+        """
+        self._has_stopped = False
+        super().startService()
+
+    def stopService(self) -> Deferred[None]:
+        """
+        Close the connection.  What waits for one, or for an answer, fails.
+        """
+        self._has_stopped = True
+        closed = errors.Closed("the client was stopped")
+        waiting, self._waiting = self._waiting, OrderedDict()
+        self._waiting_bytes = 0
+        for request in waiting:
+            if (error := request.lose(closed)) is not None:
+                request.fail(error)
+        self._gate.close(closed)
+        if self._newest is not None:
+            self._newest.part()
+        return super().stopService().addCallback(self._in_another_turn)
+
+    def _in_another_turn(self, _: None) -> Deferred[None]:
+        """
+        Let the machine of `ClientService` finish its step: it cannot be told to start or stop again
+        before it has.
+        """
+        return deferLater(self._reactor, 0)
+
+    # Connections.
+
+    def _connection(self) -> Connection:
+        return Connection(self._reactor, grace_s=self._grace_s, made=self._greet, ended=self._end)
+
+    def _greet(self, connection: Connection) -> None:
+        """
+        Restore the tubes.  Nothing else is sent before the server has confirmed them all: a job
+        must not go into the wrong one.
+        """
+        self._newest = connection
+        asked: list[Deferred[Any]] = [
+            connection.send(forms.FORMS[name], (tube,)) for name, tube in self._tubes.commands()
+        ]
+        if self._probes:
+            asked.append(connection.probe())
+        greeted = gatherResults(asked, consumeErrors=True)
+        greeted.addCallback(lambda _: self._begin(connection)).addErrback(self._refused, connection)
+
+    def _refused(self, failure: Failure, connection: Connection) -> None:
+        """
+        This server cannot be used; another try will follow.
+        """
+        failure.trap(FirstError)
+        assert isinstance(failure.value, FirstError)
+        error = failure.value.subFailure.value
+        if isinstance(error, errors.ClientError) and not isinstance(
+            error, errors.Unanswered | errors.NotCarriedOut
+        ):
+            self._log.warn("cannot restore tubes: {error}", error=error)
+            connection.abort(error)
+
+    def _begin(self, connection: Connection) -> None:
+        if not connection.is_open:
+            return  # It is being closed, or was: whatever waits goes to the next one.
+        self._backoff.succeeded()
+        while self._waiting:
+            request, _ = self._waiting.popitem(last=False)
+            self._waiting_bytes -= cost(request)
+            connection.submit(request)
+        self._ready = connection
+        connection.gate = self._gate
+        self._tell(self._connected)
+
+    def _end(self, ended: Ended) -> None:
+        was_ready, self._ready, self._newest = self._ready, None, None
+        if was_ready is not None:
+            self._tubes = ended.tubes
+        if was_ready is None or self._has_stopped:
+            lose_all(ended)
+            return
+        gone = [request for request in ended.left if not self._can_repeat(request)]
+        self._wait_again([request for request in ended.left if self._can_repeat(request)])
+        told = [(request, request.lose(ended.reason)) for request in gone]
+        failed = [(request, error) for request, error in told if error is not None]
+        losses = Losses(ended.reserved, tuple(error for _, error in failed), ended.reason)
+        self._tell(self._lost, losses)
+        for request, error in failed:
+            request.fail(error)
+
+    def _can_repeat(self, request: Pending) -> bool:
+        """
+        Whether the next connection may be sent this.  A forgotten `use` still counts: what is
+        behind it was meant for that tube.
+        """
+        if request.is_forgotten:
+            return request.form in _TUBES
+        return request.form.is_repeatable or not request.is_sent
+
+    def _tell(self, whom: Callable[..., object], *what: object) -> None:
+        """
+        Whatever is wrong with the application's callback is not wrong with us.
+        """
+        try:
+            whom(*what)
+        except Exception:
+            self._log.failure("in a callback of the application")
+
+    # What waits for a connection.
+
+    def _wait(self, request: Pending) -> None:
+        if self._has_stopped:
+            closed = errors.Closed("the client was stopped")
+            request.fail(errors.NotCarriedOut(request.form.name, request.job_id, closed))
+        elif self._waiting_bytes > MAX_WAITING_BYTES:
+            request.fail(overfull(request.form))
+        else:
+            self._waiting[request] = None
+            self._waiting_bytes += cost(request)
+
+    def _wait_again(self, requests: Sequence[Pending]) -> None:
+        """
+        Let these wait before all others.
+        """
+        for request in reversed(requests):
+            request.is_begun = request.is_sent = False
+            request.forget = self._forget
+            self._waiting[request] = None
+            self._waiting.move_to_end(request, last=False)
+            self._waiting_bytes += cost(request)
+
+    def _forget(self, request: Pending) -> None:
+        request.is_forgotten = True
+        if self._waiting.pop(request, request) is None:
+            self._waiting_bytes -= cost(request)

@@ -1,0 +1,90 @@
+"""
+Noticing that a server is dead.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+
+from beanstalk_twisted.client.deadline import Deadline
+
+GRACE_S = 10.0
+
+
+class Watched:
+    """
+    A deadline whose patience the test sets.
+    """
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.extra_s: float | None = 0.0
+        self.passed: list[float] = []
+        self.deadline = Deadline(self.clock, GRACE_S, self.patience_s, self.passed.append)
+
+    def patience_s(self, grace_s: float) -> float | None:
+        """
+        See `Exchange.patience_s`.
+        """
+        return None if self.extra_s is None else self.extra_s + grace_s
+
+
+def test_silence_past_the_deadline_is_told_once() -> None:
+    watched = Watched()
+    watched.deadline.heard()
+    watched.clock.advance(GRACE_S - 0.001)
+    assert watched.passed == []
+    watched.clock.advance(0.001)
+    watched.clock.advance(100)
+    assert watched.passed == [GRACE_S]
+
+
+def test_a_quick_exchange_touches_no_timer() -> None:
+    watched = Watched()
+    for _ in range(50):
+        watched.deadline.heard()
+        (timer,) = watched.clock.getDelayedCalls()
+        watched.clock.advance(0.1)
+    assert timer.getTime() == GRACE_S
+
+
+def test_the_timer_looks_again_when_there_were_signs_of_life() -> None:
+    watched = Watched()
+    watched.deadline.heard()
+    watched.clock.advance(9)
+    watched.deadline.heard()
+    watched.clock.advance(9.9)
+    assert watched.passed == []
+    watched.clock.advance(0.1)
+    assert watched.passed == [GRACE_S]
+
+
+def test_less_patience_moves_the_timer_nearer() -> None:
+    watched = Watched()
+    watched.extra_s = 1000.0
+    watched.deadline.heard()
+    watched.extra_s = 0.0
+    watched.clock.advance(1)
+    watched.deadline.heard()
+    watched.clock.advance(GRACE_S)
+    assert watched.passed == [GRACE_S]
+
+
+def test_patience_for_ever_needs_no_timer_and_its_end_one() -> None:
+    watched = Watched()
+    watched.extra_s = None
+    watched.deadline.heard()
+    assert not watched.clock.getDelayedCalls()
+    watched.clock.advance(1000)
+    watched.extra_s = 0.0
+    watched.deadline.heard()
+    watched.clock.advance(GRACE_S)
+    assert watched.passed == [GRACE_S]
+
+
+def test_after_the_end_nothing_is_left() -> None:
+    watched = Watched()
+    watched.deadline.stop()
+    watched.deadline.heard()
+    watched.deadline.stop()
+    assert not watched.clock.getDelayedCalls()

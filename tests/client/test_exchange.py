@@ -1,0 +1,98 @@
+"""
+What was asked, and which reply belongs to what; no clock, no socket.
+"""
+
+from __future__ import annotations
+
+from beanstalk_twisted.client import forms
+from beanstalk_twisted.client.exchange import Exchange, Request
+from beanstalk_twisted.client.forms import Form
+
+
+def asked(exchange: Exchange[Request], form: Form, *args: object) -> Request:
+    """
+    Ask something that is sent at once.
+    """
+    request = Request(form, args)
+    if exchange.ask(request):
+        request.is_begun = request.is_sent = True
+    return request
+
+
+def test_a_reply_belongs_to_the_oldest_command_without_one() -> None:
+    exchange: Exchange[Request] = Exchange()
+    first, second = asked(exchange, forms.KICK, 1), asked(exchange, forms.DELETE, 2)
+    answered = [*exchange.receive(b"KICKED 0\r\nDEL"), *exchange.receive(b"ETED\r\n")]
+    assert [(request, reply.word) for request, reply in answered] == [
+        (first, b"KICKED"), (second, b"DELETED"),
+    ]  # fmt: skip
+    assert exchange.fault is None
+
+
+def test_the_tubes_are_those_that_the_server_has_confirmed() -> None:
+    exchange: Exchange[Request] = Exchange()
+    for form, tube in ((forms.USE, b"a"), (forms.WATCH, b"a"), (forms.IGNORE, b"default"),
+                       (forms.IGNORE, b"a"), (forms.USE, b"b")):  # fmt: skip
+        asked(exchange, form, tube)
+    list(exchange.receive(b"USING a\r\nWATCHING 2\r\nWATCHING 1\r\nNOT_IGNORED\r\n"))
+    assert (exchange.tubes.used, list(exchange.tubes.watched)) == (b"a", [b"a"])
+
+
+def test_a_job_is_reserved_until_it_is_given_back_or_known_to_be_gone() -> None:
+    exchange: Exchange[Request] = Exchange()
+    for job in (1, 2, 3, 4):
+        asked(exchange, forms.RESERVE_JOB, job)
+        list(exchange.receive(b"RESERVED %d 0\r\n\r\n" % job))
+    asked(exchange, forms.DELETE, 1)
+    asked(exchange, forms.TOUCH, 2)
+    asked(exchange, forms.TOUCH, 3)
+    asked(exchange, forms.RELEASE, 4, 0, 0)
+    list(exchange.receive(b"NOT_FOUND\r\nTOUCHED\r\nNOT_FOUND\r\nRELEASED\r\n"))
+    assert list(exchange.reserved) == [2]
+
+
+def test_a_forgotten_command_keeps_its_place_if_it_was_begun_and_loses_it_if_not() -> None:
+    exchange: Exchange[Request] = Exchange()
+    begun = asked(exchange, forms.KICK, 1)
+    not_begun = Request(forms.KICK, (2,))
+    exchange.ask(not_begun)
+    exchange.forget(begun)
+    exchange.forget(not_begun)
+    assert list(exchange.unanswered) == [begun]
+
+
+def test_a_reserve_takes_the_place_of_a_forgotten_one_only_once() -> None:
+    exchange: Exchange[Request] = Exchange()
+    first = asked(exchange, forms.RESERVE)
+    exchange.forget(first)
+    second, third = Request(forms.RESERVE, ()), Request(forms.RESERVE, ())
+    assert [exchange.ask(second), exchange.ask(third)] == [False, True]
+    assert list(exchange.unanswered) == [second, third]
+
+
+def test_a_forgotten_reserve_that_was_answered_has_no_place_to_take() -> None:
+    exchange: Exchange[Request] = Exchange()
+    first = asked(exchange, forms.RESERVE)
+    exchange.forget(first)
+    list(exchange.receive(b"DEADLINE_SOON\r\n"))
+    assert exchange.ask(Request(forms.RESERVE, ()))
+
+
+def test_the_patience_is_that_of_the_oldest_command() -> None:
+    exchange: Exchange[Request] = Exchange()
+    assert exchange.patience_s(5) is None
+    asked(exchange, forms.RESERVE_WITH_TIMEOUT, 60)
+    asked(exchange, forms.KICK, 1)
+    asked(exchange, forms.RESERVE)
+    assert exchange.patience_s(5) == 65
+    list(exchange.receive(b"TIMED_OUT\r\n"))
+    assert exchange.patience_s(5) == 5
+    list(exchange.receive(b"KICKED 0\r\n"))
+    assert exchange.patience_s(5) is None
+
+
+def test_one_reply_too_many_is_a_fault() -> None:
+    exchange: Exchange[Request] = Exchange()
+    asked(exchange, forms.KICK, 1)
+    assert len(list(exchange.receive(b"KICKED 0\r\nK"))) == 1
+    assert "more than it was asked" in str(exchange.fault)

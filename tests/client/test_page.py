@@ -1,0 +1,114 @@
+"""
+The page on the client: its tables are those of the code, and its examples print what it says.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.client import backoff, connection, errors, forms, outbox, reading
+from tests.client.test_methods import METHODS
+from tests.end_to_end.test_client import endpoint_of, ours
+from tests.server_process import LIMIT_S, ServerProcess
+from tests.test_docs import blocks, quoted, section, table, tables
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "client.md"
+ENDPOINT = "tcp:127.0.0.1:11300"
+EXAMPLES = list(zip(blocks(PAGE, "python"), blocks(PAGE, "text"), strict=True))
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """
+    Run a new server for all examples: they are run in the order of the page.
+    """
+    with ServerProcess(ours("-p", 0), tmp_path_factory.mktemp("server")) as server:
+        yield endpoint_of(server)
+
+
+def test_the_examples_of_the_page_print_what_it_says(endpoint: str) -> None:
+    assert len(EXAMPLES) == PAGE.read_text().count("react(main)\n```") >= 6
+    for code, expected in EXAMPLES:
+        assert ENDPOINT in code
+        done = subprocess.run(
+            [sys.executable, "-c", code.replace(ENDPOINT, endpoint)], cwd=ROOT,
+            capture_output=True, text=True, timeout=LIMIT_S,
+        )  # fmt: skip
+        assert (done.stdout, done.stderr) == (expected, "")
+
+
+def written(method: object) -> str:
+    """
+    Write a method as the page does: names and defaults, without types.
+    """
+    parameters = list(inspect.signature(method).parameters.values())[1:]  # type: ignore[arg-type]
+    words = []
+    for each in parameters:
+        if each.kind is each.KEYWORD_ONLY and "*" not in words:
+            words.append("*")
+        words.append(each.name if each.default is each.empty else f"{each.name}={each.default}")
+    return ", ".join(words)
+
+
+def test_the_methods_are_those_of_the_code() -> None:
+    listed = [quoted(method) for method, _ in table(PAGE, "Commands")]
+    assert sorted(listed) == sorted(f"{name}({written(each)})" for name, each in METHODS.items())
+
+
+def test_what_a_method_gives_is_what_its_annotation_says() -> None:
+    for method, gives in table(PAGE, "Commands"):
+        annotation = str(
+            inspect.signature(METHODS[quoted(method).partition("(")[0]]).return_annotation
+        )
+        kind = quoted(gives)
+        assert kind in annotation, (method, annotation)
+
+
+def test_the_errors_are_those_of_the_code() -> None:
+    of_replies, of_connections = tables(section(PAGE, "Errors"))
+    listed = {quoted(reply).encode(): quoted(name) for reply, name, _ in of_replies}
+    assert listed == {word: kind.__name__ for word, kind in errors.BY_WORD.items()}
+    others = {
+        name for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and issubclass(kind, errors.ClientError)
+        and not issubclass(kind, errors.ErrorReply) and not name.startswith("_")
+    }  # fmt: skip
+    assert {quoted(name) for name, *_ in of_connections} == others - {"ClientError"}
+
+
+def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
+    rows = table(PAGE, "When the connection is lost")
+    again = {word for what, fate in rows if fate.startswith("sent again") for word in
+             re.findall(r"`(\w+…?)`", what)}  # fmt: skip
+    for name, form in forms.FORMS.items():
+        method = name.replace("-", "_")
+        is_listed = any(
+            method == word or (word.endswith("…") and method.startswith(word[:-1]))
+            for word in again
+        )
+        assert is_listed == form.is_repeatable, name
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    assert [row[:2] for row in table(PAGE, "Limits")] == [
+        ["silence of the server", f"{connection.GRACE_S:g} seconds"],
+        ["closing a connection", f"{connection.PART_S:g} seconds"],
+        ["waits before the next try", f"{backoff.FIRST_S:g} to {backoff.MOST_S:g} seconds"],
+        [
+            "commands without an answer, before `room()` waits",
+            f"{connection.MAX_UNANSWERED:,} commands",
+        ],
+        ["what waits to be sent", f"{connection.MAX_WAITING_BYTES:,} bytes"],
+        ["one piece given to the connection", f"{outbox.PIECE_BYTES:,} bytes"],
+        ["line of a reply", f"{reading.MAX_LINE_BYTES:,} bytes"],
+        ["body of a reply", f"{forms.MAX_BODY_BYTES:,} bytes"],
+    ]
+    assert f"{outbox.REQUEST_BYTES} bytes more" in section(PAGE, "Limits")

@@ -1,0 +1,60 @@
+"""
+The examples, run as their readers run them, on our server and on the real one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.test_client import endpoint_of, server
+from tests.server_process import LIMIT_S, ServerProcess
+
+__all__ = ["server"]  # A fixture is used by being imported.
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+def printed(script: Path, *args: object, typed: str = "") -> str:
+    """
+    Run a script that must succeed.
+    """
+    done = subprocess.run(
+        [sys.executable, script, *map(str, args)], cwd=ROOT, input=typed, capture_output=True,
+        text=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+def test_the_producer_puts_each_line_of_its_input(server: ServerProcess) -> None:
+    connection = server.connect()
+    lines = "".join(f"line {number}\n" for number in range(5000))
+    said = printed(EXAMPLES / "producer.py", endpoint_of(server), "lines", typed=lines)
+    assert said == "5000 jobs put into lines\n"
+    assert b"\ncurrent-jobs-ready: 5000\n" in connection.ask(b"stats-tube lines\r\n")
+    assert connection.ask(b"use lines\r\n") == b"USING lines\r\n"
+    assert connection.ask(b"peek-ready\r\n").endswith(b"\r\nline 0\r\n")
+    connection.close()
+
+
+def test_the_asyncio_application_does_its_jobs(server: ServerProcess) -> None:
+    said = printed(EXAMPLES / "asyncio_application.py", endpoint_of(server))
+    assert said == "hello, Ada\nhello, Grace\nhello, Edsger\n"
+
+
+def test_every_example_is_run_here() -> None:
+    source = Path(__file__).read_text()
+    assert [path for path in EXAMPLES.glob("*.py") if path.name not in source] == []
+
+
+@pytest.mark.parametrize("client", ["ours, one by one", "ours, pipelined"])
+def test_the_benchmark_of_the_client_runs(client: str, server: ServerProcess) -> None:
+    script = ROOT / "benchmarks" / "client.py"
+    said = printed(script, "--one", client, "--port", server.port(), "--jobs", 50)
+    assert all(float(seconds) > 0 for seconds in said.split())
