@@ -199,12 +199,14 @@ class RealDirectory:
                 os.mkdir(self.path, 0o700)
             if not stat.S_ISDIR(os.stat(self.path).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.path)
+            if os.statvfs(self.path).f_flag & os.ST_RDONLY:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), self.path)
             if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.path)
         except OSError as problem:
             raise CannotUse(
                 f"binlog directory {self.path}: {problem.strerror}; nothing was lost. "
-                f"Make it, or give it to the user the server runs as, then start again."
+                f"Make it, or have it writable by the user the server runs as, then start again."
             ) from problem
 
     def _path(self, name: str) -> str:

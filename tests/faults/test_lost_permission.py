@@ -110,7 +110,7 @@ def test_a_read_only_file_system_is_refused_with_73(tmp_path: Path) -> None:
     with small_tmpfs(tmp_path / "mount", "4m") as mount:
         log, crowd = log_with_jobs(mount)
         run("mount", "-o", "remount,ro", str(mount))
-        assert_refused(serve(tmp_path, log), f"binlog directory {log}: ")
+        assert_refused(serve(tmp_path, log), f"binlog directory {log}: Read-only file system")
         run("mount", "-o", "remount,rw", str(mount))
         with serve(tmp_path, log, "-s", 65536) as server:
             crowd.check_after_restart(server)
