@@ -101,6 +101,7 @@ def holes_of(
     :param lost: by sequence number, what `lost_types` says of a segment.
     """
     expected, name, at, end = first_lsn, "", 0, 0
+    is_unread = False
 
     def hole(below_lsn: int, end: int, types: Mapping[int, int] | None = None) -> Hole:
         is_confirmed = torn_lsn is None or expected < torn_lsn
@@ -113,12 +114,17 @@ def holes_of(
             yield hole(part.first_lsn, at)
             expected = part.first_lsn
         name, at, end = part.name, SEGMENT_HEADER_BYTES, part.end
+        # It had records when it got its name, though nothing is left that says which.
+        is_unread = part.header is None
         for span in spans(scan):
+            is_unread = False
             if span.first_lsn > expected:
                 yield hole(span.first_lsn, span.offset, lost.get(part.seq))
             expected, at = max(expected, span.next_lsn), max(at, span.end)
     if expected <= watermark:
         yield hole(watermark + 1, end)._replace(is_open=True)
+    elif is_unread:
+        yield Hole(expected, expected, True, name, at, end, True, None)
 
 
 def spans(scan: Scan) -> Iterator[Span]:

@@ -167,10 +167,11 @@ class Salvage:
 
     def _scan(self, progress: Progress) -> Iterator[Scan]:
         total = sum(part.end for part in self.plan.parts)
-        done = 0
+        done = reached = 0
         for part in self.plan.parts:
             buffer = self.directory.read(part.name)
-            found = scan(part, buffer)
+            found = _expecting(scan(part, buffer), reached)
+            reached = max(reached, found.next_lsn)
             self.living.absorb(found, buffer)
             lost = lost_types(found, buffer)
             if lost is not None:
@@ -215,7 +216,7 @@ class Salvage:
         self.verdict = self._verdict()
 
     def _torn(self) -> int | None:
-        if not self.scans or not self.scans[-1].spoiled:
+        if not self.scans or not self.scans[-1].spoiled or self.scans[-1].part.header is None:
             return None
         first: Spoiled = self.scans[-1].spoiled[0]
         return first.expected_lsn if first.expected_lsn > self._watermark else None
@@ -241,3 +242,15 @@ class Salvage:
 def _vouched(scan: Scan) -> int:
     below = scan.part.first_lsn - 1 if scan.part.is_exact else 0
     return max(scan.witness_lsn, below)
+
+
+def _expecting(found: Scan, reached: int) -> Scan:
+    """
+    Where nothing of a segment can be read, the LSNs of the one before it go on.
+
+    :param reached: the LSN behind the last one that was read before.
+    """
+    spoiled = [
+        each._replace(expected_lsn=max(each.expected_lsn, reached)) for each in found.spoiled
+    ]
+    return found if found.pieces else found._replace(spoiled=spoiled)

@@ -246,3 +246,18 @@ def test_of_a_frame_that_stands_twice_the_better_one_is_taken() -> None:
     )
     assert found.jobs[1].body == b"first body" * 20
     assert found.jobs[1].tube == b"default"
+
+
+@pytest.mark.parametrize("gone", [(THREE,), (TWO, THREE)], ids=["one", "two"])
+def test_newest_segments_of_which_nothing_can_be_read_may_have_deleted_any_job(
+    gone: tuple[str, ...],
+) -> None:
+    files = {k: bytes(len(raw)) if k in gone else raw for k, raw in three_segments().items()}
+    found = salvaged(files, EVERYTHING)
+    assert found.verdict == "damaged"
+    assert found.jobs.keys() == ({2, 8, 9} if gone == (THREE,) else {1, 9})
+    assert {judged.why for judged in found.judgements.values()} == {Why.DELETED}
+    assert found.judgements.keys() == found.jobs.keys()
+    (hole,) = found.report.salvage.holes
+    assert hole.is_open and hole.is_confirmed
+    assert {place.expected_lsn for place in found.report.salvage.places} == {hole.first_lsn}
