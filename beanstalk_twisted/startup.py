@@ -173,7 +173,7 @@ def _begin(
     writer = Writer(directory)
     batch = log.take(clock.now_ns())
     assert batch is not None
-    _remove_dead(directory, found, segments=False)
+    found.remove_dead(directory, segments=False)
     try:
         writer.write(batch, sync=True)
     except NoSpace:
@@ -184,19 +184,9 @@ def _begin(
         # A witness that this batch is durable, before any commit is.
         writer.write(log.mark(), sync=False)
     found.release(directory)
-    _remove_dead(directory, found, segments=True)
+    found.remove_dead(directory, segments=True)
     _prepare(writer, log, queue)
     return OpenLog(log, writer, notes)
-
-
-def _remove_dead(directory: Directory, found: replay.Replay, segments: bool) -> None:
-    """
-    Remove what was being made before the next segment is, and segments when that is durable: the
-    TRIM that they are dead by may not have been until then.
-    """
-    for name in found.dead:
-        if (parse_segment_name(name) is not None) == segments:
-            directory.remove(name)
 
 
 def _name_rehomed_tubes(

@@ -20,7 +20,6 @@ from beanstalk_twisted.binlog.format import (
     MADE_BY_TOOL,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
-    parse_segment_name,
     segment_name,
 )
 from beanstalk_twisted.binlog.records import (
@@ -132,7 +131,7 @@ def append_deletions(
     ]
     content = _segment(position, records, small.next_job_id, now_ns)
     spare = spare_name(position.seq)
-    _remove_dead(directory, found, segments=False)
+    found.remove_dead(directory, segments=False)
     file = directory.create(spare)
     try:
         file.write_at(0, [content])
@@ -142,16 +141,7 @@ def append_deletions(
     directory.rename(spare, segment_name(position.seq))
     directory.sync()
     found.release(directory)
-    _remove_dead(directory, found, segments=True)
-
-
-def _remove_dead(directory: Directory, found: Replay, segments: bool) -> None:
-    """
-    As a server that starts: segments only when the TRIM that they are dead by is surely durable.
-    """
-    for name in found.dead:
-        if (parse_segment_name(name) is not None) == segments:
-            directory.remove(name)
+    found.remove_dead(directory, segments=True)
 
 
 def _segment(position: Position, records: list[Record], next_job_id: int, now_ns: int) -> bytes:

@@ -20,6 +20,7 @@ from beanstalk_twisted.binlog.format import (
     AFTER_UNCLEAN_STOP,
     REHOMED,
     SEGMENT_HEADER_BYTES,
+    parse_segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
@@ -123,7 +124,7 @@ class Replay:
     @property
     def dead(self) -> list[str]:
         """
-        Files that have no meaning any more; they may be removed at any time.
+        Files that have no meaning any more; see `remove_dead`.
         """
         return self.survey.dead
 
@@ -176,6 +177,15 @@ class Replay:
         for newest in self._segments[-1:]:
             buffer = self.survey.read(newest)
             directory.cut(newest.name, content_end(buffer, newest.ending.offset))
+
+    def remove_dead(self, directory: Directory, segments: bool) -> None:
+        """
+        Remove what was being made before the next segment is, and segments when that is durable:
+        the TRIM that they are dead by may not have been until then.
+        """
+        for name in self.dead:
+            if (parse_segment_name(name) is not None) == segments:
+                directory.remove(name)
 
     def release(self, directory: Directory) -> None:
         """
