@@ -2,7 +2,6 @@
 What a segment's header said, from its frames: each carries the salt and its LSN.
 """
 
-import zlib
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -18,7 +17,6 @@ from beanstalk_twisted.binlog.frames import Buffer, Frame
 WINDOW_BYTES: Final = 1 << 20
 """How much is copied at once to search it."""
 
-_REC_CRC_AT: Final = 12
 _SALT_AT: Final = 48
 
 
@@ -37,7 +35,8 @@ class Rebuilt(NamedTuple):
 
 def rebuild(buffer: Buffer, end: int, from_lsn: int, below_lsn: int | None) -> Rebuilt | None:
     """
-    Find the salt that most of a segment's bytes carry in frames whose records check.
+    Find the salt that most of a segment's bytes carry, in frames whose headers check: what they
+    hold may be damaged as well, and is looked at later.
 
     A body may hold frames of its own, but then it stands within one that is larger; LSNs that do
     not fit between the neighbours are not of this segment either.
@@ -47,18 +46,21 @@ def rebuild(buffer: Buffer, end: int, from_lsn: int, below_lsn: int | None) -> R
     :return: None when there is no frame.
     """
     sizes: dict[int, int] = {}
-    lowest: dict[int, Frame] = {}
     at = SEGMENT_HEADER_BYTES
     while (frame := _next(buffer, at, end, from_lsn, below_lsn)) is not None:
         salt = U32.unpack_from(buffer, frame.offset + _SALT_AT)[0]
         sizes[salt] = sizes.get(salt, 0) + min(frame.end, end) - frame.offset
-        if salt not in lowest or frame.base_lsn < lowest[salt].base_lsn:
-            lowest[salt] = frame
         at = frame.end
     if not sizes:
         return None
     salt = max(sizes, key=lambda each: sizes[each])
-    first = lowest[salt]
+    # All of them, also those that stand within another one that was put in the wrong place.
+    fitting = (
+        frame
+        for frame in frames.resynchronise(buffer, SEGMENT_HEADER_BYTES, end, salt, from_lsn - 1)
+        if _is_below(frame, below_lsn)
+    )
+    first = min(fitting, key=lambda frame: (frame.base_lsn, frame.offset))
     return Rebuilt(salt, first.base_lsn, first.offset == SEGMENT_HEADER_BYTES)
 
 
@@ -83,10 +85,7 @@ def _frame(buffer: Buffer, at: int, end: int) -> Frame | None:
     if at % ALIGN_BYTES or at + FRAME_HEADER_BYTES > end:
         return None
     frame = frames.decode_header(buffer, at, end, U32.unpack_from(buffer, at + _SALT_AT)[0])
-    if not isinstance(frame, Frame) or frame.heap_at > end:
-        return None
-    records = memoryview(buffer)[frame.records_at : frame.heap_at]
-    return frame if zlib.crc32(records) == U32.unpack_from(buffer, at + _REC_CRC_AT)[0] else None
+    return frame if isinstance(frame, Frame) else None
 
 
 def _is_below(frame: Frame, below_lsn: int | None) -> bool:

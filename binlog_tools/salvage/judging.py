@@ -3,9 +3,9 @@ How sure it is that a job lives, and what of it is brought back; docs/recovery.m
 doubtful and lost".
 """
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -17,8 +17,8 @@ from beanstalk_twisted.binlog.records import (
     DATA_OFF,
     FLAGS,
     TS_NS,
-    TYPE,
     JobImage,
+    Kind,
     NotUnderstood,
     Raw,
     State,
@@ -26,6 +26,7 @@ from beanstalk_twisted.binlog.records import (
 )
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.living import Entry, Living, Place
+from binlog_tools.salvage.strays import Body
 from binlog_tools.stored import StoredJob, StoredPause
 
 LOST_AND_FOUND: Final = b"lost+found"
@@ -39,6 +40,7 @@ record, but not that many.
 """
 
 _STATES: Final = {int(state): state for state in State}
+_NOTHING: Final[Raw] = RECORD.unpack(bytes(RECORD.size))
 
 
 class Why(StrEnum):
@@ -130,6 +132,7 @@ class Judge:
         self._hidden = sum(hole.most_puts for hole in holes)
         self._buried_ns = living.time_ns
         self._used: set[int] = set()
+        self._given: dict[int, tuple[int, int]] = {}
 
     @property
     def next_job_id(self) -> int:
@@ -207,22 +210,49 @@ class Judge:
 
     def _without_body(self, job_id: int, entry: Entry) -> Outcome:
         """
-        No copy of its body checks: there may be a spoiled one, or one whose record does not.
+        No copy of its body checks: there may be one that its record does not stand beside, a
+        spoiled one, or one whose record does not check.
         """
-        if self._torn_lsn is not None and entry.lsn >= self._torn_lsn:
-            return self._lost(job_id, entry, Why.UNCONFIRMED)
-        claims = self._living.claims.get(job_id)
-        place = entry.spoiled or (claims[0] if claims else None)
-        if place is None:
-            return self._lost(job_id, entry, Why.BODY)
+        claims = self._living.claims.get(job_id, [])
+        proven = [body for body in claims if body.is_proven]
+        for body in proven:
+            if entry.spoiled and self._sum(body) == _sum_of(self._raw(entry.spoiled)):
+                return self._restored(job_id, entry, entry.spoiled, body)
+        is_torn = self._torn_lsn is not None and entry.lsn >= self._torn_lsn
+        if entry.spoiled and not is_torn:
+            return self._spoiled(job_id, entry, entry.spoiled)
+        if proven or (claims and not is_torn):
+            return self._claimed_for(job_id, entry, (proven or claims)[0])
+        return self._lost(job_id, entry, Why.UNCONFIRMED if is_torn else Why.BODY)
+
+    def _restored(self, job_id: int, entry: Entry, spoiled: Place, body: Body) -> Outcome:
+        """
+        Its record checks, and says that this is its body.
+        """
+        self._given[job_id] = self._sum(body)
         try:
-            image = self._image(entry, place)
+            image = self._imaged(entry, self._raw(spoiled), self._bytes(body))
+        except NotUnderstood:
+            return self._lost(job_id, entry, Why.RECORD)
+        tube = self._living.tubes.get(image.tube_id)
+        if tube is None:
+            return self._set_aside(image, entry.lsn, Why.TUBE)
+        return self._sure_or_not(image, entry, tube)
+
+    def _spoiled(self, job_id: int, entry: Entry, spoiled: Place) -> Outcome:
+        try:
+            image = self._image(entry, spoiled)
         except NotUnderstood:
             return self._lost(job_id, entry, Why.BODY)
-        if place is not entry.spoiled:
-            self._used.add(job_id)
-        why = Why.BODY if place is entry.spoiled else Why.RECORD
-        return self._set_aside(image._replace(job_id=job_id), entry.lsn, why)
+        return self._set_aside(image, entry.lsn, Why.BODY)
+
+    def _claimed_for(self, job_id: int, entry: Entry, body: Body) -> Outcome:
+        self._given[job_id] = self._sum(body)
+        assert entry.newest is not None, "it has no full record"
+        claimed = self._claimed(body)
+        newest = _decoded(RECORD.unpack(entry.newest), b"")
+        image = newest._replace(ts_ns=claimed.ts_ns, body=claimed.body)
+        return self._set_aside(image, entry.lsn, Why.RECORD if body.is_proven else Why.BODY)
 
     def _lost(self, job_id: int, entry: Entry, why: Why) -> Outcome:
         raw = RECORD.unpack(entry.newest) if entry.newest else self._raw(entry.full)
@@ -257,7 +287,10 @@ class Judge:
         A job's newest state, with the birth and the body of one of its full records.
         """
         raw = self._raw(place)
-        image = _decoded(raw, self._data(place, raw))
+        return self._imaged(entry, raw, self._data(place, raw))
+
+    def _imaged(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
+        image = _decoded(raw, data)
         if entry.newest is None:
             return image
         newest = _decoded(RECORD.unpack(entry.newest), b"")
@@ -272,20 +305,35 @@ class Judge:
 
     # Bodies whose records do not check.
 
+    def _bytes(self, body: Body) -> bytes:
+        return bytes(memoryview(self._buffers.of(body.seq))[body.start : body.end])
+
+    def _sum(self, body: Body) -> tuple[int, int]:
+        return body.end - body.start, zlib.crc32(self._bytes(body))
+
     def _claims(self) -> Iterator[Outcome]:
         most = self.next_job_id + MAX_AHEAD
         claims = sorted(self._living.claims.items())
         next_id = max([self.next_job_id, *(each + 1 for each, _ in claims if each < most)])
-        for claimed_id, places in claims:
-            for image in self._unclaimed(claimed_id, places):
+        for claimed_id, bodies in claims:
+            for body in self._unclaimed(claimed_id, bodies):
                 job_id = claimed_id
                 if not 0 < claimed_id < most or not self._is_free(claimed_id):
                     job_id, next_id = next_id, next_id + 1
                 self._used.add(job_id)
-                yield self._set_aside(
-                    image._replace(job_id=job_id), 0, Why.RECORD,
-                    claimed_id if job_id != claimed_id else 0,
-                )  # fmt: skip
+                yield self._adopted(body, job_id, claimed_id if job_id != claimed_id else 0)
+
+    def _adopted(self, body: Body, job_id: int, claimed_id: int) -> Outcome:
+        image = self._claimed(body)._replace(job_id=job_id)
+        why = Why.RECORD if body.is_proven else Why.BODY
+        is_torn = self._torn_lsn is not None and body.lsn >= self._torn_lsn
+        outcome = self._set_aside(image, 0, why, claimed_id)
+        if body.is_proven or not is_torn:
+            return outcome
+        # Half of what a crash has left.
+        assert outcome.judgement is not None
+        judged = outcome.judgement._replace(why=Why.UNCONFIRMED, new_tube=None)
+        return Outcome(None, judged)
 
     def _is_free(self, job_id: int) -> bool:
         """
@@ -293,33 +341,43 @@ class Judge:
         """
         return job_id not in self._used and job_id not in self._living.deleted
 
-    def _unclaimed(self, claimed_id: int, places: Sequence[Place]) -> Iterator[JobImage]:
+    def _unclaimed(self, claimed_id: int, bodies: Sequence[Body]) -> Iterator[Body]:
         """
         The bodies under an id that are not yet that of the job.
         """
         entry = self._living.table.get(claimed_id)
         known: set[tuple[int, int]] = set()
         if entry is not None:
-            taken = entry.full or places[0]
-            known.add(_sum_of(self._raw(taken)))
             self._used.add(claimed_id)
-        for place in places:
-            if place.seq < self._living.trim_seq:
+            if entry.full is not None:
+                known.add(_sum_of(self._raw(entry.full)))
+        if claimed_id in self._given:
+            known.add(self._given[claimed_id])
+        is_deleted = claimed_id in self._living.deleted
+        for body in sorted(bodies, key=lambda body: not body.is_proven):
+            if body.seq < self._living.trim_seq or (is_deleted and not body.may_mistake):
                 continue
-            raw = self._raw(place)
-            if _sum_of(raw) not in known:
-                known.add(_sum_of(raw))
-                with suppress(NotUnderstood):
-                    yield self._claimed(raw, self._data(place, raw))
+            found = self._sum(body)
+            if found not in known:
+                known.add(found)
+                yield body
 
-    def _claimed(self, raw: Raw, data: bytes) -> JobImage:
+    def _claimed(self, body: Body) -> JobImage:
         """
         Of a record that is not sound only what cannot do harm.
         """
+        raw = _NOTHING
+        if body.record_at:
+            raw = RECORD.unpack_from(self._buffers.of(body.seq), body.record_at)
         ts_ns = raw[TS_NS]
         born_ns = ts_ns if 0 < ts_ns <= self._living.time_ns else self._living.time_ns
         state = _STATES.get(raw[1], State.GONE)
-        image = _decoded((raw[TYPE], State.BURIED, *raw[FLAGS:]), data)
+        data = self._bytes(body)
+        raw = (Kind.PUT, State.BURIED, *raw[FLAGS:])
+        try:
+            image = _decoded(raw, data)
+        except NotUnderstood:
+            image = _decoded((*raw[:FLAGS], 0, *raw[FLAGS + 1 :]), data)
         return image._replace(state=state, ts_ns=born_ns)
 
 

@@ -10,7 +10,6 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import (
-    DATA_LEN,
     FULL,
     JOB_ID,
     JOB_KINDS,
@@ -30,6 +29,7 @@ from beanstalk_twisted.binlog.records import (
 )
 from binlog_tools.salvage.holes import sealed_tubes
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
+from binlog_tools.salvage.strays import Body, strays
 
 _OTHERS: Final = frozenset({TubeDef.kind, Pause.kind, Trim.kind, Seal.kind, Start.kind})
 """The records beside those of jobs that matter here."""
@@ -108,7 +108,7 @@ class Living:
 
     :ivar table: the jobs that live, by id.
     :ivar deleted: the jobs whose deletion was read.
-    :ivar claims: full records whose own checksum fails and whose body's holds, by their ids.
+    :ivar claims: bodies whose records cannot be trusted, by the ids that are claimed for them.
     :ivar tubes: the name of each tube id; ``pauses`` by tube id.
     :ivar strangers: LSN and type of records of a newer version.
     """
@@ -116,7 +116,7 @@ class Living:
     def __init__(self) -> None:
         self.table: dict[int, Entry] = {}
         self.deleted = Ids()
-        self.claims: dict[int, list[Place]] = {}
+        self.claims: dict[int, list[Body]] = {}
         self.tubes: dict[int, bytes] = {}
         self.pauses: dict[int, KnownPause] = {}
         self.strangers: list[tuple[int, int]] = []
@@ -133,11 +133,19 @@ class Living:
         if scan.part.header is not None:
             self.trim_seq = max(self.trim_seq, scan.part.header.trim_seq)
             self.next_job_id = max(self.next_job_id, scan.part.header.next_job_id)
+        claims: dict[int, list[Body]] = {}
+        for body in strays(scan, buffer) if scan.pieces is not None else ():
+            claims.setdefault(body.lsn, []).append(body)
+        # Those of which no LSN is known come first: what was deleted later is gone.
+        self._claim(claims.pop(0, []))
         for piece in scan.in_order(buffer):
+            self._claim(claims.pop(piece.frame.base_lsn, []))
             if piece.has_records:
                 self._absorb_frame(seq, piece, buffer)
-            else:
-                self._absorb_claims(seq, piece, buffer)
+
+    def _claim(self, bodies: list[Body]) -> None:
+        for body in bodies:
+            self.claims.setdefault(body.job_id, []).append(body)
 
     def _absorb_frame(self, seq: int, piece: Piece, buffer: Buffer) -> None:
         frame = piece.frame
@@ -202,23 +210,6 @@ class Living:
     def _read_seal(self, data: bytes | None) -> None:
         for tube_id, name in sealed_tubes(data or b"").items():
             self._name(tube_id, name)
-
-    def _absorb_claims(self, seq: int, piece: Piece, buffer: Buffer) -> None:
-        """
-        Bodies that stand in the heap of a frame whose records do not check: a record that names
-        the right checksum for the right bytes is hardly all wrong.
-        """
-        frame = piece.frame
-        if frame.heap_at > piece.limit:
-            return
-        for at in range(frame.n_rec):
-            raw = frames.raw_record(buffer, frame, at)
-            if raw[TYPE] not in FULL or not raw[DATA_LEN]:
-                continue
-            if data_if_it_checks(buffer, piece, raw) is not None:
-                record_at = frame.records_at + at * frame.rec_size
-                place = Place(seq, record_at, frame.heap_at, _heap_end(piece))
-                self.claims.setdefault(raw[JOB_ID], []).append(place)
 
 
 def _heap_end(piece: Piece) -> int:

@@ -25,13 +25,15 @@ class Piece(NamedTuple):
     """
     A frame whose header checks.
 
-    :ivar has_records: whether its records check, ``has_heap`` whether its bodies do.
+    :ivar has_records: whether its records check; ``has_heap`` whether its bodies do as well,
+        ``has_whole_heap`` whether they do in any case.
     :ivar limit: where the bytes of its segment end: a cut frame has no more.
     """
 
     frame: Frame
     has_records: bool
     has_heap: bool
+    has_whole_heap: bool
     limit: int
 
 
@@ -59,6 +61,8 @@ class Scan(NamedTuple):
     :ivar next_lsn: the LSN behind its last record.
     :ivar spoiled: what is damaged.
     :ivar witness_lsn: the highest watermark that it shows.
+    :ivar foreign: what is taken by frames that a start has cut off, from where to where.
+    :ivar certain_end: behind it a start may have cut off what stands there.
     """
 
     part: Part
@@ -67,6 +71,8 @@ class Scan(NamedTuple):
     next_lsn: int
     spoiled: list[Spoiled]
     witness_lsn: int
+    foreign: tuple[tuple[int, int], ...] = ()
+    certain_end: int = 0
 
     def in_order(self, buffer: Buffer) -> Iterator[Piece]:
         """
@@ -79,7 +85,7 @@ class Scan(NamedTuple):
         while at < self.end and self.part.salt is not None:
             frame = frames.decode_header(buffer, at, self.end, self.part.salt)
             assert isinstance(frame, Frame), "it was read before"
-            yield Piece(frame, True, True, self.end)
+            yield Piece(frame, True, True, True, self.end)
             at = frame.end
 
 
@@ -90,7 +96,19 @@ def scan(part: Part, buffer: Buffer) -> Scan:
     straight = _straight(part, buffer)
     if straight is not None:
         return straight
-    return _Search(part, buffer).result()
+    found = _Search(part, buffer).result()
+    if part.end == len(buffer):
+        return found
+    # Something was put in between, so that what stood before the end stands behind it now.
+    moved = _Search(part._replace(end=len(buffer)), buffer).result()
+    return moved._replace(part=part) if _yield(moved) > _yield(found) else found
+
+
+def _yield(found: Scan) -> int:
+    """
+    How much can be read.
+    """
+    return sum(_worth(piece) * piece.frame.n_rec for piece in found.pieces or ())
 
 
 def _straight(part: Part, buffer: Buffer) -> Scan | None:
@@ -140,6 +158,8 @@ class _Search:
         self._lsn = part.first_lsn
         self._witness = 0
         self._end = SEGMENT_HEADER_BYTES
+        self._foreign: list[tuple[int, int]] = []
+        self._cut_at = part.end
 
     def result(self) -> Scan:
         """
@@ -150,13 +170,25 @@ class _Search:
         self._walk(self._part.salt)
         pieces = [self._found[lsn] for lsn in sorted(self._found)]
         next_lsn = max((p.frame.next_lsn for p in pieces), default=self._part.first_lsn)
-        return Scan(self._part, pieces, self._end, next_lsn, self._spoiled, self._witness)
+        certain_end = self._certain_end()
+        spoiled = [each for each in self._spoiled if each.offset <= certain_end]
+        return Scan(
+            self._part, pieces, self._end, next_lsn, spoiled, self._witness, tuple(self._foreign),
+            certain_end,
+        )  # fmt: skip
+
+    def _certain_end(self) -> int:
+        """
+        Where it is known to have ended, or where frames begin that a start has cut off.
+        """
+        end = self._part.end if self._part.prev_end is None else self._part.prev_end
+        return min(self._part.end, max(min(self._cut_at, end), self._end))
 
     def _nothing(self) -> Scan:
         part = self._part
         at = min(SEGMENT_HEADER_BYTES, part.end)
         spoiled = Spoiled(at, part.end, part.first_lsn, "no frame can be read")
-        return Scan(part, [], at, part.first_lsn, [spoiled], 0)
+        return Scan(part, [], at, part.first_lsn, [spoiled], 0, (), part.end)
 
     def _walk(self, salt: int) -> None:
         at, limit = SEGMENT_HEADER_BYTES, self._part.end
@@ -193,6 +225,9 @@ class _Search:
         """
         frame = piece.frame
         if _is_beyond(self._part, frame) or frame.base_lsn < self._part.first_lsn:
+            self._foreign.append((frame.offset, frame.end))
+            if _is_beyond(self._part, frame):
+                self._cut_at = min(self._cut_at, frame.offset)
             return
         self._witness = max(self._witness, frame.durable_lsn)
         if piece.has_heap and frame.base_lsn != self._lsn:
@@ -233,7 +268,7 @@ def _look(buffer: Buffer, frame: Frame, limit: int) -> Piece:
         frame.heap_at <= limit and zlib.crc32(view[frame.records_at : frame.heap_at]) == rec_crc
     )
     is_whole = frame.end <= limit and zlib.crc32(view[frame.heap_at : heap_end]) == heap_crc
-    return Piece(frame, has_records, has_records and is_whole, limit)
+    return Piece(frame, has_records, has_records and is_whole, is_whole, limit)
 
 
 def _what_is_wrong(piece: Piece) -> str:

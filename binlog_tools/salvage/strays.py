@@ -1,0 +1,324 @@
+"""
+Bodies whose records cannot be trusted: the checksum of their frame's records fails, or the frame's
+header is gone.
+
+What is known of them is never more than a claim.  A record that names the right checksum for the
+right bytes is hardly all wrong.  A heap holds the data of its records in their order and nothing
+else, so that what no such record accounts for belongs to the records that are damaged.
+"""
+
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import (
+    ALIGN_BYTES,
+    FRAME_HEADER_BYTES,
+    MAX_FRAME_RECORDS,
+    RECORD,
+    RECORD_BYTES,
+    U32,
+)
+from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.records import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    FULL,
+    JOB_ID,
+    JOB_KINDS,
+    TYPE,
+    Counters,
+    Raw,
+    Seal,
+    State,
+    TubeDef,
+)
+from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
+
+GUESS_BYTES: Final = 1 << 28
+"""
+How many bytes of a segment are summed at most to find out how many damaged records stand between
+a record and its data: a quarter of a second, and far more than any small damage takes.
+"""
+
+_TRY_BYTES: Final = 1024
+"""What a try costs beside the summing."""
+
+_WINDOW_BYTES: Final = 1 << 20
+_FULL_RECORD: Final = re.compile(rb"(?s)(?=[\x01\x10][\x01-\x04][\x00-\x07][\x00-\x08])")
+"""How a full record begins: type, state, flags and reason."""
+
+_NAMED: Final = frozenset({TubeDef.kind, Counters.kind, Seal.kind})
+"""Records that are not of a job and have data."""
+
+_STATES: Final = frozenset(map(int, State))
+
+
+class Body(NamedTuple):
+    """
+    A body and what may be known of it.
+
+    :ivar job_id: the id that is claimed for it; 0 if there is none.
+    :ivar record_at: where the record stands that it may belong to; 0 if nothing says which.
+    :ivar start: where it begins in its segment; ``end`` where it ends.
+    :ivar lsn: the first LSN of its frame; 0 if that frame's header is gone.
+    :ivar is_named: whether that record names its checksum; ``is_proven`` whether any checksum says
+        that it is as it was.
+    """
+
+    seq: int
+    job_id: int
+    record_at: int
+    start: int
+    end: int
+    lsn: int
+    is_named: bool
+    is_proven: bool
+
+    @property
+    def may_mistake(self) -> bool:
+        """
+        Whether its id is likely to be what is damaged of its record: all else that could be was
+        found to be right.
+        """
+        return self.is_named and self.lsn > 0 or not self.job_id
+
+
+def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
+    """
+    All such bodies of a segment.
+    """
+    seq = scan.part.seq
+    occupied: list[tuple[int, int]] = list(scan.foreign)
+    for piece in scan.pieces or ():
+        found = [] if piece.has_records else list(_of_frame(seq, piece, buffer))
+        yield from found
+        if piece.has_records or found or piece.has_whole_heap:
+            occupied.append((piece.frame.offset, piece.frame.end))
+    occupied.sort()
+    budget = _Budget()
+    for place in scan.spoiled:
+        for start, end in _free(place.offset, min(place.end, scan.certain_end), occupied):
+            yield from _Carver(buffer, start, end, seq, budget).bodies()
+
+
+def _free(start: int, end: int, occupied: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """
+    What of a place no frame takes.
+    """
+    for taken, until in occupied:
+        if until <= start or taken >= end:
+            continue
+        if taken > start:
+            yield start, taken
+        start = max(start, until)
+    if start < end:
+        yield start, end
+
+
+# Frames whose records do not check.
+
+
+class _Record(NamedTuple):
+    index: int
+    raw: Raw
+
+
+class _Rest(NamedTuple):
+    """
+    Bytes of a heap that no record accounts for, and the damaged records that they may belong to.
+    """
+
+    start: int
+    end: int
+    owners: list[_Record]
+
+
+def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
+    frame = piece.frame
+    if frame.heap_at > piece.limit:
+        return
+    named: list[_Record] = []
+    spoilt: list[_Record] = []
+    for index, raw in enumerate(frames.raw_records(buffer, frame)):
+        if raw[DATA_LEN] and data_if_it_checks(buffer, piece, raw) is not None:
+            named.append(_Record(index, raw))
+        elif not _has_no_data(raw):
+            spoilt.append(_Record(index, raw))
+    is_sane = bool(named) or any(_looks_full(each.raw) for each in spoilt)
+
+    def body(owner: _Record | None, start: int, end: int, is_named: bool) -> Body:
+        record_at = frame.records_at + owner.index * frame.rec_size if owner else 0
+        return Body(
+            seq, owner.raw[JOB_ID] if owner else 0, record_at, frame.heap_at + start,
+            min(frame.heap_at + end, piece.limit), frame.base_lsn, is_named,
+            is_named or piece.has_whole_heap,
+        )  # fmt: skip
+
+    for each in named:
+        if not _is_of_no_job(each.raw):
+            yield body(each, *_span(each.raw), True)
+    if not is_sane and not piece.has_whole_heap:
+        return
+    for rest in _rests(named, spoilt, frame.heap_len):
+        for part in _split(rest):
+            if all(_is_of_no_job(each.raw) for each in part.owners) and part.owners:
+                continue
+            owner = part.owners[0] if len(part.owners) == 1 else None
+            yield body(owner, part.start, part.end, False)
+
+
+def _rests(named: list[_Record], spoilt: list[_Record], heap_len: int) -> Iterator[_Rest]:
+    at, behind = 0, -1
+    ends = [(*_span(each.raw), each.index) for each in named]
+    for start, end, index in [*sorted(ends), (heap_len, heap_len, MAX_FRAME_RECORDS)]:
+        if start > at:
+            yield _Rest(at, start, [each for each in spoilt if behind < each.index < index])
+        at, behind = max(at, end), max(behind, index)
+
+
+def _split(rest: _Rest) -> Iterator[_Rest]:
+    """
+    The bodies of several records, as far as these say where one ends and the next begins.
+    """
+    start = rest.start
+    owners: list[_Record] = []
+    for each in rest.owners:
+        if owners:
+            before, end = _span(owners[-1].raw)
+            says_end = len(owners) == 1 and before == start
+            for cut in (each.raw[DATA_OFF], end if says_end else 0):
+                if start < cut < rest.end:
+                    yield _Rest(start, cut, owners)
+                    start, owners = cut, []
+                    break
+        owners = [*owners, each]
+    yield _Rest(start, rest.end, owners)
+
+
+def _span(raw: Raw) -> tuple[int, int]:
+    return raw[DATA_OFF], raw[DATA_OFF] + raw[DATA_LEN]
+
+
+def _has_no_data(raw: Raw) -> bool:
+    """
+    Whether it says of itself that it has none.
+    """
+    is_short = raw[TYPE] in JOB_KINDS and raw[TYPE] not in FULL
+    return is_short and not (raw[DATA_OFF] or raw[DATA_LEN] or raw[DATA_CRC])
+
+
+def _looks_full(raw: Raw) -> bool:
+    return raw[TYPE] in FULL and raw[1] in _STATES
+
+
+def _is_of_no_job(raw: Raw) -> bool:
+    return raw[TYPE] in _NAMED and not raw[JOB_ID]
+
+
+# Places where no frame's header checks.
+
+
+class _Budget:
+    """
+    How much may still be summed in vain; see `GUESS_BYTES`.
+    """
+
+    def __init__(self) -> None:
+        self._left = GUESS_BYTES
+
+    def allows(self, width: int) -> bool:
+        """
+        Whether another try is allowed, which is counted.
+        """
+        self._left -= width + _TRY_BYTES
+        return self._left >= 0
+
+
+class _Carver:
+    """
+    Finds full records that stand in a place without any frame, and their bodies.
+    """
+
+    def __init__(self, buffer: Buffer, start: int, end: int, seq: int, budget: _Budget) -> None:
+        self._view = memoryview(buffer)
+        self._start = start
+        self._end = end
+        self._seq = seq
+        self._budget = budget
+
+    def bodies(self) -> Iterator[Body]:
+        """
+        In the order of their places; none that stands within another.
+        """
+        behind = self._start
+        for at in self._candidates():
+            if at < behind:
+                continue
+            heap_at = self._heap_of(at)
+            if heap_at is None:
+                continue
+            for found in self._of_array(at, heap_at):
+                behind = max(behind, found.end)
+                yield found
+
+    def _candidates(self) -> Iterator[int]:
+        for window in range(self._start, self._end, _WINDOW_BYTES):
+            chunk = self._view[window : min(self._end, window + _WINDOW_BYTES + 3)]
+            for match in _FULL_RECORD.finditer(chunk):
+                at = window + match.start()
+                if at % ALIGN_BYTES == 0 and match.start() < _WINDOW_BYTES and self._fits(at):
+                    yield at
+
+    def _fits(self, at: int) -> bool:
+        if at + RECORD_BYTES > self._end:
+            return False
+        raw = self._raw(at)
+        return bool(raw[JOB_ID] and raw[DATA_LEN]) and at + _span(raw)[1] < self._end
+
+    def _raw(self, at: int) -> Raw:
+        return RECORD.unpack_from(self._view, at)
+
+    def _heap_of(self, at: int) -> int | None:
+        """
+        Where the heap begins that a record's data is in: behind the last of the records that
+        follow, of which some may be damaged.
+        """
+        raw = self._raw(at)
+        likely = self._array_end(at)
+        if self._holds(raw, likely):
+            return likely
+        last = min(self._end - _span(raw)[1], at + MAX_FRAME_RECORDS * RECORD_BYTES)
+        for heap_at in range(at + RECORD_BYTES, last + 1, RECORD_BYTES):
+            if not self._budget.allows(raw[DATA_LEN]):
+                return None
+            if self._holds(raw, heap_at):
+                return heap_at
+        return None
+
+    def _array_end(self, at: int) -> int:
+        while at + RECORD_BYTES <= self._end:
+            kind = self._view[at]
+            if (kind not in JOB_KINDS and kind not in _NAMED) or self._view[at + 1] not in _STATES:
+                break
+            at += RECORD_BYTES
+        return at
+
+    def _holds(self, raw: Raw, heap_at: int) -> bool:
+        start, end = _span(raw)
+        if heap_at + end > self._end:
+            return False
+        return zlib.crc32(self._view[heap_at + start : heap_at + end]) == raw[DATA_CRC]
+
+    def _of_array(self, at: int, heap_at: int) -> Iterator[Body]:
+        for record_at in range(at, heap_at, RECORD_BYTES):
+            raw = self._raw(record_at)
+            if raw[TYPE] in FULL and raw[DATA_LEN] and self._holds(raw, heap_at):
+                start, end = _span(raw)
+                yield Body(
+                    self._seq, raw[JOB_ID], record_at, heap_at + start, heap_at + end, 0,
+                    True, True,
+                )  # fmt: skip
