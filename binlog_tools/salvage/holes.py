@@ -2,8 +2,9 @@
 Which LSNs are missing, and what is known of what they were.
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -69,6 +70,16 @@ class Hole(NamedTuple):
         return max(self.records, room)
 
     @property
+    def likely_puts(self) -> int:
+        """
+        The same, but not more than its segment's seal counts, and without regard to what is not
+        even known to have been written.
+        """
+        if self.types is None:
+            return self.records
+        return min(self.records, sum(self.types.get(kind, 0) for kind in _HARMLESS))
+
+    @property
     def records(self) -> int:
         """
         How many records it hides, at least.
@@ -105,7 +116,9 @@ def holes_of(
 
     def hole(below_lsn: int, end: int, types: Mapping[int, int] | None = None) -> Hole:
         is_confirmed = torn_lsn is None or expected < torn_lsn
-        return Hole(expected, below_lsn - 1, False, name, at, end, is_confirmed, types)
+        return Hole(
+            expected, below_lsn - 1, False, name, at, max(at, end), is_confirmed, types
+        )  # fmt: skip
 
     for scan in scans:
         part = scan.part
@@ -113,18 +126,44 @@ def holes_of(
             # What is missing between two segments was in none whose seal is left.
             yield hole(part.first_lsn, at)
             expected = part.first_lsn
-        name, at, end = part.name, SEGMENT_HEADER_BYTES, part.end
+        name, at, end = part.name, min(SEGMENT_HEADER_BYTES, part.end), part.end
         # It had records when it got its name, though nothing is left that says which.
         is_unread = part.header is None
-        for span in spans(scan):
+        for span, is_in_order in in_order(list(spans(scan))):
             is_unread = False
             if span.first_lsn > expected:
-                yield hole(span.first_lsn, span.offset, lost.get(part.seq))
-            expected, at = max(expected, span.next_lsn), max(at, span.end)
+                # A frame that was moved does not say where its neighbours stood.
+                until = span.offset if is_in_order else at
+                yield hole(span.first_lsn, until, lost.get(part.seq))
+                at = max(at, until)
+            expected = max(expected, span.next_lsn)
+            if is_in_order:
+                at = max(at, span.end)
     if expected <= watermark:
         yield hole(watermark + 1, end)._replace(is_open=True)
     elif is_unread:
-        yield Hole(expected, expected, True, name, at, end, True, None)
+        yield Hole(expected, expected, True, name, at, max(at, end), True, None)
+
+
+def in_order(spans: Sequence[Span]) -> Iterator[tuple[Span, bool]]:
+    """
+    Say of each of a segment's spans whether it stands where it belongs among most others: what
+    remains of them when as few as possible are left out has rising offsets.
+
+    :param spans: by their LSNs.
+    """
+    ends: list[int] = []
+    lengths = []
+    for span in spans:
+        at = bisect_left(ends, span.offset)
+        ends[at : at + 1] = [span.offset]
+        lengths.append(at + 1)
+    wanted = len(ends)
+    flags = []
+    for length in reversed(lengths):
+        flags.append(length == wanted)
+        wanted -= length == wanted
+    return zip(spans, reversed(flags), strict=True)
 
 
 def spans(scan: Scan) -> Iterator[Span]:
@@ -138,17 +177,22 @@ def spans(scan: Scan) -> Iterator[Span]:
     for piece in scan.pieces:
         if piece.has_records:
             frame = piece.frame
-            yield Span(frame.base_lsn, frame.next_lsn, frame.offset, frame.end)
+            yield Span(
+                frame.base_lsn, frame.next_lsn, frame.offset, min(frame.end, piece.limit)
+            )  # fmt: skip
 
 
-def lost_types(scan: Scan, buffer: Buffer) -> Counter[int] | None:
+def lost_types(scan: Scan, buffer: Buffer, expected_lsn: int) -> Counter[int] | None:
     """
     How many records of each type a damaged segment has lost, by its seal.
 
+    :param expected_lsn: the LSN behind the last one of the segment before it.
     :return: None if it has no seal that speaks of all of it.
     """
-    if scan.pieces is None or not scan.part.is_exact:
+    if scan.pieces is None:
         return None
+    # If nothing else says it, the seal does; but not of what the one before has lost at its end.
+    first_lsn = scan.part.first_lsn if scan.part.is_exact else max(expected_lsn, 1)
     found: Counter[int] = Counter()
     sealed = None
     for piece in scan.pieces:
@@ -159,7 +203,7 @@ def lost_types(scan: Scan, buffer: Buffer) -> Counter[int] | None:
                 said = sealed_types(_data(buffer, piece, at))
                 lsn = piece.frame.base_lsn + at
                 # One that was re-homed from another segment speaks of that.
-                if said is not None and said.total() == lsn - scan.part.first_lsn:
+                if said is not None and said.total() == lsn - first_lsn:
                     sealed = said - found
             found[kind] += 1
     return sealed

@@ -205,8 +205,7 @@ class Judge:
             at = bisect_right(holes, lsn, key=lambda hole: hole.first_lsn)
             if at < len(holes):
                 return why, (holes[at].first_lsn, holes[at].last_lsn)
-        is_unconfirmed = self._torn_lsn is not None and lsn >= self._torn_lsn
-        return (Why.UNCONFIRMED if is_unconfirmed else None), None
+        return (Why.UNCONFIRMED if self._is_torn(lsn) else None), None
 
     def _without_body(self, job_id: int, entry: Entry) -> Outcome:
         """
@@ -218,7 +217,7 @@ class Judge:
         for body in proven:
             if entry.spoiled and self._sum(body) == _sum_of(self._raw(entry.spoiled)):
                 return self._restored(job_id, entry, entry.spoiled, body)
-        is_torn = self._torn_lsn is not None and entry.lsn >= self._torn_lsn
+        is_torn = self._is_torn(entry.lsn)
         if entry.spoiled and not is_torn:
             return self._spoiled(job_id, entry, entry.spoiled)
         if proven or (claims and not is_torn):
@@ -323,12 +322,22 @@ class Judge:
                 self._used.add(job_id)
                 yield self._adopted(body, job_id, claimed_id if job_id != claimed_id else 0)
 
+    def _is_worth(self, body: Body) -> bool:
+        """
+        Not so what a crash has left of a frame that nobody was promised, and what is dead.
+        """
+        if body.seq < self._living.trim_seq:
+            return False
+        return body.is_proven or body.record_at > 0 or not self._is_torn(body.lsn)
+
+    def _is_torn(self, lsn: int) -> bool:
+        return self._torn_lsn is not None and lsn >= self._torn_lsn
+
     def _adopted(self, body: Body, job_id: int, claimed_id: int) -> Outcome:
         image = self._claimed(body)._replace(job_id=job_id)
         why = Why.RECORD if body.is_proven else Why.BODY
-        is_torn = self._torn_lsn is not None and body.lsn >= self._torn_lsn
         outcome = self._set_aside(image, 0, why, claimed_id)
-        if body.is_proven or not is_torn:
+        if body.is_proven or not self._is_torn(body.lsn):
             return outcome
         # Half of what a crash has left.
         assert outcome.judgement is not None
@@ -347,7 +356,7 @@ class Judge:
         """
         entry = self._living.table.get(claimed_id)
         known: set[tuple[int, int]] = set()
-        if entry is not None:
+        if entry is not None and entry.seq >= self._living.trim_seq:
             self._used.add(claimed_id)
             if entry.full is not None:
                 known.add(_sum_of(self._raw(entry.full)))
@@ -355,7 +364,7 @@ class Judge:
             known.add(self._given[claimed_id])
         is_deleted = claimed_id in self._living.deleted
         for body in sorted(bodies, key=lambda body: not body.is_proven):
-            if body.seq < self._living.trim_seq or (is_deleted and not body.may_mistake):
+            if not self._is_worth(body) or (is_deleted and not body.may_mistake):
                 continue
             found = self._sum(body)
             if found not in known:

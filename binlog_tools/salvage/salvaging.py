@@ -171,9 +171,9 @@ class Salvage:
         for part in self.plan.parts:
             buffer = self.directory.read(part.name)
             found = _expecting(scan(part, buffer), reached)
-            reached = max(reached, found.next_lsn)
             self.living.absorb(found, buffer)
-            lost = lost_types(found, buffer)
+            lost = lost_types(found, buffer, reached)
+            reached = max(reached, found.next_lsn)
             if lost is not None:
                 self._lost[part.seq] = lost
             done += part.end

@@ -36,6 +36,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubeDef,
 )
+from beanstalk_twisted.binlog.segment import has_content
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
 
 GUESS_BYTES: Final = 1 << 28
@@ -123,7 +124,7 @@ def _free(start: int, end: int, occupied: Sequence[tuple[int, int]]) -> Iterator
 
 
 class _Record(NamedTuple):
-    index: int
+    at: int
     raw: Raw
 
 
@@ -143,15 +144,14 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
         return
     named: list[_Record] = []
     spoilt: list[_Record] = []
-    for index, raw in enumerate(frames.raw_records(buffer, frame)):
+    for at, raw in enumerate(frames.raw_records(buffer, frame)):
         if raw[DATA_LEN] and data_if_it_checks(buffer, piece, raw) is not None:
-            named.append(_Record(index, raw))
+            named.append(_Record(at, raw))
         elif not _has_no_data(raw):
-            spoilt.append(_Record(index, raw))
-    is_sane = bool(named) or any(_looks_full(each.raw) for each in spoilt)
+            spoilt.append(_Record(at, raw))
 
     def body(owner: _Record | None, start: int, end: int, is_named: bool) -> Body:
-        record_at = frame.records_at + owner.index * frame.rec_size if owner else 0
+        record_at = frame.records_at + owner.at * frame.rec_size if owner else 0
         return Body(
             seq, owner.raw[JOB_ID] if owner else 0, record_at, frame.heap_at + start,
             min(frame.heap_at + end, piece.limit), frame.base_lsn, is_named,
@@ -161,22 +161,22 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
     for each in named:
         if not _is_of_no_job(each.raw):
             yield body(each, *_span(each.raw), True)
-    if not is_sane and not piece.has_whole_heap:
-        return
     for rest in _rests(named, spoilt, frame.heap_len):
         for part in _split(rest):
             if all(_is_of_no_job(each.raw) for each in part.owners) and part.owners:
                 continue
             owner = part.owners[0] if len(part.owners) == 1 else None
-            yield body(owner, part.start, part.end, False)
+            found = body(owner, part.start, part.end, False)
+            if piece.has_whole_heap or has_content(buffer, found.start, found.end):
+                yield found
 
 
 def _rests(named: list[_Record], spoilt: list[_Record], heap_len: int) -> Iterator[_Rest]:
     at, behind = 0, -1
-    ends = [(*_span(each.raw), each.index) for each in named]
+    ends = [(*_span(each.raw), each.at) for each in named]
     for start, end, index in [*sorted(ends), (heap_len, heap_len, MAX_FRAME_RECORDS)]:
         if start > at:
-            yield _Rest(at, start, [each for each in spoilt if behind < each.index < index])
+            yield _Rest(at, start, [each for each in spoilt if behind < each.at < index])
         at, behind = max(at, end), max(behind, index)
 
 
@@ -209,10 +209,6 @@ def _has_no_data(raw: Raw) -> bool:
     """
     is_short = raw[TYPE] in JOB_KINDS and raw[TYPE] not in FULL
     return is_short and not (raw[DATA_OFF] or raw[DATA_LEN] or raw[DATA_CRC])
-
-
-def _looks_full(raw: Raw) -> bool:
-    return raw[TYPE] in FULL and raw[1] in _STATES
 
 
 def _is_of_no_job(raw: Raw) -> bool:
