@@ -3,7 +3,7 @@ Which file is which segment: headers, and what to do where they are missing, dam
 each other.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -243,31 +243,40 @@ def _parts(directory: Readable, claims: list[Claim]) -> list[Part]:
     below: int | None = None
     firsts = [claim.header.first_lsn if claim.header else 1 for claim in claims]
     lowest = [1, *accumulate(firsts, max)]
+    salts = {claim.header.salt for claim in claims if claim.header}
     for at in range(len(claims) - 1, -1, -1):
         claim = claims[at]
         is_next = after is not None and after.seq == claim.seq + 1
         prev_end = after.header.prev_end if is_next and after and after.header else None
         end = claim.size if prev_end is None else min(prev_end, claim.size)
-        first_lsn, is_exact, salt = _beginning(directory, claim, end, lowest[at], below)
+        first_lsn, is_exact, salt = _beginning(
+            directory, claim, end, lowest[at], below, salts
+        )  # fmt: skip
         part = Part(
             claim.name, claim.seq, claim.header, claim.why, salt, first_lsn, is_exact, end,
             prev_end, below,
         )  # fmt: skip
         parts.append(part)
         after = part
+        salts |= set() if salt is None else {salt}
         below = below if salt is None else first_lsn
     return parts[::-1]
 
 
 def _beginning(
-    directory: Readable, claim: Claim, end: int, from_lsn: int, below_lsn: int | None
-) -> tuple[int, bool, int | None]:
+    directory: Readable, claim: Claim, end: int, from_lsn: int, below_lsn: int | None,
+    salts: Container[int],
+) -> tuple[int, bool, int | None]:  # fmt: skip
     """
     First LSN, whether that is exact, and salt.
+
+    :param salts: of other segments.
     """
     if claim.header:
         return claim.header.first_lsn, True, claim.header.salt
-    found: Rebuilt | None = rebuild(directory.read(claim.name), end, from_lsn, below_lsn)
+    found: Rebuilt | None = rebuild(
+        directory.read(claim.name), end, from_lsn, below_lsn, salts
+    )  # fmt: skip
     if found is None:
         return below_lsn or from_lsn, False, None
     return found.first_lsn, found.is_exact, found.salt

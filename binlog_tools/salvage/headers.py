@@ -2,6 +2,8 @@
 What a segment's header said, from its frames: each carries the salt and its LSN.
 """
 
+import zlib
+from collections.abc import Container
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -17,7 +19,9 @@ from beanstalk_twisted.binlog.frames import Buffer, Frame
 WINDOW_BYTES: Final = 1 << 20
 """How much is copied at once to search it."""
 
+_REC_CRC_AT: Final = 12
 _SALT_AT: Final = 48
+_HEAP_CRC_AT: Final = 56
 
 
 class Rebuilt(NamedTuple):
@@ -33,24 +37,30 @@ class Rebuilt(NamedTuple):
     is_exact: bool
 
 
-def rebuild(buffer: Buffer, end: int, from_lsn: int, below_lsn: int | None) -> Rebuilt | None:
+def rebuild(
+    buffer: Buffer, end: int, from_lsn: int, below_lsn: int | None, others: Container[int]
+) -> Rebuilt | None:
     """
-    Find the salt that most of a segment's bytes carry, in frames whose headers check: what they
-    hold may be damaged as well, and is looked at later.
+    Find the salt that most of a segment's bytes carry, in frames whose headers check, and of what
+    they hold by what checks as well.
 
     A body may hold frames of its own, but then it stands within one that is larger; LSNs that do
     not fit between the neighbours are not of this segment either.
 
     :param from_lsn: no LSN of this segment is lower.
     :param below_lsn: all are lower; None in the newest segment.
+    :param others: the salts of other segments.
     :return: None when there is no frame.
     """
     sizes: dict[int, int] = {}
     at = SEGMENT_HEADER_BYTES
     while (frame := _next(buffer, at, end, from_lsn, below_lsn)) is not None:
         salt = U32.unpack_from(buffer, frame.offset + _SALT_AT)[0]
-        sizes[salt] = sizes.get(salt, 0) + min(frame.end, end) - frame.offset
-        at = frame.end
+        size = _checked_bytes(buffer, frame, end)
+        if salt not in others:
+            sizes[salt] = sizes.get(salt, 0) + FRAME_HEADER_BYTES + size
+        # A header alone may have come from elsewhere.
+        at = frame.end if size or not frame.n_rec else frame.offset + ALIGN_BYTES
     if not sizes:
         return None
     salt = max(sizes, key=lambda each: sizes[each])
@@ -86,6 +96,22 @@ def _frame(buffer: Buffer, at: int, end: int) -> Frame | None:
         return None
     frame = frames.decode_header(buffer, at, end, U32.unpack_from(buffer, at + _SALT_AT)[0])
     return frame if isinstance(frame, Frame) else None
+
+
+def _checked_bytes(buffer: Buffer, frame: Frame, end: int) -> int:
+    """
+    How many bytes of records and of bodies check.
+    """
+    view = memoryview(buffer)
+    size = 0
+    for start, until, crc_at in (
+        (frame.records_at, frame.heap_at, _REC_CRC_AT),
+        (frame.heap_at, frame.heap_at + frame.heap_len, _HEAP_CRC_AT),
+    ):
+        crc = U32.unpack_from(buffer, frame.offset + crc_at)[0]
+        if until <= end and zlib.crc32(view[start:until]) == crc:
+            size += until - start
+    return size
 
 
 def _is_below(frame: Frame, below_lsn: int | None) -> bool:

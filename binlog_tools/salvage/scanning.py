@@ -61,7 +61,8 @@ class Scan(NamedTuple):
     :ivar next_lsn: the LSN behind its last record.
     :ivar spoiled: what is damaged.
     :ivar witness_lsn: the highest watermark that it shows.
-    :ivar foreign: what is taken by frames that a start has cut off, from where to where.
+    :ivar foreign: what is taken by frames that a start has cut off, or that stand twice, from
+        where to where.
     :ivar certain_end: behind it a start may have cut off what stands there.
     """
 
@@ -244,7 +245,11 @@ class _Search:
     def _keep_better(self, piece: Piece) -> None:
         base_lsn = piece.frame.base_lsn
         other = self._found.get(base_lsn)
-        if piece.frame.n_rec and (other is None or _worth(piece) > _worth(other)):
+        if not piece.frame.n_rec:
+            return
+        if other is not None and piece.has_heap and other.has_heap:
+            self._foreign.append((piece.frame.offset, piece.frame.end))
+        elif other is None or _worth(piece) > _worth(other):
             self._found[base_lsn] = piece
 
     def _expect_end(self) -> None:

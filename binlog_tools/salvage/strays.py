@@ -9,7 +9,8 @@ else, so that what no such record accounts for belongs to the records that are d
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -93,31 +94,67 @@ def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
     All such bodies of a segment.
     """
     seq = scan.part.seq
-    occupied: list[tuple[int, int]] = list(scan.foreign)
+    sound = [(p.frame.offset, p.frame.end) for p in scan.pieces or () if p.has_heap]
+    elsewhere = _Extents([*sound, *scan.foreign])
+    taken = [*sound, *scan.foreign]
     for piece in scan.pieces or ():
         found = [] if piece.has_records else list(_of_frame(seq, piece, buffer))
-        yield from found
-        if piece.has_records or found or piece.has_whole_heap:
-            occupied.append((piece.frame.offset, piece.frame.end))
-    occupied.sort()
+        for body in found:
+            # What was written over it are no bytes of its own.
+            for start, end in elsewhere.between(body.start, body.end):
+                yield body._replace(start=start, end=end)
+        if not piece.has_heap:
+            taken += _taken(piece, found, buffer)
+    occupied = _Extents(taken)
     budget = _Budget()
     for place in scan.spoiled:
-        for start, end in _free(place.offset, min(place.end, scan.certain_end), occupied):
+        for start, end in occupied.between(place.offset, min(place.end, scan.certain_end)):
             yield from _Carver(buffer, start, end, seq, budget).bodies()
 
 
-def _free(start: int, end: int, occupied: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+class _Extents:
     """
-    What of a place no frame takes.
+    Bytes of a segment that are known to be taken.
     """
-    for taken, until in occupied:
-        if until <= start or taken >= end:
-            continue
-        if taken > start:
-            yield start, taken
-        start = max(start, until)
-    if start < end:
-        yield start, end
+
+    def __init__(self, extents: Iterable[tuple[int, int]]) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(extents):
+            if self._ends and start <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """
+        What is free there.
+        """
+        at = bisect_right(self._ends, start)
+        while at < len(self._starts) and self._starts[at] < end:
+            if self._starts[at] > start:
+                yield start, self._starts[at]
+            start = self._ends[at]
+            at += 1
+        if start < end:
+            yield start, end
+
+
+def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tuple[int, int]]:
+    """
+    What is of a frame for certain.  What does not check may have been written over what was there,
+    or its header may have come from elsewhere.
+    """
+    frame = piece.frame
+    if piece.has_whole_heap or any(body.is_proven for body in found):
+        yield frame.offset, frame.end
+    elif piece.has_records:
+        yield frame.offset, frame.heap_at
+        for raw in frames.raw_records(buffer, frame):
+            if raw[DATA_LEN] and data_if_it_checks(buffer, piece, raw) is not None:
+                start, end = _span(raw)
+                yield frame.heap_at + start, frame.heap_at + end
 
 
 # Frames whose records do not check.
@@ -182,20 +219,19 @@ def _rests(named: list[_Record], spoilt: list[_Record], heap_len: int) -> Iterat
 
 def _split(rest: _Rest) -> Iterator[_Rest]:
     """
-    The bodies of several records, as far as these say where one ends and the next begins.
+    The bodies of several records, where two of these agree on where one ends and the next begins.
     """
     start = rest.start
     owners: list[_Record] = []
-    for each in rest.owners:
-        if owners:
-            before, end = _span(owners[-1].raw)
-            says_end = len(owners) == 1 and before == start
-            for cut in (each.raw[DATA_OFF], end if says_end else 0):
-                if start < cut < rest.end:
-                    yield _Rest(start, cut, owners)
-                    start, owners = cut, []
-                    break
-        owners = [*owners, each]
+    ends = [(_span(each.raw)[0]) for each in rest.owners[1:]] + [rest.end]
+    before = rest.start
+    for each, end in zip(rest.owners, ends, strict=False):
+        own_start, own_end = _span(each.raw)
+        if start < own_start < rest.end and (own_start == before or own_end == end):
+            yield _Rest(start, own_start, owners)
+            start, owners = own_start, []
+        owners.append(each)
+        before = own_end
     yield _Rest(start, rest.end, owners)
 
 
