@@ -15,7 +15,6 @@ from beanstalk_twisted.binlog.records import (
     JOB_KINDS,
     RECORD_BYTES,
     TUBE_ID,
-    TYPE,
     CleanStop,
     ClockStep,
     Counters,

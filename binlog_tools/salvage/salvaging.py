@@ -216,9 +216,13 @@ class Salvage:
         self.verdict = self._verdict()
 
     def _torn(self) -> int | None:
-        if not self.scans or not self.scans[-1].spoiled or self.scans[-1].part.header is None:
+        if not self.scans or not self.scans[-1].spoiled:
             return None
-        first: Spoiled = self.scans[-1].spoiled[0]
+        last = self.scans[-1]
+        if last.part.header is None and not (last.pieces and last.part.is_exact):
+            # Nothing says with which LSN it goes on.
+            return None
+        first: Spoiled = last.spoiled[0]
         return first.expected_lsn if first.expected_lsn > self._watermark else None
 
     def _holes(self) -> Iterator[Hole]:

@@ -16,11 +16,9 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import (
     ALIGN_BYTES,
-    FRAME_HEADER_BYTES,
     MAX_FRAME_RECORDS,
     RECORD,
     RECORD_BYTES,
-    U32,
 )
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import (
@@ -86,7 +84,7 @@ class Body(NamedTuple):
         Whether its id is likely to be what is damaged of its record: all else that could be was
         found to be right.
         """
-        return self.is_named and self.lsn > 0 or not self.job_id
+        return (self.is_named and self.lsn > 0) or not self.job_id
 
 
 def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
@@ -107,8 +105,8 @@ def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
             taken += _taken(piece, found, buffer)
     occupied = _Extents(taken)
     budget = _Budget()
-    for place in scan.spoiled:
-        for start, end in occupied.between(place.offset, min(place.end, scan.certain_end)):
+    for offset, until in _Extents((each.offset, each.end) for each in scan.spoiled).extents():
+        for start, end in occupied.between(offset, min(until, scan.certain_end)):
             yield from _Carver(buffer, start, end, seq, budget).bodies()
 
 
@@ -126,6 +124,12 @@ class _Extents:
             else:
                 self._starts.append(start)
                 self._ends.append(end)
+
+    def extents(self) -> Iterator[tuple[int, int]]:
+        """
+        Those that touch each other as one.
+        """
+        return zip(self._starts, self._ends, strict=True)
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """
@@ -147,7 +151,8 @@ def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tupl
     or its header may have come from elsewhere.
     """
     frame = piece.frame
-    if piece.has_whole_heap or any(body.is_proven for body in found):
+    has_bodies = piece.has_whole_heap and frame.heap_len > 0
+    if has_bodies or any(body.is_proven for body in found):
         yield frame.offset, frame.end
     elif piece.has_records:
         yield frame.offset, frame.heap_at

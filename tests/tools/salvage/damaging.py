@@ -4,8 +4,12 @@ Small logs batch by batch, and damage to one of the batches.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from beanstalk_twisted.binlog.records import TubeDef
 from tests.binlog import independent_reader
+from tests.binlog.independent_reader import COPY, PUT
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     T0,
@@ -16,6 +20,7 @@ from tests.binlog.scribe import (
     flipped,
     put,
 )
+from tests.tools.salvage.logs import Bytes
 
 MAIL = TubeDef(2, b"mail", T0)
 FILL = b"x" * 600
@@ -68,3 +73,55 @@ def three_segments() -> Files:
     A job in each; the first is deleted in the second.
     """
     return killed([put(1), put(9, FILL)], [put(2), delete(1), put(8, FILL)], [put(3)])
+
+
+class Full(NamedTuple):
+    """
+    A full record of a sound log: where it stands, its frame's header and its body.
+    """
+
+    job_id: int
+    lsn: int
+    header: Bytes
+    record: Bytes
+    data: Bytes
+    body: bytes
+
+
+def full_records(files: Files) -> list[Full]:
+    """
+    All of a log that have a body, as the reader that was written from the document finds them.
+    """
+    return [
+        _full(name, frame, at)
+        for name in sorted(files)
+        for frame in batches_of(files, name)
+        for at, record in enumerate(frame["records"])
+        if record["type"] in (PUT, COPY) and record["data_len"]
+    ]
+
+
+def _full(name: str, frame: independent_reader.Fields, at: int) -> Full:
+    record, start = frame["records"][at], frame["offset"]
+    record_at = start + 64 + at * 80
+    data_at = start + 64 + frame["n_rec"] * 80 + record["data_off"]
+    return Full(
+        record["job_id"], frame["base_lsn"] + at, Bytes(name, start, start + 64),
+        Bytes(name, record_at, record_at + 80),
+        Bytes(name, data_at, data_at + record["data_len"]), record["data"],
+    )  # fmt: skip
+
+
+def overwritten(files: Files, region: Bytes, filling: Callable[[bytes], bytes]) -> Files:
+    """
+    The files with other bytes in a region.
+    """
+    name, start, end = region
+    return edited(files, name, lambda raw: raw[:start] + filling(raw[start:end]) + raw[end:])
+
+
+def inverted(block: bytes) -> bytes:
+    """
+    Half of all bits flipped.
+    """
+    return bytes(each ^ 0x55 for each in block)
