@@ -26,9 +26,10 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     decode_record,
 )
+from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import sealed_tubes
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
-from binlog_tools.salvage.strays import Body, strays
+from binlog_tools.salvage.strays import strays
 
 _OTHERS: Final = frozenset({TubeDef.kind, Pause.kind, Trim.kind, Seal.kind, Start.kind})
 """The records beside those of jobs that matter here."""

@@ -150,6 +150,7 @@ def _hole(hole: Hole) -> Mapping[str, object]:
         "end": hole.end,
         "is_confirmed": hole.is_confirmed,
         "types": None if hole.types is None else types_of(hole),
+        "most_puts": hole.likely_puts,
     }
 
 
