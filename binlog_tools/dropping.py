@@ -38,6 +38,7 @@ from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.newlog import WRITER, Floors, NewLog, Origin, OriginSource
+from binlog_tools.outputs import NamingDirectory
 from binlog_tools.rewriting import Choice
 from binlog_tools.sources import NoLog
 from binlog_tools.stored import StoredJob
@@ -65,7 +66,7 @@ def drop_in_place(
     :raise BinlogError: a server has it, or would refuse it; nothing was changed.
     :raise OSError: it cannot be read or written.
     """
-    directory = RealDirectory(path)
+    directory = NamingDirectory(path)
     directory.lock(f"binlog-inspect filter, pid {os.getpid()}, {socket.gethostname()}")
     try:
         return _drop(directory, choice, progress)

@@ -5,6 +5,7 @@ A log as JSON lines and back; docs/inspect.md, "JSON lines of an export".
 import base64
 import binascii
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +27,22 @@ DEFAULT_PRIORITY: Final = 1024
 DEFAULT_TTR_S: Final = 60
 """Of jobs whose lines say none; what most clients give."""
 
+MAX_IGNORED: Final = 100
+"""Unknown fields that are counted by name: what a newer version adds is few, what is no export may
+have a new one in each line."""
+
 COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
+
+
+_ALL: Final = frozenset({"v", "kind"})
+_TUBE: Final = frozenset({"tube", "tube_base64"})
+FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "log": _ALL | {"path", "store_uuid", "last_lsn", "next_job_id", "time"},
+    "pause": _ALL | _TUBE | {"seconds", "until"},
+    "job": _ALL | _TUBE | {"job", "state", "priority", "delay_s", "ttr_s", "created", "deadline",
+                           "body", "body_base64", *COUNTERS},
+}  # fmt: skip
+"""What a line of each kind may say."""
 
 
 def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
@@ -89,15 +105,16 @@ class _Head(NamedTuple):
 
 def import_lines(
     lines: Iterable[bytes], output: str, segment_bytes: int, now_ns: int,
-    notice: Callable[[int], None] = lambda jobs: None,
+    notice: Callable[[int], None] = lambda jobs: None, ignored: Counter[str] | None = None,
 ) -> Written:  # fmt: skip
     """
     Write the jobs of JSON lines into a new log.
 
     :param notice: hears now and then how many jobs there are.
+    :param ignored: counts the fields that nobody here knows: a newer version may have written them.
     :raise WrongLine: one cannot be understood; nothing is left of the new log.
     """
-    documents = _documents(lines)
+    documents = _documents(lines, Counter() if ignored is None else ignored)
     head, first = _read_head(documents, now_ns)
     origin = Origin("import", head.sources)
     with NewLog(
@@ -121,7 +138,7 @@ def _chain(first: _Numbered | None, rest: Iterator[_Numbered]) -> Iterator[_Numb
     yield from rest
 
 
-def _documents(lines: Iterable[bytes]) -> Iterator[_Numbered]:
+def _documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Numbered]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -133,7 +150,15 @@ def _documents(lines: Iterable[bytes]) -> Iterator[_Numbered]:
             raise WrongLine(number, "this is not a JSON object")
         if document.get("v", VERSION) != VERSION:
             raise WrongLine(number, f"version {document['v']!r} is unknown; this reads {VERSION}")
+        _count_unknown(document, ignored)
         yield number, document
+
+
+def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
+    known = FIELDS.get(str(document.get("kind", "job")), document.keys())
+    for name in document.keys() - known:
+        if name in ignored or len(ignored) < MAX_IGNORED:
+            ignored[name] += 1
 
 
 def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, _Numbered | None]:

@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.client import Line, Reply
 from binlog_tools.liveset import Bodies, LiveJob, live_at, ripened, stored
+from binlog_tools.outputs import naming
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source
 from binlog_tools.stored import NS, StoredJob, StoredPause
@@ -95,20 +96,24 @@ class Journal:
         A last line without an end was being written when the process ended.
         """
         try:
-            with open(self.path, "rb") as file:
-                raw = file.read()
+            file = open(self.path, "rb")  # noqa: SIM115
         except FileNotFoundError:
             return
-        whole = raw[: raw.rfind(b"\n") + 1]
-        if len(whole) < len(raw):
-            os.truncate(self.path, len(whole))
-        lines = whole.splitlines()
+        size = 0
         try:
-            documents = [json.loads(line) for line in lines]
-            if not documents or documents[0] != head:
+            with file:
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    document = json.loads(line)
+                    if size:
+                        self._take(document)
+                    elif document != head:
+                        raise ValueError
+                    size += len(line)
+            if not size:
                 raise ValueError
-            for document in documents[1:]:
-                self._take(document)
+            os.truncate(self.path, size)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise Stopped(
                 f"{self.path} is not the journal of this log and this server; "
@@ -139,9 +144,10 @@ class Journal:
             self.unburied[job_id] = new_id
 
     def _write(self, *documents: dict[str, Any]) -> None:
-        self._file.write("".join(json.dumps(document) + "\n" for document in documents))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            self._file.write("".join(json.dumps(document) + "\n" for document in documents))
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def note(self, *documents: dict[str, Any]) -> None:
         """

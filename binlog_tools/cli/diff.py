@@ -22,7 +22,7 @@ from binlog_tools.sources import open_source
 DIFFERENT: Final = 1
 
 
-@click.command("diff")
+@click.command("diff", cls=options.Command)
 @click.argument("a", type=options.LOG)
 @click.argument("b", metavar="B|HOST:PORT")
 @options.job_option

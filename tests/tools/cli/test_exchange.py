@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from binlog_tools.cli.main import cli
+from binlog_tools.cli.commands import cli
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import flipped
 from tests.server_process import ServerProcess, ours

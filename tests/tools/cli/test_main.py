@@ -14,7 +14,7 @@ import click
 import pytest
 
 from beanstalk_twisted import __version__
-from binlog_tools.cli.main import COMMANDS, cli
+from binlog_tools.cli.commands import COMMANDS, cli
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.test_directory import exit_code_without_rights
 from tests.tools.cli.running import MAIN, run

@@ -51,7 +51,7 @@ def test_a_directory_that_is_not_empty_is_not_written_to(
 
 def test_the_log_itself_is_not_a_place_to_write_to(log: Path) -> None:
     before = contents(log)
-    assert run("compact", log, "-o", log).exit_code == 4
+    assert run("compact", log, "-o", log).exit_code == 2
     assert contents(log) == before
 
 
