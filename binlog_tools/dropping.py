@@ -8,6 +8,7 @@ quarantine, from which ``merge`` or ``replay`` brings them back.
 """
 
 import os
+import shutil
 import socket
 import time
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.newlog import WRITER, Floors, NewLog, Origin, OriginSource
-from binlog_tools.outputs import NamingDirectory
+from binlog_tools.outputs import PART, NamingDirectory
 from binlog_tools.rewriting import Choice
 from binlog_tools.sources import NoLog
 from binlog_tools.stored import StoredJob
@@ -96,6 +97,8 @@ def _keep(
     number = 1
     while os.path.exists(kept_at := os.path.join(folder, f"filtered-{number}")):
         number += 1
+    # We hold the lock, so nobody writes it: a run before was killed, and its jobs are all here.
+    shutil.rmtree(kept_at + PART, ignore_errors=True)
     tubes = found.tubes()
     going: list[JobImage] = []
     left = 0

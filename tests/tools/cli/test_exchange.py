@@ -75,6 +75,22 @@ def test_import_reads_stdin_and_names_a_wrong_line(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_import_warns_once_of_fields_that_it_does_not_know(tmp_path: Path) -> None:
+    lines = '{"body": "a", "colour": "red"}\n{"body": "b", "colour": 1, "size": 2}\n'
+    result = CliRunner().invoke(cli, ["import", "-", "-o", str(tmp_path / "new")], input=lines)
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "binlog-inspect: fields that are unknown here were passed over: 'colour' in 2 lines, "
+        "'size' in 1 line\n"
+    )
+
+
+def test_import_of_an_export_warns_of_nothing(log: Path, tmp_path: Path) -> None:
+    run("export", log, "-o", tmp_path / "jobs")
+    result = run("import", tmp_path / "jobs", "-o", tmp_path / "new")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
 def replay(log: Path, server: ServerProcess, *options: str | Path):  # type: ignore[no-untyped-def]
     """
     Call it.
