@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from twisted.application.service import IServiceMaker, ServiceMaker
 from twisted.plugin import getPlugins
 
