@@ -147,15 +147,29 @@ class Journal:
         with naming(self.path):
             self._file.write("".join(json.dumps(document) + "\n" for document in documents))
             self._file.flush()
-            os.fsync(self._file.fileno())
 
     def note(self, *documents: dict[str, Any]) -> None:
         """
         Write down, durably, and remember.
         """
+        self.note_answers(*documents)
+        self.sync()
+
+    def note_answers(self, *documents: dict[str, Any]) -> None:
+        """
+        Write down and remember; a power loss before the next `note` may take it away, and the jobs
+        are uncertain again then: that they were sent is durable.
+        """
         self._write(*documents)
         for document in documents:
             self._take(document)
+
+    def sync(self) -> None:
+        """
+        Return when all of it is durable.
+        """
+        with naming(self.path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """
@@ -278,13 +292,16 @@ class Putter:
                     if each.job_id in journal.unburied])  # fmt: skip
         bodies = Bodies(wanted.source)
         started_ns, done = self._now_ns(), 0
-        for window in _windows(left, self._window_jobs()):
-            if should_stop():
-                raise Stopped(f"{before + done} of {total} jobs are there")
-            self._put_window(wanted, window, bodies)
-            done += len(window)
-            progress(before + done, total)
-            self._keep_pace(started_ns, done)
+        try:
+            for window in _windows(left, self._window_jobs()):
+                if should_stop():
+                    raise Stopped(f"{before + done} of {total} jobs are there")
+                self._put_window(wanted, window, bodies)
+                done += len(window)
+                progress(before + done, total)
+                self._keep_pace(started_ns, done)
+        finally:
+            journal.sync()
         return Put(self._put, before, self._buried, self._refused, self._not_buried)
 
     def _refuse_unable(self) -> None:
@@ -360,7 +377,7 @@ class Putter:
                     why = self._hear_put(each, reply, notes, to_bury) or why
         finally:
             if notes:
-                self._journal.note(*notes)
+                self._journal.note_answers(*notes)
         self._bury(to_bury)
         if why:
             raise Stopped(f"the server says {why}; run again when it takes jobs")
@@ -409,7 +426,7 @@ class Putter:
                 notes.append({"buried": each.job_id})
         finally:
             if notes:
-                self._journal.note(*notes)
+                self._journal.note_answers(*notes)
 
 
 def _windows(jobs: Sequence[Waiting], most: int) -> Iterator[Sequence[Waiting]]:

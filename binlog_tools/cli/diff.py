@@ -79,6 +79,8 @@ def _with_server(
     output: Output, a: str, b: str, selection: Selection, ignored: tuple[str, ...], quiet: bool
 ) -> int:
     try:
+        if ":" not in b:
+            raise ValueError
         host, port = parse_address(b)
     except ValueError:
         fail(USAGE, f"{b}: there is no such log, and it is no HOST:PORT")
