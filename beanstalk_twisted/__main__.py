@@ -9,6 +9,7 @@ the path.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -62,7 +63,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     typed = sys.argv[1:] if argv is None else argv
     options = LaunchOptions()
+    # A reader of the help that goes away ends it silently; a server outlives any reader.
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     options.parseOptions(["--nodaemon", "--pidfile=", MAKER.tapname, *typed])
+    signal.signal(signal.SIGPIPE, before)
     runApp(options)
 
 

@@ -6,7 +6,11 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, U32
+from beanstalk_twisted.binlog.format import (
+    FRAME_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    U32,
+)
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
     DATA_CRC,
@@ -22,8 +26,9 @@ from beanstalk_twisted.binlog.records import (
     State,
 )
 from beanstalk_twisted.binlog.survey import Problem, Progress, Survey, import_command
+from binlog_tools.moments import Span
 from binlog_tools.reading import Broken, Hole, OpenSegment, raw_records, segments
-from binlog_tools.sources import Source
+from binlog_tools.sources import NoLog, Source, holds_something
 
 SOUND, TORN, DAMAGED = 0, 1, 3
 """Exit codes of ``binlog-inspect check``."""
@@ -97,6 +102,8 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     :raise OSError: it cannot be read.
     """
     survey = source.survey(progress)
+    if not survey.segments:
+        _refuse_nothing(source)
     troubles = list(_map(source, survey)) or list(_Contents(source, survey).troubles())
     exit_code = _severity(troubles)
     records = survey.small.records
@@ -113,6 +120,19 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
         for s in survey.segments
     ]  # fmt: skip
     return Finding(source.path, exit_code, verdict, troubles, rows, records, survey.durable_lsn)
+
+
+def _refuse_nothing(source: Source) -> None:
+    """
+    :raise NoLog: there are files with the names of segments, and nothing of a log is in any.
+    """
+    names = source.segment_names().values()
+    if names and not any(holds_something(source.read(name)) for name in names):
+        raise NoLog(
+            source.path,
+            "there is no log here: nothing in the files is of one; if they should hold one, look "
+            "for a back-up, else move them away",
+        )
 
 
 def _severity(troubles: list[Trouble]) -> int:
@@ -161,8 +181,20 @@ def _of_hole(opened: OpenSegment, hole: Hole, survey: Survey) -> Trouble:
         last = survey.durable_lsn
     return Trouble(
         "torn" if is_torn else "corrupt", opened.name, hole.offset, hole.end, hole.first_lsn, last,
-        hole.why, NO_HARM if is_torn else survey.salvage_command, certain, perhaps,
+        hole.why + _in_the_servers_words(opened.seq, hole.first_lsn, last, survey),
+        NO_HARM if is_torn else survey.salvage_command, certain, perhaps,
     )  # fmt: skip
+
+
+def _in_the_servers_words(seq: int, first: int, last: int | None, survey: Survey) -> str:
+    """
+    A server says of the same place how far it has not read, which may be more than is spoilt.
+    """
+    for problem in survey.problems:
+        if problem.seq == seq and problem.lsns[0] == first and problem.lsns[1] != last:
+            span = Span(*problem.lsns)
+            return f"; a server reads no further in this segment, so it says LSN {span}"
+    return ""
 
 
 def _jobs_in(buffer: Buffer, hole: Hole) -> tuple[tuple[int, ...], tuple[int, ...]]:

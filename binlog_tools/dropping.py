@@ -8,6 +8,7 @@ quarantine, from which ``merge`` or ``replay`` brings them back.
 """
 
 import os
+import shutil
 import socket
 import time
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.newlog import WRITER, Floors, NewLog, Origin, OriginSource
+from binlog_tools.outputs import PART, NamingDirectory
 from binlog_tools.rewriting import Choice
 from binlog_tools.sources import NoLog
 from binlog_tools.stored import StoredJob
@@ -65,7 +67,7 @@ def drop_in_place(
     :raise BinlogError: a server has it, or would refuse it; nothing was changed.
     :raise OSError: it cannot be read or written.
     """
-    directory = RealDirectory(path)
+    directory = NamingDirectory(path)
     directory.lock(f"binlog-inspect filter, pid {os.getpid()}, {socket.gethostname()}")
     try:
         return _drop(directory, choice, progress)
@@ -95,6 +97,8 @@ def _keep(
     number = 1
     while os.path.exists(kept_at := os.path.join(folder, f"filtered-{number}")):
         number += 1
+    # We hold the lock, so nobody writes it: a run before was killed, and its jobs are all here.
+    shutil.rmtree(kept_at + PART, ignore_errors=True)
     tubes = found.tubes()
     going: list[JobImage] = []
     left = 0

@@ -5,17 +5,18 @@ A log as JSON lines and back; docs/inspect.md, "JSON lines of an export".
 import base64
 import binascii
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.dumping import Fields, body_fields, state_name
-from binlog_tools.moments import MAX_NUMBER, format_time_exactly, parse_time
+from binlog_tools.moments import format_time_exactly, parse_time
 from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.rewriting import Loaded
 from binlog_tools.selection import STATES_BY_NAME, Selection
-from binlog_tools.stored import StoredJob, StoredPause
+from binlog_tools.stored import NS, StoredJob, StoredPause
 
 VERSION: Final = 1
 
@@ -26,7 +27,29 @@ DEFAULT_PRIORITY: Final = 1024
 DEFAULT_TTR_S: Final = 60
 """Of jobs whose lines say none; what most clients give."""
 
+MAX_GIVEN: Final = (1 << 63) - 1
+"""The highest id and LSN: the server that goes on with the log has as many again to give."""
+
+MAX_LOG_TIME_NS: Final = 4_102_444_800 * NS
+"""The year 2100: the latest time of a log.  To it a server adds delays of up to 136 years, and the
+nanoseconds since 1970 end in 2262."""
+
+MAX_IGNORED: Final = 100
+"""Unknown fields that are counted by name: what a newer version adds is few, what is no export may
+have a new one in each line."""
+
 COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
+
+
+_ALL: Final = frozenset({"v", "kind"})
+_TUBE: Final = frozenset({"tube", "tube_base64"})
+FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "log": _ALL | {"path", "store_uuid", "last_lsn", "next_job_id", "time"},
+    "pause": _ALL | _TUBE | {"seconds", "until"},
+    "job": _ALL | _TUBE | {"job", "state", "priority", "delay_s", "ttr_s", "created", "deadline",
+                           "body", "body_base64", *COUNTERS},
+}  # fmt: skip
+"""What a line of each kind may say."""
 
 
 def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
@@ -89,15 +112,16 @@ class _Head(NamedTuple):
 
 def import_lines(
     lines: Iterable[bytes], output: str, segment_bytes: int, now_ns: int,
-    notice: Callable[[int], None] = lambda jobs: None,
+    notice: Callable[[int], None] = lambda jobs: None, ignored: Counter[str] | None = None,
 ) -> Written:  # fmt: skip
     """
     Write the jobs of JSON lines into a new log.
 
     :param notice: hears now and then how many jobs there are.
+    :param ignored: counts the fields that nobody here knows: a newer version may have written them.
     :raise WrongLine: one cannot be understood; nothing is left of the new log.
     """
-    documents = _documents(lines)
+    documents = _documents(lines, Counter() if ignored is None else ignored)
     head, first = _read_head(documents, now_ns)
     origin = Origin("import", head.sources)
     with NewLog(
@@ -121,7 +145,7 @@ def _chain(first: _Numbered | None, rest: Iterator[_Numbered]) -> Iterator[_Numb
     yield from rest
 
 
-def _documents(lines: Iterable[bytes]) -> Iterator[_Numbered]:
+def _documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Numbered]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -133,7 +157,15 @@ def _documents(lines: Iterable[bytes]) -> Iterator[_Numbered]:
             raise WrongLine(number, "this is not a JSON object")
         if document.get("v", VERSION) != VERSION:
             raise WrongLine(number, f"version {document['v']!r} is unknown; this reads {VERSION}")
+        _count_unknown(document, ignored)
         yield number, document
+
+
+def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
+    known = FIELDS.get(str(document.get("kind", "job")), document.keys())
+    for name in document.keys() - known:
+        if name in ignored or len(ignored) < MAX_IGNORED:
+            ignored[name] += 1
 
 
 def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, _Numbered | None]:
@@ -146,14 +178,14 @@ def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, _Num
         if kind == "log":
             head.sources.append(fields.source())
             floors = Floors(
-                max(head.floors.last_lsn, fields.whole("last_lsn", MAX_NUMBER, 0)),
-                max(head.floors.next_job_id, fields.whole("next_job_id", MAX_NUMBER, 1)),
-                max(head.floors.time_ns, fields.time("time", now_ns)),
+                max(head.floors.last_lsn, fields.whole("last_lsn", MAX_GIVEN, 0)),
+                max(head.floors.next_job_id, fields.whole("next_job_id", MAX_GIVEN, 1)),
+                max(head.floors.time_ns, fields.log_time(now_ns)),
             )
             head = head._replace(floors=floors)
         elif kind == "pause":
-            until = fields.time("until", now_ns)
             seconds = fields.whole("seconds", MAX_U32, 0)
+            until = fields.time("until", now_ns + seconds * NS)
             head.pauses.append(StoredPause(fields.tube(), seconds, until))
         else:
             raise WrongLine(number, f"kind {kind!r} is unknown: job, pause or log")
@@ -183,15 +215,19 @@ class _Jobs:
         job_id = self._id(fields)
         created = fields.time("created", self._now_ns)
         delay_s = fields.whole("delay_s", MAX_U32, 0)
+        deadline = self._deadline(fields, state, delay_s)
+        if state is State.DELAYED and "delay_s" not in document:
+            # A server lets no job wait longer than its delay: its clock may have jumped.
+            delay_s = fields.seconds_until(deadline, self._now_ns)
         return StoredJob(
             job_id, fields.tube(), state, fields.whole("priority", MAX_U32, DEFAULT_PRIORITY),
-            delay_s, fields.whole("ttr_s", MAX_U32, DEFAULT_TTR_S), created,
-            self._deadline(fields, state, delay_s), fields.body(),
+            delay_s, max(1, fields.whole("ttr_s", MAX_U32, DEFAULT_TTR_S)), created,
+            deadline, fields.body(),
             *(fields.whole(name, MAX_U32, 0) for name in COUNTERS),
         )  # fmt: skip
 
     def _id(self, fields: "_Fields") -> int:
-        job_id = fields.whole("job", MAX_NUMBER - 1, self._next_id)
+        job_id = fields.whole("job", MAX_GIVEN, self._next_id)
         if job_id < 1:
             raise WrongLine(fields.number, "job: an id is 1 or more")
         if job_id in self._given:
@@ -206,7 +242,7 @@ class _Jobs:
         the other.
         """
         if state is State.DELAYED:
-            return fields.time("deadline", self._now_ns + delay_s * 1_000_000_000)
+            return fields.time("deadline", self._now_ns + delay_s * NS)
         if state is State.BURIED:
             return fields.time("deadline", self._now_ns + fields.number)
         return 0
@@ -241,9 +277,30 @@ class _Fields:
         if value is None:
             return default
         try:
-            return parse_time(value, default)
+            found = parse_time(value, default)
         except (ValueError, AttributeError):
             raise self._wrong(name, f"{value!r} is no time such as {_EXAMPLE}") from None
+        if found < 0:
+            raise self._wrong(name, f"{value!r} is before 1970, when the times of a log begin")
+        return found
+
+    def seconds_until(self, deadline_ns: int, now_ns: int) -> int:
+        """
+        The delay that ends then, in whole seconds.
+        """
+        seconds = max(0, -(-(deadline_ns - now_ns) // NS))
+        if seconds > MAX_U32:
+            raise self._wrong("deadline", f"the longest delay has {MAX_U32} seconds")
+        return seconds
+
+    def log_time(self, default: int) -> int:
+        """
+        The time of a log, behind which that of the new one goes on.
+        """
+        found = self.time("time", default)
+        if found > MAX_LOG_TIME_NS:
+            raise self._wrong("time", "it is later than the year 2100, which leaves too few")
+        return found
 
     def state(self) -> State:
         """
@@ -252,7 +309,7 @@ class _Fields:
         value = self._document.get("state")
         if value is None:
             return State.DELAYED if self.whole("delay_s", MAX_U32, 0) else State.READY
-        if value not in STATES_BY_NAME or value == "gone":
+        if not isinstance(value, str) or value not in STATES_BY_NAME or value == "gone":
             raise self._wrong("state", f"{value!r} is none: ready, reserved, delayed or buried")
         state = STATES_BY_NAME[value]
         return State.READY if state is State.RESERVED else state
@@ -262,7 +319,7 @@ class _Fields:
         The log that was exported.
         """
         path, uuid = self._document.get("path", ""), self._document.get("store_uuid", "")
-        return OriginSource(str(path), str(uuid), self.whole("last_lsn", MAX_NUMBER, 0))
+        return OriginSource(str(path), str(uuid), self.whole("last_lsn", MAX_GIVEN, 0))
 
     def tube(self) -> bytes:
         """

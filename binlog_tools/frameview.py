@@ -5,10 +5,10 @@ One frame, byte by byte, with what each field says.
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, RECORD_BYTES
+from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from binlog_tools.reading import OpenSegment
 from binlog_tools.selection import type_name
@@ -30,6 +30,47 @@ _RECORD: Final = (
     ("timeouts", 48, "I"), ("releases", 52, "I"), ("buries", 56, "I"), ("kicks", 60, "I"),
     ("data_off", 64, "I"), ("data_len", 68, "I"), ("data_crc", 72, "I"), ("aux", 76, "I"),
 )  # fmt: skip
+
+
+class Place(NamedTuple):
+    """
+    What is at an offset.
+
+    :ivar has_frame: whether a frame begins there, or should.
+    :ivar is_good: whether it can be read.
+    :ivar what: in words, and where the next frame begins.
+    """
+
+    has_frame: bool
+    is_good: bool
+    what: str
+
+
+def place_of(opened: OpenSegment, offset: int) -> Place:
+    """
+    Whether a frame begins at ``offset``.
+    """
+    if not 0 <= offset < len(opened.buffer):
+        return Place(False, False, f"the file has {len(opened.buffer)} bytes")
+    end, what = SEGMENT_HEADER_BYTES, "no frame: the segment's header"
+    for piece in opened.pieces():
+        if piece.offset == offset:
+            why = "" if isinstance(piece, Frame) else f"{piece.why}; {_next_of(opened, piece.end)}"
+            return Place(True, isinstance(piece, Frame), why)
+        if piece.offset > offset:
+            return Place(False, False, f"{what}; {_next_of(opened, offset)}")
+        end = piece.end
+        kind = "the frame" if isinstance(piece, Frame) else "the damaged place"
+        what = f"no frame begins here: this is within {kind} from {piece.offset} to {end}"
+    if offset >= end:
+        what = f"no frame: the last one ends at {end}"
+    return Place(False, False, f"{what}; {_next_of(opened, offset)}")
+
+
+def _next_of(opened: OpenSegment, offset: int) -> str:
+    starts = (p.offset for p in opened.pieces() if isinstance(p, Frame) and p.offset >= offset)
+    following = next(starts, None)
+    return "no frame follows" if following is None else f"the next frame begins at {following}"
 
 
 def view_of(opened: OpenSegment, offset: int) -> Iterator[str]:

@@ -4,7 +4,7 @@ What a log consists of: where its bytes are, what keeps them, and how many jobs 
 
 from array import array
 from collections import Counter
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -16,12 +16,19 @@ from binlog_tools.liveset import LiveJob, LiveSet, sound_frames, sound_segments
 from binlog_tools.reading import OpenSegment, names_ahead
 from binlog_tools.selection import STATE_NAMES, type_name
 from binlog_tools.sources import Source
+from binlog_tools.stored import NS
 
 NAMED_PINS: Final = 1000
 """Ids of jobs that are named for each segment, lowest first."""
 
 BUCKETS: Final = 600
-"""Moments at which the number of jobs is told: ten for each character of the chart."""
+"""Steps of time for which the number of jobs is told: ten for each character of the chart."""
+
+MOMENT_NS: Final = 100_000_000
+"""Frames this close count as one, which bounds the memory: 240 bytes for each second."""
+
+STATES: Final = (State.READY, State.RESERVED, State.DELAYED, State.BURIED)
+"""In the order in which they are told everywhere, which is that of beanstalkd's statistics."""
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 
@@ -71,12 +78,22 @@ class TubeStats(NamedTuple):
 
 class Depth(NamedTuple):
     """
-    How many jobs there were, at equal steps of time.
+    How many jobs there were.
+
+    :ivar jobs: the most there were at one time within each of the equal steps from ``since_ns`` to
+        ``until_ns``.
     """
 
     since_ns: int
     until_ns: int
     jobs: list[int]
+
+    @property
+    def step_s(self) -> float:
+        """
+        How long a step is, in seconds; 0 without any.
+        """
+        return (self.until_ns - self.since_ns) / len(self.jobs) / NS if self.jobs else 0.0
 
 
 class Stats(NamedTuple):
@@ -158,17 +175,20 @@ class _DepthCount:
     def __init__(self) -> None:
         self._times = array("q")
         self._changes = array("q")
+        self._peaks = array("q")
 
     def take(self, types: bytes, frame: Frame) -> None:
         """
-        A frame; frames of one tenth of a second count as one.
+        A frame; frames of one tenth of a second count as one, but for the most of their jobs.
         """
-        change = types.count(Kind.PUT) - types.count(Kind.DELETE)
-        if self._times and frame.time_ns - self._times[-1] < 100_000_000:
+        change, peak = _change_and_peak(types)
+        if self._times and frame.time_ns - self._times[-1] < MOMENT_NS:
+            self._peaks[-1] = max(self._peaks[-1], self._changes[-1] + peak)
             self._changes[-1] += change
         else:
             self._times.append(frame.time_ns)
             self._changes.append(change)
+            self._peaks.append(peak)
 
     def told(self, last: int) -> Depth:
         """
@@ -176,18 +196,34 @@ class _DepthCount:
         """
         if not self._times:
             return Depth(0, 0, [])
-        since, until = self._times[0], self._times[-1]
-        span = max(1, until - since)
+        since, until = self._times[0], max(self._times)
         count = last - sum(self._changes)
-        jobs = [0] * min(BUCKETS, len(self._times))
+        jobs = [0] * max(1, min(BUCKETS, until - since))
         at = 0
         for bucket in range(len(jobs)):
-            end = since + span * (bucket + 1) // len(jobs)
+            end = since + (until - since) * (bucket + 1) // len(jobs)
+            # What was there before is there when the step begins.
+            most = count
             while at < len(self._times) and self._times[at] <= end:
+                most = max(most, count + self._peaks[at])
                 count += self._changes[at]
                 at += 1
-            jobs[bucket] = count
+            jobs[bucket] = most
         return Depth(since, until, jobs)
+
+
+def _change_and_peak(types: bytes) -> tuple[int, int]:
+    """
+    How many jobs more there are behind these records, and at most while they happened.
+    """
+    puts, deletes = types.count(Kind.PUT), types.count(Kind.DELETE)
+    if not puts or not deletes:
+        return puts - deletes, puts
+    steps = accumulate(map(_CHANGES.__getitem__, types))
+    return puts - deletes, max(0, max(steps))
+
+
+_CHANGES: Final = tuple((kind == Kind.PUT) - (kind == Kind.DELETE) for kind in range(256))
 
 
 class _Traffic:
@@ -244,7 +280,7 @@ def _sum_up(
     return Stats(
         source.path, [_segment_stats(s, pins[s.seq], bytes_of[s.seq]) for s in segments.values()],
         _tube_stats(live, tubes, traffic), len(live.jobs),
-        {STATE_NAMES[state]: states[state] for state in State if state},
+        {STATE_NAMES[state]: states[state] for state in STATES},
         _oldest(live.jobs), total, living, _compacted(live, living),
         Policy().should_compact(Pressure(total, living, segment_bytes)), depth.told(len(live.jobs)),
     )  # fmt: skip

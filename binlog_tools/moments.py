@@ -182,7 +182,7 @@ class Numbers:
 
 def parse_numbers(text: str) -> list[Span]:
     """
-    Ids: ``7``, ``7,9``, ``20-29``.
+    Ids of jobs and numbers of segments, which begin with 1: ``7``, ``7,9``, ``20-29``.
 
     :raise ValueError: they are none.
     """
@@ -190,6 +190,8 @@ def parse_numbers(text: str) -> list[Span]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         spans.append(_span(first, last if dash else first, part))
+        if not spans[-1].first:
+            raise ValueError(f"{part.strip()!r}: numbers begin with 1")
     return spans
 
 

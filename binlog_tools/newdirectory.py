@@ -8,7 +8,8 @@ import os
 import shutil
 from types import TracebackType
 
-from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.directory import sync_directory
+from binlog_tools.outputs import PART, NamingDirectory
 
 
 class NewDirectory:
@@ -26,20 +27,28 @@ class NewDirectory:
         :raise OSError: it cannot be made.
         """
         self.path = os.path.abspath(path)
-        self._part = f"{self.path}.part"
+        self._real = _followed(self.path)
+        self._part = self._real + PART
         self._is_published = False
         _refuse_full(self.path)
         _make(self._part)
-        self.directory = RealDirectory(self._part)
+        self.directory = NamingDirectory(self._part)
 
     def publish(self) -> None:
         """
         Give it its name; it is durable then.
         """
         self.directory.sync()
-        os.rename(self._part, self.path)
+        os.rename(self._part, self._real)
         self._is_published = True
-        RealDirectory(os.path.dirname(self.path)).sync()
+        sync_directory(os.path.dirname(self._real))
+
+    def discard(self) -> None:
+        """
+        Remove it, unless it has its name.
+        """
+        if not self._is_published:
+            shutil.rmtree(self._part, ignore_errors=True)
 
     def __enter__(self) -> "NewDirectory":
         return self
@@ -48,8 +57,18 @@ class NewDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:  # fmt: skip
-        if not self._is_published:
-            shutil.rmtree(self._part, ignore_errors=True)
+        self.discard()
+
+
+def _followed(path: str) -> str:
+    """
+    A link to an empty directory stays what it is.
+    """
+    real = os.path.realpath(path)
+    if os.path.islink(path) and not os.path.lexists(real):
+        why = f"it is a symbolic link to {real}, which is not there; make that, or name it instead"
+        raise OSError(errno.ENOENT, why, path)
+    return real
 
 
 def _refuse_full(path: str) -> None:

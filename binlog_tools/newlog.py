@@ -321,10 +321,14 @@ class NewLog:
         """
         self.written: Written | None = None
         self._new = NewDirectory(path)
-        self._maker = SegmentMaker(
-            self._new.directory, origin, floors=floors, pauses=pauses, segment_bytes=segment_bytes,
-            flags=flags, now_ns=now_ns,
-        )  # fmt: skip
+        try:
+            self._maker = SegmentMaker(
+                self._new.directory, origin, floors=floors, pauses=pauses,
+                segment_bytes=segment_bytes, flags=flags, now_ns=now_ns,
+            )  # fmt: skip
+        except BaseException:
+            self._new.discard()
+            raise
 
     def add(self, job: StoredJob) -> None:
         """

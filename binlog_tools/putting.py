@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.client import Line, Reply
 from binlog_tools.liveset import Bodies, LiveJob, live_at, ripened, stored
+from binlog_tools.outputs import naming
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source
 from binlog_tools.stored import NS, StoredJob, StoredPause
@@ -95,20 +96,24 @@ class Journal:
         A last line without an end was being written when the process ended.
         """
         try:
-            with open(self.path, "rb") as file:
-                raw = file.read()
+            file = open(self.path, "rb")  # noqa: SIM115
         except FileNotFoundError:
             return
-        whole = raw[: raw.rfind(b"\n") + 1]
-        if len(whole) < len(raw):
-            os.truncate(self.path, len(whole))
-        lines = whole.splitlines()
+        size = 0
         try:
-            documents = [json.loads(line) for line in lines]
-            if not documents or documents[0] != head:
+            with file:
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    document = json.loads(line)
+                    if size:
+                        self._take(document)
+                    elif document != head:
+                        raise ValueError
+                    size += len(line)
+            if not size:
                 raise ValueError
-            for document in documents[1:]:
-                self._take(document)
+            os.truncate(self.path, size)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise Stopped(
                 f"{self.path} is not the journal of this log and this server; "
@@ -139,17 +144,32 @@ class Journal:
             self.unburied[job_id] = new_id
 
     def _write(self, *documents: dict[str, Any]) -> None:
-        self._file.write("".join(json.dumps(document) + "\n" for document in documents))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            self._file.write("".join(json.dumps(document) + "\n" for document in documents))
+            self._file.flush()
 
     def note(self, *documents: dict[str, Any]) -> None:
         """
         Write down, durably, and remember.
         """
+        self.note_answers(*documents)
+        self.sync()
+
+    def note_answers(self, *documents: dict[str, Any]) -> None:
+        """
+        Write down and remember; a power loss before the next `note` may take it away, and the jobs
+        are uncertain again then: that they were sent is durable.
+        """
         self._write(*documents)
         for document in documents:
             self._take(document)
+
+    def sync(self) -> None:
+        """
+        Return when all of it is durable.
+        """
+        with naming(self.path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """
@@ -272,13 +292,16 @@ class Putter:
                     if each.job_id in journal.unburied])  # fmt: skip
         bodies = Bodies(wanted.source)
         started_ns, done = self._now_ns(), 0
-        for window in _windows(left, self._window_jobs()):
-            if should_stop():
-                raise Stopped(f"{before + done} of {total} jobs are there")
-            self._put_window(wanted, window, bodies)
-            done += len(window)
-            progress(before + done, total)
-            self._keep_pace(started_ns, done)
+        try:
+            for window in _windows(left, self._window_jobs()):
+                if should_stop():
+                    raise Stopped(f"{before + done} of {total} jobs are there")
+                self._put_window(wanted, window, bodies)
+                done += len(window)
+                progress(before + done, total)
+                self._keep_pace(started_ns, done)
+        finally:
+            journal.sync()
         return Put(self._put, before, self._buried, self._refused, self._not_buried)
 
     def _refuse_unable(self) -> None:
@@ -354,7 +377,7 @@ class Putter:
                     why = self._hear_put(each, reply, notes, to_bury) or why
         finally:
             if notes:
-                self._journal.note(*notes)
+                self._journal.note_answers(*notes)
         self._bury(to_bury)
         if why:
             raise Stopped(f"the server says {why}; run again when it takes jobs")
@@ -403,7 +426,7 @@ class Putter:
                 notes.append({"buried": each.job_id})
         finally:
             if notes:
-                self._journal.note(*notes)
+                self._journal.note_answers(*notes)
 
 
 def _windows(jobs: Sequence[Waiting], most: int) -> Iterator[Sequence[Waiting]]:

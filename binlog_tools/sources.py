@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import (
+    FRAME_MAGIC,
     SEGMENT_HEADER_BYTES,
+    SEGMENT_MAGIC,
     TRAILER_BYTES,
     TRAILER_MAGIC,
     HeaderProblem,
@@ -69,8 +71,8 @@ class NoLog(FileNotFoundError):
     There is nothing to look at.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(errno.ENOENT, "there is no log here", path)
+    def __init__(self, path: str, why: str = "there is no log here") -> None:
+        super().__init__(errno.ENOENT, why, path)
 
 
 class Source:
@@ -334,11 +336,39 @@ def _archived(path: str) -> dict[str, str]:
 
 
 def _of_files(paths: list[str]) -> Source:
+    for path in paths:
+        _refuse_stranger(path)
     files = {_name_of(path): path for path in paths}
     if len(files) < len(paths):
         raise OSError(errno.EINVAL, "two of these files are the same segment", paths[-1])
     label = paths[0] if len(paths) == 1 else f"{os.path.dirname(paths[0]) or '.'} (files)"
     return Source(label, lambda: files, is_partial=True)
+
+
+def _refuse_stranger(path: str) -> None:
+    """
+    :raise NoLog: a file that has nothing of a segment in it, and is not called like one.
+    """
+    name = os.path.basename(path)
+    if parse_segment_name(name) is not None or parse_archived_name(name) is not None:
+        return
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size:
+            with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as content:
+                if holds_something(content):
+                    return
+    raise NoLog(path, "this is no segment of a log")
+
+
+_BEGINNINGS: Final = re.compile(re.escape(SEGMENT_MAGIC) + b"|" + re.escape(FRAME_MAGIC))
+
+
+def holds_something(buffer: Buffer | mmap.mmap) -> bool:
+    """
+    Whether any part of a log can be seen: the beginning of a header, or of a frame.
+    """
+    return _BEGINNINGS.search(buffer) is not None
 
 
 def _name_of(path: str) -> str:

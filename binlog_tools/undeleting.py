@@ -5,16 +5,17 @@ Damage is passed over: what can be read behind it is used.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import JOB_ID, TS_NS, TUBE_ID, Kind, State
 from binlog_tools.dumping import Gap
 from binlog_tools.listing import ListedJob, fields_of_job
 from binlog_tools.liveset import Bodies, LiveJob, LiveSet, stored
+from binlog_tools.newdirectory import NewDirectory
 from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.reading import Broken, Hole, names_ahead, segments
 from binlog_tools.selection import Selection
@@ -157,17 +158,28 @@ def into_files(source: Source, deleted: Deleted, folder: str) -> int:
 
     :raise OSError: the folder is not empty, or cannot be written.
     """
-    os.makedirs(folder, 0o700, exist_ok=True)
-    if os.listdir(folder):
-        raise FileExistsError(17, "it is not empty; name a new directory", folder)
-    count = 0
-    with open(os.path.join(folder, INDEX_NAME), "x", encoding="utf-8") as index:
+    count = size = 0
+    with NewDirectory(folder) as new:
+        index = new.directory.create(INDEX_NAME)
         for found, job in restored(source, deleted):
             name = f"{job.job_id}.body"
-            with open(os.path.join(folder, name), "xb") as file:
-                file.write(job.body)
+            _write(new.directory, name, job.body)
             fields = fields_of_job(ListedJob(job, len(job.body)), found.deleted_ns)
             line = {"v": 1, **fields, "file": name, "deleted_lsn": found.lsn}
-            index.write(json.dumps(line) + "\n")
+            raw = json.dumps(line).encode() + b"\n"
+            index.write_at(size, [raw])
+            size += len(raw)
             count += 1
+        index.sync()
+        index.close()
+        new.publish()
     return count
+
+
+def _write(directory: Directory, name: str, content: bytes) -> None:
+    file = directory.create(name)
+    try:
+        file.write_at(0, [content])
+        file.sync()
+    finally:
+        file.close()

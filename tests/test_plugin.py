@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from twisted.application.service import IServiceMaker, ServiceMaker
 from twisted.plugin import getPlugins
 
@@ -79,6 +80,19 @@ def test_importing_the_plugin_imports_nothing_of_ours_and_no_reactor(tmp_path: P
 
 def test_the_command_knows_our_service_alone_and_looks_for_no_plugins(tmp_path: Path) -> None:
     assert ended("-c", IMPORTED_BY_THE_COMMAND, cwd=tmp_path) == (0, "['beanstalk'] False\n", "")
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_a_reader_of_the_help_that_goes_away_ends_the_command_silently(option: str) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-m", "beanstalk_twisted", option], stdout=write_end,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    os.close(write_end)
+    assert done.stderr == b""
+    assert done.returncode == -signal.SIGPIPE, "a shell shows 141"
 
 
 def test_the_command_shows_the_options_of_the_server_and_none_of_twistd(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import fcntl
 import mmap
 import os
 import stat
+import struct
+import sys
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.errors import CannotUse, LockHeld
 from beanstalk_twisted.binlog.frames import Buffer
@@ -254,16 +256,8 @@ class RealDirectory:
 
         :raise LockHeld: it does.
         """
-        try:
-            theirs = os.open(self._path("lock"), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
-            fcntl.lockf(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise LockHeld(self._lock_message("a C beanstalkd")) from None
-        finally:
-            os.close(theirs)
+        if holder_of(self.path):
+            raise LockHeld(self._lock_message("a C beanstalkd"))
 
     def _lock_message(self, holder: str) -> str:
         return (
@@ -366,6 +360,39 @@ class RealDirectory:
         for fd in self._locks:
             os.close(fd)
         self._locks.clear()
+
+
+def holder_of(path: str) -> int:
+    """
+    The process that holds a directory's ``lock``, as a C beanstalkd does.  F_GETLK only asks:
+    unlike trying to take the lock, it cannot get in the way of a server that starts just now.
+
+    :return: its pid; 0 if nobody holds it, or we do; -1 if it cannot be named.
+    :raise OSError: there is a ``lock`` that may not be looked at.
+    """
+    try:
+        fd = os.open(os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, _flock_packed(fcntl.F_WRLCK))
+    finally:
+        os.close(fd)
+    fields = _FLOCK.unpack(answer[: _FLOCK.size])
+    kind, pid = (fields[0], fields[4]) if _LINUX else (fields[3], fields[2])
+    return 0 if kind == fcntl.F_UNLCK else (pid or -1)
+
+
+_LINUX: Final = sys.platform.startswith("linux")
+_FLOCK: Final = struct.Struct("@hhqqi" if _LINUX else "@qqihh")
+"""fcntl's ``struct flock``: type, whence, start, length, pid on Linux; start, length, pid, type,
+whence on BSD and macOS."""
+
+
+def _flock_packed(kind: int) -> bytes:
+    if _LINUX:
+        return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
+    return _FLOCK.pack(0, 0, 0, kind, os.SEEK_SET)
 
 
 def _holds(path: str, content: bytes) -> bool:

@@ -97,12 +97,14 @@ class Problem(NamedTuple):
     :ivar seq: the segment it is about.
     :ivar foreign: the bytes are sound, but of another version, kind or store.
     :ivar option: what ``binlog-inspect salvage`` has to be told, to go on all the same.
+    :ivar lsns: the first and the last of those that were not read; 0 and 0 if it is not about some.
     """
 
     seq: int
     what: str
     foreign: bool = False
     option: str = ""
+    lsns: tuple[int, int] = (0, 0)
 
 
 class SmallState:
@@ -352,7 +354,8 @@ class Survey:
                 f"{name}: offset {ending.offset}: LSN {ending.next_lsn} to {last} "
                 f"cannot all be read: {ending.problem}"
             )
-            self.problems.append(Problem(seq, what))
+            lsns = (ending.next_lsn, successor.first_lsn - 1) if successor else (0, 0)
+            self.problems.append(Problem(seq, what, lsns=lsns))
         elif successor and successor.first_lsn != ending.next_lsn:
             what = (
                 f"{name}: ends with LSN {ending.next_lsn - 1}, "
@@ -403,7 +406,8 @@ class Survey:
                 f"{newest.name}: offset {ending.offset}: LSN {ending.next_lsn} to "
                 f"{self.durable_lsn} were durable and cannot all be read: {ending.problem}"
             )
-            self.problems.append(Problem(newest.header.seq, what))
+            lsns = (ending.next_lsn, self.durable_lsn)
+            self.problems.append(Problem(newest.header.seq, what, lsns=lsns))
 
 
 def salvage_command(path: str) -> str:

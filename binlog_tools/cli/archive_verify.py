@@ -12,8 +12,8 @@ from binlog_tools.cli.output import Output
 from binlog_tools.moments import Span
 
 
-@click.command("archive-verify")
-@click.argument("path", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.command("archive-verify", cls=options.Command)
+@click.argument("path", metavar="DIR", type=options.LOG_DIRECTORY)
 @options.as_json
 def command(path: str, is_json: bool) -> None:
     """

@@ -11,7 +11,7 @@ from binlog_tools.moments import Span
 from binlog_tools.sources import open_sources
 
 
-@click.command("check")
+@click.command("check", cls=options.Command)
 @options.logs
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
 @options.as_json

@@ -11,7 +11,7 @@ from binlog_tools.rewriting import load, rewrite
 from binlog_tools.sources import open_source
 
 
-@click.command("compact")
+@click.command("compact", cls=options.Command)
 @options.log
 @options.output_directory
 @segment_size

@@ -22,7 +22,7 @@ from binlog_tools.sources import open_source
 DIFFERENT: Final = 1
 
 
-@click.command("diff")
+@click.command("diff", cls=options.Command)
 @click.argument("a", type=options.LOG)
 @click.argument("b", metavar="B|HOST:PORT")
 @options.job_option
@@ -79,6 +79,8 @@ def _with_server(
     output: Output, a: str, b: str, selection: Selection, ignored: tuple[str, ...], quiet: bool
 ) -> int:
     try:
+        if ":" not in b:
+            raise ValueError
         host, port = parse_address(b)
     except ValueError:
         fail(USAGE, f"{b}: there is no such log, and it is no HOST:PORT")

@@ -2,20 +2,24 @@
 ``binlog-inspect dump``.
 """
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import DAMAGED, USAGE, fail
+from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
+from binlog_tools.cli.output import opened
 from binlog_tools.cli.records import writer_of
 from binlog_tools.dumping import Entry, Gap, Records, bounds_of, entries
 from binlog_tools.following import Follower
-from binlog_tools.frameview import view_of
-from binlog_tools.reading import Broken, segments
+from binlog_tools.frameview import place_of, view_of
+from binlog_tools.outputs import as_text, growing_file
+from binlog_tools.reading import Broken, OpenSegment, segments
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source, open_source, open_sources
 
@@ -25,7 +29,7 @@ POLL_S: Final = 0.05
 FORMATS: Final = ("text", "json", "csv", "parquet")
 
 
-@click.command("dump")
+@click.command("dump", cls=options.Command)
 @options.logs
 @options.of_records
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="Stop after so many records.")
@@ -44,7 +48,7 @@ FORMATS: Final = ("text", "json", "csv", "parquet")
     "-o",
     "--output",
     "target",
-    type=click.Path(dir_okay=False),
+    type=options.OUTPUT_FILE,
     metavar="FILE",
     help="Write to this file.",
 )
@@ -78,23 +82,39 @@ def command(
     sources = open_sources(paths)
     if follow and (len(sources) > 1 or kind == "parquet"):
         fail(USAGE, "--follow goes with one LOG, and not with Parquet.")
-    writer = writer_of(kind, target, how)
+    if kind == "parquet" and target in (None, options.STDOUT):
+        fail(USAGE, "Parquet cannot go to a pipe; name a file with -o FILE.parquet.")
     with_data = how != "none"
-    found: Iterable[Entry | Gap]
-    if follow:
-        found = _followed(sources[0], selection, with_data)
-    else:
-        found = (each for source in sources for each in entries(source, selection, with_data))
     gaps = _Gaps()
-    chosen_entries = islice(gaps.told(found), limit)
     if follow:
-        for entry in chosen_entries:
-            writer.write([entry])
+        found = gaps.told(_followed(sources[0], selection, with_data))
+        with _growing(target) as out:
+            writer = writer_of(kind, out, how)
+            for entry in islice(found, limit):
+                writer.write([entry])
     else:
-        writer.write(chosen_entries)
-    writer.close()
+        found = gaps.told(e for source in sources for e in entries(source, selection, with_data))
+        with opened(target) as out:
+            writer = writer_of(kind, out, how)
+            writer.write(islice(found, limit))
+            writer.close()
     if gaps.count:
         raise SystemExit(DAMAGED)
+
+
+@contextmanager
+def _growing(path: str | None) -> Iterator[TextIO]:
+    """
+    What is followed ends with Ctrl-C, and is there as soon as it is written.
+    """
+    if path is None or path == options.STDOUT:
+        yield sys.stdout
+        return
+    try:
+        with growing_file(path) as out, as_text(out) as text:
+            yield text
+    except FileExistsError:
+        fail(USAGE, f"{path}: it is there already; --follow wants a new file.")
 
 
 class _Gaps:
@@ -141,11 +161,20 @@ def _show_frame(paths: tuple[str, ...], place: str) -> None:
     names = open_source(paths[0]).segment_names()
     if seq is None and len(names) > 1:
         fail(USAGE, f"there are {len(names)} segments; say which: --frame SEQ:{offset_text}")
-    for opened in segments(open_source(paths[0])):
-        if seq in (None, opened.seq):
-            if isinstance(opened, Broken):
-                fail(DAMAGED, f"{opened.name}: {opened.problem.why}")
-            for line in view_of(opened, offset):
-                click.echo(line)
+    for segment in segments(open_source(paths[0])):
+        if seq in (None, segment.seq):
+            if isinstance(segment, Broken):
+                fail(DAMAGED, f"{segment.name}: {segment.problem.why}")
+            _print_frame(segment, offset)
             return
     fail(USAGE, f"there is no segment {seq}.")
+
+
+def _print_frame(segment: OpenSegment, offset: int) -> None:
+    place = place_of(segment, offset)
+    if not place.has_frame:
+        fail(CANNOT_READ, f"{segment.name}: offset {offset}: {place.what}")
+    for line in view_of(segment, offset):
+        click.echo(line)
+    if not place.is_good:
+        fail(DAMAGED, f"{segment.name}: offset {offset}: {place.what}")

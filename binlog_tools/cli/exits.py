@@ -7,21 +7,27 @@ from typing import Final, NoReturn
 import click
 
 from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
+from binlog_tools.cli.interrupts import INTERRUPTED as INTERRUPTED
 
 SOUND: Final = 0
 TORN: Final = 1
 USAGE: Final = 2
 DAMAGED: Final = 3
 CANNOT_READ: Final = 4
-INTERRUPTED: Final = 130
-"""As after SIGINT in a shell; a reader that goes away shows as 141, by SIGPIPE itself."""
+
+
+def warn(message: str) -> None:
+    """
+    One line, or a few, on stderr.
+    """
+    click.echo(f"binlog-inspect: {message}", err=True)
 
 
 def fail(code: int, message: str) -> NoReturn:
     """
     End with one line, or a few, on stderr.
     """
-    click.echo(f"binlog-inspect: {message}", err=True)
+    warn(message)
     raise SystemExit(code)
 
 

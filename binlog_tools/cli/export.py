@@ -3,15 +3,12 @@
 """
 
 import json
-import sys
-from collections.abc import Iterable
 from typing import Any, Final
 
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.output import progress
-from binlog_tools.dumping import Fields
+from binlog_tools.cli.output import opened, progress
 from binlog_tools.exporting import export
 from binlog_tools.rewriting import load
 from binlog_tools.sources import open_source
@@ -19,12 +16,12 @@ from binlog_tools.sources import open_source
 _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-@click.command("export")
+@click.command("export", cls=options.Command)
 @options.log
 @options.job_option
 @options.tube_option
 @options.state_option
-@click.option("-o", "--output", "target", type=click.Path(dir_okay=False), metavar="FILE",
+@click.option("-o", "--output", "target", type=options.OUTPUT_FILE, metavar="FILE",
               help="Write to this file instead of stdout.")  # fmt: skip
 def command(path: str, target: str | None, **chosen: Any) -> None:
     """
@@ -41,14 +38,6 @@ def command(path: str, target: str | None, **chosen: Any) -> None:
     with progress(f"reading {path}") as report:
         loaded = load(open_source(path), report)
     documents = export(loaded, options.selection(**chosen))
-    if target is None:
-        _write(documents, sys.stdout)
-        return
-    with open(target, "w", encoding="utf-8") as file:
-        _write(documents, file)
-
-
-def _write(documents: Iterable[Fields], out: Any) -> None:
-    for document in documents:
-        out.write(_encode(document) + "\n")
-    out.flush()
+    with opened(target) as out:
+        for document in documents:
+            out.write(_encode(document) + "\n")

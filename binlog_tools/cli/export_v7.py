@@ -28,7 +28,7 @@ Pauses = list[tuple[str, int]]
 """Tubes that are paused, and for how many seconds more."""
 
 
-@click.command("export-v7")
+@click.command("export-v7", cls=options.Command)
 @click.argument("path", metavar="SRC", type=options.LOG)
 @click.option(
     "-o",

@@ -8,18 +8,19 @@ import click
 
 from beanstalk_twisted.binlog.errors import LockHeld
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail
+from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
 from binlog_tools.cli.making import segment_size, tell, told
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.dropping import drop_in_place
 from binlog_tools.dumping import state_name
-from binlog_tools.rewriting import Ages, Choice, Loaded, load, rewrite
+from binlog_tools.rewriting import ANY_AGE, Ages, Choice, Loaded, load, rewrite
 from binlog_tools.sources import open_source
 
 
-@click.command("filter")
+@click.command("filter", cls=options.Command)
 @options.log
-@click.option("--drop/--keep", "drops", default=None, help="What becomes of the jobs chosen.")
+@click.option("--drop", "drops", is_flag=True, help="The jobs chosen go.")
+@click.option("--keep", "keeps", is_flag=True, help="The jobs chosen stay, and all others go.")
 @options.job_option
 @options.tube_option
 @options.state_option
@@ -38,7 +39,7 @@ from binlog_tools.sources import open_source
 @segment_size
 @options.as_json  # fmt: skip
 def command(
-    path: str, drops: bool | None, older_than: int | None, younger_than: int | None,
+    path: str, drops: bool, keeps: bool, older_than: int | None, younger_than: int | None,
     output: str | None, in_place: bool, dry_run: bool, segment_bytes: int, is_json: bool,
     **chosen: Any,
 ) -> None:  # fmt: skip
@@ -55,12 +56,15 @@ def command(
       binlog-inspect filter /var/lib/bs --drop --tube mail --older-than 7d --dry-run
       binlog-inspect filter /var/lib/bs --keep --tube mail -o /backup/only-mail
     """
-    if drops is None or not (any(chosen.values()) or older_than or younger_than):
+    if drops and keeps:
+        fail(USAGE, "--drop and --keep exclude each other; nothing was written.")
+    ages = Ages(older_than, younger_than)
+    if not (drops or keeps) or not (any(chosen.values()) or ages != ANY_AGE):
         fail(USAGE, "say which jobs (--job, --tube, --state, --older-than, --younger-than), "
                     "and --drop or --keep")  # fmt: skip
     if sum((output is not None, in_place, dry_run)) != 1:
         fail(USAGE, "say where to: -o DIR, --in-place or --dry-run")
-    choice = Choice(options.selection(**chosen), Ages(older_than, younger_than), not drops)
+    choice = Choice(options.selection(**chosen), ages, keeps)
     shown = Output(is_json)
     if in_place:
         _in_place(shown, path, choice)
@@ -78,14 +82,18 @@ def command(
 
 
 def _list(output: Output, loaded: Loaded, choice: Choice) -> None:
+    going = staying = 0
     for job in loaded.jobs():
         if choice.stays(job, loaded.now_ns):
+            staying += 1
             continue
+        going += 1
         if output.is_json:
             output.document({"job": job.job_id, "tube": job.tube.decode("utf-8", "replace"),
                              "state": state_name(job.state), "bytes": len(job.body)})  # fmt: skip
         else:
             output.table([], [(job.job_id, job.tube, state_name(job.state), len(job.body))])
+    warn(f"{loaded.source.path}: {told(going, 'job')} would go, {staying} would stay")
 
 
 def _in_place(output: Output, path: str, choice: Choice) -> None:

@@ -3,18 +3,20 @@
 """
 
 import time
+from collections import Counter
 from typing import BinaryIO
 
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import USAGE, fail
-from binlog_tools.cli.making import segment_size, tell
+from binlog_tools.cli.exits import USAGE, fail, warn
+from binlog_tools.cli.making import segment_size, tell, told
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.exporting import WrongLine, import_lines
+from binlog_tools.outputs import naming
 
 
-@click.command("import")
+@click.command("import", cls=options.Command)
 @click.argument("file", type=click.File("rb"))
 @options.output_directory
 @segment_size
@@ -31,11 +33,24 @@ def command(file: BinaryIO, output: str, segment_bytes: int, is_json: bool) -> N
       binlog-inspect import jobs.jsonl -o /var/lib/bs
       echo '{"tube": "mail", "body": "hello"}' | binlog-inspect import - -o /var/lib/bs
     """
+    ignored: Counter[str] = Counter()
     try:
-        with progress("importing") as report:
+        with progress("importing") as report, naming(_name(file)):
             written = import_lines(
-                file, output, segment_bytes, time.time_ns(), lambda jobs: report(jobs, 0)
+                file, output, segment_bytes, time.time_ns(), lambda jobs: report(jobs, 0), ignored
             )
     except WrongLine as problem:
-        fail(USAGE, f"{getattr(file, 'name', '<stdin>')}: {problem}; nothing was written")
+        fail(USAGE, f"{_name(file)}: {problem}; nothing was written")
+    _tell_ignored(ignored)
     tell(Output(is_json), written)
+
+
+def _name(file: BinaryIO) -> str:
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else "<stdin>"
+
+
+def _tell_ignored(ignored: Counter[str]) -> None:
+    if ignored:
+        named = ", ".join(f"{name!r} in {told(n, 'line')}" for name, n in sorted(ignored.items()))
+        warn(f"fields that are unknown here were passed over: {named}")

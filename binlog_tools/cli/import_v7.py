@@ -2,6 +2,8 @@
 ``binlog-inspect import-v7``.
 """
 
+import os
+import shlex
 import time
 from collections.abc import Mapping
 from typing import NoReturn
@@ -13,9 +15,11 @@ from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
+    parse_segment_name,
 )
+from beanstalk_twisted.binlog.survey import beanstalkd_file
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
+from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, USAGE, fail
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.sources import NoLog
 from binlog_tools.v7.findings import Findings
@@ -24,8 +28,8 @@ from binlog_tools.v7.importing import Imported, import_log
 from binlog_tools.v7.survivors import LOST_AND_FOUND, Survivors
 
 
-@click.command("import-v7")
-@click.argument("path", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.command("import-v7", cls=options.Command)
+@click.argument("path", metavar="DIR", type=options.LOG_DIRECTORY)
 @click.option(
     "-o",
     "--output",
@@ -65,6 +69,7 @@ def command(
       binlog-inspect import-v7 /var/lib/beanstalkd
       binlog-inspect import-v7 /var/lib/beanstalkd -o /var/lib/bs
     """
+    _refuse_ours(path)
     refuse_running(path)
     with progress("reading") as report:
         found = Survivors(RealDirectory(path), report)
@@ -88,6 +93,22 @@ def command(
     if is_refused:
         _refuse_gap(found)
     raise SystemExit(EXIT_CODES[_verdict(found.findings)])
+
+
+def _refuse_ours(path: str) -> None:
+    """
+    Our servers hold the same lock as beanstalkd, so this is looked at first.
+    """
+    names = os.listdir(path)
+    if beanstalkd_file(names) or not any(parse_segment_name(name) is not None for name in names):
+        return
+    quoted = shlex.quote(path)
+    fail(
+        USAGE,
+        f"{path}: this is a log of beanstalk-twisted already; nothing was written. To see what is "
+        f"in it: binlog-inspect jobs {quoted}; to serve it: beanstalk-twisted --binlog {quoted}; "
+        f"to make a binlog of beanstalkd of it: binlog-inspect export-v7 {quoted} -o DST",
+    )
 
 
 def _refuse_machine(path: str, what: str) -> NoReturn:

@@ -2,7 +2,6 @@
 ``binlog-inspect jobs``.
 """
 
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,7 +11,7 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
-from binlog_tools.cli.output import Escaped, Output, columns, progress
+from binlog_tools.cli.output import Escaped, Output, columns, opened, progress
 from binlog_tools.dumping import Fields, body_fields, body_text, fields_of, text_of
 from binlog_tools.listing import (
     ListedJob,
@@ -50,7 +49,7 @@ def _point(text: str) -> Point:
 POINT: Final = options.Parsed("time|lsn", _point)
 
 
-@click.command("jobs")
+@click.command("jobs", cls=options.Command)
 @options.log
 @options.job_option
 @options.tube_option
@@ -83,7 +82,7 @@ POINT: Final = options.Parsed("time|lsn", _point)
     "-o",
     "--output",
     "target",
-    type=click.Path(dir_okay=False),
+    type=options.OUTPUT_FILE,
     metavar="FILE",
     help="Where --body goes.",
 )
@@ -236,12 +235,8 @@ def _write_body(source: Source, job_id: int, target: str | None) -> None:
     body = body_of(source, job_id)
     if body is None:
         _not_there(source, job_id)
-    if target is None or target == "-":
-        sys.stdout.buffer.write(body)
-        sys.stdout.buffer.flush()
-    else:
-        with open(target, "wb") as file:
-            file.write(body)
+    with opened(target) as out:
+        out.buffer.write(body)
 
 
 def _not_there(source: Source, job_id: int) -> NoReturn:

@@ -12,7 +12,7 @@ from binlog_tools.rewriting import Renumbered, SameStore, load, merge
 from binlog_tools.sources import open_sources
 
 
-@click.command("merge")
+@click.command("merge", cls=options.Command)
 @options.logs
 @options.output_directory
 @segment_size

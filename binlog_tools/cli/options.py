@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from binlog_tools import moments
+from binlog_tools.cli.exits import USAGE, fail
+from binlog_tools.cli.interrupts import INTERRUPTS
 from binlog_tools.moments import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
+from binlog_tools.outputs import InsideSource, refuse_inside_sources
 from binlog_tools.selection import (
     STATES_BY_NAME,
     TYPES_BY_NAME,
@@ -58,7 +61,40 @@ LSNS: Final = Parsed("a..b", moments.parse_lsns)
 TUBE: Final = Parsed("name", lambda text: text.encode("utf-8", "surrogateescape"))
 
 LOG: Final = click.Path(exists=True)
+LOG_DIRECTORY: Final = click.Path(exists=True, file_okay=False)
 NEW_DIRECTORY: Final = click.Path(dir_okay=True, file_okay=False)
+OUTPUT_FILE: Final = click.Path(dir_okay=False)
+
+STDOUT: Final = "-"
+"""What stands for stdout where a file is asked for."""
+
+_READ: Final = (LOG, LOG_DIRECTORY)
+_WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)
+
+
+class Command(click.Command):
+    """
+    A subcommand.  No output of it is within a log that it reads, which the types of its parameters
+    tell.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """
+        See `click.Command`.
+        """
+        INTERRUPTS.tell_the_command()
+        try:
+            for output in self._values(ctx, _WRITTEN):
+                if output != STDOUT:
+                    refuse_inside_sources(output, self._values(ctx, _READ))
+            return super().invoke(ctx)
+        except InsideSource as problem:
+            fail(USAGE, str(problem))
+
+    def _values(self, ctx: click.Context, types: tuple[click.Path, ...]) -> list[str]:
+        values = [ctx.params.get(str(each.name)) for each in self.params if each.type in types]
+        paths = [value if isinstance(value, tuple) else (value,) for value in values]
+        return [path for group in paths for path in group if path is not None]
 
 
 def logs(function: F) -> F:

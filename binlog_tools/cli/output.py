@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 import click
 
 from beanstalk_twisted.binlog.survey import Progress
+from binlog_tools.cli.options import STDOUT
+from binlog_tools.outputs import as_text, new_file
 
 VERSION: Final = 1
 """Of the JSON, as docs/inspect.md says it; each document carries it as ``v``."""
@@ -28,6 +30,21 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "
 
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+@contextmanager
+def opened(path: str | None) -> Iterator[TextIO]:
+    """
+    Where the one output of a command goes; a file has its name when the block has ended well.
+
+    :param path: None or ``-`` for stdout.
+    """
+    if path is None or path == STDOUT:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with new_file(path) as out, as_text(out) as text:
+        yield text
 
 
 class Column(NamedTuple):

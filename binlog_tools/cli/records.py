@@ -3,11 +3,8 @@ Records as text, JSON lines, CSV or Parquet.
 """
 
 import csv
-import sys
 from collections.abc import Iterable, Mapping
-from typing import IO, Any, Final, Protocol
-
-import click
+from typing import IO, Any, Final, Protocol, TextIO
 
 from beanstalk_twisted.binlog.records import DEADLINE_NS, FULL, JOB_KINDS, TS_NS, TYPE
 from binlog_tools.cli.exits import USAGE, fail
@@ -226,7 +223,7 @@ class Parquet:
     Parquet by way of pyarrow: times are timestamps, bodies bytes.
     """
 
-    def __init__(self, path: str, how: str) -> None:
+    def __init__(self, out: IO[bytes], how: str) -> None:
         try:
             import pyarrow
             from pyarrow import parquet
@@ -239,7 +236,7 @@ class Parquet:
         self._how = how
         self._arrow = pyarrow
         self._schema = _schema(pyarrow)
-        self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
+        self._writer = parquet.ParquetWriter(out, self._schema, compression="zstd")
         self._rows: list[dict[str, Any]] = []
         self._bytes = 0
 
@@ -289,17 +286,14 @@ def _schema(pyarrow: Any) -> Any:
     return pyarrow.schema([(name, kinds.get(name, whole)) for name in COLUMNS])
 
 
-def writer_of(kind: str, path: str | None, how: str) -> RecordWriter:
+def writer_of(kind: str, out: TextIO, how: str) -> RecordWriter:
     """
     The writer for a format.
 
-    :param path: where it goes, None for stdout.
+    :param out: where it goes; the caller closes it.
     """
     if kind == "parquet":
-        if path is None:
-            fail(USAGE, "Parquet cannot go to a pipe; name a file with -o FILE.parquet.")
-        return Parquet(path, how)
-    out = sys.stdout if path is None else click.open_file(path, "w", encoding="utf-8")
+        return Parquet(out.buffer, how)
     if kind == "json":
         return JsonLines(out, how)
     if kind == "csv":

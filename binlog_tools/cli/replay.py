@@ -15,13 +15,14 @@ from binlog_tools.cli.making import told
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.client import Connection, parse_address
 from binlog_tools.newlog import OriginSource
+from binlog_tools.outputs import refuse_inside_sources
 from binlog_tools.putting import Journal, Put, Putter, Stopped, plan
 from binlog_tools.sources import open_source
 
 ADDRESS = options.Parsed("host:port", parse_address)
 
 
-@click.command("replay")
+@click.command("replay", cls=options.Command)
 @options.log
 @click.option("--to", "address", type=ADDRESS, required=True, help="The server, HOST:PORT.")
 @options.job_option
@@ -31,7 +32,7 @@ ADDRESS = options.Parsed("host:port", parse_address)
 @click.option(
     "--journal",
     "journal_path",
-    type=click.Path(dir_okay=False),
+    type=options.OUTPUT_FILE,
     metavar="FILE",
     help="Where to note what is done; default: binlog-replay-HOST-PORT.journal here.",
 )
@@ -63,6 +64,7 @@ def command(
     source = open_source(path)
     wanted = plan(source, options.selection(**chosen), time.time_ns())
     journal_path = journal_path or f"binlog-replay-{host}-{port}.journal".replace(os.sep, "_")
+    refuse_inside_sources(journal_path, [path])
     uuid = OriginSource.of(source.survey()).store_uuid
     interrupted = _Interrupted()
     try:

@@ -14,10 +14,11 @@ from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
-from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, as_json
+from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, OUTPUT_FILE, Command, as_json
 from binlog_tools.cli.output import Output, columns, progress, text_of
 from binlog_tools.moments import Numbers, Span
 from binlog_tools.newlog import NewLog
+from binlog_tools.outputs import as_text, new_file
 from binlog_tools.salvage import replacing
 from binlog_tools.salvage.claims import Consent, Refused
 from binlog_tools.salvage.holes import Hole
@@ -42,7 +43,7 @@ _WHYS: Final = {
 
 
 # fmt: off
-@click.command("salvage")
+@click.command("salvage", cls=Command)
 @click.argument("path", metavar="LOG", type=LOG)
 @click.option("-o", "--output", "output", metavar="DIR", type=NEW_DIRECTORY,
               help="Write the clean log there; must not exist, or be empty.")
@@ -56,7 +57,7 @@ _WHYS: Final = {
               help="Of segments that contradict each other, FILE is right.")
 @click.option("--doubtful", type=click.Choice([each.value for each in Doubtful]), default="keep",
               show_default=True, help="What to do with jobs that may have been deleted.")
-@click.option("--report", "report_path", metavar="FILE", type=click.Path(dir_okay=False),
+@click.option("--report", "report_path", metavar="FILE", type=OUTPUT_FILE,
               help="Write the whole report there, as JSON.")
 @as_json
 def command(
@@ -78,6 +79,8 @@ def command(
     """
     if output and is_in_place:
         raise click.UsageError("-o and --in-place exclude each other")
+    if is_in_place and not os.path.isdir(path):
+        raise click.UsageError("--in-place takes a server's directory")
     source = open_source(path)
     accepted = Numbers([span for spans in gaps for span in spans])
     chosen = frozenset(os.path.basename(name) for name in prefer)
@@ -96,6 +99,8 @@ def command(
     _carry_out(report, target)
     if is_in_place:
         report.kept_at = replacing.replace(path)
+        assert report.written is not None
+        report.written = report.written._replace(path=path)
     if lock is not None:
         lock.close()
     if report_path:
@@ -116,8 +121,6 @@ def _lock(path: str) -> RealDirectory:
     """
     Keep servers out, or end if one is in.
     """
-    if not os.path.isdir(path):
-        raise click.UsageError("--in-place takes a server's directory")
     directory = RealDirectory(path)
     try:
         directory.lock(f"binlog-inspect salvage, process {os.getpid()}")
@@ -156,7 +159,7 @@ def _command(path: str, output: str | None, is_in_place: bool, options: list[str
 
 
 def _save(report: Report, path: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
+    with new_file(path) as out, as_text(out) as file:
         json.dump({"v": 1, **report.document()}, file, indent=1, ensure_ascii=False)
         file.write("\n")
 

@@ -10,7 +10,7 @@ import click
 from binlog_tools.cli import options
 from binlog_tools.cli.output import Output, columns
 from binlog_tools.dumping import text_of
-from binlog_tools.measuring import SegmentStats, Stats, TubeStats, chart, measure
+from binlog_tools.measuring import Depth, SegmentStats, Stats, TubeStats, chart, measure
 from binlog_tools.moments import (
     format_duration,
     format_size,
@@ -18,6 +18,7 @@ from binlog_tools.moments import (
     format_time_exactly,
 )
 from binlog_tools.sources import open_sources
+from binlog_tools.stored import NS
 
 SHOWN_PINS: Final = 5
 """Jobs that a line names of those that keep a segment; JSON has 1000."""
@@ -25,7 +26,7 @@ SHOWN_PINS: Final = 5
 CHART_CHARACTERS: Final = 60
 
 
-@click.command("stats")
+@click.command("stats", cls=options.Command)
 @options.logs
 @click.option(
     "--top",
@@ -70,7 +71,8 @@ def _document(stats: Stats) -> dict[str, object]:
         "tubes": [{**tube._asdict(), "name": text_of(tube.name)} for tube in stats.tubes],
         "depth": {
             "since": format_time_exactly(stats.depth.since_ns),
-            "until": format_time_exactly(stats.depth.until_ns), "jobs": stats.depth.jobs,
+            "until": format_time_exactly(stats.depth.until_ns),
+            "step_s": stats.depth.step_s, "jobs": stats.depth.jobs,
         },
     }  # fmt: skip
 
@@ -103,7 +105,16 @@ def _lines(output: Output, stats: Stats, top: int) -> None:
     output.table([], (("tube", *tube) for tube in stats.tubes[: top or None]))
     depth = stats.depth
     since, until = format_time_exactly(depth.since_ns), format_time_exactly(depth.until_ns)
-    output.table([], [("depth", since, until, chart(depth, CHART_CHARACTERS))])
+    bars = chart(depth, CHART_CHARACTERS)
+    most = max(depth.jobs, default=0)
+    output.table([], [("depth", since, until, bars, most, f"{_character_s(depth, bars):g}")])
+
+
+def _character_s(depth: Depth, bars: str) -> float:
+    """
+    How long the time is that a character of the chart stands for, in seconds.
+    """
+    return depth.step_s * len(depth.jobs) / max(1, len(bars))
 
 
 def _show(output: Output, stats: Stats, top: int) -> None:
@@ -160,7 +171,19 @@ def _show_depth(output: Output, stats: Stats) -> None:
     depth = stats.depth
     if not depth.jobs:
         return
-    since, until = format_time(depth.since_ns)[:19], format_time(depth.until_ns)[:19]
-    output.heading(f"jobs over time, 0 to {max(depth.jobs)}")
-    output.line(f"  {chart(depth, CHART_CHARACTERS)}")
-    output.line(f"  {since} to {until}")
+    bars = chart(depth, CHART_CHARACTERS)
+    each = format_duration(round(_character_s(depth, bars) * NS))
+    output.heading(f"jobs over time, 0 to {max(depth.jobs)}; each bar is the most in {each}")
+    output.line(f"  {bars}")
+    output.line(f"  {_axis(depth, len(bars))}")
+
+
+def _axis(depth: Depth, width: int) -> str:
+    """
+    The times of the first bar, of the middle, and behind the last bar; what there is room for.
+    """
+    middle_ns = (depth.since_ns + depth.until_ns) // 2
+    times = [format_time(ns)[:19] for ns in (depth.since_ns, middle_ns, depth.until_ns)]
+    if width < 3 * 19 + 2:
+        return f"{times[0]} to {times[2]}"
+    return times[0] + times[1].center(width - 2 * 19) + times[2]

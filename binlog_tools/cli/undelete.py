@@ -17,7 +17,7 @@ from binlog_tools.sources import Source, open_source
 from binlog_tools.undeleting import Deleted, find_deleted, into_files, into_log, restored
 
 
-@click.command("undelete")
+@click.command("undelete", cls=options.Command)
 @options.log
 @click.option(
     "--since",

@@ -588,6 +588,14 @@ def test_a_running_beanstalkd_is_seen_without_leaving_a_trace(
     mine.close()
 
 
+def test_looking_for_a_running_beanstalkd_only_asks_so_it_needs_no_right_to_write() -> None:
+    with TemporaryDirectory() as path:
+        os.chmod(path, 0o755)
+        (Path(path) / "lock").touch(0o444)
+        mine = RealDirectory(path)
+        assert exit_code_without_rights(mine.refuse_if_beanstalkd_runs) == 0
+
+
 def test_we_do_not_use_a_directory_that_beanstalkd_uses(beanstalkd: str, tmp_path: Path) -> None:
     mine = RealDirectory(str(tmp_path))
     with running_beanstalkd(beanstalkd, tmp_path):

@@ -106,6 +106,14 @@ def test_while_a_server_runs_nothing_is_done(tmp_path: Path) -> None:
     server.close()
 
 
+def test_what_a_run_that_was_killed_has_left_is_no_obstacle(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", Conversation(1).say(40).files)
+    written(path / "quarantine" / "filtered-1.part", {"1.tql": b"half of a segment"})
+    dropped = drop_in_place(str(path), MAIL)
+    assert dropped.kept_at == str(path / "quarantine" / "filtered-1")
+    assert len(served(Path(dropped.kept_at), LATER)) == dropped.jobs > 0
+
+
 def test_a_damaged_log_is_not_touched(tmp_path: Path) -> None:
     path = written(tmp_path / "log", read_golden("v1-damaged"))
     with pytest.raises(Damaged):

@@ -3,18 +3,27 @@ A log as JSON lines and back.
 """
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from beanstalk_twisted.binlog.records import State
-from binlog_tools.exporting import MAX_U32, WrongLine, export, import_lines
-from binlog_tools.moments import MAX_NUMBER
+from binlog_tools.exporting import (
+    MAX_GIVEN,
+    MAX_IGNORED,
+    MAX_U32,
+    WrongLine,
+    export,
+    import_lines,
+)
+from binlog_tools.moments import format_time_exactly
 from binlog_tools.newlog import Written
 from binlog_tools.rewriting import load
 from binlog_tools.selection import Selection
 from binlog_tools.sources import open_source
+from binlog_tools.stored import StoredPause
 from tests.binlog.scribe import NS, T0, files_of
 from tests.tools.conversation import TUBES, Conversation
 from tests.tools.folders import written
@@ -133,7 +142,12 @@ GOOD: dict[str, Any] = {"body": "x"}
         (b'{"body": "", "priority": %d}' % (MAX_U32 + 1), "from 0 to 4294967295"),
         (b'{"body": "", "ttr_s": 1.5}', "ttr_s: 1.5"), (b'{"body": "", "delay_s": "5"}', "delay_s"),
         (b'{"body": "", "kicks": true}', "kicks: True"), (b'{"body": "", "job": 0}', "1 or more"),
-        (b'{"body": "", "job": %d}' % MAX_NUMBER, "job: "),
+        (b'{"body": "", "job": %d}' % (MAX_GIVEN + 1), "job: "),
+        (b'{"body": "", "state": ["ready"]}', "state: ['ready'] is none"),
+        (b'{"body": "", "kind": ["job"]}', "kind ['job'] is unknown"),
+        (b'{"body": "", "created": "1969-12-31T23:59:59Z"}', "is before 1970"),
+        (b'{"body": "", "state": "delayed", "deadline": "2262-01-01T00:00Z"}',
+         "the longest delay has 4294967295 seconds"),
         (b'{"body": "", "state": "gone"}', "state: 'gone' is none"),
         (b'{"body": "", "state": "done"}', "'done'"),
         (b'{"body": "", "created": "soon"}', "created: 'soon' is no time"),
@@ -153,11 +167,53 @@ def test_a_line_that_cannot_be_meant_is_named_and_nothing_is_written(
 
 def test_what_just_fits_is_taken(tmp_path: Path) -> None:
     line = {
-        "job": MAX_NUMBER - 1, "tube": "x" * 200, "priority": MAX_U32, "ttr_s": MAX_U32,
+        "job": MAX_GIVEN, "created": "1970-01-01T00:00:00Z", "tube": "x" * 200,
+        "priority": MAX_U32, "ttr_s": MAX_U32,
         "delay_s": MAX_U32, "kicks": MAX_U32, "state": "ready", "body": "",
     }  # fmt: skip
     imported([json.dumps(line).encode()], tmp_path / "new")
-    assert list(served(tmp_path / "new", T0)) == [MAX_NUMBER - 1]
+    assert list(served(tmp_path / "new", T0)) == [MAX_GIVEN]
+
+
+@pytest.mark.parametrize(
+    ("field", "most"), [("last_lsn", MAX_GIVEN), ("next_job_id", MAX_GIVEN), ("time", None)]
+)
+def test_a_log_that_leaves_no_room_for_what_comes_is_refused(
+    field: str, most: int | None, tmp_path: Path
+) -> None:
+    fits: object = most or "2100-01-01T00:00:00Z"
+    more: object = most + 1 if most else "2100-01-01T00:00:00.000000001Z"
+    imported([json.dumps({"kind": "log", field: fits}).encode()], tmp_path / "new")
+    assert served(tmp_path / "new", T0) == {}
+    with pytest.raises(WrongLine, match=f"line 1: {field}: "):
+        imported([json.dumps({"kind": "log", field: more}).encode()], tmp_path / "other")
+
+
+def test_a_deadline_without_a_delay_is_kept(tmp_path: Path) -> None:
+    end = format_time_exactly(T0 + 90 * NS)
+    line = {"body": "", "state": "delayed", "deadline": end}
+    imported([json.dumps(line).encode()], tmp_path / "new")
+    (job,) = served(tmp_path / "new", T0 + 89 * NS).values()
+    assert job[1] is State.DELAYED
+    (job,) = served(tmp_path / "new", T0 + 90 * NS).values()
+    assert job[1] is State.READY
+
+
+def test_a_pause_without_an_end_begins_now(tmp_path: Path) -> None:
+    imported([b'{"kind": "pause", "tube": "x", "seconds": 5}'], tmp_path / "new")
+    loaded = load(open_source(str(tmp_path / "new")), wall_ns=T0)
+    assert loaded.pauses() == [StoredPause(b"x", 5, T0 + 5 * NS)]
+
+
+def test_fields_that_are_unknown_are_counted_and_passed_over(tmp_path: Path) -> None:
+    ignored: Counter[str] = Counter()
+    lines = [b'{"kind": "log", "v": 1, "body": "of a log"}', b'{"body": "", "colour": 1}',
+             b'{"body": "", "colour": 2, "bytes": 0}']  # fmt: skip
+    lines += [b'{"body": "", "n%d": 1}' % n for n in range(MAX_IGNORED)]
+    lines += [b'{"body": "", "colour": 3}']
+    import_lines(lines, str(tmp_path / "new"), 1 << 20, T0, ignored=ignored)
+    assert (ignored["colour"], ignored["body"], ignored["bytes"]) == (3, 1, 1)
+    assert len(ignored) == MAX_IGNORED
 
 
 def test_an_id_that_is_there_twice_is_named(tmp_path: Path) -> None:

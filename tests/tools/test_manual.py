@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from binlog_tools.cli import jobs, main, records
+from binlog_tools.cli import commands, jobs, records
 from binlog_tools.comparing import FIELDS
 from binlog_tools.dumping import REASON_NAMES
 from binlog_tools.selection import TYPE_NAMES
@@ -37,7 +37,7 @@ def named_in(text: str) -> set[str]:
     return set(re.findall(r"`([\w_-]+)`", text))
 
 
-@pytest.mark.parametrize("name", main.COMMANDS)
+@pytest.mark.parametrize("name", commands.COMMANDS)
 def test_every_command_is_on_a_page(name: str) -> None:
     assert any(f"binlog-inspect {name}" in page.read_text() for page in PAGES)
 
@@ -60,7 +60,7 @@ def test_every_example_is_a_call_that_the_tool_understands() -> None:
         words = shlex.split(line[line.index("binlog-inspect ") :].split("|")[0].rstrip('")'))
         if words[1].startswith("-"):
             continue
-        command = main.cli.get_command(click.Context(main.cli), words[1])
+        command = commands.cli.get_command(click.Context(commands.cli), words[1])
         assert command is not None, line
         options = {o for each in command.params for o in each.opts + each.secondary_opts}
         asked = {word for word in words[2:] if re.match("--?[a-z]", word)}

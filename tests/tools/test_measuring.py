@@ -3,13 +3,23 @@ What a log consists of, counted again from what the other reader reads.
 """
 
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records import Kind, State
-from binlog_tools.measuring import BARS, BUCKETS, NAMED_PINS, Depth, Stats, chart, measure
+from binlog_tools.measuring import (
+    BARS,
+    BUCKETS,
+    NAMED_PINS,
+    Depth,
+    Stats,
+    TubeStats,
+    chart,
+    measure,
+)
 from binlog_tools.selection import TYPE_NAMES
 from binlog_tools.sources import open_source
 from tests.binlog import independent_reader
@@ -144,7 +154,44 @@ def test_how_many_jobs_there_were_is_told_over_time(tmp_path: Path) -> None:
         scribe.now_ns += NS
         scribe.write(delete(n))
     depth = measured(written(tmp_path / "log", scribe.files())).depth
-    assert depth.jobs == [1, 2, 3, 4, 5, 6, 5, 4, 3, 2]
+    assert distinct(depth) == [1, 2, 3, 4, 5, 6, 5, 4, 3]
+    assert depth.jobs[-1] == 3, "those that were there when the last step began"
+    assert depth.step_s == pytest.approx(9 / BUCKETS, rel=0.01)
+
+
+def distinct(depth: Depth) -> list[int]:
+    """
+    The numbers, without those that only last.
+    """
+    return [jobs for jobs, _ in groupby(depth.jobs)]
+
+
+def test_a_step_tells_the_most_there_were_and_not_what_it_ends_with(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 20)
+    scribe.write(put(1, b""))
+    scribe.now_ns += 100 * NS
+    scribe.write(*(put(n, b"") for n in range(2, 52)))
+    scribe.write(*(delete(n) for n in range(2, 52)))
+    scribe.now_ns += 100 * NS
+    scribe.write(put(60, b""), put(61, b""), delete(61), put(62, b""), delete(62), delete(60))
+    depth = measured(written(tmp_path / "log", scribe.files())).depth
+    assert distinct(depth) == [1, 51, 1, 3]
+
+
+def test_a_log_of_one_moment_has_one_step(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 20)
+    scribe.write(put(1, b""), put(2, b""), delete(1))
+    depth = measured(written(tmp_path / "log", scribe.files())).depth
+    assert (depth.jobs, depth.step_s) == ([2], 0)
+
+
+def test_states_are_told_in_one_order(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write()
+    path = written(tmp_path / "log", scribe.files())
+    assert list(measured(path).states) == ["ready", "reserved", "delayed", "buried"]
+    fields = TubeStats._fields
+    assert fields[2:6] == ("ready", "reserved", "delayed", "buried")
 
 
 def test_jobs_from_before_the_log_begins_are_counted_in(tmp_path: Path) -> None:
@@ -154,7 +201,8 @@ def test_jobs_from_before_the_log_begins_are_counted_in(tmp_path: Path) -> None:
     scribe.write(put(3, b""), delete(1))
     scribe.now_ns += NS
     scribe.write(delete(2))
-    assert measured(written(tmp_path / "log", scribe.files())).depth.jobs == [2, 2, 1]
+    depth = measured(written(tmp_path / "log", scribe.files())).depth
+    assert distinct(depth) == [2, 3, 2]
 
 
 def test_the_moments_that_are_told_have_a_limit(tmp_path: Path) -> None:

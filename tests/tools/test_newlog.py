@@ -314,3 +314,9 @@ def test_what_another_run_left_behind_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="remove it and run again"):
         NewLog(str(tmp_path / "new"), ORIGIN)
     assert os.listdir(tmp_path) == ["new.part"]
+
+
+def test_nothing_is_left_behind_if_it_cannot_even_begin(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a tube's name has 1 to 200 bytes"):
+        NewLog(str(tmp_path / "new"), Origin("test"), pauses=[StoredPause(b"", 1, T0)])
+    assert list(tmp_path.iterdir()) == []

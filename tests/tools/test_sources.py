@@ -131,9 +131,17 @@ def test_files_of_one_folder_are_one_log_whatever_they_are_called(tmp_path: Path
 
 
 def test_a_file_whose_header_is_gone_goes_by_its_name(tmp_path: Path) -> None:
-    path = written(tmp_path / "loose", {TWO: b"\0" * 5000, "7-4.tql": b"", "x": b""})
+    raw = b"\0" * 8 + read_golden("v1-rotated")[ONE][8:]
+    path = written(tmp_path / "loose", {TWO: b"\0" * 5000, "7-4.tql": b"", "x": raw})
     for name, seq in ((TWO, 2), ("7-4.tql", 7), ("x", 1)):
         assert list(open_source(str(path / name)).segment_names()) == [seq]
+
+
+@pytest.mark.parametrize("content", [b"", b"# Read me\n" * 1000])
+def test_a_file_that_is_no_segment_is_no_log(content: bytes, tmp_path: Path) -> None:
+    path = written(tmp_path / "loose", {"README.md": content})
+    with pytest.raises(NoLog, match="this is no segment of a log"):
+        open_source(str(path / "README.md"))
 
 
 def test_two_files_of_the_same_segment_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from binlog_tools.cli.main import cli
+from binlog_tools.cli.commands import cli
 
 MAIN = "from binlog_tools.cli.main import main; main()"
 """What the console script runs."""

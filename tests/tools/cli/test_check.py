@@ -2,13 +2,16 @@
 ``binlog-inspect check``.
 """
 
+import re
 from pathlib import Path
 
 import pytest
 
+from binlog_tools.sources import open_source
 from tests.binlog.make_golden import GOLDEN, STORES
+from tests.binlog.scribe import DEFAULT_TUBE, Scribe, edited, flipped, put
 from tests.tools.cli.running import documents, on_a_terminal, rows, run
-from tests.tools.folders import contents
+from tests.tools.folders import contents, written
 
 ONE = f"{1:020d}.tql"
 
@@ -32,6 +35,35 @@ def test_a_pipe_gets_segments_verdict_and_troubles_as_fields() -> None:
         "the checksum of its records is wrong",
         "nothing: a server cuts it off when it starts, and keeps a copy",
     ]  # fmt: skip
+
+
+def test_check_and_the_server_say_the_same_lsns_of_one_damage(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    for n in range(1, 5):
+        scribe.write(put(n, b"body %d" % n))
+    files = edited(scribe.files(), ONE, lambda raw: flipped(raw, raw.index(b"body 2")))
+    path = written(tmp_path / "log", files)
+    refusal = open_source(str(path)).survey().refusal()
+    said = re.search("LSN ([0-9]+ to [0-9]+) were durable and cannot all be read", str(refusal))
+    assert said is not None
+    (trouble,) = [row for row in rows(run("check", path)) if row[0] == "trouble"]
+    assert trouble[5:7] == ["3", "3"]
+    assert trouble[9] == (
+        "the checksum of its bodies is wrong; a server reads no further in this segment, so it "
+        f"says LSN {said[1]}"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\0" * 10_000])
+def test_files_that_hold_nothing_of_a_log_are_no_log(content: bytes, tmp_path: Path) -> None:
+    path = written(tmp_path / "log", {ONE: content})
+    result = run("check", path)
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "there is no log here: nothing in the files is of one" in result.stderr
+    assert "salvage" not in result.stderr
+    segment = (GOLDEN / "v1-torn" / ONE).read_bytes()
+    (path / ONE).write_bytes(bytes(4096) + segment[4096:])
+    assert run("check", path).exit_code == 3, "frames are something"
 
 
 def test_json_says_the_same() -> None:

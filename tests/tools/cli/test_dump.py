@@ -176,6 +176,26 @@ def test_a_frame_that_cannot_be_meant_is_wrong_usage(log: str, place: str, why: 
     assert why in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("0", "no frame: the segment's header; the next frame begins at 4096"),
+     ("4104", "no frame begins here: this is within the frame from 4096 to "),
+     ("6864", "no frame: the last one ends at 6"), ("99999999", "the file has "),
+     ("-8", "the file has ")],
+)  # fmt: skip
+def test_where_no_frame_begins_it_is_4_and_the_next_one_is_named(place: str, why: str) -> None:
+    result = run("dump", EVERY_KIND / ONE, f"--frame={place}")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert f"{ONE}: offset {place}: {why}" in result.stderr
+
+
+def test_a_damaged_frame_is_shown_and_is_3() -> None:
+    result = run("dump", GOLDEN / "v1-damaged", "--frame", "4096")
+    assert result.exit_code == 3
+    assert "record 1, LSN 2, put" in result.stdout
+    assert "the checksum of its bodies is wrong; the next frame begins at 4424" in result.stderr
+
+
 def test_following_goes_with_one_log() -> None:
     result = run("dump", "-f", EVERY_KIND, GOLDEN / "v1-torn")
     assert result.exit_code == 2

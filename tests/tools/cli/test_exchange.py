@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from binlog_tools.cli.main import cli
+from binlog_tools.cli.commands import cli
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import flipped
 from tests.server_process import ServerProcess, ours
@@ -73,6 +73,22 @@ def test_import_reads_stdin_and_names_a_wrong_line(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "line 2: body: there must be body" in result.stderr
     assert not (tmp_path / "other").exists()
+
+
+def test_import_warns_once_of_fields_that_it_does_not_know(tmp_path: Path) -> None:
+    lines = '{"body": "a", "colour": "red"}\n{"body": "b", "colour": 1, "size": 2}\n'
+    result = CliRunner().invoke(cli, ["import", "-", "-o", str(tmp_path / "new")], input=lines)
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "binlog-inspect: fields that are unknown here were passed over: 'colour' in 2 lines, "
+        "'size' in 1 line\n"
+    )
+
+
+def test_import_of_an_export_warns_of_nothing(log: Path, tmp_path: Path) -> None:
+    run("export", log, "-o", tmp_path / "jobs")
+    result = run("import", tmp_path / "jobs", "-o", tmp_path / "new")
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def replay(log: Path, server: ServerProcess, *options: str | Path):  # type: ignore[no-untyped-def]

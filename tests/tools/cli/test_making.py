@@ -51,7 +51,7 @@ def test_a_directory_that_is_not_empty_is_not_written_to(
 
 def test_the_log_itself_is_not_a_place_to_write_to(log: Path) -> None:
     before = contents(log)
-    assert run("compact", log, "-o", log).exit_code == 4
+    assert run("compact", log, "-o", log).exit_code == 2
     assert contents(log) == before
 
 
@@ -70,6 +70,32 @@ def test_the_size_of_segments_can_be_chosen(size: str, log: Path, tmp_path: Path
 @pytest.mark.parametrize("size", ["8191", "1073741825", "much"])
 def test_a_size_outside_the_limits_is_wrong_usage(size: str, log: Path, tmp_path: Path) -> None:
     assert run("compact", log, "-o", tmp_path / "x", "--segment-size", size).exit_code == 2
+
+
+def test_drop_and_keep_exclude_each_other(log: Path, tmp_path: Path) -> None:
+    for pair in (("--drop", "--keep"), ("--keep", "--drop")):
+        result = run("filter", log, *pair, "--job", "1", "-o", tmp_path / "new")
+        assert result.exit_code == 2
+        assert "--drop and --keep exclude each other" in result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_dry_run_says_how_many_would_go_also_if_none_would(log: Path) -> None:
+    every = len(served(log, LATER))
+    none = run("filter", log, "--drop", "--job", "99999", "--dry-run")
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert none.stderr == f"binlog-inspect: {log}: 0 jobs would go, {every} would stay\n"
+    all_ = run("filter", log, "--drop", "--job", "1-99999", "--dry-run")
+    assert len(rows(all_)) == every
+    assert all_.stderr == f"binlog-inspect: {log}: {every} jobs would go, 0 would stay\n"
+
+
+@pytest.mark.parametrize("ids", ["0", "0-5", "7,0"])
+def test_ids_begin_with_1(ids: str, log: Path) -> None:
+    for command in (("jobs",), ("dump",), ("filter", "--drop", "--dry-run")):
+        result = run(command[0], log, *command[1:], "--job", ids)
+        assert result.exit_code == 2
+        assert "numbers begin with 1" in result.stderr
 
 
 def test_merge_tells_which_jobs_got_another_id(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_in_place_keeps_the_original_segments(log: Path) -> None:
     result = run("salvage", log, "--in-place")
     assert result.exit_code == 3
     kept = log / "quarantine" / "salvage-1"
-    assert rows(result)[-1] == ["kept", str(kept)]
+    assert rows(result)[-2:] == [["written", "5", "1", str(log)], ["kept", str(kept)]]
     assert contents(kept) == before
     assert run("check", log).exit_code == 0
     assert jobs_by_tube(log) == {"default": 4, "lost+found": 1}

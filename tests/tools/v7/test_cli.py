@@ -3,6 +3,7 @@
 """
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -195,7 +196,21 @@ def test_a_directory_without_such_a_log_is_4(tmp_path: Path) -> None:
     result = run("import-v7", tmp_path)
     assert result.exit_code == 4
     assert "there is no log here" in result.stderr
-    assert run("import-v7", GOLDEN / "v1-torn").exit_code == 4
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_log_of_ours_needs_no_import_and_what_to_run_is_said(
+    is_held: bool, tmp_path: Path
+) -> None:
+    log = our_log(tmp_path / "ours", job(1))
+    with held(log) if is_held else nullcontext():
+        result = run("import-v7", log, "-o", tmp_path / "new")
+    assert result.exit_code == 2
+    assert "this is a log of beanstalk-twisted already" in result.stderr
+    for command in ("jobs", "export-v7"):
+        assert f"binlog-inspect {command} {log}" in result.stderr
+    assert "runs on it" not in result.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_directory_in_use_is_4(tmp_path: Path) -> None:
@@ -211,8 +226,8 @@ def test_a_new_log_never_replaces_anything(tmp_path: Path) -> None:
     source = their_log(tmp_path / "theirs", *SOUND)
     before = state_of(source)
     result = run("import-v7", source, "-o", source)
-    assert result.exit_code == 4
-    assert "it is not empty" in result.stderr
+    assert result.exit_code == 2
+    assert "Name a place outside of it." in result.stderr
     (tmp_path / "ours").mkdir()
     assert run("import-v7", source, "-o", tmp_path / "ours").exit_code == 0
     assert run("import-v7", source, "-o", tmp_path / "ours").exit_code == 4
@@ -331,7 +346,7 @@ def test_a_torn_log_is_exported_with_1_and_a_damaged_one_is_not(tmp_path: Path) 
 
 def test_an_export_never_replaces_anything(tmp_path: Path) -> None:
     log = our_log(tmp_path / "ours", job(1))
-    assert run("export-v7", log, "-o", log).exit_code == 4
+    assert run("export-v7", log, "-o", log).exit_code == 2
     assert run("export-v7", log, "-o", tmp_path / "theirs").exit_code == 0
     again = run("export-v7", log, "-o", tmp_path / "theirs")
     assert again.exit_code == 4 and "it is not empty" in again.stderr

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records import State
-from binlog_tools.cli.main import cli
+from binlog_tools.cli.commands import cli
 from binlog_tools.newlog import Floors, NewLog, Origin
 from binlog_tools.stored import StoredJob, StoredPause
 from binlog_tools.v7.holder import holder_of

@@ -1,0 +1,153 @@
+"""
+The subcommands of ``binlog-inspect``, and how a call of it ends.
+"""
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from beanstalk_twisted import __version__
+from beanstalk_twisted.binlog.errors import BinlogError
+from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, code_of, fail, message_of, warn
+from binlog_tools.cli.interrupts import INTERRUPTS
+from binlog_tools.outputs import NamedBuffer
+
+PROGRAM: Final = "binlog-inspect"
+
+STDOUT: Final = "stdout"
+"""What errors of it call it."""
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "check": "binlog_tools.cli.check",
+    "dump": "binlog_tools.cli.dump",
+    "jobs": "binlog_tools.cli.jobs",
+    "stats": "binlog_tools.cli.stats",
+    "compact": "binlog_tools.cli.compact",
+    "merge": "binlog_tools.cli.merge",
+    "filter": "binlog_tools.cli.filter",
+    "undelete": "binlog_tools.cli.undelete",
+    "export": "binlog_tools.cli.export",
+    "import": "binlog_tools.cli.import_",
+    "replay": "binlog_tools.cli.replay",
+    "diff": "binlog_tools.cli.diff",
+    "archive-verify": "binlog_tools.cli.archive_verify",
+    "import-v7": "binlog_tools.cli.import_v7",
+    "export-v7": "binlog_tools.cli.export_v7",
+    "salvage": "binlog_tools.cli.salvage",
+    "completion": "binlog_tools.cli.completion",
+}
+"""The module of each subcommand, in the order of the help; it has a ``command``."""
+
+
+class Commands(click.Group):
+    """
+    The subcommands; a module is imported when its command is asked for.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """
+        See `click.Group`.
+        """
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """
+        See `click.Group`.
+        """
+        if name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """
+        Say what went wrong in one line, with the exit code for it.
+        """
+        try:
+            return super().invoke(ctx)
+        except (BinlogError, OSError) as problem:
+            if getattr(problem, "filename", None) == STDOUT:
+                _give_up_stdout()
+            fail(code_of(problem), message_of(problem))
+
+
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name=PROGRAM)
+def cli() -> None:
+    """
+    Look inside the binlog of a beanstalk-twisted server: check, recover, convert.
+
+    A log is only ever read; commands that make one write it to a new directory.  LOG is a server's
+    directory, an archive, or files of segments; the server may be running.
+
+    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written,
+    130 interrupted.
+    """
+
+
+def called() -> int:
+    """
+    Do what the command line says.
+
+    :return: the exit code.
+    """
+    try:
+        _name_stdout()
+        code = _code()
+        INTERRUPTS.end_at_once()
+        return _flushed(code)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception:
+        # What came of an interrupt in the middle of something may have any name.
+        if INTERRUPTS.have_come:
+            return INTERRUPTED
+        raise
+
+
+def _code() -> int:
+    try:
+        code = cli.main(prog_name=PROGRAM, standalone_mode=False)
+    except SystemExit as end:
+        code = end.code
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def _name_stdout() -> None:
+    """
+    Errors of stdout are to say that they are; it may have been closed.
+    """
+    was = sys.stdout
+    out = NamedBuffer(1, STDOUT, closefd=False)
+    encoding, errors = (was.encoding, was.errors) if was else ("utf-8", "strict")
+    sys.stdout = io.TextIOWrapper(out, encoding, errors, line_buffering=out.isatty())
+
+
+def _flushed(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except OSError as problem:
+        warn(message_of(problem))
+        _give_up_stdout()
+        return CANNOT_READ
+    return code
+
+
+def _give_up_stdout() -> None:
+    """
+    Nobody tries again to write what could not be written.
+    """
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

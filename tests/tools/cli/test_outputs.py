@@ -1,0 +1,216 @@
+"""
+Outputs as the commands take them, and the three streams of a process.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pytest
+
+from binlog_tools.cli import options
+from binlog_tools.cli.commands import COMMANDS, cli
+from tests.binlog.make_golden import GOLDEN
+from tests.tools.cli.running import MAIN, rows, run
+from tests.tools.conversation import Conversation
+from tests.tools.folders import contents, written
+
+EVERY_KIND = GOLDEN / "v1-every-kind"
+ONE = f"{1:020d}.tql"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """
+    A log with a history.
+    """
+    return written(tmp_path / "log", Conversation(1).say(40).files)
+
+
+def outputs_of(name: str) -> list[click.Parameter]:
+    """
+    The options of a command that name what it writes.
+    """
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return [
+        each
+        for each in command.params
+        if {"--output", "--report", "--journal", "--files"} & set(each.opts)
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "completion"])
+def test_every_command_is_one_whose_outputs_are_looked_at(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert isinstance(command, options.Command)
+    for each in outputs_of(name):
+        assert each.type in (options.NEW_DIRECTORY, options.OUTPUT_FILE), each.name
+    for each in command.params:
+        if isinstance(each, click.Argument) and isinstance(each.type, click.Path):
+            assert each.type in (options.LOG, options.LOG_DIRECTORY)
+
+
+CALLS = [
+    ("export {} -o {}", "file"), ("dump {} -o {}", "file"), ("dump {} --follow -o {}", "file"),
+    ("dump {} --format parquet -o {}", "file"), ("jobs {} --body 1 -o {}", "file"),
+    ("salvage {} --report {}", "file"), ("salvage {} -o {}", "folder"),
+    ("replay {} --to 127.0.0.1:1 --journal {}", "file"), ("compact {} -o {}", "folder"),
+    ("merge {} -o {}", "folder"), ("filter {} --drop --job 1 -o {}", "folder"),
+    ("undelete {} --since 0 -o {}", "folder"), ("undelete {} --since 0 --files {}", "folder"),
+    ("export-v7 {} -o {}", "folder"), ("import-v7 {} -o {}", "folder"),
+]  # fmt: skip
+
+
+def test_these_are_all_the_outputs_there_are() -> None:
+    called = {(call.split()[0], word) for call, _ in CALLS for word in call.split()}
+    called.add(("import", "-o"))
+    for name in COMMANDS:
+        for each in outputs_of(name):
+            assert any((name, option) in called for option in each.opts), (name, each.opts)
+
+
+@pytest.mark.parametrize(("call", "kind"), CALLS)
+def test_no_output_changes_a_log_that_is_read(
+    call: str, kind: str, log: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(log)
+    before = contents(log)
+    outputs = [log / "new", tmp_path / "link" / "new", log / ONE]
+    for output in outputs:
+        result = run(*call.format(log, output).split())
+        assert result.exit_code == 2, result.output
+        if output != log / ONE or kind == "file":
+            assert f"{output}: this is within {log}, which is read" in result.stderr
+        assert contents(log) == before
+
+
+def test_the_journal_that_is_not_named_is_not_put_into_the_log(log: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "replay", ".", "--to", "127.0.0.1:1"], cwd=log,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "binlog-replay-127.0.0.1-1.journal: this is within ." in done.stderr
+    assert [each.name for each in log.iterdir() if "journal" in each.name] == []
+
+
+@pytest.mark.parametrize("command", ["export", "dump"])
+def test_a_file_that_is_there_is_replaced_only_by_all_of_it(command: str, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.write_text("precious")
+    damaged = GOLDEN / "v1-damaged"
+    code = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    code += f"resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1)); {MAIN}"
+    call = [sys.executable, "-c", code, command, str(EVERY_KIND), "-o", str(target)]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert f"{target}.part: File too large" in done.stderr
+    assert contents(tmp_path) == {"out": b"precious"}
+    assert run("export", damaged, "-o", target).exit_code == 3
+    assert target.read_text() == "precious"
+    assert run(command, EVERY_KIND, "-o", target).exit_code == 0
+    assert len(target.read_text().splitlines()) == len(rows(run(command, EVERY_KIND)))
+
+
+def test_a_log_that_cannot_be_written_names_the_segment(tmp_path: Path) -> None:
+    code = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    code += f"resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1)); {MAIN}"
+    call = [sys.executable, "-c", code, "compact", str(EVERY_KIND), "-o", str(tmp_path / "new")]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.returncode == 4
+    assert f"{tmp_path}/new.part/{ONE}: File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_minus_is_stdout(log: Path) -> None:
+    assert run("dump", log, "-o", "-").stdout == run("dump", log).stdout
+    assert "kind" in run("export", log, "-o", "-").stdout
+    assert not Path("-").exists()
+
+
+def test_what_is_followed_into_a_file_is_there_after_ctrl_c(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    call = [sys.executable, "-c", MAIN, "dump", str(EVERY_KIND), "-f", "-o", str(target)]
+    process = subprocess.Popen(call, stderr=subprocess.PIPE)
+    while not (target.exists() and "\tseal\t" in target.read_text()):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert target.read_text() == run("dump", EVERY_KIND).stdout
+    result = run("dump", EVERY_KIND, "-f", "-o", target)
+    assert result.exit_code == 2
+    assert "--follow wants a new file" in result.stderr
+
+
+def test_a_link_to_nothing_is_no_place_for_a_log(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    result = run("compact", EVERY_KIND, "-o", tmp_path / "link")
+    assert result.exit_code == 4
+    assert f"{tmp_path}/link: it is a symbolic link to {tmp_path}/nowhere" in result.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["link"]
+
+
+def test_a_link_to_an_empty_directory_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    assert run("compact", EVERY_KIND, "-o", tmp_path / "link").exit_code == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / ONE).exists()
+
+
+def called_without(closed: Sequence[int], *arguments: object) -> tuple[int, str]:
+    """
+    Call it with some of the streams closed.
+
+    :return: its exit code, and what stderr got.
+    """
+    redirections = " ".join(f"{fd}>&-" for fd in closed)
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, "-c", MAIN,
+         *map(str, arguments)],
+        capture_output=True, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_a_stdout_that_is_closed_cannot_be_written(tmp_path: Path) -> None:
+    assert called_without([1], "check", EVERY_KIND) == (
+        4, "binlog-inspect: stdout: Bad file descriptor\n",
+    )  # fmt: skip
+    assert called_without([1], "check", "-q", EVERY_KIND) == (0, "")
+    assert called_without([1], "check", "-q", GOLDEN / "v1-torn") == (1, "")
+    assert called_without([1], "export", EVERY_KIND, "-o", tmp_path / "out") == (0, "")
+    assert (tmp_path / "out").read_text().count("\n") == run("export", EVERY_KIND).stdout.count(
+        "\n"
+    )
+
+
+def test_a_stderr_that_is_closed_hides_messages_and_not_the_exit_code() -> None:
+    assert called_without([2], "check", GOLDEN / "v1-torn") == (1, "")
+    assert called_without([2], "check", "/nonexistent") == (2, "")
+    assert called_without([0, 1, 2], "export", GOLDEN / "v1-damaged") == (3, "")
+
+
+def test_a_stdin_that_is_closed_cannot_be_read(tmp_path: Path) -> None:
+    code, err = called_without([0], "import", "-", "-o", tmp_path / "new")
+    assert (code, err) == (4, "binlog-inspect: <stdin>: Bad file descriptor\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["check", "export", "stats", "jobs", "dump"])
+def test_a_stdout_that_is_full_is_named(command: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, command, str(EVERY_KIND)], stdout=full,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert done.returncode == 4
+    assert re.fullmatch("binlog-inspect: stdout: No space left on device\n", done.stderr)
