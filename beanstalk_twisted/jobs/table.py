@@ -15,7 +15,7 @@ from typing import Final
 from beanstalk_twisted.binlog.records import JobImage, State
 from beanstalk_twisted.jobs.job import Job
 
-_COLD: Final = struct.Struct("<QIIIIQI")
+_COLD: Final = struct.Struct("<qIIIIQI")
 """created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment."""
 
 _PRIORITY: Final = struct.Struct("<8xI")

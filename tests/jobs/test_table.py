@@ -81,6 +81,17 @@ def test_the_largest_values_fit_a_job_that_was_only_put() -> None:
     assert (job.created_ns, job.lsn, job.segment) == ((1 << 63) - 1, MAX_U64, MAX_U32)
 
 
+@pytest.mark.parametrize("created_ns", [-(1 << 63), -1])
+def test_a_job_may_have_been_put_before_1970(created_ns: int) -> None:
+    """
+    The log's times are signed: a server starts on whatever a tool has written there.
+    """
+    table = JobTable()
+    table.add_cold(put_image(1)._replace(ts_ns=created_ns), lsn=17, segment=19)
+    job = table.look(1)
+    assert job is not None and job.created_ns == created_ns
+
+
 def test_looking_at_a_job_does_not_change_how_it_is_kept_but_getting_it_does() -> None:
     table = table_of(5)
     assert table.look(5) is not table.look(5)
