@@ -33,7 +33,8 @@ class Machine(NamedTuple):
     What figures depend on.
 
     :ivar is_optimised: the interpreter was built with PGO.
-    :ivar sync_us: how long writing 4 KiB and syncing takes, the median, microseconds.
+    :ivar sync_us: how long appending 4 KiB and fdatasync take, the median, microseconds; into
+        space that was allocated before, as both servers write, it is often much quicker.
     :ivar load: processes that wanted to run, mean of the last minute, when measuring began.
     """
 
@@ -61,7 +62,7 @@ class Machine(NamedTuple):
             f"Twisted {self.twisted}.",
             f"Theirs: {self.beanstalkd}. Redis: {redis}.",
             f"Machine: {self.processors} processors ({self.processor}), {self.system}, "
-            f"{self.file_system}, write and fsync {self.sync_us:.0f} µs, "
+            f"{self.file_system}, append and fdatasync {self.sync_us:.0f} µs, "
             f"load {self.load:.1f} at the beginning.",
         ]
 

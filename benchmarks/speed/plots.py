@@ -147,7 +147,7 @@ def draw_log(pyplot: Any, path: Path, results: Sequence[Result]) -> list[Path]:
         axes.plot(seconds, [size / MIB for _, size in points], color=COLOURS[side], label=side)
     axes.set(
         xlabel="seconds", ylabel="all files of the log, MiB", ylim=(0, None),
-        title="jobs are reserved and released, nothing is put or deleted",
+        title="jobs are put, reserved and deleted, a few stand by",
     )  # fmt: skip
     axes.legend()
     return save(pyplot, figure, path)

@@ -23,8 +23,8 @@ BEGIN: Final = "<!-- newest table: begin; written by make bench ARGS=--publish -
 END: Final = "<!-- newest table: end -->"
 
 QUICK_NOTE: Final = (
-    "**This is a quick run**: one short round, a fiftieth of the jobs. It shows that everything "
-    "works; its figures say little, and what it says of targets nothing."
+    "**This is a quick run**: short rounds, a fiftieth of the jobs. It shows that everything works "
+    "and that replies are right; its figures say little, and what it says of targets nothing."
 )
 
 CAPTIONS: Final = {

@@ -166,8 +166,8 @@ LOGGED: Final = (
              CPU_AND_RATE, with_redis=True),
     Workload("log-body60k", "rt50 with bodies of 60 KB", LOG,
              f"{CYCLE} --connections 50 --body 60000", CPU_AND_RATE),
-    Workload("churn", "8 connections reserve and release {jobs:,} jobs", LOG,
-             "--ops reserve,release --connections 8 --preload {jobs}", ((LOG_BYTES, None),), 1000,
+    Workload("log-size", "8 connections, {jobs:,} jobs of 256 B stand by, files of 1 MiB", LOG,
+             f"{CYCLE} --connections 8 --body 256 --preload {{jobs}}", ((LOG_BYTES, None),), 1000,
              seconds=4 * FULL_S, options=("-s", "1048576"), most_rounds=3, is_quick=True),
 )  # fmt: skip
 """With a log that nobody syncs: a crash of the process loses nothing, one of the machine may."""
@@ -196,6 +196,8 @@ WIDE: Final = (
              is_quick=True),
     Workload("workers", "1 producer, {jobs:,} waiting workers", MEMORY,
              "--workers {jobs} --backlog 1", ((CPU, Target(0.2, 0.15)),), 1000, is_quick=True),
+    Workload("workers-own", "the same, each watches 10 tubes of its own too", MEMORY,
+             "--workers {jobs} --backlog 1 --own-tubes 10", ((CPU, Target(0.2, 0.15)),), 1000),
     Workload("watched", "reserve and release, {jobs:,} watched tubes with a job each", MEMORY,
              "--ops reserve,release --spread {jobs}", ((CPU, NO_WORSE),), 1000, is_quick=True),
     Workload("kick", "kick {jobs:,} buried jobs, one command", MEMORY,

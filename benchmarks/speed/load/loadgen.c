@@ -86,6 +86,15 @@ static void prepare_tubes(void)
     }
 }
 
+/* Tubes are numbered: first those that all watch, then each connection's own. */
+static void watch_tubes(int i)
+{
+    uint64_t first = plan.tubes + plan.spread + (uint64_t)i * plan.own_tubes;
+    for (uint64_t tube = 0; tube < plan.spread; tube++) ask_and_wait(connections[i], WATCH, tube);
+    for (uint64_t tube = first; tube < first + plan.own_tubes; tube++)
+        ask_and_wait(connections[i], WATCH, tube);
+}
+
 static void open_connections(void)
 {
     const struct script *script = plan.workers ? &put_script : &plan.script;
@@ -95,9 +104,7 @@ static void open_connections(void)
         connections[i] = connect_to_server(plan.workers ? PRODUCER : CYCLER, script, plan.depth);
     for (int i = plan.connections; i < n_connections; i++)
         connections[i] = connect_to_server(WORKER, &worker_script, 1);
-    for (int i = 0; i < n_connections; i++)
-        for (uint64_t tube = 0; tube < plan.spread; tube++)
-            ask_and_wait(connections[i], WATCH, tube);
+    for (int i = 0; i < n_connections; i++) watch_tubes(i);
     if (plan.probe_us) probe = connect_to_server(PROBE, &probe_script, 1);
 }
 

@@ -21,7 +21,8 @@ static const char help[] =
 "\n"
 "whom     --host ADDRESS (127.0.0.1)  --port N  --pid N (whose CPU and memory)  --redis\n"
 "before   --preload JOBS  --bury (them)  --tubes N (kept alive by an idle connection)\n"
-"         --spread N (tubes with a job each, which each connection watches)  --warmup-ms MS\n"
+"         --spread N (tubes with a job each, which each connection watches)\n"
+"         --own-tubes N (that each connection watches alone)  --warmup-ms MS\n"
 "measured --ops A,B,C  --connections N (1)  --depth N (1)  --count CYCLES  --ms MS\n"
 "         --workers N (so many reserve and delete; the --connections put)  --backlog JOBS (2000)\n"
 "         --probe-us US (one more connection asks so often)  --memory-samples N\n"
@@ -35,13 +36,13 @@ static const char help[] =
 
 enum option_code {
     HOST = 1000, PORT, PID, REDIS, PRELOAD, BURY, TUBES, SPREAD, WARMUP, OPS, CONNECTIONS, DEPTH,
-    COUNT, MS, WORKERS, BACKLOG, PROBE, MEMORY, BODY, RANDOM_BYTES, RANDOM_PRIORITIES, TIMEOUT, HELP
+    OWN_TUBES, COUNT, MS, WORKERS, BACKLOG, PROBE, MEMORY, BODY, RANDOM_BYTES, RANDOM_PRIORITIES, TIMEOUT, HELP
 };
 
 static const struct option options[] = {
     {"host", 1, 0, HOST}, {"port", 1, 0, PORT}, {"pid", 1, 0, PID}, {"redis", 0, 0, REDIS},
     {"preload", 1, 0, PRELOAD}, {"bury", 0, 0, BURY}, {"tubes", 1, 0, TUBES},
-    {"spread", 1, 0, SPREAD}, {"warmup-ms", 1, 0, WARMUP}, {"ops", 1, 0, OPS},
+    {"spread", 1, 0, SPREAD}, {"own-tubes", 1, 0, OWN_TUBES}, {"warmup-ms", 1, 0, WARMUP}, {"ops", 1, 0, OPS},
     {"connections", 1, 0, CONNECTIONS}, {"depth", 1, 0, DEPTH}, {"count", 1, 0, COUNT},
     {"ms", 1, 0, MS}, {"workers", 1, 0, WORKERS}, {"backlog", 1, 0, BACKLOG},
     {"probe-us", 1, 0, PROBE}, {"memory-samples", 1, 0, MEMORY}, {"body", 1, 0, BODY},
@@ -79,6 +80,7 @@ static void take(enum option_code code)
     case BURY: plan.bury = true; break;
     case TUBES: plan.tubes = number_in(optarg); break;
     case SPREAD: plan.spread = number_in(optarg); break;
+    case OWN_TUBES: plan.own_tubes = number_in(optarg); break;
     case WARMUP: plan.warmup_ms = number_in(optarg); break;
     case OPS: read_script(optarg); break;
     case CONNECTIONS: plan.connections = (int)number_in(optarg); break;

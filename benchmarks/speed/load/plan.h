@@ -16,6 +16,7 @@ struct plan {
     bool bury;              /* and to bury */
     uint64_t tubes;         /* that an idle connection keeps alive */
     uint64_t spread;        /* tubes with one job each, all watched by each measured connection */
+    uint64_t own_tubes;     /* that each measured connection watches and no other does */
     uint64_t warmup_ms;
     /* While it runs */
     struct script script;   /* a cycle: what one token does again and again */
