@@ -10,10 +10,10 @@ ARGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help serve test lint soak clean
+.PHONY: help serve test lint soak bench bench-quick clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\): .*## /  make \1:  /p' Makefile
+	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
 
 serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in ./binlog
 	$(BIN)/beanstalk-twisted --address='$(ADDRESS)' --port='$(PORT)' --binlog='$(BINLOG)'
@@ -29,6 +29,12 @@ lint: .venv/dev.stamp ## check style and types
 
 soak: .venv/report.stamp ## reserve and release for three minutes, and draw the size of the log
 	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+bench: .venv/report.stamp ## compare the speed with beanstalkd, about an hour; make bench ARGS='--only rt50'
+	$(BIN)/python -m benchmarks.speed $(ARGS)
+
+bench-quick: .venv/report.stamp ## the same in a minute: it works, but its figures say little
+	$(BIN)/python -m benchmarks.speed --quick $(ARGS)
 
 clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,134 @@
+"""
+Where figures come from: the interpreter, the servers, the machine and its disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+SYNCS: Final = 50
+"""So many are timed to tell how fast the disk is."""
+
+_ASK: Final = """
+import json, platform, sysconfig, twisted, beanstalk_twisted
+arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
+print(json.dumps({
+    "python": platform.python_implementation() + " " + platform.python_version(),
+    "is_optimised": "--enable-optimizations" in arguments,
+    "twisted": twisted.__version__, "server": beanstalk_twisted.__version__,
+}))
+"""
+
+
+class Machine(NamedTuple):
+    """
+    What figures depend on.
+
+    :ivar is_optimised: the interpreter was built with PGO.
+    :ivar sync_us: how long appending 4 KiB and fdatasync take, the median, microseconds; into
+        space that was allocated before, as both servers write, it is often much quicker.
+    :ivar load: processes that wanted to run, mean of the last minute, when measuring began.
+    """
+
+    python: str
+    is_optimised: bool
+    twisted: str
+    server: str
+    beanstalkd: str
+    redis: str
+    processor: str
+    processors: int
+    system: str
+    file_system: str
+    sync_us: float
+    load: float
+
+    def sentences(self) -> list[str]:
+        """
+        Tell it to a reader.
+        """
+        build = "built with PGO" if self.is_optimised else "built **without** PGO"
+        redis = self.redis or "not installed, so left out"
+        return [
+            f"Ours: beanstalk-twisted {self.server}, {self.python} ({build}), "
+            f"Twisted {self.twisted}.",
+            f"Theirs: {self.beanstalkd}. Redis: {redis}.",
+            f"Machine: {self.processors} processors ({self.processor}), {self.system}, "
+            f"{self.file_system}, append and fdatasync {self.sync_us:.0f} µs, "
+            f"load {self.load:.1f} at the beginning.",
+        ]
+
+
+def look(python: str, beanstalkd: str, redis: str | None, directory: Path | None) -> Machine:
+    """
+    Find out.
+
+    :param python: the interpreter that runs our server.
+    :param directory: where logs are kept.
+    """
+    told = json.loads(output_of(python, "-c", _ASK))
+    folder = directory or Path(tempfile.gettempdir())
+    return Machine(
+        **told, beanstalkd=output_of(beanstalkd, "-v").strip(),
+        redis=" ".join(output_of(redis, "--version").split()[:3]) if redis else "",
+        processor=processor(Path("/proc/cpuinfo").read_text()), processors=os.cpu_count() or 1,
+        system=f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
+        file_system=file_system(folder, Path("/proc/mounts").read_text()),
+        sync_us=sync_us(folder), load=os.getloadavg()[0],
+    )  # fmt: skip
+
+
+def output_of(*command: str) -> str:
+    """
+    Run a command.
+
+    :raise subprocess.CalledProcessError: it has failed.
+    """
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def processor(cpuinfo: str) -> str:
+    """
+    Find the model's name in ``/proc/cpuinfo``.
+    """
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return "unknown"
+
+
+def file_system(folder: Path, mounts: str) -> str:
+    """
+    Find what a folder is on, in ``/proc/mounts``.
+    """
+    resolved = folder.resolve()
+    best, kind = -1, "unknown"
+    for line in mounts.splitlines():
+        _, point, found, *_ = line.split()
+        # The one that was mounted last over the same point counts.
+        if resolved.is_relative_to(point) and len(point) >= best:
+            best, kind = len(point), found
+    return kind
+
+
+def sync_us(folder: Path) -> float:
+    """
+    Time the disk.
+    """
+    took = []
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        for _ in range(SYNCS):
+            began = time.perf_counter()
+            os.write(file.fileno(), b"x" * 4096)
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - began)
+    return statistics.median(took) * 1e6

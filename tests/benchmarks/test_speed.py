@@ -1,0 +1,295 @@
+"""
+The comparison with beanstalkd: how runs are read, compared, judged and told.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.speed import publishing, tables
+from benchmarks.speed.figures import (
+    CPU,
+    JOB_BYTES,
+    PAUSE,
+    RATE,
+    REPLAY,
+    Outcome,
+    Target,
+    WrongRepliesError,
+    compare,
+    parse_outcome,
+    verdict,
+)
+from benchmarks.speed.machine import Machine, file_system, processor
+from benchmarks.speed.running import Result, order, replayed
+from benchmarks.speed.servers import beanstalkd, ours
+from benchmarks.speed.workloads import MEMORY, WORKLOADS, Workload, chosen
+
+SIDES = (ours("python3"), beanstalkd("beanstalkd"))
+MACHINE = Machine("CPython 3.11.7", False, "26.10", "0.1", "beanstalkd 1.12", "", "Some CPU", 2,
+                  "Linux", "ext4", 80.0, 0.5)  # fmt: skip
+LATENCY = {"count": 9, "mean": 5.0, "p50": 4.0, "p90": 6.0, "p99": 8.0, "longest": 9000.0}
+
+
+def workload(**changes: Any) -> Workload:
+    """
+    Make a row with a target for the processor time.
+    """
+    row = Workload("row", "put {jobs:,} jobs", MEMORY, "--ops put --count {jobs}",
+                   ((CPU, Target(1.6, 1.0, 1.9)),), jobs=1_000_000)  # fmt: skip
+    return row._replace(**changes)
+
+
+def result(ours_us: float, theirs_us: float, **changes: Any) -> Result:
+    """
+    Make one round of it.
+    """
+    outcomes = {
+        "ours": [Outcome({CPU.key: ours_us})], "beanstalkd": [Outcome({CPU.key: theirs_us})],
+    }  # fmt: skip
+    return Result(workload(**changes), outcomes)
+
+
+def printed(**changes: Any) -> str:
+    """
+    Print what the load generator would.
+    """
+    content: dict[str, Any] = {
+        "commands": 9, "cycles": 3, "puts": 4, "wrong": 0, "wall_s": 0.5, "commands_per_s": 18.0,
+        "server": {"cpu_us_per_command": 7.5, "memory_kb_before": 100, "memory_kb_after": 108},
+        "client": {"cpu_share": 0.1}, "latency_us": {"unit": "us", "all": LATENCY},
+        "memory_kb": [], "first_wrong": "",
+    }  # fmt: skip
+    return json.dumps(content | changes)
+
+
+# Statistics.
+
+
+def test_the_ratio_is_the_median_of_the_rounds_and_not_of_the_values() -> None:
+    seen = compare([10.0, 40.0, 12.0], [5.0, 20.0, 4.0])
+    assert (seen.ours, seen.theirs) == (12.0, 5.0)
+    assert (seen.ratio, seen.low, seen.high) == (2.0, 2.0, 3.0)
+
+
+def test_a_round_without_a_figure_does_not_count() -> None:
+    seen = compare([10.0, 10.0, math.nan], [5.0, 0.0, 5.0])
+    assert (seen.ratio, seen.low, seen.high) == (2.0, 2.0, 2.0)
+    assert math.isnan(compare([1.0], [0.0]).ratio)
+
+
+def test_rounds_that_do_not_pair_are_an_error_of_ours() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        compare([1.0, 2.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(1.0, "aim"), (1.01, "met"), (1.6, "met"), (1.61, "missed")]
+)
+def test_a_target_for_what_should_be_small_is_met_up_to_itself(value: float, said: str) -> None:
+    assert verdict(CPU, Target(1.6, 1.0, 1.9), value, is_optimised=True) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(5.0, "aim"), (4.99, "met"), (1.7, "met"), (1.69, "missed")]
+)
+def test_a_target_for_what_should_be_large_is_met_from_itself_on(value: float, said: str) -> None:
+    assert verdict(RATE, Target(1.7, 5.0), value, is_optimised=True) == said
+
+
+def test_an_interpreter_without_pgo_has_a_target_of_its_own() -> None:
+    assert verdict(CPU, Target(1.6, 1.0, 1.9), 1.9, is_optimised=False) == "met"
+    assert verdict(CPU, Target(1.6, 1.0, 1.9), 1.91, is_optimised=False) == "missed"
+    assert verdict(CPU, Target(1.6, 1.0), 1.61, is_optimised=False) == "missed"
+
+
+def test_without_a_target_or_a_figure_nothing_is_judged() -> None:
+    assert verdict(CPU, None, 99.0, is_optimised=True) == ""
+    assert verdict(CPU, Target(1.0), math.nan, is_optimised=True) == "unknown"
+
+
+# What the load generator says.
+
+
+def test_a_run_is_read_off() -> None:
+    figures, memory, _ = parse_outcome(printed())
+    assert (figures[CPU.key], figures[RATE.key], figures["p99_us"]) == (7.5, 18.0, 8.0)
+    assert PAUSE.key not in figures
+    assert JOB_BYTES.key not in figures
+    assert list(memory) == []
+
+
+def test_memory_a_job_is_what_the_server_has_grown_by() -> None:
+    figures, memory, _ = parse_outcome(printed(memory_kb=[[2, 104], [4, 108]]))
+    assert figures[JOB_BYTES.key] == 8 * 1024 / 4
+    assert memory == [(2, 104 * 1024), (4, 108 * 1024)]
+
+
+def test_the_longest_pause_is_the_longest_round_trip_of_the_probe() -> None:
+    said = printed(latency_us={"unit": "us", "all": LATENCY, "probe": LATENCY | {"longest": 17e3}})
+    assert parse_outcome(said).figures[PAUSE.key] == 17.0
+
+
+def test_one_wrong_reply_makes_a_run_worthless() -> None:
+    with pytest.raises(WrongRepliesError, match="the first to put: BURIED"):
+        parse_outcome(printed(wrong=1, first_wrong="put: BURIED"))
+
+
+def test_a_run_without_a_reply_is_worthless() -> None:
+    with pytest.raises(WrongRepliesError, match="not one command"):
+        parse_outcome(printed(commands=0))
+
+
+def test_a_replay_is_what_a_full_start_takes_beyond_an_empty_one() -> None:
+    assert replayed(1000, 0.5, 2.5).figures[REPLAY.key] == 500.0
+
+
+@pytest.mark.parametrize("full_s", [0.5, 0.4])
+def test_a_replay_that_is_lost_in_the_noise_of_starts_has_no_figure(full_s: float) -> None:
+    figures = replayed(1000, 0.5, full_s).figures
+    assert math.isnan(figures[REPLAY.key])
+    assert (figures["empty_start_s"], figures["full_start_s"]) == (0.5, full_s)
+    assert verdict(REPLAY, Target(1.5), figures[REPLAY.key], is_optimised=True) == "unknown"
+
+
+# The rows.
+
+
+def test_names_are_told_apart_and_every_load_can_be_written() -> None:
+    assert len({each.name for each in WORKLOADS}) == len(WORKLOADS)
+    for each in WORKLOADS:
+        words = each.words(quick=False)
+        assert "{" not in " ".join([*words, each.says.format(jobs=1)])
+        assert "--ms" in words or "--count" in words
+
+
+def test_a_quick_run_takes_a_fiftieth_of_the_jobs_but_not_too_few() -> None:
+    assert workload().words(quick=True)[3] == "20000"
+    assert workload(jobs=1000).words(quick=True)[3] == "100"
+    assert workload().words(quick=False)[3] == "1000000"
+
+
+def test_workloads_are_chosen_by_names_and_stars() -> None:
+    assert [each.name for each in chosen(["rt50", "kick"], quick=False)] == ["rt50", "kick"]
+    assert {each.name[:4] for each in chosen(["sync*"], quick=False)} == {"sync"}
+    assert chosen([], quick=False) == list(WORKLOADS)
+    assert 0 < len(chosen([], quick=True)) < len(WORKLOADS)
+
+
+def test_an_unknown_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"no workload 'rt49'; there are: rt1 .*replay"):
+        chosen(["rt50", "rt49"], quick=False)
+
+
+def test_servers_take_turns_at_being_first() -> None:
+    names = [[side.name for side in order(SIDES, round_)] for round_ in range(3)]
+    assert names == [["ours", "beanstalkd"], ["beanstalkd", "ours"], ["ours", "beanstalkd"]]
+
+
+# The table.
+
+
+def test_a_line_shows_medians_ratio_spread_and_target() -> None:
+    head, line = tables.rows([result(19.0, 10.0)], quick=False, is_optimised=False)
+    shown = dict(zip(head, line, strict=True))
+    assert shown["what"] == "put 1,000,000 jobs"
+    assert (shown["ours"], shown["beanstalkd"], shown["ours ÷ theirs"]) == ("19.0", "10.0", "1.90")
+    assert shown["spread"] == "1.90 to 1.90"
+    assert (shown["at least"], shown["aim"], shown["target"]) == ("≤ 1.9", "≤ 1", "met")
+
+
+def test_a_pause_is_judged_by_its_own_length() -> None:
+    outcomes = {"ours": [Outcome({PAUSE.key: 99.0})], "beanstalkd": [Outcome({PAUSE.key: 0.5})]}
+    row = workload(figures=((PAUSE, Target(100.0, 20.0)),))
+    _, line = tables.rows([Result(row, outcomes)], quick=False, is_optimised=True)
+    assert line[-3:] == ["≤ 100 ms", "≤ 20 ms", "met"]
+
+
+def test_redis_has_a_column_only_where_it_ran() -> None:
+    plain, with_redis = result(1.0, 1.0), result(1.0, 1.0)
+    with_redis.outcomes["redis"] = [Outcome({CPU.key: 3.0})]
+    assert tables.rows([plain], quick=False, is_optimised=True)[0][-1] == "target"
+    head, first, second = tables.rows([plain, with_redis], quick=False, is_optimised=True)
+    assert (head[-1], first[-1], second[-1]) == ("redis", "-", "3.00")
+
+
+def test_a_workload_that_failed_is_a_line_and_not_a_gap() -> None:
+    lines = tables.rows([Result(workload(), {}, "ours: gone")], quick=False, is_optimised=True)
+    assert lines[1][0] == "row"
+    assert "FAILED" in lines[1]
+    assert len(lines[0]) == len(lines[1])
+
+
+def test_all_lines_of_the_table_are_equally_long() -> None:
+    lines = tables.rows([result(1.0, 3000.0)], quick=False, is_optimised=True)
+    printed_lines = tables.markdown(lines).splitlines()
+    assert len(printed_lines) == 3
+    assert len({len(line) for line in printed_lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.123, "0.12"), (9.99, "9.99"), (10.04, "10.0"), (1234567.0, "1,234,567"), (math.nan, "-")],
+)
+def test_numbers_have_three_digits_that_count(value: float, shown: str) -> None:
+    assert tables.number(value) == shown
+
+
+# The page and the files.
+
+
+def report(quick: bool = False) -> publishing.Report:
+    """
+    Make one of one line.
+    """
+    lines = [result(19.0, 10.0)]
+    return publishing.Report("make bench", "2026-01-02", MACHINE, quick, 3, lines)
+
+
+def test_the_page_gets_the_newest_table_and_keeps_the_rest() -> None:
+    page = f"before\n{publishing.BEGIN}\nan old table\n{publishing.END}\nafter\n"
+    once = publishing.published(page, report(), ["x/log.svg"])
+    assert once.startswith("before\n") and once.endswith("\nafter\n")
+    assert "an old table" not in once
+    assert "built **without** PGO" in once
+    assert "`make bench`, 2026-01-02" in once
+    assert "![Size of the log over time](x/log.svg)" in once
+    assert publishing.published(once, report(), ["x/log.svg"]) == once
+
+
+def test_a_page_without_a_place_for_the_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="no place for the table"):
+        publishing.published("a page", report(), [])
+
+
+def test_the_real_page_has_its_place() -> None:
+    assert "| row" in publishing.published(publishing.PAGE.read_text(), report(), [])
+
+
+def test_a_quick_run_says_that_it_is_one() -> None:
+    assert publishing.QUICK_NOTE in report(quick=True).head()
+    assert publishing.QUICK_NOTE not in report().head()
+
+
+def test_the_json_has_no_word_that_json_has_not() -> None:
+    content = publishing.as_json(report()._replace(results=[result(math.nan, 1.0)]))
+    outcomes = json.loads(json.dumps(content, allow_nan=False))["workloads"]["row"]["outcomes"]
+    assert outcomes["ours"][0]["figures"] == {}
+    assert outcomes["beanstalkd"][0]["figures"] == {CPU.key: 1.0}
+
+
+# The machine.
+
+
+def test_the_processor_and_the_file_system_are_named() -> None:
+    assert processor("processor\t: 0\nmodel name\t: Some CPU\nflags\t: a b\n") == "Some CPU"
+    assert processor("") == "unknown"
+    mounts = "/dev/a / ext4 rw 0 0\ntmpfs /some tmpfs rw 0 0\n/dev/b /somewhere xfs rw 0 0\n"
+    assert file_system(Path("/some/log"), mounts) == "tmpfs"
+    assert file_system(Path("/somewhere/log"), mounts) == "xfs"
+    assert file_system(Path("/other"), mounts) == "ext4"
