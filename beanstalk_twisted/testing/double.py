@@ -45,12 +45,13 @@ class Double(Looking, Faults):
             client = self.server.connect()
             client.protocol.is_recorded = False  # type: ignore[attr-defined]
             line = b"put %d %d %d %d\r\n" % (priority, delay, ttr, len(body))
-            said = client.ask(b"use " + tube.encode() + b"\r\n" + line + body + b"\r\n")
+            said = client.ask(b"use " + tube.encode() + b"\r\n")
+            if said.startswith(b"USING "):
+                said = client.ask(line + body + b"\r\n")
             client.hang_up()
-        using, _, reply = said.partition(b"\r\n")
-        if not reply.startswith(b"INSERTED "):
-            raise ValueError(f"put into {tube!r}: {(reply or using).decode().strip()}")
-        return int(reply.split()[1])
+        if not said.startswith(b"INSERTED "):
+            raise ValueError(f"put into {tube!r}: {said.decode().strip()}")
+        return int(said.split()[1])
 
     def connect(self) -> Conversation:
         """

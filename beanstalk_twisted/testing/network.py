@@ -37,10 +37,12 @@ class Network:
 
     :ivar clock: for the code under test.
     :ivar links: all connections made, in order.
+    :ivar max_rounds: see `MAX_ROUNDS`.
     """
 
     def __init__(self, server: MemoryServer) -> None:
         self.server = server
+        self.max_rounds = MAX_ROUNDS
         self.clock = Clock()
         self.links: list[Any] = []
 
@@ -61,11 +63,11 @@ class Network:
 
         :raise RuntimeError: it does not come to an end.
         """
-        for _ in range(MAX_ROUNDS):
+        for _ in range(self.max_rounds):
             if not self.step():
                 return
         raise RuntimeError(
-            f"after {MAX_ROUNDS} round trips there is still something to do, and no time has "
+            f"after {self.max_rounds} round trips there is still something to do, and no time has "
             "passed: some client asks again and again without waiting"
         )
 
@@ -89,6 +91,7 @@ class Network:
             # Sums of seconds are not exact: a microsecond more is always enough.
             step = min(left, self.next_s() + 1e-6)
             left -= step
-            self.clock.advance(step)
+            # The server first: whoever asks for its time in a call of theirs hears the time it is.
             self.server.advance(step)
+            self.clock.advance(step)
             self.settle()

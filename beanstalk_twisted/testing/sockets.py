@@ -294,6 +294,7 @@ class BeanstalkServer(Double):
             else:
                 self._unregister(self._listener.socket)
                 self._listener.close()
+            self._wake()
 
     # The thread.
 
