@@ -106,8 +106,8 @@ def test_each_command_is_recorded_with_all_that_belongs_to_it(lived: Beanstalk) 
         1, 0, b"put 1 0 60 1", b"a", 1,
     )  # fmt: skip
     late = lived.commands[-1]
-    assert (late.connection, late.time, late.args) == (2, pytest.approx(7), {"seconds": 2})
-    assert (late.word, late.answered_at) == ("TIMED_OUT", pytest.approx(9))
+    assert (late.connection, late.args, late.word) == (2, {"seconds": 2}, "TIMED_OUT")
+    assert late.time == pytest.approx(7) and late.answered_at == pytest.approx(9)
 
 
 def test_a_line_that_is_too_long_is_recorded_in_part(beanstalk: Beanstalk) -> None:

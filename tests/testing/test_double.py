@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionRefusedError as RefusedByTwisted
+from twisted.internet.protocol import Protocol
 
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.client import errors
@@ -135,6 +136,55 @@ def test_replies_may_come_byte_by_byte(beanstalk: Beanstalk) -> None:
     assert beanstalk.result(client.stats_tube("default")).current_jobs_reserved == 1
 
 
+class Impatient(Protocol):
+    """
+    A protocol that lets everything happen whenever it is told something.
+    """
+
+    transport: Any
+
+    def __init__(self, beanstalk: Beanstalk) -> None:
+        self.beanstalk = beanstalk
+        self.depth = 0
+        self.depths: list[int] = []
+        self.heard = b""
+        self.is_over = False
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Twisted never calls this before it has come back.
+        """
+        self.depth += 1
+        self.heard += data
+        self.depths.append(self.depth)
+        self.transport.pauseProducing()
+        self.transport.resumeProducing()
+        if self.heard.endswith(b"USING b\r\n"):
+            self.beanstalk.connections[0].drop()
+        self.beanstalk.advance(1)
+        assert not self.is_over
+        self.depth -= 1
+
+    def connectionLost(self, reason: object = None) -> None:
+        """
+        Nor this.
+        """
+        self.is_over = True
+
+
+@pytest.mark.beanstalk(piece_bytes=3)
+def test_a_protocol_is_never_called_before_it_has_come_back(beanstalk: Beanstalk) -> None:
+    protocol = Impatient(beanstalk)
+    link = beanstalk.endpoint.join(protocol)
+    link.transport.unsent += b"more "
+    protocol.transport.write(b"use a\r\nuse b\r\nuse c\r\n")
+    link.transport.read()
+    beanstalk.settle()
+    assert set(protocol.depths) == {1} and len(protocol.depths) > 3
+    assert protocol.heard.startswith(b"more USING a\r\nUSING b\r\n")
+    assert protocol.is_over
+
+
 async def test_with_a_reactor_await_needs_no_help(beanstalk: Beanstalk) -> None:
     client = Client(beanstalk.endpoint)
     client.startService()
@@ -241,8 +291,12 @@ def test_any_byte_of_the_log_can_be_damaged(beanstalk: Beanstalk) -> None:
 
 def test_the_speed_of_threads_is_left_as_it_was() -> None:
     before = sys.getswitchinterval()
-    Beanstalk(uses_reactor=False)
-    assert sys.getswitchinterval() == before
+    sys.setswitchinterval(0.25)
+    try:
+        Beanstalk(uses_reactor=False)
+        assert sys.getswitchinterval() == 0.25
+    finally:
+        sys.setswitchinterval(before)
 
 
 # Looking.

@@ -79,10 +79,9 @@ print(sorted(found), sorted(ours))
 def test_the_plugin_is_registered_under_the_name_of_the_server() -> None:
     # In a checkout there may be older metadata beside that of the installation.
     ours = distributions(name="beanstalk-twisted")
-    found = {each for each in ours for each in each.entry_points if each.group == "pytest11"}
-    assert {(each.name, each.value) for each in found} == {
-        ("beanstalk", "beanstalk_twisted.testing.plugin")
-    }
+    points = [point for each in ours for point in each.entry_points]
+    found = {(point.name, point.value) for point in points if point.group == "pytest11"}
+    assert found == {("beanstalk", "beanstalk_twisted.testing.plugin")}
 
 
 def test_the_plugin_costs_a_run_that_does_not_use_it_nothing() -> None:

@@ -167,7 +167,10 @@ def test_large_replies_arrive_whole(beanstalk_server: BeanstalkServer) -> None:
     for number in range(100):
         beanstalk_server.put(b"%05d" % number + b"x" * 60_000)
     with socket.create_connection(beanstalk_server.address) as plain:
+        beanstalk_server.hold_replies()
         plain.sendall(b"".join(b"peek %d\r\n" % number for number in range(1, 101)))
+        beanstalk_server.wait_until(lambda: beanstalk_server.counts()["peek"])
+        beanstalk_server.release_replies()
         stream = plain.makefile("rb")
         for number in range(100):
             assert stream.readline() == b"FOUND %d 60005\r\n" % (number + 1)
