@@ -21,10 +21,10 @@ from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.binlog.format import archive_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, InlineIo, Io
+from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.independent_reader import Fields
 from tests.binlog.scribe import Files, files_of, segments_of
-from tests.memory_server import Client, HeldIo, MemoryServer
 from tests.test_rehoming import Fault, conversation, fails, loaded
 
 SEGMENT_BYTES = 8192

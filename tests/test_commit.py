@@ -38,8 +38,8 @@ from beanstalk_twisted.commit import (
     IoThread,
 )
 from beanstalk_twisted.facts import NS
+from beanstalk_twisted.testing.memory_server import HeldIo
 from tests.conftest import the_reactor
-from tests.memory_server import HeldIo
 
 INTERVAL_S = 0.25
 PERIODIC = FsyncPolicy(INTERVAL_S)

@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.format import parse_segment_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.jobs.statistics import job as job_statistics
-from tests.memory_server import MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
 
 SEGMENT_BYTES = 1 << 16
 

@@ -48,6 +48,12 @@ def test_the_asyncio_application_does_its_jobs(server: ServerProcess) -> None:
     assert said == "hello, Ada\nhello, Grace\nhello, Edsger\n"
 
 
+def test_the_tests_with_the_double_pass_as_anybody_s_would(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile((EXAMPLES / "test_with_double.py").read_text())
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=LIMIT_S)
+    result.assert_outcomes(passed=4)
+
+
 def test_every_example_is_run_here() -> None:
     source = Path(__file__).read_text()
     assert [path for path in EXAMPLES.glob("*.py") if path.name not in source] == []

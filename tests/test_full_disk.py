@@ -14,7 +14,7 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, NEVER, SPACE_RETRY_S, FsyncPolicy
-from tests.memory_server import Client, MemoryServer
+from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 
 SEGMENT_BYTES = 1 << 14
 SPACE_BYTES = 10 * SEGMENT_BYTES

@@ -54,6 +54,14 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("listening",),
     ("tap",),
     ("__main__",),
+    # The test double: nothing of the product imports it.
+    ("testing.memory_server", "testing.views"),
+    ("testing.network", "testing.wire", "testing.watched"),
+    ("testing.endpoint", "testing.ground", "testing.conversation", "testing.assertions"),
+    ("testing.faults", "testing.looking"),
+    ("testing.double",),
+    ("testing.sockets",),
+    ("testing.plugin",),
 )  # fmt: skip
 LINE = next(rank for rank, names in enumerate(RANKS) if "protocol" in names)
 RANK = {f"{OURS}.{name}": rank for rank, names in enumerate(RANKS) for name in names}

@@ -36,8 +36,8 @@ from beanstalk_twisted.listening import (
 )
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import Settings
+from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
 from tests.conftest import the_reactor
-from tests.memory_server import HeldIo, MemoryServer
 
 
 def queue_on(

@@ -22,7 +22,13 @@ from beanstalk_twisted.protocol import (
     BeanstalkProtocol,
     Shell,
 )
-from tests.memory_server import OUTPUT_LIMIT_BYTES, READ_BYTES, Client, HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import (
+    OUTPUT_LIMIT_BYTES,
+    READ_BYTES,
+    Client,
+    HeldIo,
+    MemoryServer,
+)
 
 SMALL_LIMIT = 20
 """The largest body in the conversations below."""

@@ -10,7 +10,7 @@ import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
-from tests.memory_server import MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
 
 Fault = Callable[[str, str], None]
 

@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import NEVER, FsyncPolicy, InlineIo
-from tests.memory_server import Client, HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 
 DAY_S = 86_400
 

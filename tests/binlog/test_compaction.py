@@ -8,7 +8,7 @@ from beanstalk_twisted.binlog.compaction import Policy, Pressure, full_records
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.survey import Survey
-from tests.memory_server import MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
 
 NAME = "00000000000000000001.tql"
 

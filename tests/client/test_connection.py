@@ -20,9 +20,9 @@ from beanstalk_twisted.client.forms import Form, Job
 from beanstalk_twisted.client.outbox import PIECE_BYTES
 from beanstalk_twisted.client.pending import Ended
 from beanstalk_twisted.commands import Command
+from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 from beanstalk_twisted.wire import grammar
 from tests.client.world import Line, World, error, is_waiting, result
-from tests.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 
 STATS_JOB_7 = b"OK 14\r\n---\nid: 7\npri: 5\n\r\n".replace(b"OK 14", b"OK 17")
 
@@ -172,7 +172,7 @@ def test_a_draining_server_refuses_puts_and_nothing_else() -> None:
 def test_a_peer_that_never_answers_is_given_up_after_the_grace() -> None:
     world = World()
     connection = world.connection()
-    world.link.is_cut_off = True
+    world.link.wire.cut_off()
     put = connection.put(b"a")
     world.advance(GRACE_S - 0.01)
     assert is_waiting(put) and connection.is_open
@@ -631,7 +631,7 @@ def test_an_endpoint_may_be_a_string_or_an_object() -> None:
         """
 
     world = World()
-    assert module.endpoint_of(Anything(), world) is world
+    assert module.endpoint_of(Anything(), world.endpoint) is world.endpoint
     made = module.endpoint_of(Anything(), "tcp:127.0.0.1:11300")
     assert (made._host, made._port) == ("127.0.0.1", 11300)
     with pytest.raises(ValueError):
@@ -640,6 +640,6 @@ def test_an_endpoint_may_be_a_string_or_an_object() -> None:
 
 def test_connect_gives_a_connection() -> None:
     world = World()
-    made: Deferred[Any] = module.connect(world, reactor=world.clock)
+    made: Deferred[Any] = module.connect(world.endpoint, reactor=world.clock)
     connection = world.result(made)
     assert world.result(connection.put(b"a")) == 1

@@ -63,7 +63,7 @@ class Story:
             return
         link = self.world.link
         # What the transport has not taken stays with the client.
-        link.peer.send(bytes(link.transport.unread[:through]))
+        link.wire.peer.send(bytes(link.transport.unread[:through]))
         link.transport.unread.clear()
         link.transport.end(ConnectionLost())
         self.world.settle()

@@ -5,6 +5,7 @@ A client that stays connected.
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -51,19 +52,19 @@ def test_commands_may_be_called_before_there_is_a_connection() -> None:
 
 def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
     world = World()
-    world.is_refusing = True
+    world.endpoint.is_refusing = True
     client = world.client()
     put = client.put(b"x")
     world.advance(100)
-    assert is_waiting(put) and len(world.tries) > 5
-    world.is_refusing = False
+    assert is_waiting(put) and len(world.endpoint.tries) > 5
+    world.endpoint.is_refusing = False
     come_back(world)
     assert result(put) == 1
 
 
 def test_who_will_not_wait_for_a_server_is_told() -> None:
     world = World()
-    world.is_refusing = True
+    world.endpoint.is_refusing = True
     client = world.client(starts=False)
     connected = client.whenConnected(failAfterFailures=1)
     client.startService()
@@ -106,7 +107,7 @@ def test_what_may_have_been_done_is_told_and_not_sent_again() -> None:
     client = world.client()
     job = world.result(client.put(b"x"))
     world.result(client.reserve())
-    world.link.is_cut_off = True
+    world.link.wire.cut_off()
     calls: dict[str, Any] = {
         "put": client.put(b"y"), "delete": client.delete(job), "touch": client.touch(job),
         "kick": client.kick(1), "pause-tube": client.pause_tube("default", 1),
@@ -132,7 +133,7 @@ def test_a_put_that_the_server_has_done_but_not_answered_is_not_doubled() -> Non
     world = World()
     client = world.client()
     put = client.put(b"x")
-    world.link.peer.send(world.link.transport.drain())
+    world.peer.send(world.link.transport.drain())
     lose(world)
     error(put, errors.Unanswered)
     come_back(world)
@@ -177,7 +178,7 @@ def test_a_server_that_goes_in_mid_command_has_perhaps_got_it() -> None:
     world = World(has_log=True)
     client = world.client()
     put, delete = client.put(b"x"), client.delete(1)
-    world.link.peer.send(world.link.transport.drain()[:20])
+    world.peer.send(world.link.transport.drain()[:20])
     world.kill()
     error(put, errors.Unanswered)
     error(delete, errors.Unanswered)
@@ -193,7 +194,7 @@ def test_a_body_that_was_not_sent_whole_is_sent_again_and_so_is_what_follows_it(
     body = bytes(range(250)) * 2000
     put, later = client.put(body), client.put(b"later")
     assert 0 < len(world.link.transport.unread) < len(body)
-    world.link.peer.send(bytes(world.link.transport.unread))
+    world.peer.send(bytes(world.link.transport.unread))
     world.link.transport.unread.clear()
     world.kill()
     assert is_waiting(put) and is_waiting(later)
@@ -222,7 +223,7 @@ def test_what_waits_for_the_next_connection_can_still_be_cancelled() -> None:
 def test_tubes_that_were_asked_for_but_not_confirmed_are_asked_for_again_in_order() -> None:
     world = World()
     client = world.client()
-    world.link.is_cut_off = True
+    world.link.wire.cut_off()
     use, lost, other_use = client.use("a"), client.put(b"lost"), client.use("b")
     forgotten = client.use("c")
     forgotten.cancel()
@@ -239,7 +240,7 @@ def test_tubes_that_were_asked_for_but_not_confirmed_are_asked_for_again_in_orde
 def test_reserves_and_looks_survive_a_lost_connection() -> None:
     world = World()
     client = world.client()
-    world.link.is_cut_off = True
+    world.link.wire.cut_off()
     calls: list[Deferred[Any]] = [
         client.stats(), client.list_tubes(), client.list_tube_used(), client.peek_ready(),
         client.reserve_with_timeout(0),
@@ -283,7 +284,7 @@ def test_a_half_open_connection_is_given_up_and_another_one_made() -> None:
     world = World()
     client = world.client(grace_s=5)
     world.result(client.watch("a"))
-    world.link.is_cut_off = True
+    world.link.wire.cut_off()
     put, reserve = client.put(b"x"), client.reserve()
     world.advance(4.9)
     assert is_waiting(put)
@@ -314,7 +315,7 @@ def test_an_application_that_fails_when_told_harms_nobody(clean_reactor: list[Fa
         raise KeyError("mine")
 
     world = World()
-    client = Client(world, reactor=world.clock, connected=fail, lost=fail)
+    client = Client(world.endpoint, reactor=world.clock, connected=fail, lost=fail)
     client.startService()
     world.settle()
     lose(world)
@@ -328,15 +329,15 @@ def test_a_server_that_has_answered_is_soon_tried_again() -> None:
     world = World()
     world.client()
     for _ in range(3):
-        world.is_refusing = True
+        world.endpoint.is_refusing = True
         lose(world)
         world.advance(100)
-        world.is_refusing = False
+        world.endpoint.is_refusing = False
         come_back(world)
         lost_s = world.clock.seconds()
         lose(world)
         come_back(world)
-        assert world.tries[-1] - lost_s == pytest.approx(FIRST_S, abs=0.001)
+        assert world.endpoint.tries[-1] - lost_s == pytest.approx(FIRST_S, abs=0.001)
 
 
 # A server that cannot be used.
@@ -345,20 +346,20 @@ def test_a_server_that_has_answered_is_soon_tried_again() -> None:
 def test_a_server_that_hangs_up_each_time_is_tried_less_and_less_often() -> None:
     world = World()
     world.client()
-    original = world.connect
+    original = world.endpoint.connect
 
     def hang_up(factory: Any) -> Any:
         made = original(factory)
         world.clock.callLater(0, world.link.transport.end, ConnectionRefusedError())
-        world.link.is_cut_off = True
+        world.link.wire.cut_off()
         return made
 
-    world.connect = hang_up  # type: ignore[method-assign]
+    world.endpoint.connect = hang_up  # type: ignore[method-assign]
     lose(world)
-    start = len(world.tries)
+    start = len(world.endpoint.tries)
     world.advance(300)
-    waits = [later - sooner for sooner, later in zip(world.tries[start:], world.tries[start + 1 :],
-                                                     strict=False)]  # fmt: skip
+    tries = world.endpoint.tries[start:]
+    waits = [later - sooner for sooner, later in pairwise(tries)]
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(MOST_S, abs=0.01)
     assert len(waits) < 20
@@ -376,21 +377,21 @@ def test_a_thousand_clients_of_a_restarted_server_do_not_come_back_at_once() -> 
 
 def test_a_peer_that_is_no_beanstalkd_is_never_sent_a_job() -> None:
     world = World()
-    world.is_refusing = True
+    world.endpoint.is_refusing = True
     client = world.client()
     put = client.put(b"secret")
-    world.is_refusing = False
-    original = world.connect
+    world.endpoint.is_refusing = False
+    original = world.endpoint.connect
 
     def speak_http(factory: Any) -> Any:
         made = original(factory)
-        world.link.is_cut_off = True
+        world.link.wire.cut_off()
         world.link.transport.unsent += b"HTTP/1.1 400 Bad Request\r\n"
         assert b"secret" not in world.link.transport.unread
         world.clock.callLater(0, world.link.transport.read)
         return made
 
-    world.connect = speak_http  # type: ignore[method-assign]
+    world.endpoint.connect = speak_http  # type: ignore[method-assign]
     world.advance(5)
     assert len(world.links) >= 2 and world.connects == 0
     assert is_waiting(put)
@@ -404,17 +405,17 @@ def test_a_server_that_cannot_restore_the_tubes_is_not_used() -> None:
     world.result(client.use("a"))
     lose(world)
     put = client.put(b"x")
-    original = world.connect
+    original = world.endpoint.connect
 
     def refuse_once(factory: Any) -> Any:
         made = original(factory)
-        world.connect = original  # type: ignore[method-assign]
+        world.endpoint.connect = original  # type: ignore[method-assign]
         assert world.link.transport.drain() == b"use a\r\n"
         world.link.transport.unsent += b"OUT_OF_MEMORY\r\n"
         world.clock.callLater(0, world.link.transport.read)
         return made
 
-    world.connect = refuse_once  # type: ignore[method-assign]
+    world.endpoint.connect = refuse_once  # type: ignore[method-assign]
     come_back(world)
     assert len(world.links) == 3 and world.connects == 2
     assert world.result(client.stats_job(result(put))).tube == "a"
@@ -456,7 +457,7 @@ def test_room_is_not_there_before_all_tubes_are_restored() -> None:
     world.result(client.watch("b"))
     lose(world)
     room = client.room()
-    original = world.connect
+    original = world.endpoint.connect
 
     def answer_half(factory: Any) -> Any:
         made = original(factory)
@@ -464,7 +465,7 @@ def test_room_is_not_there_before_all_tubes_are_restored() -> None:
         world.clock.callLater(0, world.link.transport._protocol.dataReceived, b"USING a\r\n")
         return made
 
-    world.connect = answer_half  # type: ignore[method-assign]
+    world.endpoint.connect = answer_half  # type: ignore[method-assign]
     world.advance(1)
     assert len(world.links) == 2
     assert is_waiting(room)
@@ -492,7 +493,7 @@ def test_a_producer_that_awaits_room_never_has_more_than_the_limit_unanswered() 
 
 def test_what_waits_for_a_connection_has_a_limit() -> None:
     world = World()
-    world.is_refusing = True
+    world.endpoint.is_refusing = True
     client = world.client()
     body = bytes(16 << 20)
     taken = [client.put(body) for _ in range(4)]
@@ -512,7 +513,7 @@ def test_what_waits_for_a_connection_has_a_limit() -> None:
 def test_stopping_fails_what_waits_and_what_has_no_answer() -> None:
     world = World()
     client = world.client()
-    world.link.is_cut_off = True
+    world.link.wire.cut_off()
     sent, reserve = client.put(b"x"), client.reserve()
     world.settle()
     stopped = client.stopService()
@@ -528,7 +529,7 @@ def test_stopping_fails_what_waits_and_what_has_no_answer() -> None:
 
 def test_stopping_without_a_connection_fails_what_waits() -> None:
     world = World()
-    world.is_refusing = True
+    world.endpoint.is_refusing = True
     client = world.client()
     put, room, forgotten = client.put(b"x"), client.room(), client.put(b"y")
     forgotten.cancel()
@@ -575,7 +576,7 @@ def test_a_client_that_has_stopped_may_be_told_to_start_or_stop_at_once(how: str
 
 def test_quit_without_a_connection_stops() -> None:
     world = World()
-    world.is_refusing = True
+    world.endpoint.is_refusing = True
     client = world.client()
     assert world.result(client.quit()) is None
     assert not client.running

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.client.tubes import TubeChoice
-from tests.memory_server import MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
 
 COMMANDS = st.tuples(
     st.sampled_from(["use", "watch", "ignore"]), st.sampled_from([b"default", b"a", b"b", b"c"])

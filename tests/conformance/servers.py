@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.conformance.conversations import (
     Block,
     Conversation,
@@ -19,7 +20,6 @@ from tests.conformance.conversations import (
     Say,
     Step,
 )
-from tests.memory_server import MemoryServer
 from tests.server_process import (
     Connection,
     ServerProcess,

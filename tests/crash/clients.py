@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.testing.memory_server import Client
 from tests.crash.history import Broken
 from tests.crash.simulation import Server
-from tests.memory_server import Client
 
 TUBES: Final = (b"default", b"mail", b"web")
 

@@ -23,9 +23,9 @@ from beanstalk_twisted.commit import FsyncPolicy
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.service import BeanstalkService
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.crash.history import Broken
 from tests.crash.promises import Promises, WatchedQueue
-from tests.memory_server import MemoryServer
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ from typing import Final
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import FsyncPolicy
 from beanstalk_twisted.facts import NS
+from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.crash.clients import Clients
 from tests.crash.disks import after_power_loss
 from tests.crash.explorer import Explorer
 from tests.crash.promises import Promises
 from tests.crash.simulation import SOUND, Parts, Server
-from tests.memory_server import STARTED_S
 
 TURNS: Final = (4, 10, 30, 60)
 """

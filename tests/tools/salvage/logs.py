@@ -13,11 +13,11 @@ from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Kind, State, Trim
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.stored import StoredJob
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import COPY, DELETE, PUT, Fields
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, files_of, put
-from tests.memory_server import MemoryServer
 
 TUBE_DEF = 32
 

@@ -9,8 +9,9 @@ two calls of it belongs to one turn, and without a log replies are there at once
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -87,13 +88,19 @@ class HeldIo:
 
 class MemoryTransport:
     """
-    The server's end of a connection; pauses, half-closes and parts as Twisted's sockets do.
+    One end of a connection; pauses, half-closes and parts as Twisted's sockets do, and as they do
+    it never calls a protocol that has not come back from the last call.
 
-    :ivar unread: replies that the client has not taken.
-    :ivar unsent: what the client has sent and the server does not read yet.
+    :ivar unread: what the protocol has written and the other end has not taken.
+    :ivar unsent: what the other end has sent and the protocol does not read yet.
+    :ivar is_delivering: whether the protocol is at work on what has come.
+    :ivar stirred: called when the protocol has done something that the other end may notice.
     """
 
-    def __init__(self, clock: Clock, protocol: BeanstalkProtocol) -> None:
+    def __init__(self, clock: Clock, protocol: Any) -> None:
+        self.stirred: Callable[[], object] = lambda: None
+        self.is_delivering = False
+        self._reason: Exception | None = None
         self.unread = bytearray()
         self.unsent = bytearray()
         self.has_ended = False
@@ -113,15 +120,23 @@ class MemoryTransport:
         """
         if self.is_closed:
             return
+        self.stirred()
         self.unread += output
         if self._producer is not None and len(self.unread) > OUTPUT_LIMIT_BYTES:
             self._is_producer_paused = True
             self._producer.pauseProducing()
 
+    def writeSequence(self, output: Iterable[bytes]) -> None:
+        """
+        See `ITransport.writeSequence`.
+        """
+        self.write(b"".join(output))
+
     def loseConnection(self) -> None:
         """
         See `ITransport.loseConnection`.
         """
+        self.stirred()
         self.disconnecting = True
         self._clock.callLater(0, self.part_if_read)
 
@@ -136,7 +151,8 @@ class MemoryTransport:
         """
         See `IConsumer.registerProducer`.
         """
-        assert self._producer is None and streaming
+        assert self._producer is None, "there is a producer already"
+        assert streaming, "only producers that push"
         self._producer = producer
 
     def unregisterProducer(self) -> None:
@@ -175,8 +191,20 @@ class MemoryTransport:
 
     def read(self) -> None:
         """
-        Bring what the client has sent, then that it will send no more.
+        Bring what the other end has sent, then that it will send no more.
         """
+        if self.is_delivering:
+            return
+        self.is_delivering = True
+        try:
+            self._deliver()
+        finally:
+            self.is_delivering = False
+            reason, self._reason = self._reason, None
+            if reason is not None:
+                self._protocol.connectionLost(Failure(reason))
+
+    def _deliver(self) -> None:
         while self.unsent and self._can_read:
             packet = bytes(self.unsent[:READ_BYTES])
             del self.unsent[:READ_BYTES]
@@ -191,7 +219,7 @@ class MemoryTransport:
 
     def drain(self) -> bytes:
         """
-        Let the client have all that was written, and what the protocol writes when there is room.
+        Let the other end have all that was written, and what is written when there is room.
         """
         output = bytearray()
         while self.unread:
@@ -214,8 +242,12 @@ class MemoryTransport:
         """
         The connection is no more.
         """
-        if not self.is_closed:
-            self.is_closed = True
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self.is_delivering:
+            self._reason = reason
+        else:
             self._protocol.connectionLost(Failure(reason))
 
 
@@ -308,7 +340,12 @@ class MemoryServer:
         log_clock = LogClock(lambda: self._now_ns() + STARTED_S * NS, self._now_ns)
         self.service = self.make_service(log_clock)
         self.service.failed = self.failures.append
-        self.service.startService()
+        interval_s = sys.getswitchinterval()
+        try:
+            self.service.startService()
+        finally:
+            # A log sets it for the thread of its own that a real process has.
+            sys.setswitchinterval(interval_s)
         self.advance()
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:

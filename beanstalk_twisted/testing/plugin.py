@@ -1,0 +1,63 @@
+"""
+The pytest plugin: the fixtures `beanstalk` and `beanstalk_server`.
+
+pytest loads it by itself wherever this package is installed, in all projects, hence it imports
+nothing of ours or of Twisted before a test asks for a fixture: a run that does not use it costs
+nothing, and pytest-twisted can still install the reactor that it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.testing.double import Beanstalk
+    from beanstalk_twisted.testing.sockets import BeanstalkServer
+
+MARK = "beanstalk"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """
+    Make the mark known.
+    """
+    config.addinivalue_line(
+        "markers",
+        f"{MARK}(**options): how the fixtures beanstalk and beanstalk_server are made, such as "
+        'has_log=False, max_job_bytes=100, clock="real"',
+    )
+
+
+@pytest.fixture
+def beanstalk(request: pytest.FixtureRequest) -> Iterator[Beanstalk]:
+    """
+    A new beanstalkd in memory, on a clock that stands still, with an endpoint for Twisted.
+    """
+    from beanstalk_twisted.testing.double import Beanstalk
+
+    with Beanstalk(**options_for(request)) as double:
+        yield double
+
+
+@pytest.fixture
+def beanstalk_server(request: pytest.FixtureRequest) -> Iterator[BeanstalkServer]:
+    """
+    A new beanstalkd on a port of 127.0.0.1, in a thread, on a clock that stands still.
+    """
+    from beanstalk_twisted.testing.sockets import BeanstalkServer
+
+    with BeanstalkServer(**options_for(request)) as double:
+        yield double
+
+
+def options_for(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """
+    Gather the options of all marks that apply to a test; the nearest one counts most.
+    """
+    options: dict[str, Any] = {}
+    for mark in reversed(list(request.node.iter_markers(MARK))):
+        options.update(mark.kwargs)
+    return options

@@ -1,0 +1,82 @@
+"""
+What is in the queue, as values: for looking at it without asking over a connection.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.facts import NS
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.state import QueueState
+
+STATES: Final = ("ready", "reserved", "delayed", "buried")
+"""The states of a job, in the order in which they are shown."""
+
+
+class JobView(NamedTuple):
+    """
+    A job as it is.
+
+    :ivar state: one of `STATES`.
+    :ivar age: seconds since it was put.
+    :ivar time_left: seconds until its delay or its TTR ends; 0 for other jobs.
+    :ivar connection: number of the connection that has it reserved, 0 for none.
+    """
+
+    id: int
+    tube: str
+    state: str
+    body: bytes
+    priority: int
+    delay: int
+    ttr: int
+    age: float
+    time_left: float
+    reserves: int
+    timeouts: int
+    releases: int
+    buries: int
+    kicks: int
+    connection: int
+
+
+def look(state: QueueState, now_ns: int) -> list[JobView]:
+    """
+    Give all jobs, by tube and state, and in each as they come up: ready ones in the order in which
+    they are reserved, delayed and reserved ones by the time left, buried ones as they are kicked.
+    """
+    jobs = [job for number in state.jobs if (job := state.jobs.look(number)) is not None]
+    jobs.sort(key=lambda job: (state.tubes.by_id(job.tube_id).place, *_place(job)))
+    return [_view(job, state, now_ns) for job in jobs]
+
+
+def _place(job: Job) -> tuple[int, int, int]:
+    first = job.priority if job.state is State.READY else job.deadline_ns
+    return STATES.index(job.state.name.lower()), first, job.job_id
+
+
+def _view(job: Job, state: QueueState, now_ns: int) -> JobView:
+    has_time_left = job.state in (State.RESERVED, State.DELAYED)
+    return JobView(
+        job.job_id, state.tubes.by_id(job.tube_id).name.decode(), job.state.name.lower(), job.body,
+        job.priority, job.delay_s, job.ttr_s, (now_ns - job.created_ns) / NS,
+        (job.deadline_ns - now_ns) / NS if has_time_left else 0.0,
+        job.reserves, job.timeouts, job.releases, job.buries, job.kicks, job.holder,
+    )  # fmt: skip
+
+
+def chosen(
+    jobs: Iterable[JobView], tube: str | None = None, state: str | None = None
+) -> list[JobView]:
+    """
+    Choose among jobs.
+
+    :raise ValueError: there is no such state.
+    """
+    if state is not None and state not in STATES:
+        raise ValueError(f"a job is {', '.join(STATES)}, and never {state!r}")
+    return [
+        job for job in jobs
+        if (tube is None or job.tube == tube) and (state is None or job.state == state)
+    ]  # fmt: skip

@@ -1,0 +1,118 @@
+"""
+The pytest plugin, in runs of its own: as its users have it, with pytest-twisted and without.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIMIT_S = 60
+QUIET = ("-p", "no:cacheprovider", "-p", "no:xdist")
+
+SYNCHRONOUS = """
+import sys
+
+import greenstalk
+import pytest
+
+pytestmark = pytest.mark.beanstalk(max_job_bytes=4)
+
+def test_in_memory(beanstalk):
+    assert "twisted.internet.reactor" not in sys.modules or "pytest_twisted" in sys.modules
+    with beanstalk.connect() as talk:
+        assert talk.ask(b"put 0 0 60 5\\r\\nlarge\\r\\n") == b"JOB_TOO_BIG\\r\\n"
+        assert talk.ask(b"put 0 0 60 4\\r\\nfits\\r\\n") == b"INSERTED 1\\r\\n"
+
+def test_isolated(beanstalk):
+    beanstalk.assert_no_jobs()
+
+@pytest.mark.beanstalk(max_job_bytes=5, has_log=False)
+def test_the_nearest_mark_counts(beanstalk):
+    beanstalk.put(b"large")
+    assert beanstalk.server.directory is None
+
+def test_on_a_port(beanstalk_server):
+    with greenstalk.Client(beanstalk_server.address) as client:
+        client.put("fits")
+    beanstalk_server.assert_job_put(body="fits")
+
+def test_that_fails(beanstalk):
+    beanstalk.put(b"rest")
+    beanstalk.assert_no_jobs()
+"""
+
+COROUTINE = """
+from beanstalk_twisted.client.service import Client
+import pytest_twisted
+
+@pytest_twisted.ensureDeferred
+async def test_awaits(beanstalk):
+    client = Client(beanstalk.endpoint)
+    client.startService()
+    number = await client.put(b"x")
+    assert (await client.reserve()).id == number
+    await client.stopService()
+    beanstalk.assert_jobs(ready=1)
+"""
+
+REACTOR = """
+def test_which_reactor_it_is():
+    from twisted.internet import reactor
+    assert type(reactor).__name__ == "AsyncioSelectorReactor"
+"""
+
+COST = """
+import sys
+import beanstalk_twisted.testing.plugin
+found = {name.partition(".")[0] for name in sys.modules} & {"twisted", "zope"}
+ours = {name for name in sys.modules if name.startswith("beanstalk_twisted")}
+print(sorted(found), sorted(ours))
+"""
+
+
+def test_the_plugin_is_registered_under_the_name_of_the_server() -> None:
+    # In a checkout there may be older metadata beside that of the installation.
+    ours = distributions(name="beanstalk-twisted")
+    points = [point for each in ours for point in each.entry_points]
+    found = {(point.name, point.value) for point in points if point.group == "pytest11"}
+    assert found == {("beanstalk", "beanstalk_twisted.testing.plugin")}
+
+
+def test_the_plugin_costs_a_run_that_does_not_use_it_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COST], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.stderr == ""
+    names = ["beanstalk_twisted", "beanstalk_twisted.testing", "beanstalk_twisted.testing.plugin"]
+    assert done.stdout == f"[] {names}\n"
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "no:twisted")], ids=["with", "without"])
+def test_both_fixtures_work_with_and_without_pytest_twisted(
+    pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(SYNCHRONOUS)
+    result = pytester.runpytest_subprocess("--strict-markers", *QUIET, *options, timeout=LIMIT_S)
+    result.assert_outcomes(passed=4, failed=1)
+    # What is shown is the line of the test, and what there was.
+    result.stdout.fnmatch_lines(["*in all tubes: wanted no job", "*1 in default: ready*b'rest'"])
+    result.stdout.no_fnmatch_line("*assertions.py*")
+
+
+def test_a_coroutine_awaits_the_double_under_pytest_twisted(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(COROUTINE)
+    pytester.runpytest_subprocess(*QUIET, timeout=LIMIT_S).assert_outcomes(passed=1)
+
+
+def test_pytest_twisted_still_installs_the_reactor_it_is_asked_for(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(COROUTINE + REACTOR)
+    result = pytester.runpytest_subprocess("--reactor=asyncio", *QUIET, timeout=LIMIT_S)
+    result.assert_outcomes(passed=2)
