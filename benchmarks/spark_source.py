@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import SegmentHeader, segment_name
+from beanstalk_twisted.binlog.format import SegmentHeader, archive_name
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
 from benchmarks.spark_rows import FEW, TupleSource, as_datetime, as_microseconds, rows
 from binlog_tools.spark.columns import BY_NAME
@@ -75,13 +75,14 @@ def records(count: int) -> list[JobImage]:
 
 def write_log(folder: Path, per_frame: int, count: int, segments: int) -> Path:
     """
-    A log of so many segments, with so many records each.
+    The archive of a log of so many segments, with so many records each.
     """
     folder.mkdir(parents=True)
     pool = cycle(records(30_000))
     tubes: list[Record] = [TubeDef(number, b"tube-%d" % number, T0) for number in range(1, 21)]
     lsn, end = 1, 0
     for seq in range(1, segments + 1):
+        first_lsn = lsn
         header = SegmentHeader(seq, lsn, T0, end, 1, 1, b"\1" * 16, SALT, 0, 1, "benchmark")
         parts = [header.encode()]
         groups: Iterator[list[Record]] = (
@@ -95,7 +96,7 @@ def write_log(folder: Path, per_frame: int, count: int, segments: int) -> Path:
             lsn = last + 1
         content = b"".join(parts)
         end = len(content)
-        (folder / segment_name(seq)).write_bytes(content)
+        (folder / archive_name(seq, first_lsn)).write_bytes(content)
     return folder
 
 
