@@ -186,9 +186,11 @@ def checksum(raw: bytes) -> int:
     return len(raw)
 
 
-def through_spark(place: Path, count: int, rounds: int) -> list[str]:
+def through_spark(place: Path, count: int, rounds: int, labels: Sequence[str]) -> list[str]:
     """
     Both sources through Spark into nothing; prints a table.
+
+    :param labels: which of `COLUMNS`.
     """
     from binlog_tools.spark.session import session
 
@@ -198,7 +200,8 @@ def through_spark(place: Path, count: int, rounds: int) -> list[str]:
     spark.dataSource.register(TupleSource)
     missed = []
     print("columns          source  tuples  ratio")
-    for label, columns in COLUMNS.items():
+    for label in labels:
+        columns = COLUMNS[label]
         ours = spark.read.format("beanstalk_binlog").options(
             columns=",".join(columns), partitionBytes="1M"
         )
@@ -290,6 +293,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=300_000, help="in a segment")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", default="alone,spark,memory", help="which, of these")
+    parser.add_argument(
+        "--spark-columns", nargs="+", choices=COLUMNS, default=list(COLUMNS), help="through Spark"
+    )
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.memory_of:
@@ -301,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "alone" in parts:
             missed += alone(Path(place), given.records, given.rounds)
         if "spark" in parts:
-            missed += through_spark(Path(place), given.records, given.rounds)
+            missed += through_spark(Path(place), given.records, given.rounds, given.spark_columns)
         if "memory" in parts:
             missed += memory(Path(place), given.records)
     for each in missed:
