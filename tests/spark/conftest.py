@@ -1,0 +1,75 @@
+"""
+One Spark session for all tests that need one, in one process of the run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from binlog_tools.spark.java import NoJava, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+if importlib.util.find_spec("pyspark") is None:
+    # The extra is not installed: there is nothing here that could be tested.
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Keep all tests that need Spark in one process of a run on many: each would start a JVM.
+    """
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def need_java() -> None:
+    """
+    Skip with what to do, where there is no Java; but what runs for all must not skip this.
+    """
+    try:
+        find_java(os.environ)
+    except NoJava as problem:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """
+    Spark on two threads of this process, without a page of its own, its files apart.
+    """
+    from binlog_tools.spark.session import session
+
+    need_java()
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    place = tmp_path_factory.mktemp("spark")
+    started = session(
+        "tests",
+        {
+            "spark.master": "local[2]",
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": 2,
+            "spark.default.parallelism": 2,
+            "spark.sql.warehouse.dir": place / "warehouse",
+            "spark.local.dir": place / "local",
+            "spark.sql.streaming.minBatchesToRetain": 20,
+            "spark.sql.streaming.stopTimeout": "30s",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        },
+    )
+    yield started
+    started.stop()
