@@ -1,9 +1,9 @@
 """
 The history of a job as a sequence of stays: which state it was in, since when, until when.
 
-All that is said of waits, runs and depths is said from this.  The log has after-images: "from now on
-the job is so".  A stay begins with an image and ends with the next one of the job, but for two things
-that the log does not say:
+All that is said of waits, runs and depths is said from this.  The log has after-images: "from now
+on the job is so".  A stay begins with an image and ends with the next one of the job, but for two
+things that the log does not say:
 
 - A **delayed** job becomes ready at its deadline, without a record; unless the job's next record is
   a `kick`, which shows that it still was delayed.
@@ -14,7 +14,8 @@ that the log does not say:
 `touch` begins a stay that goes on with the same run.  A `copy` says nothing that is new, except when
 it is the first row of its job: the log then starts in the middle of the job's history.
 
-A run is named by the job and `reserves`, the counter of its image: no two runs of a job have the same.
+A run is named by the job and `reserves`, the counter of its image: no two runs of a job have the
+same.
 """
 
 from typing import Final
@@ -22,6 +23,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
 
+from binlog_tools.spark.querying import in_steps
 from binlog_tools.spark.tableerrors import need
 
 COLUMNS: Final = (
@@ -150,7 +152,5 @@ def stays(events: DataFrame) -> DataFrame:
     :raise TableError: a column is missing.
     """
     spark = need(events, COLUMNS).sparkSession
-    tables = {"events": events, "lives": broadcast(spark.sql(_LIVES, events=events))}
-    for name, query in _STEPS:
-        tables[name] = spark.sql(query, **tables)
-    return tables["stays"]
+    lives = broadcast(spark.sql(_LIVES, events=events))
+    return in_steps(_STEPS, events=events, lives=lives)

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from binlog_tools.spark.columns import BY_NAME
 
 
-
 class TableError(Exception):
     """
     A table cannot be made.

@@ -1,9 +1,10 @@
 """
 One row a server, tube and minute: what came, went and stood there, and how long it took.
 
-Durations are kept to three significant digits, rounded down, so they are at most 1 % off.  A histogram
-is a map from such a duration to how many there were; the percentiles are those of the histogram.  So
-histograms of many minutes can be added, and percentiles taken again, with nothing lost.
+Durations are kept to three significant digits, rounded down, so they are at most 1 % off.  A
+histogram is a map from such a duration to how many there were; the percentiles are those of the
+histogram.  So histograms of many minutes can be added, and percentiles taken again, with nothing
+lost.
 
 The work is done in one direction, without joins: stays become small entries (minute, kind, slot,
 value), which are added up; all that follows is over minutes, of which there are few.
@@ -13,6 +14,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from binlog_tools.spark.querying import in_steps
 from binlog_tools.spark.stays import stays
 
 _DATED: Final = """
@@ -140,7 +142,4 @@ def tube_minutes(events: DataFrame) -> DataFrame:
     """
     :param events: with the columns `stays.COLUMNS`.
     """
-    tables = {"stays": stays(events)}
-    for name, query in _STEPS:
-        tables[name] = events.sparkSession.sql(query, **tables)
-    return tables["tube_minutes"]
+    return in_steps(_STEPS, stays=stays(events))

@@ -145,7 +145,7 @@ class Server:
         """
         When a delayed job became ready by itself.
         """
-        due = max(row["deadline_ns"], at_ns(row))
+        due: int = max(row["deadline_ns"], at_ns(row))
         if row["deadline_ns"] > self.last_ns:
             return None
         if after is None:
@@ -183,11 +183,8 @@ def attempts(server: Server) -> Iterator[Row]:
     """
     for runs in server.runs.values():
         for run in runs.values():
-            times = (run.started_ns, run.ended_ns)
-            yield {
-                **vars(run),
-                "run_ns": None if None in times else times[1] - times[0],  # type: ignore[operator]
-            }
+            is_whole = run.started_ns is not None and run.ended_ns is not None
+            yield {**vars(run), "run_ns": run.ended_ns - run.started_ns if is_whole else None}
 
 
 def lifetimes(server: Server) -> Iterator[Row]:
