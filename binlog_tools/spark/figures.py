@@ -33,6 +33,9 @@ DONE: Final = "#4c956c"
 INK: Final = "#33383d"
 FAINT: Final = "#d5d9dd"
 
+CURVE_POINTS: Final = 240
+"""Of a distribution: about one for each three points of the page's width."""
+
 STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10, "axes.edgecolor": FAINT,
     "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK, "ytick.color": INK,
@@ -102,7 +105,7 @@ def depth(series: Series) -> str:
     _time_axis(axes)
     _counts(axes)
     axes.set_ylabel("jobs")
-    figure.legend(*_in_use(axes, stack), loc="outside upper left", ncols=4)
+    figure.legend(*_in_use(axes, stack), loc="outside upper left", frameon=False, ncols=4)
     return svg("depth", "Jobs in the queue over time, by state", figure)
 
 
@@ -137,7 +140,7 @@ def ready_by_tube(series: Series) -> str:
     _time_axis(axes)
     _counts(axes)
     axes.set_ylabel("ready jobs")
-    figure.legend(loc="outside upper left", ncols=7)
+    figure.legend(loc="outside upper left", frameon=False, ncols=7)
     return svg("ready", "Jobs that wait for a worker over time, by tube", figure)
 
 
@@ -155,7 +158,7 @@ def flow(series: Series) -> str:
     _time_axis(axes)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("a minute")
-    figure.legend(loc="outside upper left", ncols=3)
+    figure.legend(loc="outside upper left", frameon=False, ncols=3)
     return svg("flow", "Jobs put, jobs deleted and failed runs, a minute", figure)
 
 
@@ -166,28 +169,40 @@ def durations(waits: Mapping[int, int], runs: Mapping[int, int]) -> str:
     figure, axes = _new()
     for name, histogram, colour in (("wait", waits, "#2f6690"), ("run", runs, "#e08e45")):
         if histogram:
-            keys = np.array(sorted(histogram), dtype=float)
-            share = np.cumsum([histogram[int(key)] for key in keys])
-            share = share / share[-1] * 100
-            seconds = np.maximum(keys / 1e9, 1e-6)
+            seconds, share = _shares(histogram)
             axes.step(seconds, share, where="post", color=colour, linewidth=1.8, label=name)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds_text(value)))
     for percent in (50, 95, 99):
         axes.axhline(percent, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
-    axes.set_yticks([0, 25, 50, 75, 95, 99], ["0", "25", "50", "75", "95", "99 "])
+    axes.set_yticks([0, 25, 50, 75, 95])
     axes.set_ylim(0, 101)
     axes.set_ylabel("% took no longer")
     axes.grid(axis="y", visible=False)
-    figure.legend(loc="outside upper left", ncols=2)
+    figure.legend(loc="outside upper left", frameon=False, ncols=2)
     return svg("durations", "Distribution of waits and runs", figure)
+
+
+def _shares(histogram: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """
+    :return: `CURVE_POINTS` times in seconds, evenly along a logarithmic axis, and which share of
+        100 took no longer.
+    """
+    lengths = np.array(sorted(histogram))
+    sums = np.cumsum([histogram[int(length)] for length in lengths])
+    low = max(1000, int(lengths[np.searchsorted(sums, sums[-1] / 1000)]))
+    high = max(low * 2, int(lengths[-1]))
+    points = np.geomspace(low, high, CURVE_POINTS)
+    points[-1] = high
+    before = np.searchsorted(lengths, points, side="right")
+    return points / 1e9, np.concatenate([[0], sums])[before] / sums[-1] * 100
 
 
 def seconds_text(seconds: float) -> str:
     """
     A length of time in the unit that suits it: ``2 ms``, ``30 s``, ``3 h``.
     """
-    units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"))
+    units = ((86_400, "d"), (3600, "h"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"))
     for size, unit in units:
         if seconds >= size * 0.9995:
             return f"{seconds / size:.3g} {unit}"
@@ -220,7 +235,7 @@ def poison(rows: Sequence[Row]) -> str:
     names = [f"{_short(row['tube'] or '?')}  {(row['fingerprint'] or '–')[:8]}" for row in rows]
     _bars(axes, names, [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS])
     axes.set_xlabel("failures")
-    figure.legend(loc="outside upper left", ncols=4)
+    figure.legend(loc="outside upper left", frameon=False, ncols=4)
     return svg("poison", "Failures of the worst kinds of jobs", figure)
 
 
@@ -234,7 +249,7 @@ def workers(rows: Sequence[Row]) -> str:
     parts += [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS]
     _bars(axes, names, parts)
     axes.set_xlabel("runs")
-    figure.legend(loc="outside upper left", ncols=5)
+    figure.legend(loc="outside upper left", frameon=False, ncols=5)
     return svg("workers", "How the runs of the busiest connections ended", figure)
 
 

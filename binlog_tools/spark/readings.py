@@ -195,16 +195,16 @@ def _span(readings: Readings, table: Any) -> tuple[int | None, int | None]:
     return (None if first is None else int(first)), (None if last is None else int(last))
 
 
-def _add_histogram(histogram: Counter[int], column: Any) -> None:
-    entries = column.flatten() if hasattr(column, "flatten") else column
-    keys = column.keys if hasattr(column, "keys") else entries.field(0)
-    counts = column.items if hasattr(column, "items") else entries.field(1)
-    if len(keys):
-        added = pa.table({"key": keys, "count": counts}).group_by("key").aggregate(
-            [("count", "sum")]
-        )  # fmt: skip
-        for row in added.to_pylist():
-            histogram[row["key"]] += row["count_sum"]
+def _add_histogram(histogram: Counter[int], maps: Any) -> None:
+    """
+    Of a slice, ``keys`` gives those of the whole; ``offsets`` says where the slice is.
+    """
+    first, end = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    entries = pa.table({
+        "key": maps.keys.slice(first, end - first), "count": maps.items.slice(first, end - first),
+    })  # fmt: skip
+    for row in entries.group_by("key").aggregate([("count", "sum")]).to_pylist():
+        histogram[row["key"]] += row["count_sum"]
 
 
 def _add_batch(
@@ -290,4 +290,3 @@ KNOWN: Final = {
     "workers": _fold_workers,
 }
 """The tables that the report looks at, and what it takes from each."""
-
