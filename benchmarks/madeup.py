@@ -101,7 +101,8 @@ def _at(counts: dict[str, np.ndarray[Any, Any]], jobs: np.ndarray[Any, Any]) -> 
 
 
 def _rows(
-    job: Any, at_ns: Any, event: str, state: str, connection: Any, counts: dict[str, Any], ttr_s: int
+    job: Any, at_ns: Any, event: str, state: str, connection: Any, counts: dict[str, Any],
+    ttr_s: int,
 ) -> dict[str, Any]:  # fmt: skip
     zero = np.zeros(len(job), np.int64)
     told = {name: counts.get(name, zero) for name in COUNTERS}

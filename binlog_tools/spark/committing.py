@@ -11,8 +11,8 @@ TABLE/
 ```
 
 A commit is decided when ``_commit.json`` has its name.  What follows are renames, which can be done
-again, so a run that finds that file finishes what it says.  While it is there ``_SUCCESS`` is not: who
-must not see half of a commit, looks for that.
+again, so a run that finds that file finishes what it says.  While it is there ``_SUCCESS`` is not:
+who must not see half of a commit, looks for that.
 """
 
 import fcntl

@@ -1,13 +1,13 @@
 """
 The log as Parquet, once: what all other pipelines read.
 
-Each segment is a task of its own, and a step of its own: a run that was interrupted goes on where it
-was, and a later run adds what is new.  A segment that has grown since, as the newest one of a server
-does, is written again in the place of what it was.
+Each segment is a task of its own, and a step of its own: a run that was interrupted goes on where
+it was, and a later run adds what is new.  A segment that has grown since, as the newest one of a
+server does, is written again in the place of what it was.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -75,15 +75,15 @@ class _Writing:
         self._out = out
         self._batches = batches
 
-    def __call__(self, todo: Iterator[Split]) -> Iterator[Receipt]:
+    def __call__(self, todo: Iterable[Split]) -> Iterator[Receipt]:
         for split in todo:
             yield write_split(Path(self._out), split, self._batches)
 
 
 def read_events(spark: SparkSession, *paths: str) -> DataFrame:
     """
-    The events table, with the types it has: left to itself, Spark takes a server whose name has only
-    digits for a number.
+    The events table, with the types it has: left to itself, Spark takes a server whose name has
+    only digits for a number.
     """
     there = spark.read.parquet(*paths).columns
     names = tuple(name for name in BY_NAME if name in there)

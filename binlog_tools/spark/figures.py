@@ -59,7 +59,7 @@ def svg(name: str, title: str, figure: Figure) -> str:
     text = _METADATA.sub("", out.getvalue())
     text = text[text.index("<svg") :]
     text = _ID.sub(rf"\g<1>{name}-", text)
-    text = re.sub(r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"|(<svg )', _widthless, text, 1)
+    text = re.sub(r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"|(<svg )', _widthless, text, count=1)
     label = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
@@ -221,7 +221,7 @@ def hours(grid: np.ndarray) -> str:
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     bar = figure.colorbar(mesh, ax=axes, pad=0.01, aspect=14)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     return svg("hours", "Jobs put, by day of the week and hour", figure)
@@ -232,7 +232,7 @@ def poison(rows: Sequence[Row]) -> str:
     Failures of the worst kinds of jobs.
     """
     figure, axes = _new(0.9 + 0.3 * len(rows))
-    names = [f"{_short(row['tube'] or '?')}  {(row['fingerprint'] or '–')[:8]}" for row in rows]
+    names = [f"{_short(row['tube'] or '?')}  {(row['fingerprint'] or '-')[:8]}" for row in rows]
     _bars(axes, names, [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS])
     axes.set_xlabel("failures")
     figure.legend(loc="outside upper left", frameon=False, ncols=4)

@@ -100,5 +100,5 @@ def _table(table: Table) -> str:
 
 def _text(cell: Any) -> str:
     if cell is None:
-        return "–"
+        return "-"
     return f"{cell:,}" if isinstance(cell, int) else str(cell)

@@ -1,13 +1,13 @@
 """
 Jobs that fail again and again, and what their bodies have in common.
 
-A failure is a run that did not end in `delete`: the TTR ended, the job was released or buried, or the
-worker's connection ended.  The first three are counters of the job's newest image, so they are right
-also where records are missing; connections that ended are counted from their records.
+A failure is a run that did not end in `delete`: the TTR ended, the job was released or buried, or
+the worker's connection ended.  The first three are counters of the job's newest image, so they are
+right also where records are missing; connections that ended are counted from their records.
 
 A **fingerprint** is a hash of the body made alike: its first `BODY_BYTES` bytes, in which each UUID
-is `U`, each number `0`, each run of white space one blank, and letters are small.  So jobs of one kind
-have one fingerprint, and no body is in the table.
+is `U`, each number `0`, each run of white space one blank, and letters are small.  So jobs of one
+kind have one fingerprint, and no body is in the table.
 """
 
 from typing import Final
@@ -91,7 +91,8 @@ def poison_jobs(events: DataFrame, failures: int = FAILURES) -> DataFrame:
 
 def poison(events: DataFrame, failures: int = FAILURES) -> DataFrame:
     """
-    One row a tube and fingerprint: how many jobs of the kind fail, how often, and the worst of them.
+    One row a tube and fingerprint: how many jobs of the kind fail, how often, and the worst of
+    them.
 
     :param events: see `poison_jobs`.
     :param failures: see `poison_jobs`.

@@ -75,7 +75,7 @@ def _number(count: int) -> str:
 
 
 def _length(length_ns: int | None) -> str:
-    return "–" if length_ns is None else seconds_text(length_ns / 1e9)
+    return "-" if length_ns is None else seconds_text(length_ns / 1e9)
 
 
 def _parts(readings: Readings) -> Iterator[Part]:

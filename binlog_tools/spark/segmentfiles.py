@@ -4,9 +4,9 @@ A segment as Parquet files, written by the task that decodes it: one file a day.
 Spark's own writer takes the rows from Python to the JVM and makes Parquet there, which costs three
 times as much.  Here Arrow writes them where they are.
 
-A task writes below ``_new``, which readers of Parquet pass over, each file under a temporary name that
-no other try has, syncs it, and renames it.  Its **receipt** comes last and names them all; what has no
-receipt does not count.  `committing` then makes all segments part of the table at once.
+A task writes below ``_new``, which readers of Parquet pass over, each file under a temporary name
+that no other try has, syncs it, and renames it.  Its **receipt** comes last and names them all;
+what has no receipt does not count.  `committing` then makes all segments part of the table at once.
 """
 
 import json
@@ -142,7 +142,8 @@ def grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _by_date(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """
-    By the day in which it was logged.  Rows without a time, as of damage, go with the day before 1970.
+    By the day in which it was logged.  Rows without a time, as of damage, are of the last day of
+    1969.
     """
     days = pc.fill_null(pc.divide(table["logged_ns"], DAY_NS), -1)
     for day in sorted(pc.unique(days).to_pylist()):

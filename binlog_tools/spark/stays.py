@@ -8,11 +8,11 @@ things that the log does not say:
 - A **delayed** job becomes ready at its deadline, without a record; unless the job's next record is
   a `kick`, which shows that it still was delayed.
 - A **reserved** job whose record of the end is missing (it was relaxed, or the server was killed)
-  was given up at the earliest of: the end of its TTR, the next start of the server, its next record.
-  It is ready from then on.
+  was given up at the earliest of: the end of its TTR, the next start of the server, its next
+  record.  It is ready from then on.
 
-`touch` begins a stay that goes on with the same run.  A `copy` says nothing that is new, except when
-it is the first row of its job: the log then starts in the middle of the job's history.
+`touch` begins a stay that goes on with the same run.  A `copy` says nothing that is new, except
+when it is the first row of its job: the log then starts in the middle of the job's history.
 
 A run is named by the job and `reserves`, the counter of its image: no two runs of a job have the
 same.
@@ -73,8 +73,8 @@ SELECT *,
     AND (next.event IN ('ttr-expired', 'disconnect-release')
       OR (next.event IN ('touch', 'release', 'bury', 'delete')
         AND next.connection = connection)), false) AS is_same_run,
-  IF(state IN ('delayed', 'reserved') AND deadline_ns <= last_ns, greatest(at_ns, deadline_ns), NULL)
-    AS due_ns,
+  IF(state IN ('delayed', 'reserved') AND deadline_ns <= last_ns,
+    greatest(at_ns, deadline_ns), NULL) AS due_ns,
   IF(begun.reserves = reserves AND begun.incarnation = incarnation, begun.at_ns, NULL)
     AS run_since_ns
 FROM {in_order} WHERE is_first OR NOT copy

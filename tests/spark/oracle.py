@@ -183,8 +183,10 @@ def attempts(server: Server) -> Iterator[Row]:
     """
     for runs in server.runs.values():
         for run in runs.values():
-            is_whole = run.started_ns is not None and run.ended_ns is not None
-            yield {**vars(run), "run_ns": run.ended_ns - run.started_ns if is_whole else None}
+            took = None
+            if run.started_ns is not None and run.ended_ns is not None:
+                took = run.ended_ns - run.started_ns
+            yield {**vars(run), "run_ns": took}
 
 
 def lifetimes(server: Server) -> Iterator[Row]:
