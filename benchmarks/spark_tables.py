@@ -1,5 +1,5 @@
 """
-What the tables cost: rows per second of processor time, of each pipeline and of two ways to Parquet.
+What the tables cost: rows per second of processor time, by pipeline, and two ways to Parquet.
 
     python -m benchmarks.spark_tables --jobs 300000 --repeats 3
 

@@ -84,7 +84,11 @@ def read_events(spark: SparkSession, *paths: str) -> DataFrame:
     """
     The events table, with the types it has: left to itself, Spark takes a server whose name has
     only digits for a number.
+
+    :return: with the column ``date``, if the table is in folders by day: a condition on it saves
+        reading the others.
     """
     there = spark.read.parquet(*paths).columns
-    names = tuple(name for name in BY_NAME if name in there)
-    return spark.read.schema(ddl(names)).parquet(*paths)
+    names = [name for name in BY_NAME if name in there]
+    read = spark.read.schema(ddl(tuple(names))).parquet(*paths)
+    return read.select(*names, *(name for name in ("date",) if name in read.columns))

@@ -59,7 +59,9 @@ def svg(name: str, title: str, figure: Figure) -> str:
     text = _METADATA.sub("", out.getvalue())
     text = text[text.index("<svg") :]
     text = _ID.sub(rf"\g<1>{name}-", text)
-    text = re.sub(r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"|(<svg )', _widthless, text, count=1)
+    text = re.sub(
+        r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"|(<svg )', _widthless, text, count=1
+    )
     label = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 

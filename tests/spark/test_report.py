@@ -137,7 +137,7 @@ def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None
     (broken / "workers").mkdir(parents=True)
     empty.mkdir()
     pq.write_table(pa.table({"jobs": [1]}), broken / "workers" / "x.parquet")
-    for wrong, said in ((empty, "none of the tables"), (broken, "no column server")):
+    for wrong, said in ((empty, "none of the tables"), (broken, "no column incarnation")):
         result = CliRunner().invoke(command, [str(wrong), "-o", str(tmp_path / "r.html")])
         assert result.exit_code == CANNOT_READ
         assert said in result.stderr and result.stderr.count("\n") == 1

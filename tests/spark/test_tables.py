@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from binlog_tools.spark.errors import CODES
+from tests.binlog.scribe import segment_files
 from tests.spark import oracle, queue_model
+from tests.spark.histories import any_log
+from tests.tools.folders import archived
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,3 +121,56 @@ def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: 
         with pytest.raises(TableError, match=said) as raised:
             wrong()
         assert "\n" not in str(raised.value)
+
+
+def _run(*words: str | Path) -> Result:
+    from binlog_tools.spark.__main__ import cli
+
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def test_a_log_becomes_an_events_table_and_that_other_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from binlog_tools.spark.events import read_events
+    from binlog_tools.spark.source import register
+
+    (tmp_path / "log").mkdir()
+    log = archived(tmp_path / "log", segment_files(any_log(11, batches=60).directory))
+    out = tmp_path / "events"
+    first = _run("events", log, "-o", out, "--body")
+    assert first.exit_code == 0, first.output
+    assert _run("events", log, "-o", out, "--body").output.startswith("0 segments, 0 rows")
+
+    direct = register(spark).read.format("beanstalk_binlog").options(copies="keep", body="true")
+    expected = direct.load(str(log)).orderBy("lsn").toArrow().to_pylist()
+    read = read_events(spark, str(out)).drop("date").orderBy("lsn")
+    assert read.toArrow().to_pylist() == expected
+    assert f"{len(expected)} rows" in first.output
+
+    for source in (log, out):
+        made = tmp_path / f"alive-{source.name}"
+        assert _run("snapshot", source, "-o", made, "--at", "now").exit_code == 0
+    one, other = (
+        sorted(spark.read.parquet(f"{tmp_path}/alive-{name}").select("job", "state").collect())
+        for name in (log.name, "events")
+    )
+    assert one == other and one
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["lifetimes", "no-such-log", "-o", "t"], "BINLOG_NOT_FOUND"),
+        (["snapshot", "no-such-log", "-o", "t", "--at", "yesterday"], "TABLE_OPTION"),
+        (["events", "no-such-log", "-o", "t"], "BINLOG_NOT_FOUND"),
+        (["events", ".", "-o", "t", "--servers", "mine"], "BINLOG_OPTION"),
+    ],
+)
+def test_a_program_ends_with_one_line_and_a_code(
+    spark: SparkSession, tmp_path: Path, words: list[str], code: str
+) -> None:
+    result = _run(*[str(tmp_path / word) if word in ("no-such-log", "t") else word
+                    for word in words])  # fmt: skip
+    assert result.exit_code == CODES[code]
+    assert result.stderr.startswith(f"[{code}] ") and result.stderr.count("\n") == 1
