@@ -21,6 +21,12 @@ CODES: Final = {
     "BINLOG_UNREADABLE": 74,
     "BINLOG_OPTION": 64,
     "BINLOG_SCHEMA": 64,
+    "TABLE_BUSY": 75,
+    "TABLE_COLUMN": 65,
+    "TABLE_EXISTS": 73,
+    "TABLE_FORMAT": 69,
+    "TABLE_NOT_FOUND": 66,
+    "TABLE_OPTION": 64,
 }
 """The codes, and with which number a program ends because of one (sysexits.h)."""
 

@@ -1,0 +1,164 @@
+"""
+What the tables cost: rows per second of processor time, by pipeline, and two ways to Parquet.
+
+    python -m benchmarks.spark_tables --jobs 300000 --repeats 3
+
+Processor time is that of Spark and its workers together, by what the kernel says of all processes
+that this one has started, so other work on the machine does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from benchmarks import madeup
+from binlog_tools.spark.events import read_events
+from binlog_tools.spark.pipelines import PIPELINES
+from binlog_tools.spark.segmentfiles import Split, write_split
+from binlog_tools.spark.session import session
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s() -> float:
+    """
+    Of this process and all that have come from it.
+    """
+    return sum(_ticks(pid) for pid in _family()) * TICK_S
+
+
+def _family() -> Iterator[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    for pid in parents:
+        ancestor = pid
+        while ancestor > 1 and ancestor != os.getpid():
+            ancestor = parents.get(ancestor, 0)
+        if ancestor == os.getpid():
+            yield pid
+
+
+def _ticks(pid: int) -> int:
+    """
+    Its own, and those of its children that have ended.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15]))
+
+
+def rate(rows: int, repeats: int, work: Callable[[], Any]) -> float:
+    """
+    Rows per second of processor time: the median, after one run that does not count.
+    """
+    work()
+    rates = []
+    for _ in range(repeats):
+        before = cpu_s()
+        work()
+        rates.append(rows / (cpu_s() - before))
+    return statistics.median(rates)
+
+
+def batches(path: str) -> Iterator[Any]:
+    """
+    The rows of a file, as the source would give them.
+    """
+    yield from pq.ParquetFile(path).iter_batches(batch_size=65_536)
+
+
+class Write:
+    """
+    A task that writes Parquet by itself.
+    """
+
+    def __init__(self, out: str) -> None:
+        self._out = out
+
+    def __call__(self, paths: Any) -> Iterator[int]:
+        for path in paths:
+            split = Split("bench", Path(path).stem, "1", path)
+            yield sum(file.rows for file in write_split(Path(self._out), split, batches).files)
+
+
+def main() -> None:
+    """
+    Print a table.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=300_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=[*PIPELINES, "parquet"])
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        table = madeup.events(asked.jobs, days=9)
+        madeup.write(place / "events", table, 4)
+        rows = table.num_rows
+        del table
+        spark = session("benchmark", {"spark.master": "local[2]", "spark.ui.enabled": "false",
+                                      "spark.sql.shuffle.partitions": 2})  # fmt: skip
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            _measure(spark, place, rows, asked.repeats, asked.only)
+        finally:
+            spark.stop()
+
+
+def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) -> None:
+    events = read_events(spark, str(place / "events"))
+    print(f"{rows:,} events\n\n| what | rows per CPU second |\n| --- | ---: |")
+    for name in (name for name in PIPELINES if name in only):
+        made = PIPELINES[name].make(events)
+        found = rate(rows, repeats, made.write.format("noop").mode("overwrite").save)
+        print(f"| {name} | {found:,.0f} |", flush=True)
+    if "parquet" not in only:
+        return
+    files = sorted(str(path) for path in (place / "events").glob("*.parquet"))
+    by_task = rate(rows, repeats, lambda: _by_tasks(spark, place / "tasks", files))
+    by_spark = rate(rows, repeats, lambda: _by_spark(spark, place / "spark", files))
+    print(f"| Parquet, written by the tasks | {by_task:,.0f} |")
+    print(f"| Parquet, written by Spark | {by_spark:,.0f} |\n\nratio {by_task / by_spark:.2f}")
+
+
+def _by_tasks(spark: Any, out: Path, files: list[str]) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    spark.sparkContext.parallelize(files, len(files)).mapPartitions(Write(str(out))).collect()
+
+
+def _by_spark(spark: Any, out: Path, files: list[str]) -> None:
+    """
+    The same batches, handed to Spark, which writes them by server and day.
+    """
+    paths = spark.createDataFrame([(path,) for path in files], "path string").repartition(4, "path")
+
+    def read(given: Iterator[Any]) -> Iterator[Any]:
+        for each in given:
+            for path in each["path"].to_pylist():
+                yield from batches(path)
+
+    schema = spark.read.parquet(files[0]).schema
+    rows = paths.mapInArrow(read, schema).selectExpr("*", "to_date(logged) AS date")
+    write = rows.write.mode("overwrite").option("compression", "zstd")
+    write.partitionBy("server", "date").parquet(str(out))
+
+
+if __name__ == "__main__":
+    main()

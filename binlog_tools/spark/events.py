@@ -1,0 +1,94 @@
+"""
+The log as Parquet, once: what all other pipelines read.
+
+Each segment is a task of its own, and a step of its own: a run that was interrupted goes on where
+it was, and a later run adds what is new.  A segment that has grown since, as the newest one of a
+server does, is written again in the place of what it was.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from binlog_tools.spark.columns import BY_NAME, ddl
+from binlog_tools.spark.committing import commit, missing, opened
+from binlog_tools.spark.options import Asked
+from binlog_tools.spark.planning import Share, Task
+from binlog_tools.spark.segmentfiles import Batches, Receipt, Split, write_split
+from binlog_tools.spark.source import BinlogReader, TaskPartition
+
+WHOLE: Final = 1 << 50
+"""Bytes: no segment is as large, so none is cut."""
+
+
+def splits(asked: Asked) -> tuple[list[Split], Batches]:
+    """
+    What a log is made of, and how its parts are read.
+
+    :raise SourceError: see `BinlogReader.partitions`.
+    """
+    reader = BinlogReader(asked._replace(partition_bytes=WHOLE), asked.names)
+    choice = (asked.names, asked.records, asked.copies, asked.damage)
+    options = hashlib.sha256(repr(choice).encode()).hexdigest()[:8]
+    items = [item for partition in reader.partitions() for item in partition.task.items]
+    return [_split(item, options) for item in items], reader.read
+
+
+def _split(item: Share | object, options: str) -> Split:
+    contents = TaskPartition(Task((item,)))  # type: ignore[arg-type]
+    if isinstance(item, Share):
+        header = item.place.header
+        name = f"{header.seq:020d}-{header.first_lsn:020d}"
+        return Split(item.place.server, name, f"{item.stretch.end}-{options}", contents)
+    mark = hashlib.sha256(repr(item).encode()).hexdigest()[:16]
+    return Split("unknown", f"damage-{mark}", options, contents)
+
+
+def write_events(spark: SparkSession, asked: Asked, out: Path) -> tuple[int, int]:
+    """
+    Bring the table up to date with the log.
+
+    :param out: on a file system that all executors and this program see under this path.
+    :return: how many segments were written, and how many rows.
+    :raise TableError: the directory is something else, or somebody writes it.
+    """
+    known, batches = splits(asked)
+    with opened(out):
+        todo = missing(out, known)
+        if not todo:
+            return 0, 0
+        rows = spark.sparkContext.parallelize(todo, len(todo))
+        receipts = rows.mapPartitions(_Writing(str(out), batches)).collect()
+        commit(out, receipts)
+    return len(receipts), sum(file.rows for receipt in receipts for file in receipt.files)
+
+
+class _Writing:
+    """
+    What each task does.
+    """
+
+    def __init__(self, out: str, batches: Batches) -> None:
+        self._out = out
+        self._batches = batches
+
+    def __call__(self, todo: Iterable[Split]) -> Iterator[Receipt]:
+        for split in todo:
+            yield write_split(Path(self._out), split, self._batches)
+
+
+def read_events(spark: SparkSession, *paths: str) -> DataFrame:
+    """
+    The events table, with the types it has: left to itself, Spark takes a server whose name has
+    only digits for a number.
+
+    :return: with the column ``date``, if the table is in folders by day: a condition on it saves
+        reading the others.
+    """
+    there = spark.read.parquet(*paths).columns
+    names = [name for name in BY_NAME if name in there]
+    read = spark.read.schema(ddl(tuple(names))).parquet(*paths)
+    return read.select(*names, *(name for name in ("date",) if name in read.columns))

@@ -1,0 +1,427 @@
+"""
+The tables of a history, found another way: job by job and minute by minute, in plain Python.
+
+It is written from the definitions in docs/spark.md, and knows nothing of SQL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+Row = dict[str, Any]
+MINUTE_NS: Final = 60_000_000_000
+
+
+@dataclass
+class Stay:
+    """
+    A job in a state.
+    """
+
+    row: Row
+    state: str
+    since_ns: int
+    until_ns: int | None
+    ended_by: str | None
+    since_known: bool = True
+    next_reserves: int = 0
+
+
+@dataclass
+class Run:
+    """
+    An attempt, as far as the log tells of it.
+    """
+
+    job: int
+    tube: str
+    attempt: int
+    incarnation: int | None = None
+    connection: int | None = None
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    ended_by: str | None = None
+    touches: int = 0
+    wait_ns: int | None = None
+
+
+def at_ns(row: Row) -> int:
+    """
+    When what a row tells was so: a copy tells of the moment in which it was made.
+    """
+    return int(row["logged_ns"] if row["copy"] else row["time_ns"])
+
+
+class Server:
+    """
+    One server's rows, and what follows from them.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = sorted(rows, key=lambda row: int(row["lsn"]))
+        self.last_ns = max(row["logged_ns"] for row in rows)
+        self.starts: dict[int, int] = {}
+        for row in rows:
+            number = row["incarnation"]
+            self.starts[number] = min(self.starts.get(number, at_ns(row)), at_ns(row))
+        self.jobs: dict[int, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            self.jobs[row["job"]].append(row)
+        self.stays: dict[int, list[Stay]] = {}
+        self.runs: dict[int, dict[int, Run]] = {}
+        for job, images in self.jobs.items():
+            self.stays[job], self.runs[job] = self._walk(job, images)
+
+    def _restart_after(self, incarnation: int) -> int | None:
+        later = [number for number in self.starts if number > incarnation]
+        return self.starts[min(later)] if later else None
+
+    def _walk(self, job: int, images: list[Row]) -> tuple[list[Stay], dict[int, Run]]:
+        """
+        From image to image, as one would with a finger on the log.
+        """
+        news = [row for place, row in enumerate(images) if place == 0 or not row["copy"]]
+        stays: list[Stay] = []
+        runs: dict[int, Run] = {}
+        for place, row in enumerate(news):
+            after = news[place + 1] if place + 1 < len(news) else None
+            stays += self._stays_of(row, after)
+            if row["state"] == "reserved":
+                self._run_goes_on(runs, job, row, stays[-1], after)
+            if row["event"] in ("release", "bury", "ttr-expired", "disconnect-release"):
+                run = runs.setdefault(row["reserves"], Run(job, row["tube"], row["reserves"]))
+                run.ended_ns, run.ended_by = at_ns(row), row["event"]
+                run.connection = run.connection or row["connection"]
+            if after and after["event"] == "reserve" and stays[-1].state == "ready":
+                run = runs.setdefault(after["reserves"], Run(job, row["tube"], after["reserves"]))
+                if stays[-1].since_known:
+                    run.wait_ns = at_ns(after) - stays[-1].since_ns
+        return stays, runs
+
+    def _run_goes_on(
+        self, runs: dict[int, Run], job: int, row: Row, last: Stay, after: Row | None
+    ) -> None:
+        run = runs.setdefault(row["reserves"], Run(job, row["tube"], row["reserves"]))
+        run.incarnation = row["incarnation"]
+        run.connection = row["connection"] or run.connection
+        if row["event"] == "reserve":
+            run.started_ns = at_ns(row)
+        run.touches += row["event"] == "touch"
+        lost = _lost(row, after)
+        if not lost and after is not None:
+            if after["event"] != "touch":
+                run.ended_ns, run.ended_by = at_ns(after), after["event"]
+        elif last.state == "ready":
+            run.ended_ns = last.since_ns
+            is_restart = run.ended_ns == self._restart_after(row["incarnation"])
+            run.ended_by = "restart" if is_restart else "unlogged"
+
+    def _stays_of(self, row: Row, after: Row | None) -> list[Stay]:
+        now = at_ns(row)
+        until = None if after is None else at_ns(after)
+        event = None if after is None else after["event"]
+        known = not row["copy"] or row["state"] == "delayed"
+        reserves = after["reserves"] if after else 0
+        cut = None
+        if row["state"] == "delayed":
+            cut = self._ripe_ns(row, after)
+        if row["state"] == "reserved" and (after is None or _lost(row, after)):
+            cut = self._given_up_ns(row, until)
+        if row["state"] == "gone":
+            return []
+        if cut is None:
+            return [Stay(row, row["state"], now, until, event, known, reserves)]
+        first = Stay(row, row["state"], now, cut, "cut")
+        return [first, Stay(row, "ready", cut, until, event, True, reserves)]
+
+    def _ripe_ns(self, row: Row, after: Row | None) -> int | None:
+        """
+        When a delayed job became ready by itself.
+        """
+        due: int = max(row["deadline_ns"], at_ns(row))
+        if row["deadline_ns"] > self.last_ns:
+            return None
+        if after is None:
+            return due
+        return None if after["event"] == "kick" or at_ns(after) < due else due
+
+    def _given_up_ns(self, row: Row, until: int | None) -> int | None:
+        """
+        When a reserved job of whose end the log says nothing was given up.
+        """
+        moments = [until, self._restart_after(row["incarnation"])]
+        if row["deadline_ns"] <= self.last_ns:
+            moments.append(row["deadline_ns"])
+        known = [moment for moment in moments if moment is not None]
+        return max(min(known), at_ns(row)) if known else None
+
+
+def _lost(row: Row, after: Row | None) -> bool:
+    """
+    Whether the record that ended this run, if it ended, is missing.
+    """
+    if after is None:
+        return True
+    if (after["incarnation"], after["reserves"]) != (row["incarnation"], row["reserves"]):
+        return True
+    if after["event"] in ("ttr-expired", "disconnect-release"):
+        return False
+    by_worker = after["event"] in ("touch", "release", "bury", "delete")
+    return not (by_worker and after["connection"] == row["connection"])
+
+
+def attempts(server: Server) -> Iterator[Row]:
+    """
+    See docs/spark.md.
+    """
+    for runs in server.runs.values():
+        for run in runs.values():
+            took = None
+            if run.started_ns is not None and run.ended_ns is not None:
+                took = run.ended_ns - run.started_ns
+            yield {**vars(run), "run_ns": took}
+
+
+def lifetimes(server: Server) -> Iterator[Row]:
+    """
+    See docs/spark.md.
+    """
+    for job, images in server.jobs.items():
+        news = [row for place, row in enumerate(images) if place == 0 or not row["copy"]]
+        newest, stays = news[-1], server.stays[job]
+        spent: Counter[str] = Counter()
+        for stay in stays:
+            until_ns = server.last_ns if stay.until_ns is None else stay.until_ns
+            spent[stay.state] += until_ns - stay.since_ns
+        puts = [row["time_ns"] for row in news if row["event"] in ("put", "copy")]
+        gone = newest["state"] == "gone"
+        done = any(run.ended_by == "delete" for run in server.runs[job].values())
+        yield {
+            "job": job, "tube": newest["tube"], "state": "gone" if gone else stays[-1].state,
+            "outcome": "alive" if not gone else "done" if done else "deleted",
+            "last_event": newest["event"],
+            "life_ns": at_ns(newest) - puts[0] if gone and puts else None,
+            "attempts": newest["reserves"], "timeouts": newest["timeouts"],
+            "releases": newest["releases"], "buries": newest["buries"], "kicks": newest["kicks"],
+            "priority": newest["priority"], "delay_s": newest["delay_s"], "ttr_s": newest["ttr_s"],
+            "bytes": next((row["bytes"] for row in news if row["body"] is not None), None),
+            "disconnects": sum(row["event"] == "disconnect-release" for row in news),
+            "waits": sum(stay.state == "ready" and stay.ended_by == "reserve" for stay in stays),
+            "wait_ns": spent["ready"], "run_ns": spent["reserved"],
+            "delayed_ns": spent["delayed"], "buried_ns": spent["buried"],
+            "is_whole": any(row["event"] == "put" for row in news),
+        }  # fmt: skip
+
+
+def workers(server: Server) -> Iterator[Row]:
+    """
+    See docs/spark.md.
+    """
+    mine: dict[tuple[int, int], list[Run]] = defaultdict(list)
+    for runs in server.runs.values():
+        for run in runs.values():
+            if run.connection is not None and run.incarnation is not None:
+                mine[run.incarnation, run.connection].append(run)
+    for (incarnation, connection), held in mine.items():
+        ends = Counter(run.ended_by for run in held)
+        spans = sorted(
+            (run.started_ns, run.ended_ns)
+            for run in held
+            if run.started_ns is not None and run.ended_ns is not None
+        )
+        yield {
+            "incarnation": incarnation, "connection": connection,
+            "jobs": len({run.job for run in held}), "runs": len(held),
+            "run_ns": sum(end - start for start, end in spans), "busy_ns": _covered(spans),
+            "deletes": ends["delete"], "releases": ends["release"], "buries": ends["bury"],
+            "timeouts": ends["ttr-expired"], "disconnects": ends["disconnect-release"],
+            "lost": ends["restart"] + ends["unlogged"], "running": ends[None],
+        }  # fmt: skip
+
+
+def _covered(spans: Iterable[tuple[int, int]]) -> int:
+    """
+    How much time lies in at least one of these, which begin one after the other.
+    """
+    covered, until = 0, 0
+    for start, end in spans:
+        covered += max(0, end - max(start, until))
+        until = max(until, end)
+    return covered
+
+
+def snapshot(rows: Iterable[Row], now_ns: int | None, lsn: int | None) -> Iterator[Row]:
+    """
+    See docs/spark.md.
+    """
+    seen = [
+        row for row in rows
+        if (now_ns is None or at_ns(row) <= now_ns) and (lsn is None or row["lsn"] <= lsn)
+    ]  # fmt: skip
+    if not seen:
+        return
+    if now_ns is None:
+        now_ns = max(row["logged_ns"] for row in seen)
+    newest = {row["job"]: row for row in sorted(seen, key=lambda row: int(row["lsn"]))}
+    lives = max(row["incarnation"] for row in seen)
+    for job, row in newest.items():
+        state = row["state"]
+        if state == "gone":
+            continue
+        if state in ("delayed", "reserved") and row["deadline_ns"] <= now_ns:
+            state = "ready"
+        if state == "reserved" and row["incarnation"] < lives:
+            state = "ready"
+        yield {
+            "job": job, "tube": row["tube"], "state": state, "priority": row["priority"],
+            "is_inferred": state != row["state"], "reserves": row["reserves"],
+            "deadline_ns": row["deadline_ns"] if state == row["state"] else None,
+            "connection": row["connection"] if state == "reserved" else None,
+            "timeouts": row["timeouts"], "lsn": row["lsn"],
+        }  # fmt: skip
+
+
+def tube_minutes(server: Server) -> Iterator[Row]:
+    """
+    See docs/spark.md.  Each minute looks at all stays again.
+    """
+    last = server.last_ns // MINUTE_NS
+    for tube in {row["tube"] for row in server.rows}:
+        rows = [
+            row for jobs in server.jobs.values() for place, row in enumerate(jobs)
+            if row["tube"] == tube and (place == 0 or not row["copy"])
+        ]  # fmt: skip
+        stays = [
+            stay for held in server.stays.values() for stay in held if stay.row["tube"] == tube
+        ]  # fmt: skip
+        runs = [
+            run for held in server.runs.values() for run in held.values() if run.tube == tube
+        ]  # fmt: skip
+        told = _told_minutes(rows, stays)
+        if not told:
+            continue
+        minute = min(told)
+        while minute <= max(told) or (minute <= last and any(_at(stays, minute - 1).values())):
+            yield _tube_minute(tube, minute, rows, stays, runs)
+            minute += 1
+
+
+def _told_minutes(rows: list[Row], stays: list[Stay]) -> set[int]:
+    told = {
+        at_ns(row) // MINUTE_NS for row in rows if row["event"] not in ("touch", "copy")
+    }  # fmt: skip
+    for stay in stays:
+        since = stay.since_ns // MINUTE_NS
+        if stay.until_ns is None or stay.until_ns // MINUTE_NS != since:
+            told.add(since)
+            told |= {stay.until_ns // MINUTE_NS} if stay.until_ns is not None else set()
+    return told
+
+
+def _at(stays: list[Stay], minute: int) -> Counter[str]:
+    """
+    How many jobs stand where when a minute ends.
+    """
+    end = (minute + 1) * MINUTE_NS
+    return Counter(
+        stay.state for stay in stays
+        if stay.since_ns < end and (stay.until_ns is None or stay.until_ns >= end)
+    )  # fmt: skip
+
+
+def _tube_minute(
+    tube: str, minute: int, rows: list[Row], stays: list[Stay], runs: list[Run]
+) -> Row:
+    end = (minute + 1) * MINUTE_NS
+    events = Counter(row["event"] for row in rows if at_ns(row) // MINUTE_NS == minute)
+    ready = [
+        stay.since_ns for stay in stays
+        if stay.state == "ready" and stay.since_ns < end
+        and (stay.until_ns is None or stay.until_ns >= end)
+    ]  # fmt: skip
+    waits = [
+        rounded(stay.until_ns - stay.since_ns) for stay in stays
+        if stay.state == "ready" and stay.ended_by == "reserve" and stay.since_known
+        and stay.until_ns is not None and stay.until_ns // MINUTE_NS == minute
+    ]  # fmt: skip
+    took = [
+        rounded(run.ended_ns - run.started_ns) for run in runs
+        if run.started_ns is not None and run.ended_ns is not None
+        and run.ended_by not in ("restart", "unlogged") and run.ended_ns // MINUTE_NS == minute
+    ]  # fmt: skip
+    standing = _at(stays, minute)
+    return {
+        "tube": tube, "minute": minute * 60, "puts": events["put"], "reserves": events["reserve"],
+        "deletes": events["delete"], "timeouts": events["ttr-expired"],
+        "releases": events["release"], "buries": events["bury"], "kicks": events["kick"],
+        "disconnects": events["disconnect-release"], "ready": standing["ready"],
+        "reserved": standing["reserved"], "delayed": standing["delayed"],
+        "buried": standing["buried"], "oldest_ns": end - min(ready) if ready else None,
+        "wait_histogram": sorted(Counter(waits).items()),
+        "run_histogram": sorted(Counter(took).items()),
+        "wait_p50_ns": _percentile(waits, 50), "wait_p95_ns": _percentile(waits, 95),
+        "wait_p99_ns": _percentile(waits, 99), "run_p50_ns": _percentile(took, 50),
+        "run_p95_ns": _percentile(took, 95), "run_p99_ns": _percentile(took, 99),
+    }  # fmt: skip
+
+
+def rounded(length_ns: int) -> int:
+    """
+    To three significant digits, down.
+    """
+    digits = str(length_ns)
+    return int(digits[:3] + "0" * (len(digits) - 3))
+
+
+def _percentile(lengths_ns: list[int], percent: int) -> int | None:
+    return int(np.percentile(lengths_ns, percent)) if lengths_ns else None
+
+
+def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
+    """
+    See docs/spark.md; of all servers together.
+    """
+    jobs: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        jobs[row["server"], row["job"]].append(row)
+    kinds: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
+    for (server, job), images in jobs.items():
+        counts = {
+            name: max(row[name] for row in images) for name in ("timeouts", "releases", "buries")
+        }
+        counts["disconnects"] = sum(row["event"] == "disconnect-release" for row in images)
+        if sum(counts.values()) >= failures:
+            body = next((row["body"] for row in images if row["body"] is not None), None)
+            found = {**counts, "server": server, "job": job, "state": images[-1]["state"]}
+            kinds[images[0]["tube"], None if body is None else fingerprint(body)].append(
+                {**found, "failures": sum(counts.values())}
+            )
+    for (tube, mark), found_jobs in kinds.items():
+        worst = max(found_jobs, key=lambda job: (job["failures"], job["server"], job["job"]))
+        yield {
+            "tube": tube, "fingerprint": mark, "jobs": len(found_jobs),
+            "alive": sum(job["state"] != "gone" for job in found_jobs),
+            "most_failures": worst["failures"], "example_server": worst["server"],
+            "example_job": worst["job"],
+            **{
+                name: sum(job[name] for job in found_jobs)
+                for name in ("failures", "timeouts", "releases", "buries", "disconnects")
+            },
+        }  # fmt: skip
+
+
+def fingerprint(body: bytes) -> str:
+    """
+    See docs/spark.md.
+    """
+    text = body[:512].decode("latin-1").lower()
+    text = re.sub(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", "U", text)
+    text = re.sub("[ \t\r\n]+", " ", re.sub("[0-9]+", "0", text))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

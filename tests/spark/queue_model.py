@@ -1,0 +1,327 @@
+"""
+Histories of queues, made up: a plain model of the rules, which writes rows of the events table.
+
+It knows restarts, with and without the loss of the newest records; a disk so full that records that
+nobody waits for are not written; late clocks; compaction; and logs whose beginning is gone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from binlog_tools.spark import columns
+
+NS: Final = 1_000_000_000
+EPOCH_NS: Final = 1_763_640_000 * NS
+RELAXED: Final = ("reserve", "touch", "ttr-expired", "disconnect-release")
+TUBES: Final = ("default", "mail", "thumbs")
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Job:
+    """
+    A job as its newest image says.
+    """
+
+    job: int
+    tube: str
+    put_ns: int
+    body: bytes
+    state: str = "ready"
+    priority: int = 0
+    delay_s: int = 0
+    ttr_s: int = 60
+    deadline_ns: int = 0
+    reserves: int = 0
+    timeouts: int = 0
+    releases: int = 0
+    buries: int = 0
+    kicks: int = 0
+    connection: int = 0
+
+
+class Model:
+    """
+    A server, its jobs, and the rows that its log has.
+    """
+
+    def __init__(self, server: str, seed: int) -> None:
+        self.server = server
+        self.chance = random.Random(seed)
+        self.now_ns = EPOCH_NS + self.chance.randrange(3600 * NS)
+        self.jobs: dict[int, Job] = {}
+        self.logged: dict[int, Job] = {}
+        self.rows: list[Row] = []
+        self.lsn = self.chance.randrange(1000)
+        self.incarnation = 1
+        self.next_job = self.next_connection = 1
+        self.connections: list[int] = []
+        self.is_full = False
+        self.logged_ns = self.now_ns
+
+    def run(self, steps: int) -> list[Row]:
+        """
+        So many things happen.
+        """
+        acts = (
+            [self.put] * 6 + [self.reserve] * 6 + [self.finish] * 6 + [self.touch] * 2
+            + [self.reserve_job, self.kick, self.delete, self.compact, self.connect, self.hang_up]
+        )  # fmt: skip
+        for _ in range(steps):
+            self.pass_time()
+            if self.chance.random() < 0.9:
+                self.tick()
+            self.chance.choice(acts)()
+            if self.chance.random() < 0.03:
+                self.restart()
+            if self.chance.random() < 0.05:
+                self.is_full = not self.is_full
+        return self.rows
+
+    def pass_time(self) -> None:
+        """
+        Nothing, a moment, some seconds, or some minutes.
+        """
+        self.now_ns += self.chance.choice(
+            [0, 0, self.chance.randrange(NS), self.chance.randrange(20 * NS), 7 * NS,
+             self.chance.randrange(NS) if self.chance.random() < 0.8
+             else self.chance.randrange(400 * NS)]
+        )  # fmt: skip
+
+    def log(self, event: str, job: Job, connection: int = 0) -> None:
+        """
+        The job is now exactly so.
+        """
+        self.jobs[job.job] = job
+        is_copy = event == "copy"
+        logged = self.logged.get(job.job)
+        if event in RELAXED and self.is_full and logged and logged.state in ("ready", "reserved"):
+            return
+        self.logged[job.job] = job
+        self.lsn += self.chance.choice([1, 1, 1, 2, 5])
+        self.logged_ns = max(self.logged_ns, self.now_ns + self.chance.choice([0, 0, 900]))
+        body = job.body if event in ("put", "copy") else None
+        self.rows.append({
+            "server": self.server, "incarnation": self.incarnation, "segment": self.lsn // 50,
+            "offset": 0, "lsn": self.lsn, "event": event,
+            "time_ns": job.put_ns if event in ("put", "copy") else self.now_ns,
+            "logged_ns": self.logged_ns, "job": job.job, "tube": job.tube, "state": job.state,
+            "priority": job.priority, "delay_s": job.delay_s, "ttr_s": job.ttr_s,
+            "deadline_ns": job.deadline_ns or None, "reserves": job.reserves,
+            "timeouts": job.timeouts, "releases": job.releases, "buries": job.buries,
+            "kicks": job.kicks, "reason": "none", "connection": connection or None,
+            "copy": is_copy, "relaxed": event in RELAXED,
+            "bytes": None if body is None else len(body), "body": body, "problem": None,
+        })  # fmt: skip
+
+    def tick(self) -> None:
+        """
+        What is due happens.
+        """
+        for job in list(self.jobs.values()):
+            if job.state == "delayed" and job.deadline_ns <= self.now_ns:
+                self.jobs[job.job] = replace(job, state="ready", deadline_ns=0)
+            if job.state == "reserved" and job.deadline_ns <= self.now_ns:
+                self.log("ttr-expired", replace(_ready(job), timeouts=job.timeouts + 1))
+
+    def some(self, *states: str) -> Job | None:
+        """
+        Any job in one of these states.
+        """
+        jobs = [job for job in self.jobs.values() if job.state in states]
+        return self.chance.choice(jobs) if jobs else None
+
+    def connection(self) -> int:
+        """
+        Any connection.
+        """
+        if not self.connections:
+            self.connect()
+        return self.chance.choice(self.connections)
+
+    def put(self) -> None:
+        """
+        A new job; its line came a little before it was there.
+        """
+        delay_s = self.chance.choice([0, 0, 0, 3, 90])
+        put_ns = self.now_ns
+        self.now_ns += self.chance.choice([0, 1000])
+        job = Job(
+            self.next_job, self.chance.choice(TUBES), put_ns,
+            b"Job %d of %d" % (self.next_job, self.chance.randrange(3)),
+            priority=self.chance.randrange(5), delay_s=delay_s,
+            ttr_s=self.chance.choice([1, 10, 120]),
+        )  # fmt: skip
+        self.next_job += 1
+        if delay_s:
+            job = replace(job, state="delayed", deadline_ns=put_ns + delay_s * NS)
+        self.log("put", job, self.connection())
+
+    def reserve(self) -> None:
+        """
+        A ready job; now and then none though there is one, as in a paused tube.
+        """
+        self.hand_out(self.some("ready"))
+
+    def reserve_job(self) -> None:
+        """
+        A job by its id.
+        """
+        self.hand_out(self.some("ready", "delayed", "buried"))
+
+    def hand_out(self, job: Job | None) -> None:
+        """
+        It is somebody's.
+        """
+        if job:
+            connection = self.connection()
+            deadline_ns = self.now_ns + job.ttr_s * NS
+            image = replace(
+                job, state="reserved", deadline_ns=deadline_ns, reserves=job.reserves + 1,
+                connection=connection,
+            )  # fmt: skip
+            self.log("reserve", image, connection)
+
+    def touch(self) -> None:
+        """
+        A worker needs longer.
+        """
+        job = self.some("reserved")
+        if job:
+            image = replace(job, deadline_ns=self.now_ns + job.ttr_s * NS)
+            self.log("touch", image, job.connection)
+
+    def finish(self) -> None:
+        """
+        A worker is ready with a job, in one way or another.
+        """
+        job = self.some("reserved")
+        if not job:
+            return
+        match self.chance.randrange(4):
+            case 0 | 1:
+                self.end(job, job.connection)
+            case 2:
+                image = replace(_ready(job), releases=job.releases + 1, delay_s=0)
+                if self.chance.random() < 0.5:
+                    image = replace(
+                        image, state="delayed", delay_s=5, deadline_ns=self.now_ns + 5 * NS
+                    )
+                self.log("release", image, job.connection)
+            case 3:
+                image = replace(_ready(job), state="buried", buries=job.buries + 1)
+                self.log("bury", replace(image, deadline_ns=self.now_ns), job.connection)
+
+    def end(self, job: Job, connection: int) -> None:
+        """
+        It is gone.
+        """
+        self.log("delete", replace(_ready(job), state="gone"), connection)
+        del self.jobs[job.job]
+
+    def kick(self) -> None:
+        """
+        A job that was put aside.
+        """
+        job = self.some("buried", "delayed")
+        if job:
+            self.log("kick", replace(_ready(job), kicks=job.kicks + 1), self.connection())
+
+    def delete(self) -> None:
+        """
+        A job that nobody has.
+        """
+        job = self.some("ready", "buried", "delayed")
+        if job:
+            self.end(job, self.connection())
+
+    def compact(self) -> None:
+        """
+        Some jobs are stated again.
+        """
+        for job in list(self.jobs.values()):
+            if self.chance.random() < 0.3:
+                self.log("copy", job, job.connection if job.state == "reserved" else 0)
+
+    def connect(self) -> None:
+        """
+        One connection more.
+        """
+        self.connections.append(self.next_connection)
+        self.next_connection += 1
+
+    def hang_up(self) -> None:
+        """
+        One connection less: what it had is ready.
+        """
+        if not self.connections:
+            return
+        gone = self.connections.pop(self.chance.randrange(len(self.connections)))
+        for job in list(self.jobs.values()):
+            if job.state == "reserved" and job.connection == gone:
+                self.log("disconnect-release", _ready(job))
+
+    def restart(self) -> None:
+        """
+        The server has ended and starts again; maybe the newest records are lost, none of which
+        anybody waited for.
+        """
+        if self.chance.random() < 0.5:
+            while self.rows and self.rows[-1]["relaxed"] and self.chance.random() < 0.7:
+                self.rows.pop()
+        self.logged = {}
+        for row in self.rows:
+            self.logged[row["job"]] = _job_of(row)
+        bodies = {row["job"]: row["body"] for row in self.rows if row["body"]}
+        puts = {row["job"]: row["time_ns"] for row in self.rows if row["body"]}
+        for number, job in self.logged.items():
+            job.body, job.put_ns = bodies[number], puts[number]
+        self.jobs = {
+            number: _ready(job) if job.state == "reserved" else job
+            for number, job in self.logged.items() if job.state != "gone"
+        }  # fmt: skip
+        self.now_ns += self.chance.choice([0, NS // 3, 200 * NS])
+        self.incarnation += 1
+        self.next_connection = 1
+        self.connections = []
+
+
+def _ready(job: Job) -> Job:
+    return replace(job, state="ready", deadline_ns=0, connection=0)
+
+
+def _job_of(row: Row) -> Job:
+    return Job(
+        row["job"], row["tube"], 0, b"", row["state"], row["priority"], row["delay_s"],
+        row["ttr_s"], row["deadline_ns"] or 0, row["reserves"], row["timeouts"], row["releases"],
+        row["buries"], row["kicks"], row["connection"] or 0,
+    )  # fmt: skip
+
+
+def history(seed: int) -> list[Row]:
+    """
+    What one server's log has, from its beginning or from the middle.
+    """
+    chance = random.Random(seed)
+    rows = Model(f"{seed:032x}", seed).run(chance.choice([5, 40, 150]))
+    return rows[chance.randrange(len(rows)) :] if rows and chance.random() < 0.3 else rows
+
+
+def table(rows: Iterable[Row]) -> pa.Table:
+    """
+    The events table of these rows.
+    """
+    names = tuple(columns.BY_NAME)
+    told = list(rows)
+    for row in told:
+        for name in ("time", "logged", "deadline"):
+            at_ns = row[f"{name}_ns"]
+            row[name] = None if at_ns is None else at_ns // 1000
+    return pa.Table.from_pylist(told, columns.arrow_schema(names))

@@ -1,0 +1,146 @@
+"""
+The report is a page of its own, that says what the tables say; without Spark.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("matplotlib")
+
+from binlog_tools.cli.exits import CANNOT_READ
+from binlog_tools.spark.readings import OTHERS, ROWS, TUBES, percentile, read
+from binlog_tools.spark.report import command, render
+
+START_S = 1_763_942_400  # A Monday.
+TITLES = (
+    "Jobs in the queue", "Waiting for a worker", "Arrivals and throughput", "How long it takes",
+    "Hours of the week", "Tubes", "Jobs that fail again and again", "Workers",
+)  # fmt: skip
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    """
+    Two servers, ten tubes with awkward names, three days, one row in ten minutes.
+    """
+    tubes = ["mail & <more>", "_hidden$", *(f"tube{number}" for number in range(8))]
+    minutes = [
+        {
+            "server": server, "tube": tube, "minute": (START_S + at * 600) * 1_000_000,
+            "puts": 3 if at < 144 else 0, "reserves": 2 + (tube == "tube0"), "deletes": 2,
+            "timeouts": 1, "releases": 0, "buries": 0, "kicks": 0, "disconnects": 0,
+            "ready": at, "reserved": 1, "delayed": 0, "buried": 2, "oldest_ns": at * 1_000_000_000,
+            "wait_histogram": [(1_000_000, 3), (2_000_000_000, 1)], "run_histogram": [],
+        }
+        for server in ("a" * 32, "b" * 32) for tube in tubes for at in range(432)
+    ]  # fmt: skip
+    schema = pa.schema(
+        [(name, pa.int64()) for name in minutes[0] if name not in ("server", "tube", "minute")]
+    )
+    schema = pa.schema([
+        ("server", pa.string()), ("tube", pa.string()), ("minute", pa.timestamp("us", "UTC")),
+        *(
+            (field.name, pa.map_(pa.int64(), pa.int64())) if "histogram" in field.name else field
+            for field in schema
+        ),
+    ])  # fmt: skip
+    _write(tmp_path / "tube_minutes", pa.Table.from_pylist(minutes, schema))
+    ends = {"timeouts": 4, "releases": 1, "buries": 0, "disconnects": 0}
+    _write(tmp_path / "lifetimes", pa.table({"outcome": ["alive", "done", "done"]}))
+    _write(tmp_path / "poison", pa.Table.from_pylist([
+        {"tube": "mail & <more>", "fingerprint": None if at == 3 else f"{at:016x}", "jobs": 2,
+         "failures": at, **ends, "alive": 1, "example_server": "a" * 32, "example_job": 7}
+        for at in range(30)
+    ]))  # fmt: skip
+    _write(tmp_path / "workers", pa.Table.from_pylist([
+        {"server": "a" * 32, "incarnation": 1, "connection": at, "jobs": 2, "runs": 3,
+         "busy_ns": at * 10**9, "deletes": 1, **ends, "lost": 0} for at in range(20)
+    ]))  # fmt: skip
+    return tmp_path
+
+
+def _write(folder: Path, table: pa.Table) -> None:
+    folder.mkdir()
+    pq.write_table(table, folder / "part.parquet", row_group_size=1000)
+
+
+def test_the_page_is_whole_and_the_same_each_time(tables: Path, tmp_path: Path) -> None:
+    for name in ("one.html", "two.html"):
+        result = CliRunner().invoke(command, [str(tables), "-o", str(tmp_path / name)])
+        assert result.exit_code == 0, result.output
+    page = (tmp_path / "one.html").read_text()
+    assert page == (tmp_path / "two.html").read_text()
+
+    root = ET.fromstring(page.partition("\n")[2])
+    assert tuple(title.text for title in root.iter("h2")) == TITLES
+    assert "<script" not in page
+    assert set(re.findall(r'([\w:]+)="https?:', page)) <= {"xmlns", "xmlns:xlink"}
+    assert not re.findall(r"@import|url\((?!#)", page)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
+    assert sum(1 for _ in root.iter("details")) == len(TITLES)
+    assert "mail &amp; &lt;more&gt;" in page
+
+
+def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
+    readings = read(tables)
+    series = readings.series
+    assert series is not None and series.width == 15
+    assert sum(series.flow["puts"]) == 2 * 10 * 144 * 3
+    assert len(series.by_tube) == TUBES + 1 and list(series.by_tube)[-1] == OTHERS
+    assert next(iter(series.by_tube)) == "tube0"
+    assert readings.hours.sum() == readings.hours[0].sum() == 2 * 10 * 144 * 3
+    assert np.all(readings.hours[0] == 2 * 10 * 6 * 3)
+    assert readings.waits == {1_000_000: 3 * 8640, 2_000_000_000: 8640}
+    assert readings.oldest_ns == 431 * 10**9
+    assert readings.outcomes == {"alive": 1, "done": 2}
+    assert [row["failures"] for row in readings.poison] == list(range(29, 29 - ROWS, -1))
+    assert readings.worker_count == 20
+
+
+def test_the_depth_of_a_step_is_that_of_its_last_minute(tables: Path) -> None:
+    series = read(tables).series
+    assert series is not None
+    # The last minute of all is a row; of the steps before, only every third ends in a row.
+    assert series.depth["ready"][-1] == 2 * 10 * 431
+
+
+def test_percentiles_are_taken_of_histograms() -> None:
+    histogram = {5: 1, 10: 97, 70: 1, 900: 1}
+    assert [percentile(histogram, share) for share in (0.01, 0.5, 0.98, 0.99, 1)] == [
+        5, 10, 10, 70, 900,
+    ]  # fmt: skip
+    assert percentile({}, 0.5) is None
+
+
+def test_missing_tables_are_left_out(tables: Path, tmp_path: Path) -> None:
+    only = tmp_path / "only"
+    only.mkdir()
+    (tables / "workers").rename(only / "workers")
+    page = render(read(only))
+    assert page.count("<section>") == 1
+    assert "<h2>Workers</h2>" in page
+
+
+def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None:
+    empty, broken = tmp_path / "empty", tmp_path / "broken"
+    (broken / "workers").mkdir(parents=True)
+    empty.mkdir()
+    pq.write_table(pa.table({"jobs": [1]}), broken / "workers" / "x.parquet")
+    for wrong, said in ((empty, "none of the tables"), (broken, "no column incarnation")):
+        result = CliRunner().invoke(command, [str(wrong), "-o", str(tmp_path / "r.html")])
+        assert result.exit_code == CANNOT_READ
+        assert said in result.stderr and result.stderr.count("\n") == 1
+    result = CliRunner().invoke(command, [str(tables), "-o", str(tmp_path / "no" / "r.html")])
+    assert result.exit_code == CANNOT_READ
+    assert "No such file" in result.stderr
