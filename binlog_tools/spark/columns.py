@@ -38,7 +38,8 @@ ARROW_TYPES: Final = {
 
 COLUMNS: Final = (
     Column("server", "string", "the store's UUID, 32 hex digits, or the name given by `servers`"),
-    Column("incarnation", "int", "which start of that server, from 1; 0: made by a tool"),
+    Column("incarnation", "int", "which start of that server the record was written in, from 1; "
+           "0: made by a tool"),
     Column("segment", "bigint", "sequence number of the segment"),
     Column("offset", "bigint", "of the record's frame in the segment, in bytes"),
     Column("lsn", "bigint", "number of the record; with `server` it names the row"),

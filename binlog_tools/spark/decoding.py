@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.records import Flag
+from beanstalk_twisted.binlog.records import Flag, Start
 from binlog_tools.reading import Hole
 from binlog_tools.selection import TYPE_NAMES
 from binlog_tools.spark import rows as at
@@ -35,7 +35,7 @@ from binlog_tools.spark.framing import (
     words_of,
 )
 from binlog_tools.spark.producing import IS_OF_JOB, Chunk, Place, batch_of, damage_row
-from binlog_tools.spark.rows import Mask, Rows
+from binlog_tools.spark.rows import Mask, Rows, lsns_of
 from binlog_tools.spark.tubes import TubeNames, tubes_named, tubes_of
 
 BATCH_ROWS: Final = 65_536
@@ -86,6 +86,8 @@ def batches(
         ``BINLOG_UNKNOWN_FORMAT``, ``BINLOG_NUMBER_TOO_LARGE``.
     """
     words = words_of(buffer)
+    if place.header.flags & REHOMED and "incarnation" in wanted.columns:
+        place = place._replace(starts=lsns_of(buffer, place.header, Start.kind))
     names = TubeNames(_names_ahead(buffer, place, stretch, wanted, tubes))
     for piece in runs(buffer, place.header, stretch, wanted.verify, window_bytes):
         if isinstance(piece, Hole):

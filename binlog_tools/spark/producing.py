@@ -36,11 +36,13 @@ class Place(NamedTuple):
     Which segment is read.
 
     :ivar server: what its store is called in the table.
+    :ivar starts: LSNs of the START records, if the segment begins with re-homed frames.
     """
 
     path: str
     header: SegmentHeader
     server: str
+    starts: tuple[int, ...] = ()
 
 
 class Chunk:
@@ -115,6 +117,15 @@ def _moment(moments_ns: Ints, valid: Mask | None = None) -> Any:
     return numbers(ARROW_TYPES["timestamp"], moments_ns // 1000, valid)
 
 
+def _incarnation(chunk: Chunk) -> Any:
+    """
+    Re-homed records are older than the start that re-homed them, which its START says.
+    """
+    lsns, starts = chunk.rows.lsn(), chunk.place.starts
+    later = len(starts) - np.searchsorted(starts, lsns, "right")
+    return numbers(pa.int32(), (chunk.place.header.incarnation - later).astype(np.int32))
+
+
 def _flag(bit: Flag) -> Producer:
     def produce(chunk: Chunk) -> Any:
         bits = np.packbits(chunk.rows.byte(at.FLAGS) & np.uint8(bit), bitorder="little")
@@ -165,7 +176,7 @@ def _state(chunk: Chunk) -> Any:
 
 PRODUCERS: Final[Mapping[str, Producer]] = {
     "server": _constant(lambda place: place.server, pa.string()),
-    "incarnation": _constant(lambda place: place.header.incarnation, pa.int32()),
+    "incarnation": _incarnation,
     "segment": _constant(lambda place: place.header.seq, pa.int64()),
     "offset": lambda chunk: numbers(pa.int64(), chunk.rows.of_frame(chunk.run.offset)),
     "lsn": lambda chunk: numbers(pa.int64(), chunk.rows.lsn()),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from beanstalk_twisted.binlog.format import REHOMED
 from beanstalk_twisted.binlog.records import JOB_KINDS, Seal
 from binlog_tools.dumping import text_of
 from binlog_tools.selection import type_name
@@ -84,10 +85,12 @@ def stats_of(segment: Segment, server: str, records: str) -> Stats:
     there; rows of damage are not counted, since they have null there or are in their bounds.
     """
     header = segment.header
+    # Re-homed records are of earlier ones.
+    first_incarnation = 0 if header.flags & REHOMED else header.incarnation
     stats: Stats = {
         "server": frozenset([server]),
         "segment": Span(header.seq, header.seq),
-        "incarnation": Span(header.incarnation, header.incarnation),
+        "incarnation": Span(first_incarnation, header.incarnation),
     }
     if segment.next_lsn is not None:
         stats["lsn"] = Span(header.first_lsn, segment.next_lsn - 1)

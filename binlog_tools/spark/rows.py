@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from beanstalk_twisted.binlog.format import RECORD_BYTES
-from binlog_tools.spark.framing import Ints, Run, Words
+from beanstalk_twisted.binlog.format import RECORD_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
+from binlog_tools.spark.framing import Ints, Run, Stretch, Words, runs, words_of
 
 Mask = npt.NDArray[np.bool_]
 
@@ -121,3 +121,17 @@ def _compact(buffer: memoryview, run: Run) -> Words:
         copy[at : at + count] = np.ndarray(shape, np.uint8, buffer, int(start), strides)
         at += count
     return copy.reshape(-1).view("<u8")
+
+
+def lsns_of(buffer: memoryview, header: SegmentHeader, kind: int) -> tuple[int, ...]:
+    """
+    The LSNs of a segment's records of one type, as far as it is intact.
+    """
+    lsns: list[int] = []
+    words = words_of(buffer)
+    stretch = Stretch(SEGMENT_HEADER_BYTES, len(buffer), header.first_lsn)
+    for run in runs(buffer, header, stretch, "headers"):
+        if isinstance(run, Run):
+            rows = Rows(buffer, words, run)
+            lsns += rows.lsn()[rows.byte(TYPE) == kind].tolist()
+    return tuple(lsns)

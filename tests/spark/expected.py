@@ -41,8 +41,11 @@ def rows_of(raw: bytes, end: int | None = None, records: str = "jobs", copies: s
         if record["type"] == 32
     }
     header = segment["header"]
+    starts = [record["lsn"] for frame in segment["frames"] for record in frame["records"]
+              if record["type"] == 51 and header["flags"] & 4]  # fmt: skip
     return [
         row_of(record, frame, header, names, server or header["store_uuid"])
+        | {"incarnation": header["incarnation"] - sum(lsn > record["lsn"] for lsn in starts)}
         for frame in segment["frames"]
         for record in frame["records"]
         if (records == "all" or record["type"] in OF_JOBS)
@@ -61,7 +64,7 @@ def row_of(record: Row, frame: Row, header: Row, names: dict[int, str], server: 
     has_tube = (job or kind in (32, 33, 40)) and record["tube_id"]
     counted = ("reserves", "timeouts", "releases", "buries", "kicks")
     return {
-        "server": server, "incarnation": header["incarnation"], "segment": header["seq"],
+        "server": server, "segment": header["seq"],
         "offset": frame["offset"], "lsn": record["lsn"], "event": EVENTS[kind],
         "time": moment(record["ts_ns"]), "time_ns": record["ts_ns"],
         "logged": moment(frame["time_ns"]), "logged_ns": frame["time_ns"],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.binlog.format import SegmentHeader, decode_segment_header
-from beanstalk_twisted.binlog.records import Kind, TubeDef
+from beanstalk_twisted.binlog.records import Kind, Start, TubeDef
 from binlog_tools.spark.columns import BY_NAME, arrow_schema
 from binlog_tools.spark.decoding import Wanted, batches
 from binlog_tools.spark.errors import SourceError
@@ -125,6 +125,21 @@ def test_a_stretch_may_begin_and_end_at_any_frame() -> None:
 def test_names_that_come_behind_their_use_are_found_in_a_rehomed_segment() -> None:
     raw = segment_of([[put(1, tube_id=2)], NAMES], flags=4)
     assert [row["tube"] for row in decoded(raw, Wanted(("tube",)))] == ["mail"]
+
+
+def test_rehomed_records_are_of_the_incarnation_that_wrote_them() -> None:
+    start = Start(T0, 9, 9, 0)
+    raw = segment_of([[*NAMES, put(1)], [start, put(2)], [put(3)], [start], [put(4)]], flags=4)
+    last = place_of(raw).header.incarnation
+    before = [last - 2, last - 1, last - 1, last]
+    assert [row["incarnation"] for row in decoded(raw, Wanted(("incarnation",)))] == before
+    assert decoded(raw, Wanted(ALL)) == rows_of(raw)
+
+
+def test_a_start_in_a_segment_of_its_own_changes_no_incarnation() -> None:
+    raw = segment_of([[TubeDef(1, b"x", T0), Start(T0, 9, 9, 0), put(1)], [put(2)]])
+    number = place_of(raw).header.incarnation
+    assert [row["incarnation"] for row in decoded(raw, Wanted(("incarnation",)))] == [number] * 2
 
 
 def test_extensions_before_a_body_are_not_part_of_it() -> None:

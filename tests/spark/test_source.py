@@ -40,6 +40,7 @@ from tests.spark.test_decoding import place_of
 from tests.tools.folders import archived, written
 
 FILES = segment_files(any_log(2, batches=60).directory)
+GOLDEN = Path(__file__).parent.parent / "binlog" / "golden"
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +198,14 @@ def test_filters_leave_out_no_row_that_they_want(archive: Path, seed: int) -> No
         found = read(archive, records="all", copies="keep", filters=filters, partitionBytes="64K")
         wanted = [row for row in rows if all(holds(each, row) for each in filters)]
         assert [row for row in found if all(holds(each, row) for each in filters)] == wanted
+
+
+def test_a_filter_finds_rehomed_records_by_the_incarnation_that_wrote_them() -> None:
+    log = GOLDEN / "v1-rehomed"
+    earlier = read(log, records="all", filters=[EqualTo(("incarnation",), 1)])
+    assert [row["lsn"] for row in earlier if row["incarnation"] == 1] == [*range(1, 8)]
+    (start,) = (row for row in read(log, records="all") if row["incarnation"] == 2)
+    assert start["event"] == "start"
 
 
 COMPARED: dict[Any, Callable[[Any, Any], bool]] = {
