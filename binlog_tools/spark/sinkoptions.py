@@ -30,6 +30,9 @@ NAMES: Final = (
     "resultPath",
 )  # fmt: skip
 
+SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+"""Options of a stream that are Spark's, and that it passes on all the same."""
+
 _TUBE: Final = re.compile(rb"(?!-)[A-Za-z0-9\-+/;.$_()]+")
 
 
@@ -91,7 +94,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     for name in given:
         if name == "path":
             raise _wrong('a queue has no path: use save() and .option("address", "HOST:PORT")')
-        if name not in known:
+        if name not in known | SPARKS_OWN:
             raise _wrong(f"there is no option {name!r}; there are {', '.join(NAMES)}")
 
 
