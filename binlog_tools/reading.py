@@ -160,15 +160,25 @@ def pieces(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[F
             yield found
             at, lsn = found.end, found.next_lsn
             continue
-        if is_trailer(buffer, at, limit) or not has_content(buffer, at, limit):
+        hole = hole_at(buffer, header, at, limit, lsn)
+        if hole is None:
             break
-        hole = _hole(buffer, header, at, limit, lsn, found)
         yield hole
         if hole.next_lsn is None:
             return
         at, lsn = hole.end, hole.next_lsn
     if end is not None and at < end:
         yield Hole(at, end, lsn, None, f"the segment ends here, {end - at} bytes short")
+
+
+def hole_at(buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int) -> Hole | None:
+    """
+    What stands at ``at``, where the frame with ``lsn`` does not; None if nothing does: the data
+    end there.
+    """
+    if is_trailer(buffer, at, limit) or not has_content(buffer, at, limit):
+        return None
+    return _hole(buffer, header, at, limit, lsn, frames.decode(buffer, at, limit, header.salt))
 
 
 def _hole(

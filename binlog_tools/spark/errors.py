@@ -1,0 +1,85 @@
+"""
+What can go wrong when a log is read as a table, in one line each.
+
+Spark keeps the text of an error and loses its type, so each begins with a code in brackets that
+programs may look for, and says all in its first line.
+"""
+
+import re
+from typing import Final
+
+CODES: Final = {
+    "BINLOG_DAMAGED": 65,
+    "BINLOG_UNKNOWN_FORMAT": 65,
+    "BINLOG_NUMBER_TOO_LARGE": 65,
+    "BINLOG_HISTORIES_DIFFER": 65,
+    "BINLOG_CHANGED": 65,
+    "BINLOG_TRIMMED": 66,
+    "BINLOG_NOT_FOUND": 66,
+    "BINLOG_NO_LOG": 66,
+    "BINLOG_OPTION": 64,
+    "BINLOG_SCHEMA": 64,
+}
+"""The codes, and with which number a program ends because of one (sysexits.h)."""
+
+OTHER_EXIT: Final = 70
+"""How a program ends because of an error that is not one of these."""
+
+_OURS: Final = re.compile(r"\[([A-Z]+_[A-Z_]+)\] [^\n]*")
+_LAST_LINE: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)): .+$", re.MULTILINE)
+
+
+class SourceError(Exception):
+    """
+    Something is wrong with a log, or with what was asked for.
+
+    :ivar code: one of `CODES`.
+    """
+
+    def __init__(self, code: str, what: str) -> None:
+        super().__init__(f"[{code}] {' '.join(what.split())}")
+        self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SourceError, (self.code, str(self).partition("] ")[2])
+
+
+def damaged(path: str, offset: int, what: str) -> SourceError:
+    """
+    Bytes that were durable cannot be read.
+    """
+    return SourceError(
+        "BINLOG_DAMAGED",
+        f"{path}: frame at byte {offset}: {what}; run: binlog-inspect check {path}; "
+        f"or read what is left with .option('damage', 'skip')",
+    )
+
+
+def explain_error(error: BaseException) -> str:
+    """
+    The one line that a person needs, out of an error of Spark's, which holds stacks of two
+    languages.
+    """
+    text = str(error)
+    ours = [found for found in _OURS.finditer(text) if found[1] in CODES]
+    if ours:
+        return _unwrapped(ours[-1][0])
+    python = _LAST_LINE.findall(text)
+    if python:
+        return _unwrapped(python[-1])
+    return text.strip().partition("\n")[0] or type(error).__name__
+
+
+def _unwrapped(line: str) -> str:
+    """
+    Without what Spark puts behind our words.
+    """
+    return line.partition(" SQLSTATE: ")[0].rstrip()
+
+
+def exit_code(error: BaseException) -> int:
+    """
+    The number with which a program ends because of an error.
+    """
+    found = re.match(r"\[([A-Z_]+)\]", explain_error(error))
+    return CODES.get(found[1], OTHER_EXIT) if found else OTHER_EXIT

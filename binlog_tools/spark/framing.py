@@ -1,0 +1,261 @@
+"""
+The frames of a segment, many at once: their headers as columns, their checksums checked.
+
+A window of the file is searched for the magic of frames with one comparison; the frames found are
+believed as far as they form a chain: each begins where the one before it ends, with the LSN that
+follows.  Where the chain breaks, `reading.hole_at`, which reads one frame at a time, says what is
+wrong there: so there is one rule of what damage is.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from beanstalk_twisted.binlog.format import (
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    MAX_FRAME_BYTES,
+    MAX_FRAME_RECORDS,
+    RECORD_BYTES,
+    SegmentHeader,
+)
+from binlog_tools.reading import Hole, hole_at
+from binlog_tools.spark.errors import SourceError
+
+MAX_NUMBER: Final = 1 << 63
+"""Spark's integers are signed: what they cannot say is refused."""
+
+WINDOW_BYTES: Final = 8 << 20
+"""
+What is searched at once: with its rows and bodies the memory of a task, some 60 MB; smaller ones
+are no slower until each holds only a few thousand rows.
+"""
+
+Verify: TypeAlias = Literal["frames", "headers", "none"]
+"""Which checksums are checked: all, those of frame headers, none."""
+
+VERIFY: Final[tuple[Verify, ...]] = get_args(Verify)
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+_MAGIC: Final = np.frombuffer(FRAME_MAGIC, "<u8")[0]
+_LOW: Final = np.uint64(0xFFFF_FFFF)
+_HIGH: Final = np.uint64(32)
+
+
+class Stretch(NamedTuple):
+    """
+    Bytes of a segment, from one frame to another.
+
+    :ivar start: where a frame begins, ``end`` where the last one ends.
+    :ivar first_lsn: of the frame at ``start``.
+    """
+
+    start: int
+    end: int
+    first_lsn: int
+
+
+class Run(NamedTuple):
+    """
+    Frames that follow each other; each column has a number for each of them.
+    """
+
+    offset: Ints
+    length: Ints
+    n_rec: Ints
+    base_lsn: Ints
+    durable_lsn: Ints
+    time_ns: Ints
+    rec_size: Ints
+    heap_len: Ints
+    crcs: Words
+    heap_crc: Words
+
+    @property
+    def end(self) -> int:
+        """
+        Where the last frame ends.
+        """
+        return int(self.offset[-1] + self.length[-1])
+
+    @property
+    def next_lsn(self) -> int:
+        """
+        The LSN behind the last frame.
+        """
+        return int(self.base_lsn[-1] + self.n_rec[-1])
+
+    @property
+    def records_at(self) -> Ints:
+        """
+        Where the records of each frame begin.
+        """
+        return self.offset + FRAME_HEADER_BYTES
+
+    @property
+    def heap_at(self) -> Ints:
+        """
+        Where the heap of each frame begins.
+        """
+        return self.records_at + self.n_rec * self.rec_size
+
+    def part(self, first: int, last: int) -> "Run":
+        """
+        The frames from ``first`` to the one before ``last``.
+        """
+        return Run._make(column[first:last] for column in self)
+
+
+def words_of(buffer: memoryview) -> Words:
+    """
+    A segment as numbers of 8 bytes; those at its end that make no number are left out.
+    """
+    return np.frombuffer(buffer, "<u8", count=len(buffer) // 8)
+
+
+def runs(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch, verify: Verify = "frames",
+    window_bytes: int = WINDOW_BYTES,
+) -> Iterator[Run | Hole]:  # fmt: skip
+    """
+    All frames of a stretch, in order, and what is between them.
+
+    Checksums of heaps are not looked at: see `bad_heaps`.
+
+    :param buffer: the segment from its start.
+    :return: runs of at most a window, or of one frame.
+    """
+    words = words_of(buffer[: stretch.end])
+    at, lsn = stretch.start, stretch.first_lsn
+    while at < stretch.end:
+        if lsn >= MAX_NUMBER:
+            raise SourceError("BINLOG_NUMBER_TOO_LARGE", f"LSN {lsn} is 2**63 or more")
+        run = _run_at(buffer, words, header.salt, Stretch(at, stretch.end, lsn), window_bytes)
+        good = _good_frames(buffer, run, verify)
+        if good:
+            run = run.part(0, good)
+            yield run
+            at, lsn = run.end, run.next_lsn
+            continue
+        hole = hole_at(buffer, header, at, stretch.end, lsn)
+        hole = hole or Hole(
+            at, stretch.end, lsn, None, f"the data end here, {stretch.end - at} bytes short"
+        )
+        yield hole
+        if hole.next_lsn is None:
+            return
+        at, lsn = hole.end, hole.next_lsn
+
+
+def _run_at(
+    buffer: memoryview, words: Words, salt: int, stretch: Stretch, window_bytes: int
+) -> Run:
+    """
+    The frames that begin in a window at the start of a stretch, as far as their headers agree;
+    none if there is no good one.
+    """
+    stop = min(stretch.end - FRAME_HEADER_BYTES, stretch.start + window_bytes)
+    first = stretch.start // 8
+    found = np.flatnonzero(words[first : stop // 8 + 1] == _MAGIC) + first
+    if not len(found) or found[0] != first:
+        found = found[:0]
+    run = _columns(words, found)
+    chain = _chain(run)
+    if len(chain) < len(found):
+        run = _columns(words, found[chain])
+    expected = stretch.first_lsn + np.cumsum(run.n_rec) - run.n_rec
+    fits = run.offset + run.length <= stretch.end
+    is_sound = _is_sound(words, run, salt) & (run.base_lsn == expected) & fits
+    good = int(np.argmin(is_sound)) if not is_sound.all() else len(is_sound)
+    return run.part(0, good)
+
+
+def _columns(words: Words, found: Ints) -> Run:
+    """
+    The headers at these words.
+    """
+    crcs, lengths, sizes, codes = (words[found + at] for at in (1, 2, 6, 7))
+    base_lsn, durable_lsn, time_ns = (words[found + at].view(np.int64) for at in (3, 4, 5))
+    return Run(
+        found * 8, (lengths & _LOW).astype(np.int64), (lengths >> _HIGH).astype(np.int64),
+        base_lsn, durable_lsn, time_ns, (codes >> _HIGH & np.uint64(0xFFFF)).astype(np.int64),
+        (sizes >> _HIGH).astype(np.int64), crcs, codes & _LOW,
+    )  # fmt: skip
+
+
+def _chain(run: Run) -> Ints:
+    """
+    Which of the places follow each other, from the first one on: a body may hold the magic too.
+    """
+    ends = run.offset + run.length
+    if (ends[:-1] == run.offset[1:]).all():
+        return np.arange(len(ends))
+    following = np.searchsorted(run.offset, ends)
+    chain, at = [0], int(following[0])
+    while chain[-1] < at < len(ends) and run.offset[at] == ends[chain[-1]]:
+        chain.append(at)
+        at = int(following[at])
+    return np.array(chain)
+
+
+def _is_sound(words: Words, run: Run, salt: int) -> npt.NDArray[np.bool_]:
+    """
+    Whether the fields of each header can be right: `frames.decode_header`, for all at once.
+    """
+    at = run.offset // 8
+    unpadded = FRAME_HEADER_BYTES + run.n_rec * run.rec_size + run.heap_len
+    is_bounded = (run.length <= MAX_FRAME_BYTES) | (run.n_rec == 1)
+    sound: npt.NDArray[np.bool_] = (
+        ((words[at + 6] & _LOW) == salt)
+        & (run.rec_size >= RECORD_BYTES)
+        & (run.length == unpadded + -unpadded % 8)
+        & (run.n_rec <= MAX_FRAME_RECORDS)
+        & is_bounded
+        & ((words[at + 7] >> np.uint64(56)) == 0)
+    )
+    return sound
+
+
+def _good_frames(buffer: memoryview, run: Run, verify: Verify) -> int:
+    """
+    How many frames of a run have the checksums that they should have.
+    """
+    if verify == "none" or not len(run.offset):
+        return len(run.offset)
+    crc32 = zlib.crc32
+    heads = [crc32(buffer[at + 12 : at + 64]) for at in run.offset.tolist()]
+    good = np.array(heads, np.uint64) == (run.crcs & _LOW)
+    if verify == "frames":
+        places = zip(run.records_at.tolist(), run.heap_at.tolist(), strict=True)
+        records = [crc32(buffer[start:end]) for start, end in places]
+        good &= np.array(records, np.uint64) == (run.crcs >> _HIGH)
+    return int(np.argmin(good)) if not good.all() else len(good)
+
+
+def bad_heaps(buffer: memoryview, run: Run) -> Ints:
+    """
+    The frames of a run whose heap is not the one that was written.
+    """
+    starts, ends = run.heap_at, run.heap_at + run.heap_len
+    places = zip(starts.tolist(), ends.tolist(), strict=True)
+    crcs = np.array([zlib.crc32(buffer[start:end]) for start, end in places], np.uint64)
+    return np.flatnonzero(crcs != run.heap_crc)
+
+
+def parts(run: Run, most_rows: int) -> Iterator[Run]:
+    """
+    A run in runs of so many records at most, or of one frame.
+    """
+    ends = np.cumsum(run.n_rec)
+    first, frames = 0, len(ends)
+    while first < frames:
+        before = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, before + most_rows, "right"))
+        last = min(max(last, first + 1), frames)
+        yield run.part(first, last)
+        first = last
