@@ -17,6 +17,7 @@ CODES: Final = {
     "BINLOG_TRIMMED": 66,
     "BINLOG_NOT_FOUND": 66,
     "BINLOG_NO_LOG": 66,
+    "BINLOG_UNREADABLE": 74,
     "BINLOG_OPTION": 64,
     "BINLOG_SCHEMA": 64,
 }
@@ -53,6 +54,16 @@ def damaged(path: str, offset: int, what: str) -> SourceError:
         f"{path}: frame at byte {offset}: {what}; run: binlog-inspect check {path}; "
         f"or read what is left with .option('damage', 'skip')",
     )
+
+
+def unreadable(error: OSError, path: str = "") -> SourceError:
+    """
+    A file or directory that cannot be read, in our words.
+    """
+    where = str(error.filename or path)
+    if isinstance(error, FileNotFoundError):
+        return SourceError("BINLOG_NOT_FOUND", f"{where}: {error.strerror or error}")
+    return SourceError("BINLOG_UNREADABLE", f"{where}: {error.strerror or error}")
 
 
 def explain_error(error: BaseException) -> str:

@@ -130,26 +130,29 @@ def runs(
     :param buffer: the segment from its start.
     :return: runs of at most a window, or of one frame.
     """
-    words = words_of(buffer[: stretch.end])
+    limit = min(stretch.end, len(buffer))
+    words = words_of(buffer[:limit])
     at, lsn = stretch.start, stretch.first_lsn
-    while at < stretch.end:
+    while at < limit:
         if lsn >= MAX_NUMBER:
             raise SourceError("BINLOG_NUMBER_TOO_LARGE", f"LSN {lsn} is 2**63 or more")
-        run = _run_at(buffer, words, header.salt, Stretch(at, stretch.end, lsn), window_bytes)
+        run = _run_at(buffer, words, header.salt, Stretch(at, limit, lsn), window_bytes)
         good = _good_frames(buffer, run, verify)
         if good:
             run = run.part(0, good)
             yield run
             at, lsn = run.end, run.next_lsn
             continue
-        hole = hole_at(buffer, header, at, stretch.end, lsn)
-        hole = hole or Hole(
-            at, stretch.end, lsn, None, f"the data end here, {stretch.end - at} bytes short"
-        )
+        hole = hole_at(buffer, header, at, limit, lsn)
+        if hole is None:
+            break
         yield hole
         if hole.next_lsn is None:
             return
         at, lsn = hole.end, hole.next_lsn
+    if at < stretch.end:
+        short = f"the data end here, {stretch.end - at} bytes short"
+        yield Hole(at, stretch.end, lsn, None, short)
 
 
 def _run_at(

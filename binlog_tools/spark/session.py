@@ -9,14 +9,21 @@ The settings that bite, if they are wrong:
   VPN;
 - the session's time zone: a log's times are UTC;
 - ``filterPushdown``: a Python source that takes filters cannot be read without it.
+
+On a cluster, where ``spark-submit`` has started the session, all that it has set stays.
 """
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
+
+from binlog_tools.spark.errors import exit_code, explain_error
+from binlog_tools.spark.java import NoJava, prepare_java
+from binlog_tools.spark.source import register
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -29,14 +36,35 @@ SETTINGS: Final = {
 
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:
     """
-    A session, or the one there is.
+    A session, or the one there is; it knows the format ``beanstalk_binlog``.
 
     :param settings: of Spark, beside `SETTINGS`.
+    :raise NoJava: there is no Java for Spark to run on.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        prepare_java(os.environ)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     for setting, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(setting, str(value))
-    return builder.getOrCreate()
+    return register(builder.getOrCreate())
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """
+    For entry points: an error within ends the program with one line on stderr and an exit code,
+    and not with the stacks of two languages.
+    """
+    try:
+        yield
+    except NoJava as problem:
+        print(problem, file=sys.stderr)
+        raise SystemExit(problem.exit_code) from None
+    except Exception as problem:
+        if os.environ.get("BEANSTALK_TRACEBACK"):
+            raise
+        print(explain_error(problem), file=sys.stderr)
+        raise SystemExit(exit_code(problem)) from None

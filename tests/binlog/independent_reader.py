@@ -160,7 +160,7 @@ def read_index(data: bytes) -> Fields:
     tubes = {}
     for _ in range(n_tubes):
         tube_id, length = struct.unpack_from("<IH", data, at)
-        tubes[tube_id] = data[at + 6 : at + 6 + length].decode("ascii")
+        tubes[tube_id] = data[at + 6 : at + 6 + length].decode(errors="replace")
         at += 6 + length
     return {
         "version": version, "n_rec": n_rec, "job_ids": [low_id, high_id],

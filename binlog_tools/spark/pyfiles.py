@@ -1,0 +1,72 @@
+"""
+The zip that executors need of us: ``python -m binlog_tools.spark.pyfiles -o beanstalk_spark.zip``.
+
+It holds Python and nothing compiled; numpy and pyarrow have to be on the executors.  There is no
+Twisted and no click in what it holds.  The same files give the same bytes.
+"""
+
+import argparse
+import os
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+DEFAULT_NAME: Final = "beanstalk_spark.zip"
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_LEFT_OUT: Final = ("cli", "__pycache__")
+_MOMENT: Final = (1980, 1, 1, 0, 0, 0)
+"""What every file in the zip is dated."""
+
+
+def members() -> Iterator[Path]:
+    """
+    The files, relative to where the packages are.
+    """
+    yield Path("beanstalk_twisted", "__init__.py")
+    for package in ("beanstalk_twisted/binlog", "binlog_tools"):
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            inside = path.relative_to(_ROOT)
+            if not set(inside.parts) & set(_LEFT_OUT):
+                yield inside
+
+
+def make_zip(path: str) -> int:
+    """
+    Write the zip, complete or not at all.
+
+    :return: how many files it holds.
+    """
+    partial = f"{path}.part"
+    count = 0
+    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member in members():
+            item = zipfile.ZipInfo(member.as_posix(), _MOMENT)
+            item.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(item, (_ROOT / member).read_bytes())
+            count += 1
+    os.replace(partial, path)
+    return count
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """
+    Write it where the command line says.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m binlog_tools.spark.pyfiles",
+        description="Write the zip for spark-submit --py-files.",
+    )
+    parser.add_argument("-o", "--output", default=DEFAULT_NAME, metavar="ZIP")
+    options = parser.parse_args(arguments)
+    try:
+        count = make_zip(options.output)
+    except OSError as problem:
+        parser.exit(73, f"{options.output}: {problem.strerror}; nothing was written\n")
+    sys.stdout.write(f"{options.output}: {count} files\n")
+
+
+if __name__ == "__main__":
+    main()

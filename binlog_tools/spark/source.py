@@ -1,0 +1,204 @@
+"""
+The format ``beanstalk_binlog``: logs and archives as a table, read in batch.
+
+::
+
+    from binlog_tools.spark.source import register
+
+    register(spark)
+    spark.read.format("beanstalk_binlog").load("/var/lib/beanstalk").show()
+
+Spark makes these objects, pickles them, and calls them in three places: `BinlogSource.schema` and
+`BinlogReader.partitions` in a short-lived process beside the driver, `BinlogReader.read` in the
+tasks.  So they hold what was asked for and nothing that is open.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+
+from binlog_tools.spark.columns import BY_NAME, ddl
+from binlog_tools.spark.decoding import Wanted, batches
+from binlog_tools.spark.errors import SourceError, damaged, unreadable
+from binlog_tools.spark.finding import BrokenFile, Findings, Gap, find
+from binlog_tools.spark.options import Asked, check_schema, parse_options
+from binlog_tools.spark.planning import (
+    Share,
+    Task,
+    Trouble,
+    gap_trouble,
+    in_order,
+    named,
+    open_share,
+    packed,
+    shares_of,
+)
+from binlog_tools.spark.producing import damage_row
+from binlog_tools.spark.pruning import Condition, conditions_of, lsn_bounds, may_match, stats_of
+from binlog_tools.spark.summaries import SEGMENT_BY_NAME, segment_batch, summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+FORMAT = "beanstalk_binlog"
+
+
+class BinlogSource(DataSource):
+    """
+    The format.  Its options are those of `options.OPTIONS`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """
+        What ``format`` takes.
+        """
+        return FORMAT
+
+    def schema(self) -> str:
+        """
+        The columns, as the options ask for them.
+        """
+        asked = parse_options(self.options)
+        if asked.view == "segments":
+            return ", ".join(f"`{name}` {each.ddl}" for name, each in SEGMENT_BY_NAME.items())
+        return ddl(asked.names)
+
+    def reader(self, schema: "StructType") -> "BinlogReader":
+        """
+        Reads the columns of a schema: this one's, or what the user gave of it.
+        """
+        return BinlogReader(parse_options(self.options), columns_of(schema, self.options))
+
+
+def columns_of(schema: "StructType", options: Any) -> tuple[str, ...]:
+    """
+    The columns that a schema names, checked.
+    """
+    view = parse_options(options).view
+    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    return check_schema(fields, SEGMENT_BY_NAME if view == "segments" else BY_NAME)
+
+
+class TaskPartition(InputPartition):
+    """
+    What one task reads.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+class BinlogReader(DataSourceReader):
+    """
+    Plans a read, and reads.
+    """
+
+    def __init__(self, asked: Asked, columns: tuple[str, ...]) -> None:
+        self._asked = asked
+        self._columns = columns
+        self._conditions: tuple[Condition, ...] = ()
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
+        """
+        Take note of what rows are wanted, to leave out segments; Spark filters the rows.
+        """
+        if self._asked.view == "events":
+            self._conditions = conditions_of(filters)
+        return filters
+
+    def partitions(self) -> list[TaskPartition]:
+        """
+        Look at what there is, and cut it into tasks.
+        """
+        found = find(self._asked.paths, self._asked.live)
+        items = list(self._items(found))
+        return [TaskPartition(task) for task in packed(items, self._asked.partition_bytes)]
+
+    def _items(self, found: Findings) -> Iterator[Share | Trouble]:
+        for broken in found.broken:
+            yield self._tolerated(_of_broken(broken))
+        for each in in_order(found.segments, found.gaps):
+            if isinstance(each, Gap):
+                yield from self._gap(each)
+                continue
+            server = self._server(each.header.store_uuid)
+            if may_match(stats_of(each, server, self._asked.records), self._conditions):
+                task_bytes = self._asked.partition_bytes
+                if self._asked.view == "segments":
+                    task_bytes = each.stretch.end
+                yield from shares_of(each, server, task_bytes, lsn_bounds(self._conditions))
+
+    def _server(self, uuid: bytes) -> str:
+        return named(self._asked.servers)(uuid)
+
+    def _gap(self, gap: Gap) -> Iterator[Trouble]:
+        """
+        A gap matters if a row in it might have been wanted.
+        """
+        after = gap.after.header
+        lsns = lsn_bounds(self._conditions)
+        first = gap.before.next_lsn or gap.before.header.first_lsn
+        if first <= lsns.high and after.first_lsn - 1 >= lsns.low:
+            yield self._tolerated(gap_trouble(gap, self._server(after.store_uuid)))
+
+    def _tolerated(self, trouble: Trouble) -> Trouble:
+        if self._asked.damage == "fail":
+            what = f"{trouble.problem}; read what is left with .option('damage', 'skip')"
+            raise SourceError("BINLOG_DAMAGED", what)
+        return trouble
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """
+        The batches of a task.
+        """
+        if not isinstance(partition, TaskPartition):
+            # Spark's stand-in for no partitions at all.
+            return
+        for item in partition.task.items:
+            try:
+                yield from self._read_item(item)
+            except OSError as problem:
+                raise unreadable(problem) from None
+
+    def _read_item(self, item: Share | Trouble) -> Iterator[Any]:
+        if self._asked.view == "segments":
+            yield segment_batch([self._summary(item)], self._columns)
+        elif isinstance(item, Trouble):
+            yield damage_row(self._columns, item.place, item.lsn, item.problem, size=item.size)
+        else:
+            opened = open_share(item)
+            yield from batches(
+                opened.buffer, item.place, item.stretch, self._wanted(), opened.tubes
+            )
+
+    def _wanted(self) -> Wanted:
+        asked = self._asked
+        return Wanted(self._columns, asked.records, asked.copies, asked.damage, asked.verify)
+
+    def _summary(self, item: Share | Trouble) -> dict[str, object]:
+        if isinstance(item, Share):
+            opened = open_share(item)
+            skips = self._asked.damage == "skip"
+            return summary(opened.buffer, item.place, item.stretch, self._asked.verify, skips)
+        server = item.place.server if item.place else None
+        return {"server": server, "damages": 1, "damaged_bytes": item.size,
+                "problem": item.problem}  # fmt: skip
+
+
+def _of_broken(broken: BrokenFile) -> Trouble:
+    error = damaged(broken.path, 0, broken.why)
+    return Trouble(None, str(error).partition("] ")[2].partition("; or read")[0], None, broken.size)
+
+
+def register(spark: "SparkSession") -> "SparkSession":
+    """
+    Make the format known to a session, and let it push filters down, which Spark does not unless
+    told to.
+    """
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(BinlogSource)
+    return spark

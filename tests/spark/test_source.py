@@ -1,0 +1,334 @@
+"""
+The source as Spark calls it, but without Spark: options, schemas, filters, tasks, damage, the view.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+)
+
+from binlog_tools.spark.columns import COLUMNS
+from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.footers import read_footer
+from binlog_tools.spark.options import OPTIONS
+from binlog_tools.spark.source import BinlogSource
+from tests.binlog import independent_reader
+from tests.binlog.scribe import NS, T0, Scribe, flipped, put, segment_files
+from tests.spark.expected import Row
+from tests.spark.histories import NAMES, any_log, segment_of
+from tests.spark.reading import read, reader_of, tasks_of
+from tests.spark.test_decoding import place_of
+from tests.tools.folders import archived, written
+
+FILES = segment_files(any_log(2, batches=60).directory)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    An archive of many small segments.
+    """
+    return archived(tmp_path_factory.mktemp("archive"), FILES)
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tubes": "mail"}, "option tubes: unknown"),
+        ({"colums": "lsn"}, "did you mean columns?"),
+        ({"records": "some"}, "option records: 'some' is none of jobs, all"),
+        ({"copies": "yes"}, "drop, keep"),
+        ({"damage": "ignore"}, "fail, skip"),
+        ({"verify": "no"}, "frames, headers, none"),
+        ({"live": "true"}, "include, skip"),
+        ({"body": "yes"}, "false, true"),
+        ({"view": "jobs"}, "events, segments"),
+        ({"columns": "lsn,jobs"}, "no column 'jobs'; did you mean job?"),
+        ({"columns": "lsn,lsn"}, "twice"),
+        ({"columns": "lsn", "body": "true"}, "either columns or body"),
+        ({"servers": "mail:1"}, "not UUID:name"),
+        ({"partitionBytes": "1"}, "65536 bytes are the least"),
+        ({"partitionBytes": "many"}, "partitionBytes"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(options: dict[str, str], said: str) -> None:
+    with pytest.raises(SourceError) as failed:
+        BinlogSource({"path": "/log", **options}).schema()
+    assert str(failed.value).startswith("[BINLOG_OPTION] option ")
+    assert said in str(failed.value) and "\n" not in str(failed.value)
+
+
+def test_a_path_is_needed() -> None:
+    with pytest.raises(SourceError, match=r"\[BINLOG_OPTION\] option path: there is none"):
+        BinlogSource({}).schema()
+
+
+def test_options_may_be_written_in_any_case() -> None:
+    assert BinlogSource({"PATH": "/log", "COLUMNS": "lsn"}).schema() == "`lsn` bigint"
+
+
+def test_without_options_there_are_all_columns_but_the_body() -> None:
+    given = [column.name for column in COLUMNS]
+    assert given.index("body") > 0
+    without = [name for name in given if name != "body"]
+    schema = BinlogSource({"path": "/log"}).schema()
+    assert [field.split("`")[1] for field in schema.split(", ")] == without
+    assert "`body` binary" in BinlogSource({"path": "/log", "body": "true"}).schema()
+
+
+def test_every_option_is_told_in_the_manual() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    for name, meaning in OPTIONS.items():
+        assert f"| `{name}` | {meaning} |" in manual
+
+
+# Schemas.
+
+
+def test_a_schema_of_the_user_s_chooses_the_columns(archive: Path) -> None:
+    rows = read(archive, schema="job bigint, lsn bigint, body binary")
+    assert list(rows[0]) == ["job", "lsn", "body"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("id bigint", "there is no column 'id'"),
+        ("jobb bigint", "did you mean job?"),
+        ("job int", "column job is bigint, and not int"),
+        ("time bigint", "column time is timestamp, and not bigint"),
+    ],
+)
+def test_a_schema_with_another_column_is_refused(schema: str, said: str) -> None:
+    with pytest.raises(SourceError) as failed:
+        reader_of("/log", schema=schema)
+    assert str(failed.value).startswith("[BINLOG_SCHEMA] ") and said in str(failed.value)
+
+
+# Tasks.
+
+
+def test_small_segments_are_packed_into_one_task(archive: Path) -> None:
+    (items,) = tasks_of(archive)
+    assert len(items) == len(FILES) > 5
+
+
+def test_tasks_are_no_larger_than_asked_for(archive: Path) -> None:
+    tasks = tasks_of(archive, partitionBytes="64K")
+    sizes = [sum(share.stretch.end - share.stretch.start for share in items) for items in tasks]
+    assert len(tasks) > 1 and max(sizes) <= 64 << 10
+
+
+def test_a_large_segment_is_split_by_its_seal_and_gives_the_same_rows(tmp_path: Path) -> None:
+    scribe = any_log(4, batches=150, segment_bytes=1 << 21)
+    archive = archived(tmp_path, segment_files(scribe.directory))
+    whole = read(archive, body="true", records="all", copies="keep")
+    tasks = tasks_of(archive, partitionBytes="64K")
+    assert len(tasks) > 5
+    split = read(archive, body="true", records="all", copies="keep", partitionBytes="64K")
+    assert split == whole
+    assert {row["tube"] for row in split} >= {"default", "mail", "café", "raw\\xff"}
+
+
+def test_what_travels_to_the_tasks_can_be_pickled(archive: Path) -> None:
+    reader = pickle.loads(pickle.dumps(reader_of(archive)))
+    (partition,) = pickle.loads(pickle.dumps(reader.partitions()))
+    assert sum(len(batch) for batch in reader.read(partition)) == len(read(archive))
+
+
+def test_no_partitions_at_all_give_no_rows(archive: Path) -> None:
+    reader = reader_of(archive, filters=[EqualTo(("server",), "another")])
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+# Filters.
+
+
+def test_a_footer_says_what_is_in_a_segment(tmp_path: Path) -> None:
+    for name, raw in FILES.items():
+        file = tmp_path / name
+        file.write_bytes(raw)
+        with open(file, "rb") as opened:
+            footer = read_footer(opened.fileno(), len(raw), place_of(raw).header)
+        segment = independent_reader.read_segment(raw)
+        assert footer is not None and segment is not None
+        seal = segment["frames"][-1]["records"][-1]
+        index = independent_reader.read_index(seal["data"])
+        assert footer.end == len(raw) - 40 and footer.next_lsn == seal["lsn"] + 1
+        assert [footer.jobs, footer.times_ns] == [tuple(index["job_ids"]), tuple(index["times"])]
+        assert dict(footer.types) == index["types"]
+        expected = [[base_lsn, time_ns, at] for base_lsn, time_ns, at in index["frames"]]
+        assert [[f.base_lsn, f.time_ns, f.offset] for f in footer.indexed] == expected
+        assert len(footer.tubes) == 4
+
+
+@pytest.mark.parametrize("offset", [-1, -10, -39, -41, -60])
+def test_a_footer_that_is_damaged_is_none(tmp_path: Path, offset: int) -> None:
+    raw = FILES[min(FILES)]
+    file = tmp_path / "segment"
+    file.write_bytes(flipped(raw, len(raw) + offset))
+    with open(file, "rb") as opened:
+        assert read_footer(opened.fileno(), len(raw), place_of(raw).header) is None
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_filters_leave_out_no_row_that_they_want(archive: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    rows = read(archive, records="all", copies="keep")
+    for _ in range(5):
+        filters = [any_filter(dice, rows) for _ in range(dice.randint(1, 3))]
+        found = read(archive, records="all", copies="keep", filters=filters, partitionBytes="64K")
+        wanted = [row for row in rows if all(holds(each, row) for each in filters)]
+        assert [row for row in found if all(holds(each, row) for each in filters)] == wanted
+
+
+COMPARED: dict[Any, Callable[[Any, Any], bool]] = {
+    EqualTo: lambda a, b: a == b, EqualNullSafe: lambda a, b: a == b,
+    GreaterThan: lambda a, b: a > b, GreaterThanOrEqual: lambda a, b: a >= b,
+    LessThan: lambda a, b: a < b, LessThanOrEqual: lambda a, b: a <= b,
+}  # fmt: skip
+
+
+def any_filter(dice: random.Random, rows: list[Row]) -> Any:
+    """
+    A filter on a column with a value that the table has, or one beside it.
+    """
+    names = ("lsn", "job", "time", "time_ns", "logged", "logged_ns", "event", "tube", "segment",
+             "server", "state", "priority", "incarnation")  # fmt: skip
+    name = dice.choice(names)
+    values = [row[name] for row in rows if row[name] is not None]
+    value = dice.choice(values)
+    if isinstance(value, int):
+        value += dice.choice([-1, 0, 0, 1])
+    kind = dice.choice([*COMPARED, In, Not, IsNull, IsNotNull])
+    if kind is In:
+        return In((name,), (value, dice.choice(values)))
+    if kind is Not:
+        return Not(EqualTo((name,), value))
+    if kind in (IsNull, IsNotNull):
+        return kind((name,))
+    return kind((name,), value)
+
+
+def column_of(each: Any) -> str:
+    """
+    The column that a filter is about.
+    """
+    name: str = each.attribute[0]
+    return name
+
+
+def holds(each: Any, row: Row) -> bool:
+    """
+    Whether Spark would keep the row.
+    """
+    if isinstance(each, Not):
+        return row[column_of(each.child)] is not None and not holds(each.child, row)
+    value = row[column_of(each)]
+    if isinstance(each, IsNull):
+        return value is None
+    if isinstance(each, IsNotNull):
+        return value is not None
+    if value is None:
+        return False
+    if isinstance(each, In):
+        return value in each.value
+    return bool(COMPARED[type(each)](value, each.value))
+
+
+def segments_read(archive: Path, *filters: Any) -> list[int]:
+    """
+    Which segments are opened for these filters.
+    """
+    tasks = tasks_of(archive, filters=filters)
+    return [share.place.header.seq for items in tasks for share in items]
+
+
+def test_filters_spare_segments(tmp_path: Path) -> None:
+    scribe = Scribe(opening=NAMES)
+    for number in range(1, 6):
+        scribe.now_ns = T0 + number * 100 * NS
+        scribe.write(*NAMES, put(number, ts_ns=scribe.now_ns, tube_id=2))
+        scribe.end_segment()
+    scribe.write(*NAMES)
+    scribe.finish()
+    archive = archived(tmp_path, segment_files(scribe.directory))
+    assert segments_read(archive, EqualTo(("job",), 3)) == [3]
+    assert segments_read(archive, In(("job",), (1, 4))) == [1, 4]
+    assert segments_read(archive, GreaterThan(("time_ns",), T0 + 350 * NS)) == [4, 5]
+    until = datetime.fromtimestamp(T0 // NS + 250, UTC)
+    assert segments_read(archive, LessThan(("time",), until)) == [1, 2]
+    assert segments_read(archive, EqualTo(("event",), "bury")) == []
+    assert len(segments_read(archive, EqualTo(("event",), "damage"))) == 6
+    assert segments_read(archive, EqualTo(("tube",), "nobody")) == []
+    assert segments_read(archive, EqualTo(("segment",), 2)) == [2]
+    assert len(segments_read(archive, StringContains(("tube",), "x"))) == 6
+    head = segment_files(scribe.directory)["00000000000000000004.tql"]
+    lsn = int.from_bytes(head[24:32], "little")
+    bounds = (LessThan(("lsn",), lsn), GreaterThanOrEqual(("lsn",), lsn - 1))
+    assert segments_read(archive, *bounds) == [3]
+
+
+# Damage.
+
+
+def test_damage_can_be_counted_in_the_result(tmp_path: Path) -> None:
+    names = sorted(FILES)
+    raw = FILES[names[1]]
+    path = archived(tmp_path, {**FILES, names[1]: flipped(raw, raw.index(b"\xb5TQF", 4200) + 9)})
+    with pytest.raises(SourceError, match=r"\[BINLOG_DAMAGED\].*damage.*skip"):
+        read(path)
+    rows = read(path, damage="skip")
+    (damage,) = [row for row in rows if row["event"] == "damage"]
+    assert damage["segment"] == 2 and damage["bytes"] > 0
+
+
+# The view of segments.
+
+
+def test_the_view_of_segments_has_a_row_for_each(archive: Path) -> None:
+    rows = read(archive, view="segments", partitionBytes="64K")
+    assert [row["segment"] for row in rows] == list(range(1, len(FILES) + 1))
+    for row, (_, raw) in zip(rows, sorted(FILES.items()), strict=True):
+        segment = independent_reader.read_segment(raw)
+        assert segment is not None
+        records = [record for frame in segment["frames"] for record in frame["records"]]
+        assert (row["first_lsn"], row["last_lsn"]) == (records[0]["lsn"], records[-1]["lsn"])
+        assert (row["frames"], row["records"]) == (len(segment["frames"]), len(records))
+        assert sum(count for _, count in row["events"]) == len(records)
+        assert dict(row["events"])["seal"] == 1 and row["sealed"]
+        assert (row["damages"], row["damaged_bytes"], row["problem"]) == (0, 0, None)
+        assert row["bytes"] == segment["end"]
+
+
+def test_the_view_of_segments_tells_damage_if_it_may(tmp_path: Path) -> None:
+    raw = segment_of([NAMES, [put(1)], [put(2)]])
+    path = written(tmp_path, {"00000000000000000001.tql": flipped(raw, raw.index(b"hello"))})
+    with pytest.raises(SourceError, match="checksum of its bodies"):
+        read(path, view="segments", live="include")
+    (row,) = read(path, view="segments", damage="skip")
+    assert (row["damages"], row["sealed"]) == (1, False) and "bodies" in row["problem"]

@@ -1,0 +1,129 @@
+"""
+The source through Spark itself: few tests, since each query costs half a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from binlog_tools.spark.errors import exit_code, explain_error
+from binlog_tools.spark.source import register
+from tests.binlog.scribe import UUID, flipped, segment_files
+from tests.spark.expected import rows_of
+from tests.spark.histories import any_log
+from tests.tools.folders import archived, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILES = segment_files(any_log(11, batches=60).directory)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    An archive of many small segments.
+    """
+    return archived(tmp_path_factory.mktemp("archive"), FILES)
+
+
+@pytest.fixture
+def spark(spark: SparkSession) -> SparkSession:
+    """
+    The session, which knows the format.
+    """
+    return register(spark)
+
+
+def load(spark: SparkSession, *paths: Path, **options: Any) -> DataFrame:
+    """
+    The table of some logs.
+    """
+    reading = spark.read.format("beanstalk_binlog").options(**options)
+    return reading.load([str(path) for path in paths])
+
+
+def rows(table: DataFrame) -> list[dict[str, Any]]:
+    """
+    All rows, in the order of LSNs, as Arrow has them.
+    """
+    arrow: pa.Table = table.orderBy("lsn").toArrow()
+    found: list[dict[str, Any]] = arrow.to_pylist()
+    return found
+
+
+def test_spark_gives_the_rows_of_the_second_reader(spark: SparkSession, archive: Path) -> None:
+    table = load(spark, archive, body=True, records="all", copies="keep", partitionBytes="64K")
+    expected = [row for raw in FILES.values() for row in rows_of(raw, None, "all", "keep")]
+    assert rows(table) == expected
+    assert table.rdd.getNumPartitions() > 1
+
+
+def test_filters_give_the_same_rows_whether_segments_are_spared_or_not(
+    spark: SparkSession, archive: Path
+) -> None:
+    table = load(spark, archive)
+    every = rows(table)
+    some = every[len(every) // 2]
+    conditions: dict[str, Callable[[dict[str, Any]], bool]] = {
+        f"job = {some['job']}": lambda row: row["job"] == some["job"],
+        f"time >= timestamp'{some['time']:%Y-%m-%d %H:%M:%S.%f}'": lambda row: (
+            row["time"] >= some["time"]
+        ),
+        f"logged < timestamp'{some['logged']:%Y-%m-%d %H:%M:%S.%f}'": lambda row: (
+            row["logged"] < some["logged"]
+        ),
+        f"lsn > {some['lsn']} and event in ('put', 'bury')": lambda row: (
+            row["lsn"] > some["lsn"] and row["event"] in ("put", "bury")
+        ),
+    }
+    for condition, holds in conditions.items():
+        assert rows(table.where(condition)) == [row for row in every if holds(row)], condition
+    assert table.where("server = 'another'").count() == 0
+
+
+def test_a_view_in_sql_and_a_schema_choose_columns(spark: SparkSession, archive: Path) -> None:
+    reading = spark.read.format("beanstalk_binlog").schema("lsn long, event string, time timestamp")
+    assert reading.load(str(archive)).columns == ["lsn", "event", "time"]
+    spark.sql(
+        f"create or replace temporary view log using beanstalk_binlog "
+        f"options (path '{archive}', servers '{UUID.hex()}:mail')"
+    )
+    found = spark.sql("select server, count(*) as n from log group by server").collect()
+    expected = sum(len(rows_of(raw)) for raw in FILES.values())
+    assert [(row.server, row.n) for row in found] == [("mail", expected)]
+
+
+def test_the_view_of_segments_is_a_table(spark: SparkSession, archive: Path) -> None:
+    found = load(spark, archive, view="segments").orderBy("segment").collect()
+    assert [row.segment for row in found] == list(range(1, len(FILES) + 1))
+    assert all(row.events["seal"] == 1 for row in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "exits"),
+    [
+        ({}, "BINLOG_DAMAGED", 65),
+        ({"tubes": "mail"}, "BINLOG_OPTION", 64),
+        ({"paths": '["/nowhere"]'}, "BINLOG_NOT_FOUND", 66),
+    ],
+)
+def test_an_error_is_explained_in_one_line(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], code: str, exits: int
+) -> None:
+    name = min(FILES)
+    damaged = flipped(FILES[name], FILES[name].index(b"\xb5TQF", 4200) + 9)
+    path = written(tmp_path, {**FILES, name: damaged})
+    reading = spark.read.format("beanstalk_binlog").options(**{"paths": f'["{path}"]', **options})
+    with pytest.raises(Exception) as failed:
+        reading.load().count()
+    said = explain_error(failed.value)
+    assert said.startswith(f"[{code}] ") and "\n" not in said and "SQLSTATE" not in said
+    assert exit_code(failed.value) == exits
+    if code == "BINLOG_DAMAGED":
+        assert f"{path}/{name}: frame at byte " in said and "binlog-inspect check" in said
