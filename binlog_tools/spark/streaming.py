@@ -165,6 +165,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._refuse_missing(logs, before)
         targets = self._pinned or _frontiers(logs)
+        for store in before.keys() & logs.keys():
+            logs[store].refuse_other_history(before[store])
         behind = [store for store, at in before.items() if at.lsn < _lsn(targets.get(store))]
         most_bytes, most_rows = self._limits(limit)
         ends = dict(before)

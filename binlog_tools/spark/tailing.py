@@ -148,6 +148,19 @@ class Log:
 
     # Where to go on.
 
+    def refuse_other_history(self, at: Position) -> None:
+        """
+        :raise SourceError: this is not the log in which the position was.
+        """
+        frontier = self.frontier()
+        if self._numbers[-1] < at.seq:
+            raise self._differs(f"its newest segment is {self._numbers[-1]}", at)
+        if frontier.seq == at.seq and frontier.lsn < at.lsn:
+            raise self._differs(f"that has {frontier.lsn - 1} for its last one", at)
+        if frontier.lsn >= at.lsn:
+            self.locate(at)
+        # Else it was written once more after a crash, and is not known durable yet.
+
     def locate(self, at: Position) -> Position | Lost:
         """
         Where the frame with this LSN is now.

@@ -18,7 +18,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.startings import Streamed
-from tests.binlog.scribe import DEFAULT_TUBE, MS, T0, UUID, Scribe, delete, put, segment_files
+from tests.binlog.scribe import (
+    DEFAULT_TUBE,
+    FIRST,
+    MS,
+    T0,
+    UUID,
+    Scribe,
+    delete,
+    put,
+    segment_files,
+)
 from tests.spark.expected import rows_of
 from tests.spark.living import COLUMNS, Folders, Query, lsns, remove
 from tests.test_startup import Started
@@ -33,7 +43,7 @@ def folders(tmp_path: Path) -> Folders:
     """
     Empty ones.
     """
-    return Folders(tmp_path)
+    return Folders(tmp_path / "one")
 
 
 def begun(folders: Folders, **fields: Any) -> Scribe:
@@ -181,7 +191,7 @@ def test_segments_that_are_gone_for_good_end_the_query_with_what_to_do(folders: 
     with pytest.raises(SourceError) as raised:
         query.batch()
     said = str(raised.value)
-    assert said.startswith(f"[BINLOG_TRIMMED] store {STORE}: segment 1 (LSN 7 to ")
+    assert said.startswith(f"[BINLOG_TRIMMED] store {STORE}: segment 1 (LSN 6 to ")
     assert ".option('archive', DIR)" in said
     assert ".option('failOnDataLoss', 'false')" in said
     assert "\n" not in said
@@ -195,7 +205,7 @@ def test_whoever_tolerates_a_loss_gets_a_row_that_says_so(folders: Folders) -> N
     query.restart(failOnDataLoss="false")
     rows = query.run()
     assert rows[0]["event"] == "damage"
-    assert (rows[0]["server"], rows[0]["lsn"]) == (STORE, 7)
+    assert (rows[0]["server"], rows[0]["lsn"]) == (STORE, 6)
     assert "was removed before this query had read it" in rows[0]["problem"]
     assert rows[-1]["job"] == 60
     assert lsns(rows)[1:] == sorted(set(lsns(rows)[1:]))
@@ -422,8 +432,6 @@ def test_a_log_that_comes_later_is_followed_from_its_beginning(
     assert query.run() == []
     other = Folders(tmp_path / "other")
     uuid = bytes(range(1, 17))
-    from tests.binlog.scribe import FIRST
-
     scribe = Scribe(position=FIRST._replace(store_uuid=uuid))
     scribe.write(DEFAULT_TUBE, put(1))
     scribe.mark()
