@@ -322,17 +322,20 @@ def make(folder: Path, plan: Plan = SMALL) -> Made:
 
     :param folder: gets ``log``, ``archive`` and ``server.log``; the first is new.
     :raise SystemExit: the server does not start.
+
+    An interrupt ends the work earlier, in order.
     """
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with running(folder, plan) as server:
         clients = Clients(server.port, plan)
         clients.connect()
-        for stage in range(plan.restarts + 1):
-            if stage:
-                _restart(server, clients, signal.SIGKILL if stage % 2 else signal.SIGTERM)
-            _work(clients, plan, began, (stage + 1) / (plan.restarts + 1))
-        _rest(clients)
+        with suppress(KeyboardInterrupt):
+            for stage in range(plan.restarts + 1):
+                if stage:
+                    _restart(server, clients, signal.SIGKILL if stage % 2 else signal.SIGTERM)
+                _work(clients, plan, began, (stage + 1) / (plan.restarts + 1))
+            _rest(clients)
         clients.close()
     return Made(
         str(server.log), str(server.archive), clients.put, dict(sorted(clients.replies.items())),

@@ -71,7 +71,8 @@ def batches(jobs: int) -> list[pa.RecordBatch]:
     The jobs, as a table.
     """
     bodies = pa.array([b"x" * BODY_BYTES] * jobs, pa.binary())
-    return pa.table({"body": bodies}).to_batches(BATCH_ROWS)
+    found: list[pa.RecordBatch] = pa.table({"body": bodies}).to_batches(BATCH_ROWS)
+    return found
 
 
 def without_spark(jobs: int) -> Way:
