@@ -330,12 +330,16 @@ def make(folder: Path, plan: Plan = SMALL) -> Made:
     with running(folder, plan) as server:
         clients = Clients(server.port, plan)
         clients.connect()
-        with suppress(KeyboardInterrupt):
+        try:
             for stage in range(plan.restarts + 1):
                 if stage:
                     _restart(server, clients, signal.SIGKILL if stage % 2 else signal.SIGTERM)
                 _work(clients, plan, began, (stage + 1) / (plan.restarts + 1))
             _rest(clients)
+        except KeyboardInterrupt:
+            # It may have come between two starts: so that there is one that ends in order.
+            server.end(signal.SIGTERM)
+            server.start()
         clients.close()
     return Made(
         str(server.log), str(server.archive), clients.put, dict(sorted(clients.replies.items())),
