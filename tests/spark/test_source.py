@@ -30,7 +30,6 @@ from pyspark.sql.datasource import (
 from binlog_tools.spark.columns import COLUMNS
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.footers import read_footer
-from binlog_tools.spark.options import OPTIONS
 from binlog_tools.spark.source import BinlogSource
 from tests.binlog import independent_reader
 from tests.binlog.scribe import NS, T0, Scribe, flipped, put, segment_files
@@ -97,12 +96,6 @@ def test_without_options_there_are_all_columns_but_the_body() -> None:
     schema = BinlogSource({"path": "/log"}).schema()
     assert [field.split("`")[1] for field in schema.split(", ")] == without
     assert "`body` binary" in BinlogSource({"path": "/log", "body": "true"}).schema()
-
-
-def test_every_option_is_told_in_the_manual() -> None:
-    manual = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    for name, meaning in OPTIONS.items():
-        assert f"| `{name}` | {meaning} |" in manual
 
 
 # Schemas.

@@ -4,6 +4,8 @@ The source through Spark itself: few tests, since each query costs half a second
 
 from __future__ import annotations
 
+import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ from tests.tools.folders import archived, written
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+ROOT = Path(__file__).parents[2]
 FILES = segment_files(any_log(11, batches=60).directory)
 
 
@@ -103,6 +106,18 @@ def test_the_view_of_segments_is_a_table(spark: SparkSession, archive: Path) -> 
     found = load(spark, archive, view="segments").orderBy("segment").collect()
     assert [row.segment for row in found] == list(range(1, len(FILES) + 1))
     assert all(row.events["seal"] == 1 for row in found)
+
+
+def test_the_example_tells_what_has_happened(
+    spark: SparkSession, archive: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = runpy.run_path(str(ROOT / "examples" / "spark_history.py"))
+    example["tell"](spark, [str(archive)])
+    said = capsys.readouterr().out
+    puts = [row for raw in FILES.values() for row in rows_of(raw) if row["event"] == "put"]
+    mail = sum(row["tube"] == "mail" for row in puts)
+    assert re.search(rf"\|mail +\|put +\|{mail} *\|", said)
+    assert re.search(rf"\|{UUID.hex()}\|{len(FILES)} +\|", said)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,37 @@
+"""
+docs/spark.md says what the code does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from binlog_tools.spark.columns import COLUMNS
+from binlog_tools.spark.errors import CODES
+from binlog_tools.spark.java import EXIT_UNAVAILABLE
+from binlog_tools.spark.options import OPTIONS
+from binlog_tools.spark.summaries import SEGMENT_COLUMNS
+from tests.test_docs import ROOT, section, tables
+
+MANUAL: Path = ROOT / "docs" / "spark.md"
+
+
+def test_the_manual_has_every_column_and_no_other() -> None:
+    (rows,) = (table for table in tables(section(MANUAL, "Columns")) if len(table[0]) == 3)
+    assert rows == [[f"`{each.name}`", each.ddl, each.meaning] for each in COLUMNS]
+
+
+def test_the_manual_has_every_column_of_the_view_of_segments() -> None:
+    (rows,) = tables(section(MANUAL, "The view of segments"))
+    assert rows == [[f"`{each.name}`", each.ddl, each.meaning] for each in SEGMENT_COLUMNS]
+
+
+def test_the_manual_has_every_option() -> None:
+    (rows,) = tables(section(MANUAL, "Options"))
+    assert rows == [[f"`{name}`", meaning] for name, meaning in OPTIONS.items()]
+
+
+def test_the_manual_has_every_error_and_its_exit_code() -> None:
+    (rows,) = tables(section(MANUAL, "Errors"))
+    told = {code.strip("`"): int(number) for code, number, _ in rows}
+    assert told == {**CODES, "NO_JAVA": EXIT_UNAVAILABLE}
