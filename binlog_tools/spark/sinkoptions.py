@@ -25,10 +25,19 @@ WINDOW_BYTES: Final = 1 << 18
 RETRY_S: Final = 60.0
 """How long a server may refuse jobs (draining, disk full) before the task fails."""
 
-NAMES: Final = (
-    "address", "tube", "priority", "delay", "ttr", "window", "retryTimeout", "timeout", "resume",
-    "resultPath",
-)  # fmt: skip
+OPTIONS: Final[Mapping[str, str]] = {
+    "address": "the server, as `HOST:PORT`; several with commas: partitions go to them in turn",
+    "tube": "for rows that do not say, `default` by default",
+    "priority": "likewise, `1024`",
+    "delay": "likewise, in seconds, `0`",
+    "ttr": "likewise, in seconds, `60`",
+    "window": "jobs on their way at once, 1 to 1000, `100` by default",
+    "retryTimeout": "seconds that a server may take nothing at all before the task fails, `60`",
+    "timeout": "seconds that a reply may take, `60`",
+    "resume": "a directory for files of progress: a second attempt goes on from there",
+    "resultPath": "a file for the counts, as JSON",
+}
+"""Every option of a write, and what it takes."""
 
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Options of a stream that are Spark's, and that it passes on all the same."""
@@ -90,12 +99,12 @@ def _wrong(what: str) -> SinkError:
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower() for name in NAMES}
+    known = {name.lower() for name in OPTIONS}
     for name in given:
         if name == "path":
             raise _wrong('a queue has no path: use save() and .option("address", "HOST:PORT")')
         if name not in known | SPARKS_OWN:
-            raise _wrong(f"there is no option {name!r}; there are {', '.join(NAMES)}")
+            raise _wrong(f"there is no option {name!r}; there are {', '.join(OPTIONS)}")
 
 
 def _servers(text: str) -> tuple[tuple[str, int], ...]:

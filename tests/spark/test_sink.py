@@ -6,13 +6,21 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
+import runpy
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import StructType
 
+from beanstalk_twisted.binlog.format import RECORD
+from beanstalk_twisted.binlog.records import State
+from benchmarks.history import Made
+from binlog_tools.client import parse_stats
+from binlog_tools.liveset import live_at
+from binlog_tools.sources import open_source
 from binlog_tools.spark.complaints import SinkError, spans
 from binlog_tools.spark.progress import name_of
 from binlog_tools.spark.putting import Tally
@@ -28,12 +36,14 @@ from binlog_tools.spark.sink import (
     total_of,
 )
 from binlog_tools.spark.sinkoptions import SinkOptions
+from binlog_tools.spark.source import register as register_source
 from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.spark.scripted import ScriptedServer, inserted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 JOBS = StructType().add("body", "string")
 
 
@@ -163,6 +173,36 @@ def test_a_batch_of_a_stream_that_is_tried_again_is_put_once(
     (incoming / "two").write_text("d\n")
     assert run() == {"complete": True, "batch": 1, **Tally(1, 1)._asdict()}
     assert jobs_in(client, "stream") == ["a", "b", "c", "d"]
+
+
+def test_the_example_puts_what_lives_in_a_log(
+    sinking: SparkSession, client: Connection, history: Made
+) -> None:
+    living = runpy.run_path(str(EXAMPLES / "spark_replay.py"))["living"]
+    jobs = living(register_source(sinking), [history.archive]).sortWithinPartitions("job")
+    write = jobs.drop("job").write.format("beanstalk").mode("append")
+    write.option("address", address_of(client)).save()
+    live = live_at(open_source(history.log)).live
+    expected = Counter(
+        live.tubes[RECORD.unpack(each.record)[10]]
+        for each in live.jobs.values()
+        if RECORD.unpack(each.record)[1] != State.BURIED
+    )
+    assert expected.total() > 10
+    found = {tube: int(stats[b"current-jobs-ready"]) + int(stats[b"current-jobs-delayed"])
+             for tube, stats in tubes_of(client, expected)}  # fmt: skip
+    assert found == expected
+
+
+def tubes_of(
+    client: Connection, tubes: Iterable[bytes]
+) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
+    """
+    What the server says of them.
+    """
+    for tube in tubes:
+        reply = client.ask(b"stats-tube %b\r\n" % tube)
+        yield tube, parse_stats(reply.partition(b"\r\n")[2])
 
 
 # Without Spark.
