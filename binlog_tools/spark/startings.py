@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from binlog_tools.moments import parse_size, parse_time
+from binlog_tools.spark.admission import UNLIMITED
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.framing import MAX_NUMBER
 from binlog_tools.spark.options import OPTIONS, Asked, parse_options
 from binlog_tools.spark.positions import Position
-from binlog_tools.spark.tailing import UNLIMITED, Log
+from binlog_tools.spark.tailing import Log
 
 BATCH_BYTES: Final = 256 << 20
 """What a batch reads at most: a few tasks of the usual size, some seconds of work."""

@@ -11,7 +11,7 @@ tell that they have had them.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,14 +22,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from binlog_tools.spark.admission import UNLIMITED
 from binlog_tools.spark.decoding import Wanted, batches
 from binlog_tools.spark.errors import SourceError, unreadable
+from binlog_tools.spark.frontier import Durable
 from binlog_tools.spark.planning import Share, Task, Trouble, named, open_share, packed
 from binlog_tools.spark.positions import Position, Positions, decode, encode
 from binlog_tools.spark.producing import Place, damage_row
 from binlog_tools.spark.startings import Streamed
 from binlog_tools.spark.stores import look
-from binlog_tools.spark.tailing import UNLIMITED, Durable, Log, Lost, Part
+from binlog_tools.spark.tailing import Log, Lost, Part
+from binlog_tools.spark.tubememory import TubeMemory
 
 LOOKS: Final = 5
 """
@@ -40,17 +43,30 @@ server has deleted one, which it does every few seconds at most.
 T = TypeVar("T")
 
 
+class Beside(NamedTuple):
+    """
+    What a task has to know of a file beside what it is to read.
+
+    :ivar elsewhere: where else the same file may be: a server moves segments on.
+    :ivar tubes: names that were said before, if they are not to be searched for.
+    """
+
+    elsewhere: tuple[str, ...]
+    tubes: Mapping[int, bytes] | None
+
+
 class StreamPartition(InputPartition):
     """
     What one task reads.
 
-    :ivar elsewhere: by path, where else the same file may be: a server moves segments on.
+    :ivar beside: by path, what else is known of the files.
     """
 
-    def __init__(self, task: Task, elsewhere: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, task: Task, beside: Mapping[str, "Beside"]) -> None:
         super().__init__(task)
         self.task = task
-        self.elsewhere = elsewhere
+        paths = (item.place.path for item in task.items if isinstance(item, Share))
+        self.beside = {path: beside[path] for path in paths}
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,6 +78,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._streamed = streamed
         self._columns = columns
         self._known: dict[str, Durable] = {}
+        self._tubes = TubeMemory()
         self._pinned: Positions | None = None
 
     # What Spark calls beside the driver.
@@ -105,8 +122,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         rows = self._streamed.rows
         begins, ends = decode(start, rows), decode(end, rows)
-        items, elsewhere = self._looking(lambda logs: self._items(logs, begins, ends))
-        return [StreamPartition(task, elsewhere) for task in packed(items)]
+        items, beside = self._looking(lambda logs: self._items(logs, begins, ends))
+        return [StreamPartition(task, beside) for task in packed(items)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """
@@ -218,17 +235,21 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _items(
         self, logs: dict[str, Log], begins: Positions, ends: Positions
-    ) -> tuple[list[Share | Trouble], dict[str, tuple[str, ...]]]:
+    ) -> tuple[list[Share | Trouble], dict[str, Beside]]:
         items: list[Share | Trouble] = []
-        elsewhere: dict[str, tuple[str, ...]] = {}
+        beside: dict[str, Beside] = {}
         self._refuse_missing(logs, {store: at for store, at in begins.items()
                                     if at.lsn < _lsn(ends.get(store))})  # fmt: skip
         for store in sorted(begins.keys() & ends.keys() & logs.keys()):
             for part in logs[store].parts(begins[store], ends[store]):
                 items.append(self._item(part))
                 if isinstance(part, Part):
-                    elsewhere[part.paths[0]] = (*part.paths[1:], *self._archived(part))
-        return items, elsewhere
+                    wants_tubes = "tube" in self._columns
+                    beside[part.paths[0]] = Beside(
+                        (*part.paths[1:], *self._archived(part)),
+                        self._tubes.before(part) if wants_tubes else None,
+                    )
+        return items, beside
 
     def _item(self, part: Part | Lost) -> Share | Trouble:
         server = named(self._streamed.asked.servers)
@@ -260,21 +281,21 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         for item in partition.task.items:
             try:
-                yield from self._read_item(item, partition.elsewhere)
+                yield from self._read_item(item, partition.beside)
             except OSError as problem:
                 raise unreadable(problem) from None
 
-    def _read_item(
-        self, item: Share | Trouble, elsewhere: Mapping[str, Iterable[str]]
-    ) -> Iterator[Any]:
+    def _read_item(self, item: Share | Trouble, beside: Mapping[str, Beside]) -> Iterator[Any]:
         if isinstance(item, Trouble):
             yield damage_row(self._columns, item.place, item.lsn, item.problem, size=item.size)
             return
-        share = _where_it_is(item, elsewhere.get(item.place.path, ()))
+        known = beside[item.place.path]
+        share = _where_it_is(item, known.elsewhere)
         asked = self._streamed.asked
         wanted = Wanted(self._columns, asked.records, asked.copies, asked.damage, asked.verify)
         opened = open_share(share)
-        yield from batches(opened.buffer, share.place, share.stretch, wanted, opened.tubes)
+        tubes = opened.tubes if opened.tubes is not None else known.tubes
+        yield from batches(opened.buffer, share.place, share.stretch, wanted, tubes)
 
 
 def _frontiers(logs: dict[str, Log]) -> Positions:

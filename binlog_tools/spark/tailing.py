@@ -27,20 +27,16 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import CleanStop
 from binlog_tools.reading import Hole
+from binlog_tools.spark.admission import Limits
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.footers import read_footer
-from binlog_tools.spark.framing import Ints, Run, Stretch, runs
+from binlog_tools.spark.framing import Run, Stretch, runs
+from binlog_tools.spark.frontier import Durable, durable_end
 from binlog_tools.spark.positions import Position
 from binlog_tools.spark.stores import Segments
 
-READ_BYTES: Final = 1 << 18
-"""What is read at once of a segment that is being written: most of the time a few frames are new,
-and the rest is zeros."""
-
 WINDOW_BYTES: Final = 1 << 20
 """What is looked at once where a batch is to end: it may end soon."""
-
-UNLIMITED: Final = (1 << 63) - 1
 
 
 class Lost(NamedTuple):
@@ -91,17 +87,6 @@ class Part(NamedTuple):
     header: SegmentHeader
     stretch: Stretch
     size: int
-
-
-class Durable(NamedTuple):
-    """
-    How far a segment that is being written was durable at an earlier look.
-
-    :ivar salt: of the segment, which tells it from any other.
-    """
-
-    salt: int
-    at: Position
 
 
 class Log:
@@ -277,7 +262,7 @@ class Log:
         :param at: where a frame is, as `locate` has found it.
         :param to: not beyond this LSN.
         """
-        limits = _Limits(most_bytes, most_rows)
+        limits = Limits(most_bytes, most_rows)
         while at.lsn < to.lsn:
             for piece in self._frames(at):
                 if isinstance(piece, Hole):
@@ -385,61 +370,3 @@ class Log:
                 which = int(np.searchsorted(piece.base_lsn + piece.n_rec, lsn, "right"))
                 return Position(at.seq, int(piece.offset[which]), int(piece.base_lsn[which]))
         return at
-
-
-class _Limits:
-    """
-    How much more may be taken.
-    """
-
-    def __init__(self, most_bytes: int, most_rows: int) -> None:
-        self._bytes = most_bytes
-        self._rows = most_rows
-        self._has_taken = False
-
-    def take(self, run: Run, to_lsn: int) -> int:
-        """
-        :return: how many frames of a run.
-        """
-        lengths, rows = np.cumsum(run.length), np.cumsum(run.n_rec)
-        within = int(np.searchsorted(run.base_lsn + run.n_rec, to_lsn, "right"))
-        fits = (lengths <= self._bytes) & (rows <= self._rows)
-        count = min(int(fits.sum()), within)
-        if count == 0 and within and not self._has_taken:
-            count = 1
-        if count:
-            self._has_taken = self._has_taken or bool(rows[count - 1])
-            self._bytes -= int(lengths[count - 1])
-            self._rows -= int(rows[count - 1])
-        return count
-
-
-def durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: bool) -> Position:
-    """
-    How far a segment is durable, of which no successor says it.
-
-    :param start: durable.
-    :param is_finished: the file will not change any more: all of it is.
-    """
-    watermark, at, want = start.lsn - 1, start, READ_BYTES
-    seen: list[tuple[Ints, Ints]] = []
-    while True:
-        chunk, base = os.pread(fd, want, at.offset), at.offset
-        whole = Stretch(0, len(chunk), at.lsn)
-        for piece in runs(memoryview(chunk), header, whole, "headers"):
-            if isinstance(piece, Run):
-                watermark = max(watermark, int(piece.durable_lsn.max()))
-                seen.append((piece.offset + piece.length + base, piece.base_lsn + piece.n_rec))
-                at = Position(at.seq, base + piece.end, piece.next_lsn)
-        if at.offset == base:
-            found = frames.decode_header(chunk, 0, len(chunk), header.salt)
-            if not isinstance(found, Frame) or found.end <= want or len(chunk) < want:
-                break
-            want = found.end
-    if is_finished:
-        watermark = at.lsn - 1
-    for ends, lsns in reversed(seen):
-        count = int(np.searchsorted(lsns, watermark + 1, "right"))
-        if count:
-            return Position(at.seq, int(ends[count - 1]), int(lsns[count - 1]))
-    return start
