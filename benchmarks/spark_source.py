@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import SegmentHeader, segment_name
+from beanstalk_twisted.binlog.format import SegmentHeader, archive_name
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
 from benchmarks.spark_rows import FEW, TupleSource, as_datetime, as_microseconds, rows
 from binlog_tools.spark.columns import BY_NAME
@@ -75,13 +75,14 @@ def records(count: int) -> list[JobImage]:
 
 def write_log(folder: Path, per_frame: int, count: int, segments: int) -> Path:
     """
-    A log of so many segments, with so many records each.
+    The archive of a log of so many segments, with so many records each.
     """
     folder.mkdir(parents=True)
     pool = cycle(records(30_000))
     tubes: list[Record] = [TubeDef(number, b"tube-%d" % number, T0) for number in range(1, 21)]
     lsn, end = 1, 0
     for seq in range(1, segments + 1):
+        first_lsn = lsn
         header = SegmentHeader(seq, lsn, T0, end, 1, 1, b"\1" * 16, SALT, 0, 1, "benchmark")
         parts = [header.encode()]
         groups: Iterator[list[Record]] = (
@@ -95,7 +96,7 @@ def write_log(folder: Path, per_frame: int, count: int, segments: int) -> Path:
             lsn = last + 1
         content = b"".join(parts)
         end = len(content)
-        (folder / segment_name(seq)).write_bytes(content)
+        (folder / archive_name(seq, first_lsn)).write_bytes(content)
     return folder
 
 
@@ -185,9 +186,11 @@ def checksum(raw: bytes) -> int:
     return len(raw)
 
 
-def through_spark(place: Path, count: int, rounds: int) -> list[str]:
+def through_spark(place: Path, count: int, rounds: int, labels: Sequence[str]) -> list[str]:
     """
     Both sources through Spark into nothing; prints a table.
+
+    :param labels: which of `COLUMNS`.
     """
     from binlog_tools.spark.session import session
 
@@ -197,7 +200,8 @@ def through_spark(place: Path, count: int, rounds: int) -> list[str]:
     spark.dataSource.register(TupleSource)
     missed = []
     print("columns          source  tuples  ratio")
-    for label, columns in COLUMNS.items():
+    for label in labels:
+        columns = COLUMNS[label]
         ours = spark.read.format("beanstalk_binlog").options(
             columns=",".join(columns), partitionBytes="1M"
         )
@@ -289,6 +293,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=300_000, help="in a segment")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", default="alone,spark,memory", help="which, of these")
+    parser.add_argument(
+        "--spark-columns", nargs="+", choices=COLUMNS, default=list(COLUMNS), help="through Spark"
+    )
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.memory_of:
@@ -300,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "alone" in parts:
             missed += alone(Path(place), given.records, given.rounds)
         if "spark" in parts:
-            missed += through_spark(Path(place), given.records, given.rounds)
+            missed += through_spark(Path(place), given.records, given.rounds, given.spark_columns)
         if "memory" in parts:
             missed += memory(Path(place), given.records)
     for each in missed:

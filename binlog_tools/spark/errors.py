@@ -90,7 +90,7 @@ def explain_error(error: BaseException) -> str:
     python = _LAST_LINE.findall(text)
     if python:
         return _unwrapped(python[-1])
-    return text.strip().partition("\n")[0] or type(error).__name__
+    return _unwrapped(text.strip().partition("\n")[0]) or type(error).__name__
 
 
 def _unwrapped(line: str) -> str:
