@@ -22,6 +22,7 @@ from binlog_tools.client import parse_stats
 from binlog_tools.liveset import live_at
 from binlog_tools.sources import open_source
 from binlog_tools.spark.complaints import SinkError, spans
+from binlog_tools.spark.errors import explain_error
 from binlog_tools.spark.progress import name_of
 from binlog_tools.spark.putting import Tally
 from binlog_tools.spark.sink import (
@@ -112,13 +113,11 @@ def test_what_cannot_be_written_is_said_in_one_line(
     def said(mode: str, table: DataFrame, **options: str) -> str:
         with pytest.raises(Exception, match="SINK_") as raised:
             table.write.format("beanstalk").mode(mode).options(**options).save()
-        (line,) = [each for each in str(raised.value).splitlines() if "SinkError: [" in each]
-        return line
+        return explain_error(raised.value)
 
     address = address_of(client)
-    assert "[SINK_MODE] a queue cannot be overwritten" in said(
-        "overwrite", numbered(sinking, 1), address=address
-    )
+    said_of = said("overwrite", numbered(sinking, 1), address=address)
+    assert said_of.startswith("[SINK_MODE] a queue cannot be overwritten")
     assert "[SINK_OPTION] say which server" in said("append", numbered(sinking, 1))
     assert "[SINK_COLUMNS] `id` is none of" in said("append", sinking.range(1), address=address)
     large = sinking.range(1).selectExpr("repeat('x', 65536) as body")

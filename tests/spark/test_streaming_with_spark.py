@@ -62,7 +62,11 @@ def test_a_stream_goes_on_from_its_checkpoint_also_in_the_archive(
     folders = Folders(tmp_path / "log")
     scribe = Scribe(opening=[DEFAULT_TUBE])
     grown(folders, scribe, 1, 40)
-    options = {"archive": folders.archive, "maxBytesPerTrigger": 6000, "columns": "server,lsn,job"}
+    options = {
+        "archive": folders.archive,
+        "maxBytesPerTrigger": 12_000,
+        "columns": "server,lsn,job",
+    }
     follow(following, tmp_path, folders.live, **options)
     assert jobs(following.read.parquet(str(tmp_path / "out"))) == list(range(1, 40))
     grown(folders, scribe, 40, 90)
