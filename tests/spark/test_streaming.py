@@ -279,6 +279,30 @@ def test_records_that_are_written_once_more_after_a_crash_are_given_once(folders
     assert again == [rows for _, _, rows in query.batches]
 
 
+def test_what_ended_behind_a_sync_mark_is_the_same_when_the_archive_has_cut_that_off(
+    folders: Folders,
+) -> None:
+    scribe = begun(folders)
+    query = Query(folders.live, {"archive": str(folders.archive)})
+    scribe.write(put(1))
+    scribe.mark()
+    folders.show(scribe.files())
+    assert lsns(query.run()) == [2]
+    assert isinstance(scribe.directory, MemoryDirectory)
+    started = Started(scribe.directory.after_kill())
+    started.put(started.connect())
+    started.commit()
+    files = segment_files(started.directory)
+    folders.deliver(files)
+    folders.show(files)
+    remove(folders.live, 1)
+    (archived,) = folders.archived()
+    assert len(archived) < query.at["off"]
+    assert [query.between(start, stop) for start, stop, _ in query.batches] == [
+        rows for _, _, rows in query.batches
+    ]
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("limit", [200, 100_000])
 def test_any_history_is_given_once_through_kills_compaction_and_archiving(
