@@ -326,11 +326,9 @@ class Log:
 
     def _part(self, place: Position, stop: int) -> Part:
         header, paths = self._header(place.seq), tuple(self._segments.paths(place.seq))
-        size = stop
-        if header.flags & REHOMED:
-            # It may say the names of its tubes further on.
-            with self._open(place.seq) as file:
-                size = max(stop, os.fstat(file.fileno()).st_size)
+        # A re-homed one may say the names of its tubes further on, but in its first batch.  Not to
+        # the end of the file: that is cut off when the segment is sealed.
+        size = max(stop, self._end(place.seq)) if header.flags & REHOMED else stop
         return Part(paths, header, Stretch(place.offset, stop, place.lsn), size)
 
     def _open(self, seq: int) -> BinaryIO:
