@@ -119,7 +119,7 @@ class Server:
 
     def start(self) -> None:
         """
-        Start it, and wait until it listens.
+        Start it, and wait until it answers.
 
         :raise SystemExit: it does not.
         """
@@ -128,8 +128,10 @@ class Server:
         self.starts += 1
         give_up = time.monotonic() + LIMIT_S
         while time.monotonic() < give_up and self._process.poll() is None:
-            with suppress(OSError):
-                Connection("127.0.0.1", self.port, LIMIT_S).close()
+            # An answer, not only a connection: a signal before that would not end it in order.
+            with suppress(OSError), Connection("127.0.0.1", self.port, LIMIT_S) as connection:
+                connection.send(b"list-tube-used\r\n")
+                connection.reply()
                 return
             time.sleep(0.02)
         raise SystemExit(f"the server has not started:\n{self._said.read_text()}")
