@@ -21,7 +21,7 @@ def tell(spark: SparkSession, logs: list[str]) -> None:
     reading = spark.read.format("beanstalk_binlog")
     segments = reading.option("view", "segments").load(logs)
     facts = segments.select("server", "segment", "first_lsn", "last_lsn", "records", "bytes")
-    facts.orderBy("server", "segment").show(truncate=False)
+    facts.orderBy("server", "segment").show(1000, truncate=False)
     events = spark.read.format("beanstalk_binlog").load(logs)
     events.groupBy("tube", "event").count().orderBy("tube", "event").show(1000, truncate=False)
 

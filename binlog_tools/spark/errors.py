@@ -6,6 +6,7 @@ programs may look for, and says all in its first line.
 """
 
 import re
+import shlex
 from typing import Final
 
 CODES: Final = {
@@ -63,7 +64,7 @@ def damaged(path: str, offset: int, what: str) -> SourceError:
     """
     return SourceError(
         "BINLOG_DAMAGED",
-        f"{path}: frame at byte {offset}: {what}; run: binlog-inspect check {path}; "
+        f"{path}: frame at byte {offset}: {what}; run: binlog-inspect check {shlex.quote(path)}; "
         f"or read what is left with .option('damage', 'skip')",
     )
 

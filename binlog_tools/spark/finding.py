@@ -256,16 +256,18 @@ def _refuse_different(one: Candidate, other: Candidate) -> None:
 def _ends_alike(one: Candidate, other: Candidate) -> bool:
     """
     Whether two files hold the same, as far as the shorter one goes.
+
+    Of one that is in use the header has to do, which has a random number of its own: the other may
+    have been copied while it grew.
     """
+    if one.is_in_use or other.is_in_use:
+        return True
     end = min(one.size, other.size)
     start = max(SEGMENT_HEADER_BYTES, end - COMPARED_BYTES)
     pieces = []
     for each in (one, other):
         with open(each.path, "rb") as file:
             pieces.append(os.pread(file.fileno(), end - start, start))
-    if one.is_in_use or other.is_in_use:
-        # The shorter may be a copy made while the other grew: then its end is zeros or a trailer.
-        return True
     return pieces[0] == pieces[1]
 
 

