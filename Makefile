@@ -10,7 +10,7 @@ ARGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help serve test lint soak bench bench-quick spark-demo clean
+.PHONY: help serve test lint soak bench bench-quick spark-demo spark-kills clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -38,6 +38,9 @@ bench-quick: .venv/dev.stamp ## the same in a minute: it works, but its figures 
 
 spark-demo: .venv/dev.stamp ## the history in ./binlog as a table, by Spark
 	$(BIN)/python examples/spark_history.py '$(BINLOG)' $(ARGS)
+
+spark-kills: .venv/dev.stamp ## kill -9 the driver of a stream under load, twenty times
+	$(BIN)/python -m benchmarks.kills build/kills $(ARGS)
 
 clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

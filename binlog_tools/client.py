@@ -96,11 +96,23 @@ class Connection:
         except OSError as problem:
             raise self._lost(problem) from None
 
-    def _reply(self) -> Reply:
+    def line(self) -> bytes:
+        """
+        Wait for a reply that is one line, and leave it as it is: for many short ones, quickly.
+        """
+        try:
+            return self._line()
+        except OSError as problem:
+            raise self._lost(problem) from None
+
+    def _line(self) -> bytes:
         line = self._replies.readline(MAX_LINE_BYTES)
         if not line.endswith(b"\r\n"):
             raise OSError(0, "the server has closed the connection, or is none of this protocol")
-        words = tuple(line.split())
+        return line
+
+    def _reply(self) -> Reply:
+        words = tuple(self._line().split())
         if not words or words[0] not in _WITH_DATA:
             return Reply(words)
         size = int(words[-1]) if words[-1].isdigit() else -1

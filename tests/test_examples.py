@@ -55,7 +55,8 @@ def test_the_tests_with_the_double_pass_as_anybody_s_would(pytester: pytest.Pyte
 
 
 def test_every_example_is_run_here_or_with_spark() -> None:
-    sources = (Path(__file__), ROOT / "tests" / "spark" / "test_with_spark.py")
+    with_spark = ROOT / "tests" / "spark"
+    sources = (Path(__file__), with_spark / "test_with_spark.py", with_spark / "test_sink.py")
     source = "".join(each.read_text() for each in sources)
     assert [path for path in EXAMPLES.glob("*.py") if path.name not in source] == []
 

@@ -27,6 +27,18 @@ CODES: Final = {
     "TABLE_FORMAT": 69,
     "TABLE_NOT_FOUND": 66,
     "TABLE_OPTION": 64,
+    "SINK_OPTION": 64,
+    "SINK_MODE": 64,
+    "SINK_COLUMNS": 64,
+    "SINK_SPECULATION": 64,
+    "SINK_VALUE": 65,
+    "SINK_JOB_TOO_BIG": 65,
+    "SINK_RESUME": 65,
+    "SINK_NO_SERVER": 69,
+    "SINK_CONNECTION_LOST": 75,
+    "SINK_REFUSED": 75,
+    "SINK_TWICE": 75,
+    "SINK_REPLY": 76,
 }
 """The codes, and with which number a program ends because of one (sysexits.h)."""
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from binlog_tools.spark import sink
 from binlog_tools.spark.errors import exit_code, explain_error
 from binlog_tools.spark.java import NoJava, prepare_java
 from binlog_tools.spark.source import register
@@ -36,7 +37,8 @@ SETTINGS: Final = {
 
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:
     """
-    A session, or the one there is; it knows the format ``beanstalk_binlog``.
+    A session, or the one there is; it knows the formats ``beanstalk_binlog`` and
+    ``beanstalk``.
 
     :param settings: of Spark, beside `SETTINGS`.
     :raise NoJava: there is no Java for Spark to run on.
@@ -49,7 +51,7 @@ def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) 
     builder = SparkSession.builder.appName(name)
     for setting, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(setting, str(value))
-    return register(builder.getOrCreate())
+    return sink.register(register(builder.getOrCreate()))
 
 
 @contextmanager

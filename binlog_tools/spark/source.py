@@ -36,6 +36,8 @@ from binlog_tools.spark.planning import (
 )
 from binlog_tools.spark.producing import damage_row
 from binlog_tools.spark.pruning import Condition, conditions_of, lsn_bounds, may_match, stats_of
+from binlog_tools.spark.startings import STREAM_OPTIONS, Streamed
+from binlog_tools.spark.streaming import BinlogStreamReader
 from binlog_tools.spark.summaries import SEGMENT_BY_NAME, segment_batch, summary
 
 if TYPE_CHECKING:
@@ -61,10 +63,18 @@ class BinlogSource(DataSource):
         """
         The columns, as the options ask for them.
         """
-        asked = parse_options(self.options)
+        asked = parse_options(self.options, STREAM_OPTIONS)
         if asked.view == "segments":
             return ", ".join(f"`{name}` {each.ddl}" for name, each in SEGMENT_BY_NAME.items())
         return ddl(asked.names)
+
+    def streamReader(self, schema: "StructType") -> BinlogStreamReader:
+        """
+        Follows logs.  Its options are also those of `startings.STREAM_OPTIONS`.
+        """
+        streamed = Streamed.of(self.options)
+        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        return BinlogStreamReader(streamed, check_schema(fields, BY_NAME))
 
     def reader(self, schema: "StructType") -> "BinlogReader":
         """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.history import SMALL, Made, make
 from binlog_tools.spark.java import NoJava, find_java
 
 if TYPE_CHECKING:
@@ -73,3 +74,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """
+    What a real server has left after 5,000 jobs: its log and its archive.  Read it only.
+    """
+    return make(tmp_path_factory.mktemp("history") / "made", SMALL)

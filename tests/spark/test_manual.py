@@ -9,7 +9,10 @@ from pathlib import Path
 from binlog_tools.spark.columns import COLUMNS
 from binlog_tools.spark.errors import CODES
 from binlog_tools.spark.java import EXIT_UNAVAILABLE
+from binlog_tools.spark.jobrows import TYPES
 from binlog_tools.spark.options import OPTIONS
+from binlog_tools.spark.sinkoptions import OPTIONS as SINK_OPTIONS
+from binlog_tools.spark.startings import STREAM_OPTIONS
 from binlog_tools.spark.summaries import SEGMENT_COLUMNS
 from tests.test_docs import ROOT, section, tables
 
@@ -29,6 +32,17 @@ def test_the_manual_has_every_column_of_the_view_of_segments() -> None:
 def test_the_manual_has_every_option() -> None:
     (rows,) = tables(section(MANUAL, "Options"))
     assert rows == [[f"`{name}`", meaning] for name, meaning in OPTIONS.items()]
+
+
+def test_the_manual_has_every_option_of_a_stream() -> None:
+    (rows,) = tables(section(MANUAL, "Streaming"))
+    assert rows == [[f"`{name}`", meaning] for name, meaning in STREAM_OPTIONS.items()]
+
+
+def test_the_manual_has_every_column_and_option_of_a_write() -> None:
+    columns, options = tables(section(MANUAL, "Writing jobs"))
+    assert [row[0] for row in columns] == [f"`{name}`" for name in TYPES]
+    assert options == [[f"`{name}`", meaning] for name, meaning in SINK_OPTIONS.items()]
 
 
 def test_the_manual_has_every_error_and_its_exit_code() -> None:

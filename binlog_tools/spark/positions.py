@@ -1,0 +1,67 @@
+"""
+Where a stream is in each log: what its checkpoint keeps, for years.
+
+A position names the record to come by its LSN, which is the truth of it, and where its frame
+begins, which finds it fast.  After a crash the frames that were not known durable are written once
+more, in another segment, with the same LSNs: then the place is no longer true, and the LSN is.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from binlog_tools.spark.errors import SourceError
+
+VERSION: Final = 1
+"""Of the form of an offset."""
+
+
+class Position(NamedTuple):
+    """
+    Between two frames of a log.
+
+    :ivar offset: in the segment; where the frame begins that has ``lsn``.
+    :ivar lsn: of the next record.
+    """
+
+    seq: int
+    offset: int
+    lsn: int
+
+
+Positions = dict[str, Position]
+"""By store, 32 hex digits."""
+
+
+def encode(positions: Mapping[str, Position], rows: str) -> dict[str, Any]:
+    """
+    An offset of Spark's.
+
+    :param rows: the options that decide which rows a log gives.
+    """
+    stores = {
+        store: {"seq": at.seq, "off": at.offset, "lsn": at.lsn}
+        for store, at in sorted(positions.items())
+    }
+    return {"v": VERSION, "rows": rows, "stores": stores}
+
+
+def decode(offset: Mapping[str, Any], rows: str) -> Positions:
+    """
+    :raise SourceError: a newer version made it, or a query that gave other rows.
+    """
+    if offset.get("v") != VERSION:
+        raise SourceError(
+            "BINLOG_OPTION",
+            f"the checkpoint has version {offset.get('v')} of the offsets, this is {VERSION}: a "
+            f"newer beanstalk-twisted made it; upgrade it here",
+        )
+    if offset["rows"] != rows:
+        raise SourceError(
+            "BINLOG_OPTION",
+            f"the checkpoint was made with {offset['rows']}, and this query has {rows}: the rows "
+            f"would change in the middle; give the same options, or a new checkpoint",
+        )
+    return {
+        store: Position(int(at["seq"]), int(at["off"]), int(at["lsn"]))
+        for store, at in offset["stores"].items()
+    }

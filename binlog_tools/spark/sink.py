@@ -1,0 +1,253 @@
+"""
+``df.write.format("beanstalk")`` and ``df.writeStream.format("beanstalk")``: rows to jobs.
+
+See "Writing jobs" in docs/spark.md for columns, options and what is promised.
+"""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from binlog_tools.spark.complaints import SinkError
+from binlog_tools.spark.jobrows import JobRows
+from binlog_tools.spark.progress import partition_of
+from binlog_tools.spark.putting import Tally, put_partition
+from binlog_tools.spark.sinkoptions import SinkOptions
+
+NAME: Final = "beanstalk"
+
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_PROPERTY: Final = "streaming.sql.batchId"
+"""Where Spark tells a task of a stream which one it is."""
+
+_log = logging.getLogger(__name__)
+
+
+class Done(WriterCommitMessage):
+    """
+    What a task tells the driver.
+    """
+
+    def __init__(self, tally: Tally, folder: str = "") -> None:
+        """
+        :param folder: where the progress of a stream's batch is.
+        """
+        self.tally = tally
+        self.folder = folder
+
+
+class BeanstalkSink(DataSource):
+    """
+    The format ``beanstalk``: it is written to, never read.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """
+        See `DataSource.name`.
+        """
+        return NAME
+
+    def schema(self) -> NoReturn:
+        """
+        Asked for by whoever wants to read.
+        """
+        raise SinkError(
+            "SINK_MODE",
+            "a queue is not a table that can be read; read its log: format beanstalk_binlog",
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> "JobWriter":
+        """
+        See `DataSource.writer`.
+        """
+        _refuse_overwrite(overwrite)
+        return JobWriter(*self._meaning(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "JobStreamWriter":
+        """
+        See `DataSource.streamWriter`.
+        """
+        _refuse_overwrite(overwrite)
+        return JobStreamWriter(*self._meaning(schema))
+
+    def _meaning(self, schema: StructType) -> tuple[JobRows, SinkOptions]:
+        options = SinkOptions.of(self.options)
+        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        return JobRows(fields, options), options
+
+
+class SpeculativeSink(BeanstalkSink):
+    """
+    What is registered in a session that runs slow tasks twice.
+    """
+
+    def _meaning(self, schema: StructType) -> NoReturn:
+        raise SinkError(
+            "SINK_SPECULATION",
+            "spark.speculation is true: slow tasks would run twice and put their jobs twice; "
+            "start the session with spark.speculation=false",
+        )
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """
+    Make the format known to a session.
+    """
+    is_speculative = spark.sparkContext.getConf().get("spark.speculation", "false") == "true"
+    spark.dataSource.register(SpeculativeSink if is_speculative else BeanstalkSink)
+    return spark
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise SinkError(
+            "SINK_MODE",
+            'a queue cannot be overwritten: use mode("append"), in a stream outputMode("append")',
+        )
+
+
+class JobWriter(DataSourceArrowWriter):
+    """
+    Of one write.
+    """
+
+    def __init__(self, rows: JobRows, options: SinkOptions) -> None:
+        self._rows = rows
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
+        """
+        Put a partition.  See `DataSourceArrowWriter.write`.
+        """
+        partition = _task().partitionId()
+        folder = self._options.resume
+        return Done(put_partition(iterator, self._rows, self._options, partition, folder))
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """
+        All is put: tell how much.
+        """
+        total = total_of(messages)
+        tell(self._options, total, is_complete=True)
+        if self._options.resume:
+            refuse_left_over(self._options.resume, len(messages))
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """
+        A task has failed for good: tell what the others have put, which stays.
+        """
+        tell(self._options, total_of(messages), is_complete=False)
+
+
+class JobStreamWriter(DataSourceStreamArrowWriter):
+    """
+    Of a stream.
+    """
+
+    def __init__(self, rows: JobRows, options: SinkOptions) -> None:
+        self._rows = rows
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
+        """
+        Put a partition of a batch.  See `DataSourceStreamArrowWriter.write`.
+        """
+        task = _task()
+        folder = self._options.resume
+        if folder:
+            query = task.getLocalProperty(QUERY_PROPERTY)
+            batch = task.getLocalProperty(BATCH_PROPERTY)
+            if not query or not (batch or "").isdigit():
+                raise SinkError("SINK_RESUME", "this Spark does not tell a task its batch; leave "
+                                "the option resume away")  # fmt: skip
+            folder = os.path.join(folder, query, f"{int(batch or 0):020}")
+        partition = task.partitionId()
+        tally = put_partition(iterator, self._rows, self._options, partition, folder)
+        return Done(tally, folder)
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        """
+        A batch is put: tell how much, and forget the progress of earlier ones.
+        """
+        tell(self._options, total_of(messages), is_complete=True, batch=batchId)
+        folders = {each.folder for each in messages if each is not None and each.folder}
+        for folder in folders:
+            forget_before(os.path.dirname(folder), batchId)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+        """
+        See `JobWriter.abort`.
+        """
+        tell(self._options, total_of(messages), is_complete=False, batch=batchId)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "a task of Spark's runs this"
+    return task
+
+
+def total_of(messages: Sequence[Any]) -> Tally:
+    """
+    What all tasks have done, as far as they have told.
+    """
+    return sum((each.tally for each in messages if each is not None), Tally())
+
+
+def tell(options: SinkOptions, total: Tally, is_complete: bool, batch: int | None = None) -> None:
+    """
+    Log the counts, and write them where the user wants them.
+    """
+    _log.info("%d jobs put, %d were there before", total.put, total.before)
+    if total.buried:
+        _log.warning(
+            "%d of %d jobs were buried by the server as it took them: it had no memory to queue "
+            "them. They are there, and wait for a kick.", total.buried, total.put,
+        )  # fmt: skip
+    if options.result_path:
+        extra = {} if batch is None else {"batch": batch}
+        document = {"complete": is_complete, **extra, **total._asdict()}
+        part = f"{options.result_path}.part"
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+            file.write("\n")
+        os.replace(part, options.result_path)
+
+
+def refuse_left_over(folder: str, partitions: int) -> None:
+    """
+    An attempt with more partitions than there are now has put some of these rows before.
+
+    :raise SinkError: so it is.
+    """
+    found = sorted(filter(None, map(partition_of, os.listdir(folder))))
+    if found and found[-1] >= partitions:
+        raise SinkError(
+            "SINK_RESUME",
+            f"{folder}: an earlier attempt had {found[-1] + 1} partitions or more, this one "
+            f"{partitions}; what it put of those from {partitions} on is in the queue twice",
+        )
+
+
+def forget_before(folder: str, batch: int) -> None:
+    """
+    Remove the progress of a query's batches that Spark never tries again: all but the last two.
+    """
+    for each in os.scandir(folder):
+        if each.name.isdigit() and int(each.name) < batch - 1:
+            shutil.rmtree(each.path, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""
+The maker of histories: what is left is whole, and nothing that clients do is missing from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.frames import Frame, kinds_and_ids
+from beanstalk_twisted.binlog.records import CleanStop, Kind, Start
+from benchmarks.history import Made, Plan, main, make
+from binlog_tools.archives import stores_of, verify
+from binlog_tools.reading import OpenSegment, segments
+from binlog_tools.sources import open_source
+
+PLAN = Plan(jobs=1200, restarts=2, segment_bytes=1 << 15, fsync="never")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """
+    A small one.
+    """
+    return make(tmp_path_factory.mktemp("history") / "new", PLAN)
+
+
+@pytest.fixture(scope="module")
+def kinds(made: Made) -> Counter[int]:
+    """
+    How many records of each type its archive has.
+    """
+    found: Counter[int] = Counter()
+    for opened in segments(open_source(made.archive)):
+        assert isinstance(opened, OpenSegment)
+        for frame in opened.pieces():
+            assert isinstance(frame, Frame)
+            found.update(kind for kind, _ in kinds_and_ids(opened.buffer, frame))
+    return found
+
+
+def test_the_archive_of_a_history_is_whole_and_begins_at_the_beginning(made: Made) -> None:
+    (store,) = stores_of(made.archive)
+    verdict = verify(store)
+    assert verdict.is_whole
+    assert verdict.spans[0][0] == 1
+    assert verdict.segments > PLAN.restarts + 1
+
+
+def test_a_history_has_everything_that_can_happen_to_a_job(kinds: Counter[int]) -> None:
+    assert {kind for kind in Kind if kind not in kinds} == set()
+
+
+def test_the_clients_have_seen_what_the_log_says(made: Made, kinds: Counter[int]) -> None:
+    assert made.jobs == PLAN.jobs <= kinds[Kind.PUT]
+    for reply, kind in (("RESERVED", Kind.RESERVE), ("TOUCHED", Kind.TOUCH),
+                        ("DELETED", Kind.DELETE)):  # fmt: skip
+        assert 0 < made.replies[reply] <= kinds[kind]
+
+
+def test_a_history_has_a_kill_and_an_ordered_restart(made: Made, kinds: Counter[int]) -> None:
+    assert made.starts == kinds[Start.kind] == 3
+    assert kinds[CleanStop.kind] == 2
+
+
+def test_a_history_is_never_made_over_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path)])
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_a_history_without_an_end_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "new"), "--jobs", "0"])
+    assert "give --jobs or --seconds" in capsys.readouterr().err

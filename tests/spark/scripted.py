@@ -1,0 +1,95 @@
+"""
+A server that says what it is told to, byte by byte if wanted, and remembers what it got.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from threading import Thread
+from types import TracebackType
+from typing import BinaryIO
+
+Answer = Callable[[int], bytes | None]
+"""What to say to the put with this number, counted over all connections; None: hang up."""
+
+STATS = b"---\nmax-job-size: 65535\n"
+
+
+class ScriptedServer:
+    """
+    Listens on 127.0.0.1 until the block ends.
+
+    :ivar puts: tube and body of each, in order.
+    """
+
+    def __init__(self, answer: Answer, is_slow: bool = False, stats: bytes = STATS) -> None:
+        """
+        :param is_slow: each byte of a reply is sent by itself.
+        """
+        self.puts: list[tuple[bytes, bytes]] = []
+        self._answer = answer
+        self._is_slow = is_slow
+        self._stats = stats
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._thread = Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """
+        As the option of the sink wants it.
+        """
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> ScriptedServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("rb") as commands:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with suppress(ConnectionError):
+                    self._speak(connection, commands)
+
+    def _speak(self, connection: socket.socket, commands: BinaryIO) -> None:
+        tube = b"default"
+        for line in commands:
+            words = line.split()
+            if words[0] == b"use":
+                tube = words[1]
+                reply: bytes | None = b"USING %b\r\n" % tube
+            elif words[0] == b"put":
+                body = commands.read(int(words[4]) + 2)[:-2]
+                self.puts.append((tube, body))
+                reply = self._answer(len(self.puts) - 1)
+            else:
+                reply = b"OK %d\r\n%b\r\n" % (len(self._stats), self._stats)
+            if reply is None:
+                return
+            for part in self._parts(reply):
+                connection.sendall(part)
+
+    def _parts(self, reply: bytes) -> Iterable[bytes]:
+        return (reply[at : at + 1] for at in range(len(reply))) if self._is_slow else (reply,)
+
+
+def inserted(number: int) -> bytes:
+    """
+    Take every job.
+    """
+    return b"INSERTED %d\r\n" % (number + 1)

@@ -1,0 +1,56 @@
+"""
+Kill -9 of the driver while it follows a log under load: `benchmarks.kills`, three times.
+
+`make spark-kills` does it twenty times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.history import Plan as History
+from benchmarks.history import make
+from benchmarks.kills import Outcome, Plan, main, records_of, rows_of
+from tests.spark.expected import rows_of as expected_rows
+
+EXACT = Outcome(3, 1, 9, 100, 100, 0, 0, 0, 1.0)
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(1200)
+def test_each_record_is_in_the_output_once_however_often_the_driver_is_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(tmp_path / "new"), "--kills", "3", "--rate", "200", "--most-s", "2"]
+    assert main(words) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["kills"] == 3
+    assert outcome["rows"] == outcome["records"] > 0
+
+
+@pytest.mark.parametrize("field", ["missing", "doubled", "foreign"])
+def test_one_record_too_few_or_too_many_is_a_failure(field: str) -> None:
+    assert EXACT.is_exact
+    assert not EXACT._replace(**{field: 1}).is_exact
+    assert not EXACT._replace(records=0, rows=0).is_exact
+
+
+def test_what_the_log_has_is_counted_as_the_second_reader_counts(tmp_path: Path) -> None:
+    made = make(tmp_path / "new", History(jobs=300, restarts=1, fsync="never"))
+    expected = Counter(
+        (row["server"], row["lsn"])
+        for path in sorted(Path(made.archive).glob("*/*.tql"))
+        for row in expected_rows(path.read_bytes())
+    )
+    assert records_of(Path(made.archive)) == expected
+    assert max(expected.values()) == 1
+    table = pa.table({"server": ["a", "a"], "lsn": [1, 1]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    assert rows_of(tmp_path / "rows.parquet") == {("a", 1): 2}
+    assert Plan().kills == 20

@@ -1,0 +1,264 @@
+"""
+Rows into a queue, by Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import runpy
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from beanstalk_twisted.binlog.format import RECORD
+from beanstalk_twisted.binlog.records import State
+from benchmarks.history import Made
+from binlog_tools.client import parse_stats
+from binlog_tools.liveset import live_at
+from binlog_tools.sources import open_source
+from binlog_tools.spark.complaints import SinkError, spans
+from binlog_tools.spark.errors import explain_error
+from binlog_tools.spark.progress import name_of
+from binlog_tools.spark.putting import Tally
+from binlog_tools.spark.sink import (
+    BeanstalkSink,
+    Done,
+    JobStreamWriter,
+    SpeculativeSink,
+    forget_before,
+    refuse_left_over,
+    register,
+    tell,
+    total_of,
+)
+from binlog_tools.spark.sinkoptions import SinkOptions
+from binlog_tools.spark.source import register as register_source
+from tests.server_process import Connection, ServerProcess, ours_at_once
+from tests.spark.scripted import ScriptedServer, inserted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+JOBS = StructType().add("body", "string")
+
+
+@pytest.fixture(scope="module")
+def sinking(spark: SparkSession) -> SparkSession:
+    """
+    The session, with the format.
+    """
+    return register(spark)
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Connection]:
+    """
+    A connection to a server of ours.
+    """
+    with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
+        yield server.connect()
+
+
+def address_of(client: Connection) -> str:
+    """
+    Where its server is.
+    """
+    host, port = client._socket.getpeername()
+    return f"{host}:{port}"
+
+
+def jobs_in(client: Connection, tube: str) -> list[str]:
+    """
+    Take all jobs of a tube.
+    """
+    client.ask(f"watch {tube}\r\n".encode())
+    found = []
+    while (reply := client.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED "):
+        found.append(reply.split(b"\r\n")[1].decode())
+        client.ask(b"delete %b\r\n" % reply.split()[1])
+    return found
+
+
+def numbered(spark: SparkSession, count: int) -> DataFrame:
+    """
+    So many jobs, in two partitions.
+    """
+    return spark.range(0, count, 1, 2).selectExpr("concat('job ', id) as body", "'mail' as tube")
+
+
+# Through Spark.
+
+
+def test_a_table_becomes_jobs_and_the_count_is_told(
+    sinking: SparkSession, client: Connection, tmp_path: Path
+) -> None:
+    result = tmp_path / "result.json"
+    write = numbered(sinking, 2500).write.format("beanstalk").mode("append")
+    write.option("address", address_of(client)).option("resultPath", str(result)).save()
+    assert sorted(jobs_in(client, "mail")) == sorted(f"job {n}" for n in range(2500))
+    assert json.loads(result.read_text()) == {
+        "complete": True, "rows": 2500, "put": 2500, "before": 0, "buried": 0, "refused": 0,
+    }  # fmt: skip
+
+
+def test_what_cannot_be_written_is_said_in_one_line(
+    sinking: SparkSession, client: Connection
+) -> None:
+    def said(mode: str, table: DataFrame, **options: str) -> str:
+        with pytest.raises(Exception, match="SINK_") as raised:
+            table.write.format("beanstalk").mode(mode).options(**options).save()
+        return explain_error(raised.value)
+
+    address = address_of(client)
+    said_of = said("overwrite", numbered(sinking, 1), address=address)
+    assert said_of.startswith("[SINK_MODE] a queue cannot be overwritten")
+    assert "[SINK_OPTION] say which server" in said("append", numbered(sinking, 1))
+    assert "[SINK_COLUMNS] `id` is none of" in said("append", sinking.range(1), address=address)
+    large = sinking.range(1).selectExpr("repeat('x', 65536) as body")
+    assert "[SINK_JOB_TOO_BIG] row 0 of its partition: the body has 65536 bytes, the server " in (
+        said("append", large, address=address)
+    )
+
+
+def test_a_write_that_broke_off_goes_on_where_it_was(sinking: SparkSession, tmp_path: Path) -> None:
+    def answer(number: int) -> bytes | None:
+        return None if number == 150 else inserted(number)
+
+    with ScriptedServer(answer) as server:
+        table = numbered(sinking, 1000).coalesce(1)
+        write = table.write.format("beanstalk").mode("append").option("address", server.address)
+        write = write.option("resume", str(tmp_path / "progress"))
+        with pytest.raises(Exception, match=r"rows 150-199 were sent and not answered"):
+            write.save()
+        write.save()
+    sent = [body.decode() for _, body in server.puts]
+    assert set(sent) == {f"job {n}" for n in range(1000)}
+    assert len(sent) == 1000 + 1
+
+
+def test_a_batch_of_a_stream_that_is_tried_again_is_put_once(
+    sinking: SparkSession, client: Connection, tmp_path: Path
+) -> None:
+    incoming, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    incoming.mkdir()
+    result = tmp_path / "result.json"
+
+    def run() -> dict[str, Any]:
+        rows = (
+            sinking.readStream.schema(JOBS).text(str(incoming)).withColumnRenamed("value", "body")
+        )
+        query = (
+            rows.writeStream.format("beanstalk").outputMode("append")
+            .option("address", address_of(client)).option("tube", "stream")
+            .option("resume", str(tmp_path / "progress")).option("resultPath", str(result))
+            .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        )  # fmt: skip
+        assert query.awaitTermination(60)
+        found: dict[str, Any] = json.loads(result.read_text())
+        return found
+
+    (incoming / "one").write_text("a\nb\nc\n")
+    assert run() == {"complete": True, "batch": 0, **Tally(3, 3)._asdict()}
+    # As if the driver had been killed after the tasks, before the batch was noted as done.
+    for noted in (checkpoint / "commits").iterdir():
+        noted.unlink()
+    assert run() == {"complete": True, "batch": 0, **Tally(3, 0, 3)._asdict()}
+    (incoming / "two").write_text("d\n")
+    assert run() == {"complete": True, "batch": 1, **Tally(1, 1)._asdict()}
+    assert jobs_in(client, "stream") == ["a", "b", "c", "d"]
+
+
+def test_the_example_puts_what_lives_in_a_log(
+    sinking: SparkSession, client: Connection, history: Made
+) -> None:
+    living = runpy.run_path(str(EXAMPLES / "spark_replay.py"))["living"]
+    jobs = living(register_source(sinking), [history.archive]).sortWithinPartitions("job")
+    write = jobs.drop("job").write.format("beanstalk").mode("append")
+    write.option("address", address_of(client)).save()
+    live = live_at(open_source(history.log)).live
+    expected = Counter(
+        live.tubes[RECORD.unpack(each.record)[10]]
+        for each in live.jobs.values()
+        if RECORD.unpack(each.record)[1] != State.BURIED
+    )
+    assert expected.total() > 10
+    found = {tube: int(stats[b"current-jobs-ready"]) + int(stats[b"current-jobs-delayed"])
+             for tube, stats in tubes_of(client, expected)}  # fmt: skip
+    assert found == expected
+
+
+def tubes_of(
+    client: Connection, tubes: Iterable[bytes]
+) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
+    """
+    What the server says of them.
+    """
+    for tube in tubes:
+        reply = client.ask(b"stats-tube %b\r\n" % tube)
+        yield tube, parse_stats(reply.partition(b"\r\n")[2])
+
+
+# Without Spark.
+
+
+def test_a_session_that_speculates_writes_no_jobs() -> None:
+    with pytest.raises(SinkError, match=r"\[SINK_SPECULATION\] spark.speculation is true"):
+        SpeculativeSink({"address": "a"}).writer(JOBS, False)
+    BeanstalkSink({"address": "a"}).writer(JOBS, False)
+
+
+def test_a_queue_is_not_read_nor_overwritten_by_a_stream() -> None:
+    sink = BeanstalkSink({"address": "a"})
+    with pytest.raises(SinkError, match=r"\[SINK_MODE\] a queue is not a table"):
+        sink.schema()
+    with pytest.raises(SinkError, match=r"\[SINK_MODE\] a queue cannot be overwritten"):
+        sink.streamWriter(JOBS, True)
+
+
+def test_a_writer_and_its_errors_travel_to_other_processes() -> None:
+    writer = BeanstalkSink({"address": "a"}).streamWriter(JOBS, False)
+    assert isinstance(pickle.loads(pickle.dumps(writer)), JobStreamWriter)
+    error = pickle.loads(pickle.dumps(SinkError("SINK_X", "what [SINK_X] is")))
+    assert (error.code, str(error)) == ("SINK_X", "[SINK_X] what [SINK_X] is")
+
+
+def test_tasks_that_have_not_told_are_not_counted() -> None:
+    assert total_of([Done(Tally(3, 2, 1)), None, Done(Tally(1, 1, 0, 1, 5))]) == Tally(
+        4, 3, 1, 1, 5
+    )
+
+
+def test_jobs_that_were_buried_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = tmp_path / "result.json"
+    options = SinkOptions.of({"address": "a", "resultPath": str(result)})
+    tell(options, Tally(9, 9, 0, 2), is_complete=False, batch=7)
+    assert "2 of 9 jobs were buried by the server" in caplog.text
+    assert json.loads(result.read_text())["complete"] is False
+
+
+def test_an_earlier_attempt_with_more_partitions_is_noticed(tmp_path: Path) -> None:
+    for partition in (0, 3):
+        (tmp_path / name_of(partition)).touch()
+    refuse_left_over(str(tmp_path), 4)
+    with pytest.raises(SinkError, match="had 4 partitions or more, this one 3"):
+        refuse_left_over(str(tmp_path), 3)
+
+
+def test_progress_of_the_last_two_batches_stays(tmp_path: Path) -> None:
+    for batch in range(5):
+        (tmp_path / f"{batch:020}").mkdir()
+    forget_before(str(tmp_path), 4)
+    assert sorted(int(each.name) for each in tmp_path.iterdir()) == [3, 4]
+
+
+def test_rows_are_named_in_spans() -> None:
+    assert spans([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"
+    assert spans([]) == ""
