@@ -48,6 +48,24 @@ def test_the_asyncio_application_does_its_jobs(server: ServerProcess) -> None:
     assert said == "hello, Ada\nhello, Grace\nhello, Edsger\n"
 
 
+def test_the_worker_does_what_the_producer_puts_and_stops_in_order(server: ServerProcess) -> None:
+    printed(EXAMPLES / "producer.py", endpoint_of(server), "words", typed="a b c\n\nd\n")
+    process = subprocess.Popen(
+        [sys.executable, EXAMPLES / "worker.py", endpoint_of(server), "words"],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    said = sorted(process.stdout.readline().split(" in job")[0] for _ in range(2))
+    assert said == ["1 words", "3 words"]
+    process.terminate()
+    assert process.wait(timeout=LIMIT_S) == 0
+    process.stdout.close()
+    connection = server.connect()
+    stats = connection.ask(b"stats-tube words\r\n")
+    assert b"\ncurrent-jobs-buried: 1\n" in stats and b"\ncmd-delete: 2\n" in stats
+    connection.close()
+
+
 def test_every_example_is_run_here() -> None:
     source = Path(__file__).read_text()
     assert [path for path in EXAMPLES.glob("*.py") if path.name not in source] == []

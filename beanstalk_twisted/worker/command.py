@@ -192,3 +192,7 @@ def main() -> None:
     The console script.
     """
     cli.main(prog_name=PROGRAM)
+
+
+if __name__ == "__main__":
+    main()

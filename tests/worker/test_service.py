@@ -700,4 +700,4 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_the_limits_themselves_are_taken() -> None:
-    Worker(Shop().world, "t", print, MAX_CONCURRENCY, connections=1, finish_s=0, limit_s=0.001)  # type: ignore[arg-type]
+    Worker(Shop().world, "t", print, MAX_CONCURRENCY, connections=1, finish_s=0, limit_s=0.001)
