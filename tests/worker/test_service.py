@@ -36,7 +36,7 @@ def break_all(shop: Shop) -> None:
     """
     Break the worker's connections.
     """
-    for link in shop.world.links[1:]:
+    for link in shop.links:
         link.transport.end(ConnectionLost())
     shop.world.settle()
 
@@ -485,7 +485,7 @@ def test_the_other_connection_goes_on() -> None:
     slow = Slow()
     shop.worker(slow, 4)
     first, second = shop.put(), shop.put()
-    shop.world.links[2].transport.end(ConnectionLost())
+    shop.links[1].transport.end(ConnectionLost())
     shop.world.settle()
     assert slow.cancelled == [second]
     slow.finish(first)
@@ -498,7 +498,7 @@ def test_a_delete_without_an_answer_is_tried_again_before_the_job_is_done_twice(
     slow = Slow()
     shop.worker(slow)
     job = shop.put()
-    link = shop.world.links[1]
+    link = shop.links[0]
     link.is_cut_off = True
     slow.finish(job)
     shop.world.settle()
@@ -518,7 +518,7 @@ def test_a_delete_that_was_done_and_not_answered_is_called_unsettled() -> None:
     shop.worker(slow)
     job = shop.put()
     slow.finish(job)
-    link = shop.world.links[1]
+    link = shop.links[0]
     link.peer.send(link.transport.drain())
     link.transport.end(ConnectionLost())
     shop.world.advance(1)
@@ -562,7 +562,7 @@ def test_a_half_open_connection_ends_the_attempt_with_the_ttr_and_the_worker_rec
     slow = Slow()
     shop.worker(slow, grace_s=30, connections=1)
     job = shop.put(ttr=10)
-    link = shop.world.links[1]
+    link = shop.links[0]
     link.is_cut_off = True
     shop.world.advance(11)
     assert slow.cancelled == [job]
@@ -576,7 +576,7 @@ def test_a_connection_lost_before_the_attempt_begins_leaves_the_job_to_others() 
     shop = Shop()
     slow = Slow()
     shop.worker(slow)
-    link = shop.world.links[1]
+    link = shop.links[0]
     link.transport.unsent += b"RESERVED 77 1\r\nx\r\n"
     link.transport.read()
     link.transport.end(ConnectionLost())
@@ -590,7 +590,7 @@ def test_a_connection_lost_before_the_attempt_begins_leaves_the_job_to_others() 
 def test_after_an_error_the_worker_rests_before_it_asks_again() -> None:
     shop = Shop()
     shop.worker(Slow())
-    link = shop.world.links[1]
+    link = shop.links[0]
     link.transport.unsent += b"OUT_OF_MEMORY\r\n"
     link.transport.read()
     assert isinstance(shop.noted.named("troubled")[0][0], errors.OutOfMemory)
@@ -608,7 +608,7 @@ def test_an_idle_worker_stops_at_once() -> None:
     shop.world.result(worker.stopService())
     shop.put()
     assert shop.jobs() == {"ready": 1}
-    assert all(link.transport.is_closed for link in shop.world.links[1:])
+    assert all(link.transport.is_closed for link in shop.links)
 
 
 def test_a_worker_that_stops_finishes_what_it_has_and_takes_no_more() -> None:

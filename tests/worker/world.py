@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
 
 from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.service import Client, Losses
@@ -15,7 +17,7 @@ from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Hooks
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.verdicts import Verdict
-from tests.client.world import World
+from tests.client.world import Link, World
 
 TUBE = "work"
 
@@ -92,9 +94,33 @@ class Slow:
         self.waiting.pop(job).errback(error)
 
 
+@implementer(IStreamClientEndpoint)
+class Door:
+    """
+    The endpoint of the workers.
+
+    :ivar links: the connections that they have made.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.links: list[Link] = []
+        self._world = world
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        """
+        See `IStreamClientEndpoint`.
+        """
+        before = len(self._world.links)
+        connected = self._world.connect(factory)
+        self.links += self._world.links[before:]
+        return connected
+
+
 class Shop:
     """
     A server, somebody who puts jobs, and workers.
+
+    :ivar links: the workers' connections, in the order in which they were made.
 
     :ivar noted: what the workers' hooks were told.
     """
@@ -102,6 +128,8 @@ class Shop:
     def __init__(self, **options: Any) -> None:
         self.world = World(**options)
         self.noted = Noted()
+        self._door = Door(self.world)
+        self.links = self._door.links
         self.producer: Client = self.world.client()
         self.world.result(self.producer.use(TUBE))
 
@@ -115,7 +143,7 @@ class Shop:
         } | options  # fmt: skip
         tubes = chosen.pop("tubes")
         worker: Worker[Any] = Worker(
-            cast(Any, self.world), tubes, doer, concurrency, reactor=self.world.clock, **chosen
+            cast(Any, self._door), tubes, doer, concurrency, reactor=self.world.clock, **chosen
         )
         worker.startService()
         self.world.settle()
