@@ -95,7 +95,7 @@ def modules(package: str) -> dict[str, ast.Module]:
 
 
 SERVER = modules(OURS)
-TOOLS = modules("binlog_tools")
+TOOLS = modules("binlog_tools") | modules("queue_tools")
 INITS = {name: tree for name, tree in (SERVER | TOOLS).items() if name.endswith("__init__")}
 MODULES = {name: tree for name, tree in SERVER.items() if name not in INITS}
 PURE = sorted(name for name in MODULES if RANK.get(name, LINE) < LINE)

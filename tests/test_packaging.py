@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OUR_FOLDERS = ("beanstalk_twisted", "binlog_tools")
+OUR_FOLDERS = ("beanstalk_twisted", "binlog_tools", "queue_tools")
 PLUGIN = "twisted/plugins/beanstalk_twisted_plugin.py"
 LIMIT_SECONDS = 120
 
