@@ -148,11 +148,13 @@ def _wait(queue: Queue, job: Job, stats: Stats, process: "subprocess.Popen[bytes
     Give it the body and wait for its end, and touch the job meanwhile.
     """
     wait_s = max(1, int(stats["ttr"])) * TOUCH
+    body: bytes | None = job.body
     while True:
         try:
-            process.communicate(job.body, timeout=wait_s)
+            process.communicate(body, timeout=wait_s)
             return
         except subprocess.TimeoutExpired:
+            body = None  # What is left of it is still given, and may not be named again.
             queue.touch(job.id)
 
 
