@@ -68,7 +68,6 @@ class Carrying(Held, Generic[T]):
         self.is_settled = False
         self._ways = ways
         self._lane = lane
-        self._epoch = lane.epoch
         self._job = job
         self._began_s: float = ways.clock.seconds()
         self._attempt: Attempt[T] | None = None
@@ -83,7 +82,7 @@ class Carrying(Held, Generic[T]):
         Do all of it.
         """
         stats = await self._ask_for_stats()
-        if stats is None or self._epoch != self._lane.epoch:
+        if stats is None:
             return  # It was lost before it was begun.
         attempt = self._begin(stats)
         verdict = await self._verdict(attempt)

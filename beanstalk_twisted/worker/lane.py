@@ -25,7 +25,6 @@ class Lane:
     :ivar is_up: it is there, and its tubes are watched.
     :ivar polls: how many `reserve`s were sent on it that do not wait and have no answer.
     :ivar is_parked: whether one was that may wait.
-    :ivar epoch: grows with each connection lost, and with it all that was reserved before.
     :ivar jobs: what is reserved on it, or was and is still worked on.
     """
 
@@ -41,7 +40,6 @@ class Lane:
         """
         self.client = make_client(connected=self._connected, lost=self._lost)
         self.is_up = False
-        self.epoch = 0
         self.jobs: set[Held] = set()
         self.polls = 0
         self.is_parked = False
@@ -112,7 +110,6 @@ class Lane:
 
     def _lost(self, losses: Losses) -> None:
         self.is_up = False
-        self.epoch += 1
         self._tell(losses)
         self.give_up_asking()
         self._is_blocked = False
