@@ -332,7 +332,8 @@ def test_the_lines_to_look_for_are_those_that_the_server_writes() -> None:
 
 
 def test_every_module_is_named_in_the_architecture_and_every_name_is_a_module() -> None:
-    packages = [*(ROOT / "beanstalk_twisted").rglob("*.py"), *(ROOT / "binlog_tools").rglob("*.py")]
+    folders = ("beanstalk_twisted", "binlog_tools")
+    packages = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     modules = {str(path.relative_to(ROOT)) for path in packages if path.name != "__init__.py"}
     plugin = "twisted/plugins/beanstalk_twisted_plugin.py"
     named = _MODULE.findall(section(ARCHITECTURE, "Folders and modules"))

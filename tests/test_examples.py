@@ -54,6 +54,24 @@ def test_the_tests_with_the_double_pass_as_anybody_s_would(pytester: pytest.Pyte
     result.assert_outcomes(passed=4)
 
 
+def test_the_worker_does_what_the_producer_puts_and_stops_in_order(server: ServerProcess) -> None:
+    printed(EXAMPLES / "producer.py", endpoint_of(server), "words", typed="a b c\n\nd\n")
+    process = subprocess.Popen(
+        [sys.executable, EXAMPLES / "worker.py", endpoint_of(server), "words"],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    said = sorted(process.stdout.readline().split(" in job")[0] for _ in range(2))
+    assert said == ["1 words", "3 words"]
+    process.terminate()
+    assert process.wait(timeout=LIMIT_S) == 0
+    process.stdout.close()
+    connection = server.connect()
+    stats = connection.ask(b"stats-tube words\r\n")
+    assert b"\ncurrent-jobs-buried: 1\n" in stats and b"\ncmd-delete: 2\n" in stats
+    connection.close()
+
+
 def test_every_example_is_run_here_or_with_spark() -> None:
     with_spark = ROOT / "tests" / "spark"
     sources = (Path(__file__), with_spark / "test_with_spark.py", with_spark / "test_sink.py")

@@ -23,7 +23,8 @@ OURS = "beanstalk_twisted"
 RANKS: tuple[tuple[str, ...], ...] = (
     (
         "binlog.errors", "binlog.format", "wire.yaml", "jobs.heap", "jobs.agenda",
-        "client.errors", "client.tubes", "client.backoff",
+        "client.errors", "client.tubes", "client.backoff", "worker.verdicts", "worker.serialisers",
+        "worker.demand",
     ),
     ("binlog.records", "binlog.room", "wire.replies"),
     ("binlog.frames", "wire.grammar", "jobs.job"),
@@ -38,7 +39,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("jobs.kicks", "jobs.puts"),
     ("jobs.workqueue",),
     ("commands", "client.stats"),
-    ("client.forms",),
+    ("client.forms", "worker.policy"),
     ("client.reading",),
     ("client.exchange",),
     ("client.outbox",),
@@ -47,6 +48,11 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.pending",),
     ("client.connection",),
     ("client.service",),
+    ("worker.attempt", "worker.threads", "worker.loading"),
+    ("worker.hooks", "worker.keepalive", "worker.lane", "worker.shell"),
+    ("worker.carrying",),
+    ("worker.service",),
+    ("worker.command",),
     ("startup", "archivist", "compactor", "watchdog"),
     ("settings",),
     ("keeping",),
@@ -77,6 +83,7 @@ VOCABULARIES = {
     "wire": ("wire.",),
     "jobs": ("jobs.", "binlog.records", "binlog.room", "wire.replies", "wire.yaml"),
     "client": ("client.", "commands", "wire."),
+    "worker": ("worker.", "client."),
 }
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}
@@ -204,6 +211,12 @@ def test_what_is_below_the_line_uses_the_standard_library_and_its_vocabularies(n
 @pytest.mark.parametrize("name", [name for name in MODULES if ".client." in name])
 def test_the_client_knows_nothing_of_the_server_but_the_table_and_the_text(name: str) -> None:
     allowed = tuple(f"{OURS}.{start}" for start in VOCABULARIES["client"])
+    assert all(other.startswith(allowed) for other in ours(MODULES[name]))
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if ".worker." in name])
+def test_the_worker_knows_of_ours_only_the_client(name: str) -> None:
+    allowed = tuple(f"{OURS}.{start}" for start in VOCABULARIES["worker"])
     assert all(other.startswith(allowed) for other in ours(MODULES[name]))
 
 

@@ -1,0 +1,198 @@
+"""
+The command ``beanstalk-work``: a worker as a process.
+"""
+
+import sys
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import Any, Final, NamedTuple
+
+import click
+from twisted.logger import (
+    FilteringLogObserver,
+    LogLevel,
+    LogLevelFilterPredicate,
+    globalLogBeginner,
+    textFileLogObserver,
+)
+
+from beanstalk_twisted import __version__
+from beanstalk_twisted.worker import loading, policy, service
+from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
+from beanstalk_twisted.worker.shell import Shell
+from beanstalk_twisted.worker.verdicts import Bury, Delete
+
+PROGRAM: Final = "beanstalk-work"
+SERVER: Final = "BEANSTALK_SERVER"
+"""The variable that names the server."""
+
+LEVELS: Final = (LogLevel.warn, LogLevel.info, LogLevel.debug)
+
+
+class Doing(NamedTuple):
+    """
+    What was asked for.
+    """
+
+    doer: Callable[..., Any]
+    in_threads: bool
+
+
+def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
+    """
+    Say what does the jobs.
+
+    :raise ValueError: nothing does.
+    """
+    if (name is None) == (command is None):
+        raise ValueError("name a function, MODULE:FUNCTION, or a --shell command")
+    if command is not None:
+        return Doing(Shell(command), True)
+    assert name is not None
+    function = loading.load(name)
+    is_async = iscoroutinefunction(function) or iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
+    return Doing(function, not in_reactor and not is_async)
+
+
+@click.command(
+    PROGRAM,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name=PROGRAM)
+@click.argument("function", metavar="[MODULE:FUNCTION]", required=False)
+@click.option("--shell", "command", metavar="CMD", help="Run this; the body is its input.")
+@click.option(
+    "--tube",
+    "tubes",
+    multiple=True,
+    metavar="NAME",
+    help="Take jobs from this tube; may be repeated.  'default' without one.",
+)
+@click.option(
+    "-s",
+    "--server",
+    envvar=SERVER,
+    default="127.0.0.1:11300",
+    show_default=True,
+    show_envvar=True,
+    metavar="SERVER",
+    help="HOST:PORT, unix:PATH, or an endpoint of Twisted's.",
+)
+@click.option(
+    "-n",
+    "--concurrency",
+    type=click.IntRange(1, service.MAX_CONCURRENCY),
+    default=1,
+    show_default=True,
+    help="Jobs at once.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Bodies are JSON: attempt.value.")
+@click.option(
+    "--in-reactor",
+    is_flag=True,
+    help="A function that is no coroutine runs in the reactor's thread, not in one of its own.",
+)
+@click.option(
+    "--attempts",
+    type=click.IntRange(1),
+    default=policy.MOST_ATTEMPTS,
+    show_default=True,
+    help="Attempts at a job.",
+)
+@click.option(
+    "--first-delay",
+    type=click.FloatRange(0, policy.MOST_DELAY_S),
+    default=policy.FIRST_DELAY_S,
+    show_default=True,
+    metavar="S",
+    help="Seconds before the second attempt; then 3 times as many.",
+)
+@click.option(
+    "--exhausted",
+    type=click.Choice(["bury", "delete"]),
+    default="bury",
+    show_default=True,
+    help="What becomes of a job whose attempts are used up.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="Seconds that an attempt may take.",
+)
+@click.option("--no-touch", is_flag=True, help="Let the TTR end what takes longer.")
+@click.option(
+    "--finish",
+    "finish_s",
+    type=click.FloatRange(0),
+    default=service.FINISH_S,
+    show_default=True,
+    metavar="S",
+    help="Seconds that jobs in hand may take when it is told to stop.",
+)
+@click.option("-v", "--verbose", count=True, help="Log each job; twice, each beginning too.")
+def cli(
+    function: str | None, command: str | None, tubes: tuple[str, ...], server: str,
+    concurrency: int, is_json: bool, in_reactor: bool, attempts: int, first_delay: float,
+    exhausted: str, limit_s: float | None, no_touch: bool, finish_s: float, verbose: int,
+) -> None:  # fmt: skip
+    """
+    Take jobs from tubes of a beanstalkd and do them, until SIGTERM or SIGINT.
+
+    FUNCTION is given an attempt: attempt.body, .value, .id, .number, .time_left_s() and more.  When
+    it returns, the job is deleted; when it raises, the job is tried again later, and buried in the
+    end.  A coroutine runs in the reactor, any other function in a thread.  Modules are looked for
+    in the current directory too.
+
+    The command of --shell has done its job when it exits with 0; with 65 the job is buried.
+
+    \b
+    Examples:
+      beanstalk-work --tube mail 'jobs:send'
+      beanstalk-work --tube thumbs -n 4 --shell 'convert - -resize 128 "out/$BEANSTALK_JOB_ID.png"'
+    """
+    try:
+        what = doing(function, command, in_reactor)
+        endpoint = loading.endpoint(server)
+    except ValueError as problem:
+        raise click.UsageError(str(problem)) from None
+    serialiser: Serialiser[Any] = Json() if is_json else Bytes()
+    retry = policy.Retry(
+        attempts, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
+    )
+    worker: service.Worker[Any] = service.Worker(
+        endpoint, tubes or ("default",), what.doer, concurrency, serialiser=serialiser,
+        policy=retry, in_threads=what.in_threads, limit_s=limit_s, touches=not no_touch,
+        finish_s=finish_s,
+    )  # fmt: skip
+    run(worker, verbose)
+
+
+def run(worker: service.Worker[Any], verbose: int) -> None:
+    """
+    Run a worker until the process is told to stop.
+    """
+    from twisted.internet import reactor
+
+    level = LEVELS[min(verbose, len(LEVELS) - 1)]
+    wanted = LogLevelFilterPredicate(defaultLogLevel=level)
+    observer = FilteringLogObserver(textFileLogObserver(sys.stderr), [wanted])
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
+    running: Any = reactor
+    running.callWhenRunning(worker.startService)
+    running.addSystemEventTrigger("before", "shutdown", worker.stopService)
+    running.run()
+
+
+def main() -> None:
+    """
+    The console script.
+    """
+    cli.main(prog_name=PROGRAM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""
+What a worker tells while it works: for logs, for metrics, for whatever an application wants.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.logger import Logger
+
+from beanstalk_twisted.client.service import Losses
+from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.verdicts import Verdict
+
+
+class Hooks:
+    """
+    Called by the worker in the reactor's thread; to be subclassed.  Here nothing happens.
+
+    An exception from one of these is logged, and changes nothing.
+    """
+
+    def began(self, attempt: Attempt[Any]) -> None:
+        """
+        An attempt begins.
+        """
+
+    def touched(self, attempt: Attempt[Any]) -> None:
+        """
+        The server has begun its TTR anew.
+        """
+
+    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
+        """
+        An attempt has failed; `ended` follows, with what becomes of the job.
+        """
+
+    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
+        """
+        The server has confirmed what becomes of the job.
+
+        :param seconds: from the reservation until now.
+        """
+
+    def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
+        """
+        The job is somebody else's, or will be: its reservation has ended before it was done.
+        """
+
+    def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
+        """
+        The server was told what becomes of the job, and has refused or not answered.  It gives the
+        job out again when the TTR ends, or has done so.
+        """
+
+    def disconnected(self, losses: Losses) -> None:
+        """
+        A connection was lost; another one will be made.
+        """
+
+    def troubled(self, error: BaseException) -> None:
+        """
+        The server has answered a `reserve` with an error; it will be asked again.
+        """
+
+
+class Logged(Hooks):
+    """
+    Writes to Twisted's log: failures as warnings, the rest as information or for debugging.
+    """
+
+    log = Logger(namespace="beanstalk_twisted.worker")
+
+    def began(self, attempt: Attempt[Any]) -> None:
+        """
+        See `Hooks`.
+        """
+        self.log.debug("{job}: begun", job=attempt)
+
+    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
+        """
+        See `Hooks`.
+        """
+        self.log.warn("{job}: failed: {kind}: {error}", job=attempt, kind=type(error).__name__,
+                      error=error)  # fmt: skip
+
+    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
+        """
+        See `Hooks`.
+        """
+        self.log.info("{job}: {verdict} after {seconds:.3f} s", job=attempt, verdict=verdict,
+                      seconds=seconds)  # fmt: skip
+
+    def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
+        """
+        See `Hooks`.
+        """
+        self.log.warn("{job}: lost: {why}", job=attempt, why=ending.value)
+
+    def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
+        """
+        See `Hooks`.
+        """
+        self.log.warn("{job}: {verdict} did not succeed: {error}", job=attempt, verdict=verdict,
+                      error=error)  # fmt: skip
+
+    def disconnected(self, losses: Losses) -> None:
+        """
+        See `Hooks`.
+        """
+        self.log.warn("connection lost ({why}), and with it {count} reservations",
+                      why=losses.reason, count=len(losses.reservations))  # fmt: skip
+
+    def troubled(self, error: BaseException) -> None:
+        """
+        See `Hooks`.
+        """
+        self.log.warn("no job: {error}", error=error)
+
+
+class Tally(Hooks):
+    """
+    Counts, for metrics.
+
+    :ivar counts: how often each of ``began``, ``touched``, ``failed``, ``done`` (deleted),
+        ``released``, ``buried``, ``lost``, ``unsettled``, ``disconnected`` and ``troubled``.
+    :ivar seconds: how long jobs were in our hands, all that have ended together.
+    """
+
+    _NAMES = {"Delete": "done", "Release": "released", "Bury": "buried"}
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.seconds = 0.0
+
+    def began(self, attempt: Attempt[Any]) -> None:
+        """
+        See `Hooks`.
+        """
+        self.counts["began"] += 1
+
+    def touched(self, attempt: Attempt[Any]) -> None:
+        """
+        See `Hooks`.
+        """
+        self.counts["touched"] += 1
+
+    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
+        """
+        See `Hooks`.
+        """
+        self.counts["failed"] += 1
+
+    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
+        """
+        See `Hooks`.
+        """
+        self.counts[self._NAMES[type(verdict).__name__]] += 1
+        self.seconds += seconds
+
+    def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
+        """
+        See `Hooks`.
+        """
+        self.counts["lost"] += 1
+
+    def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
+        """
+        See `Hooks`.
+        """
+        self.counts["unsettled"] += 1
+
+    def disconnected(self, losses: Losses) -> None:
+        """
+        See `Hooks`.
+        """
+        self.counts["disconnected"] += 1
+
+    def troubled(self, error: BaseException) -> None:
+        """
+        See `Hooks`.
+        """
+        self.counts["troubled"] += 1
+
+
+class Told:
+    """
+    All hooks of a worker; what is wrong with one harms nobody else.
+    """
+
+    _log = Logger(namespace="beanstalk_twisted.worker")
+
+    def __init__(self, hooks: Iterable[Hooks]) -> None:
+        self._hooks = tuple(hooks)
+
+    def tell(self, what: str, *facts: object) -> None:
+        """
+        Call one method of all.
+        """
+        for hooks in self._hooks:
+            try:
+                getattr(hooks, what)(*facts)
+            except Exception:
+                self._log.failure("in a hook of the application: {what}", what=what)

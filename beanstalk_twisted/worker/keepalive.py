@@ -1,0 +1,139 @@
+"""
+Keeping a reservation: touching in time, and noticing that it was too late.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.worker.attempt import Attempt, Ending
+
+EARLIEST: Final = 0.5
+"""
+Of the TTR, before it is touched: sooner would be more commands for nothing, and each touch is
+written down by the server.
+"""
+
+LATEST: Final = 0.65
+"""
+Of the TTR, before it is touched at the latest: there is a third of it left for the way, and more
+than the last second, in which the server says DEADLINE_SOON, for a TTR of 3 seconds or more.  In
+between chance decides, so that jobs reserved together are not touched together for ever.
+"""
+
+AGAIN: Final = 0.5
+"""Of the time left, before another try when the server has refused one for another reason."""
+
+LEAST_S: Final = 0.1
+"""Less than this before another try, seconds, and there is none."""
+
+ANSWER_S: Final = 1.0
+"""
+For the answer to a touch that is late already, by our clock, seconds: the reactor may have been
+busy, and the server knows better.
+"""
+
+
+class KeepAlive:
+    """
+    Looks after the reservation of one attempt.
+    """
+
+    def __init__(
+        self, clock: Any, attempt: Attempt[Any], touch: Callable[[], Deferred[None]],
+        chance: Callable[[], float], touched: Callable[[Attempt[Any]], object],
+    ) -> None:  # fmt: skip
+        """
+        :param touch: asks the server.
+        :param chance: gives a number from 0 up to 1.
+        :param touched: called when the server has agreed.
+        """
+        self._clock = clock
+        self._attempt = attempt
+        self._ask = touch
+        self._chance = chance
+        self._touched = touched
+        self._touches = True
+        self._is_over = False
+        self._timer: IDelayedCall | None = None
+
+    def start(self, touches: bool) -> None:
+        """
+        Begin, at the attempt's deadline as it is.
+
+        :param touches: False to touch only when the application does.
+        """
+        self._touches = touches
+        self._plan()
+
+    def let_go(self) -> None:
+        """
+        Touch no more: the TTR is to end by itself.
+        """
+        self._touches = False
+        if not self._is_over:
+            self._set(self._attempt.time_left_s(), self._end_of_ttr)
+
+    def stop(self) -> None:
+        """
+        The attempt is over.
+        """
+        self._is_over = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def touch(self) -> Deferred[None]:
+        """
+        Ask for the whole TTR once more.
+        """
+        # It begins anew when the server reads this, so not before now.
+        deadline_s = self._clock.seconds() + self._ttr_s
+        return self._ask().addCallback(self._agreed, deadline_s).addErrback(self._refused)
+
+    @property
+    def _ttr_s(self) -> int:
+        return max(1, self._attempt.stats.ttr)
+
+    def _plan(self) -> None:
+        if self._touches:
+            share = EARLIEST + (LATEST - EARLIEST) * self._chance()
+            self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
+        else:
+            self._set(self._attempt.time_left_s(), self._end_of_ttr)
+
+    def _set(self, wait_s: float, then: Callable[[], object]) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = self._clock.callLater(max(0.0, wait_s), then)
+
+    def _touch_now(self) -> None:
+        # Until there is an answer, it ends with the TTR: other workers have other connections.
+        left_s = self._attempt.time_left_s()
+        self._set(left_s if left_s > LEAST_S else ANSWER_S, self._end_of_ttr)
+        self.touch().addErrback(lambda failure: None)
+
+    def _agreed(self, _: None, deadline_s: float) -> None:
+        if not self._is_over:
+            self._attempt.deadline_s = max(deadline_s, self._attempt.deadline_s)
+            self._plan()
+            self._touched(self._attempt)
+
+    def _refused(self, failure: Failure) -> Failure:
+        if not self._is_over:
+            if failure.check(errors.NotFound):
+                self._attempt.cancel(Ending.NOT_OURS)
+            elif failure.check(errors.ErrorReply) and self._touches:
+                self._try_again(self._attempt.time_left_s() * AGAIN)
+        return failure
+
+    def _try_again(self, wait_s: float) -> None:
+        if wait_s >= LEAST_S:
+            self._set(wait_s, self._touch_now)
+
+    def _end_of_ttr(self) -> None:
+        self._attempt.cancel(Ending.TTR)

@@ -1,0 +1,130 @@
+"""
+What becomes of a job that failed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.worker.serialisers import Unreadable
+from beanstalk_twisted.worker.verdicts import MAX_U32, Bury, Delete, Release, Verdict
+
+MOST_ATTEMPTS: Final = 10
+"""Attempts at a job, unless told: with the waits below, the last one is after one to two hours."""
+
+FIRST_DELAY_S: Final = 1.0
+"""Before the second attempt, seconds."""
+
+MOST_DELAY_S: Final = 3600.0
+"""Between two attempts at most, seconds: what was down for long is found up within the hour."""
+
+FACTOR: Final = 3.0
+"""Each wait is so much longer than the one before."""
+
+BURY: Final = Bury()
+
+Kinds = tuple[type[BaseException], ...]
+
+
+class Policy(Protocol):
+    """
+    Decides about failures.
+    """
+
+    def before(self, stats: JobStats) -> Verdict | None:
+        """
+        Say what becomes of a job that is not even to be tried; None to try it.
+        """
+
+    def after(self, stats: JobStats, error: BaseException, chance: float) -> Verdict:
+        """
+        Say what becomes of a job that failed.
+
+        :param chance: a number from 0 up to 1, another one each time.
+        """
+
+
+def times_reserved(stats: JobStats) -> int:
+    """
+    Count an attempt whenever the job was given to a worker: also to one that has died of it.
+    """
+    return stats.reserves
+
+
+def times_given_back(stats: JobStats) -> int:
+    """
+    Count an attempt when the job was released or its TTR has ended, but not when its worker, or the
+    server, was ended in between.
+    """
+    return stats.releases + stats.timeouts + 1
+
+
+@dataclass(frozen=True)
+class Retry:
+    """
+    Tries again, later and later, up to a number of attempts.
+
+    The server counts the attempts (``stats-job``), so they are counted over all workers, and over
+    their restarts.  Each kick allows one more.
+
+    :ivar most_attempts: so many in all, at least 1.
+    :ivar first_delay_s: before the second attempt; each further wait is ``factor`` times as long,
+        up to ``most_delay_s``.  Each is cut by chance to between half and all of it, and
+        rounded to whole seconds, at least one unless it is 0.
+    :ivar exhausted: what becomes of a job when the attempts are used up.
+    :ivar bury: exceptions after which it makes no sense to try again.
+    :ivar delete: exceptions after which the job is not wanted any more.
+    :ivar count: which attempt this one is, the first being 1.
+    """
+
+    most_attempts: int = MOST_ATTEMPTS
+    first_delay_s: float = FIRST_DELAY_S
+    most_delay_s: float = MOST_DELAY_S
+    factor: float = FACTOR
+    exhausted: Verdict = BURY
+    bury: Kinds = (Unreadable,)
+    delete: Kinds = ()
+    count: Callable[[JobStats], int] = times_reserved
+
+    def __post_init__(self) -> None:
+        """
+        :raise ValueError: a number is out of its range.
+        """
+        if self.most_attempts < 1:
+            raise ValueError(f"most_attempts is at least 1, not {self.most_attempts}")
+        if not 0 <= self.first_delay_s <= self.most_delay_s <= MAX_U32:
+            raise ValueError(f"0 <= first_delay_s <= most_delay_s <= {MAX_U32}: {self}")
+        if self.factor < 1:
+            raise ValueError(f"factor is at least 1, not {self.factor}")
+
+    def before(self, stats: JobStats) -> Verdict | None:
+        """
+        See `Policy`.
+        """
+        return self.exhausted if self.count(stats) > self._allowed(stats) else None
+
+    def after(self, stats: JobStats, error: BaseException, chance: float) -> Verdict:
+        """
+        See `Policy`.
+        """
+        if isinstance(error, self.bury):
+            return Bury()
+        if isinstance(error, self.delete):
+            return Delete()
+        if self.count(stats) >= self._allowed(stats):
+            return self.exhausted
+        return Release(self.delay_s(self.count(stats), chance))
+
+    def delay_s(self, attempt: int, chance: float) -> int:
+        """
+        Give the wait behind an attempt, seconds.
+        """
+        due_s, steps = self.first_delay_s, attempt - 1
+        while steps > 0 and 0 < due_s < self.most_delay_s and self.factor > 1:
+            due_s, steps = due_s * self.factor, steps - 1
+        wait_s = min(due_s, self.most_delay_s) * (1 + chance) / 2
+        return max(1, round(wait_s)) if wait_s > 0 else 0
+
+    def _allowed(self, stats: JobStats) -> int:
+        return self.most_attempts + stats.kicks

@@ -1,0 +1,218 @@
+"""
+Bodies to values and back.
+
+A body that cannot be read fails the attempt with `Unreadable`; what becomes of it the policy says,
+and the usual one buries it.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+T = TypeVar("T")
+
+
+class Unreadable(ValueError):
+    """
+    The body is not what was agreed upon.
+    """
+
+
+class Serialiser(Protocol[T]):
+    """
+    One way to write values as bodies.
+    """
+
+    def load(self, body: bytes) -> T:
+        """
+        :raise Unreadable: it is none of ours.
+        """
+
+    def dump(self, value: T) -> bytes:
+        """
+        :raise TypeError, ValueError: the value cannot be written.
+        """
+
+
+class Bytes:
+    """
+    The body as it is.
+    """
+
+    def load(self, body: bytes) -> bytes:
+        """
+        See `Serialiser`.
+        """
+        return body
+
+    def dump(self, value: bytes) -> bytes:
+        """
+        See `Serialiser`.
+        """
+        return value
+
+
+class Json:
+    """
+    JSON in UTF-8: whatever it holds.
+    """
+
+    def load(self, body: bytes) -> Any:
+        """
+        See `Serialiser`.
+        """
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as problem:
+            raise Unreadable(f"not JSON: {problem}") from None
+
+    def dump(self, value: Any) -> bytes:
+        """
+        See `Serialiser`.
+        """
+        return _ENCODER.encode(value).encode()
+
+
+class Typed(Generic[T]):
+    """
+    A dataclass as an object of JSON, each field checked against its type.
+
+    Fields may be ``str``, ``int``, ``float``, ``bool``, ``None``, dataclasses, ``list[…]``,
+    ``tuple[…, ...]``, ``dict[str, …]``, unions of these, and ``Any``.  A field with a default may
+    be missing; one that is not known makes the body unreadable.
+    """
+
+    def __init__(self, kind: type[T]) -> None:
+        """
+        :raise TypeError: it is not a dataclass, or one of its fields has another type.
+        """
+        if not is_dataclass(kind):
+            raise TypeError(f"{kind} is not a dataclass")
+        try:
+            self._read = _reader(kind)
+        except RecursionError:
+            raise TypeError(f"{kind} contains itself; write a serialiser of your own") from None
+        self._json = Json()
+
+    def load(self, body: bytes) -> T:
+        """
+        See `Serialiser`.
+        """
+        value: T = self._read(self._json.load(body), "")
+        return value
+
+    def dump(self, value: T) -> bytes:
+        """
+        See `Serialiser`.
+        """
+        return self._json.dump(asdict(value))  # type: ignore[call-overload]
+
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+_Read = Callable[[Any, str], Any]
+
+
+def _reader(kind: Any) -> _Read:
+    """
+    Make what checks a value of JSON, and makes it one of that type; the second argument says where
+    it stands.
+    """
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _object(kind)
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return lambda value, where: value
+    if kind in (str, int, float, bool, None, NoneType):
+        return _scalar(NoneType if kind is None else kind)
+    if origin in (Union, UnionType):
+        return _union([_reader(arg) for arg in args], kind)
+    if origin is list:
+        return _sequence(_reader(args[0]), list)
+    if origin is tuple and len(args) == 2 and args[1] is ...:
+        return _sequence(_reader(args[0]), tuple)
+    if origin is dict and args[0] is str:
+        return _mapping(_reader(args[1]))
+    raise TypeError(f"no way to read {kind} from JSON; write a serialiser of your own")
+
+
+def _wrong(value: Any, where: str, wanted: str) -> Unreadable:
+    return Unreadable(f"{where or 'the body'} is {type(value).__name__}, not {wanted}")
+
+
+def _scalar(kind: type) -> _Read:
+    def read(value: Any, where: str) -> Any:
+        # bool is an int to Python, not to JSON; a whole number is a float to both.
+        if type(value) is kind:
+            return value
+        if kind is float and type(value) is int:
+            return float(value)
+        raise _wrong(value, where, kind.__name__)
+
+    return read
+
+
+def _union(readers: list[_Read], kind: Any) -> _Read:
+    def read(value: Any, where: str) -> Any:
+        for each in readers:
+            try:
+                return each(value, where)
+            except Unreadable:
+                continue
+        raise _wrong(value, where, str(kind))
+
+    return read
+
+
+def _sequence(read_one: _Read, make: Callable[[list[Any]], Any]) -> _Read:
+    def read(value: Any, where: str) -> Any:
+        if not isinstance(value, list):
+            raise _wrong(value, where, "a list")
+        return make([read_one(each, f"{where}[{place}]") for place, each in enumerate(value)])
+
+    return read
+
+
+def _mapping(read_one: _Read) -> _Read:
+    def read(value: Any, where: str) -> Any:
+        if not isinstance(value, dict):
+            raise _wrong(value, where, "an object")
+        return {key: read_one(each, f"{where}.{key}") for key, each in value.items()}
+
+    return read
+
+
+def _object(kind: Any) -> _Read:
+    hints = get_type_hints(kind)
+    taken = [each for each in fields(kind) if each.init]
+    readers = {each.name: _reader(hints[each.name]) for each in taken}
+    needed = {
+        each.name for each in taken if each.default is MISSING and each.default_factory is MISSING
+    }
+
+    def read(value: Any, where: str) -> Any:
+        if not isinstance(value, dict):
+            raise _wrong(value, where, f"an object with the fields of {kind.__name__}")
+        if missing := sorted(needed - value.keys()):
+            raise Unreadable(f"{where or 'the body'} has no {missing[0]!r}")
+        if unknown := sorted(value.keys() - readers.keys()):
+            raise Unreadable(f"{where or 'the body'} has {unknown[0]!r}, which nobody knows")
+        given = {name: readers[name](each, f"{where}.{name}") for name, each in value.items()}
+        try:
+            return kind(**given)
+        except (TypeError, ValueError) as problem:
+            raise Unreadable(f"{where or 'the body'}: {problem}") from None
+
+    return read

@@ -1,0 +1,298 @@
+"""
+The worker, as a service: who asks for more jobs, and when it stops.
+
+`beanstalk_twisted.worker` says why it asks as it does.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from inspect import iscoroutinefunction
+from random import random as any_random
+from typing import Any, Final, Generic, TypeVar, cast
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, gatherResults
+from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.backoff import Backoff
+from beanstalk_twisted.client.connection import GRACE_S, the_reactor
+from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.worker.attempt import Ending
+from beanstalk_twisted.worker.carrying import Carrying, Doer, Ways
+from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
+from beanstalk_twisted.worker.hooks import Hooks, Logged, Told
+from beanstalk_twisted.worker.lane import Lane, Tube
+from beanstalk_twisted.worker.policy import Policy, Retry
+from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
+from beanstalk_twisted.worker.threads import PoolThreads, Threads
+
+T = TypeVar("T")
+
+FINISH_S: Final = 25.0
+"""
+How long a worker that stops waits for the jobs in hand, seconds: less than the 30 after which a
+Kubernetes or a ``docker stop`` told so kills.
+"""
+
+CONNECTIONS: Final = 2
+"""One for jobs, and one on which a `reserve` can wait meanwhile."""
+
+MAX_CONCURRENCY: Final = 1000
+"""Jobs at once: each is at least one timer and a function that waits."""
+
+_DEFAULT: Final = ("default", b"default")
+
+
+class Worker(Service, Generic[T]):
+    """
+    Takes jobs from tubes, and has a function do them, so many at once.
+
+    :ivar concurrency: how many.
+    """
+
+    _log = Logger(namespace="beanstalk_twisted.worker")
+
+    def __init__(
+        self, endpoint: str | IStreamClientEndpoint, tubes: str | Sequence[Tube],
+        handler: Doer[T], concurrency: int = 1, *, serialiser: Serialiser[T] | None = None,
+        policy: Policy | None = None, hooks: Iterable[Hooks] | None = None,
+        in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
+        finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
+        grace_s: float = GRACE_S, backoff: Callable[[], Backoff] | None = None,
+        chance: Callable[[], float] = any_random,
+    ) -> None:  # fmt: skip
+        """
+        :param endpoint: where the server is, such as ``tcp:127.0.0.1:11300``.
+        :param tubes: where jobs come from; one, or several.
+        :param handler: does a job, given an `attempt.Attempt`.  It is done when this returns, or
+            when the Deferred or coroutine that it gives has; an exception means that it is not.
+            A `verdicts.Verdict` that it gives says what becomes of the job.
+        :param concurrency: jobs at once, 1 to `MAX_CONCURRENCY`.
+        :param serialiser: reads bodies; they are bytes without one.
+        :param policy: decides about failures; `policy.Retry` without one.
+        :param hooks: told what happens; `hooks.Logged` without any.
+        :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
+        :param touches: touch each job in time for as long as it is worked on.
+        :param limit_s: how long an attempt may take, seconds; None for ever.
+        :param finish_s: how long the jobs in hand may take when the worker stops, seconds.
+        :param connections: 1 to ``concurrency``; more than that is never used.
+        :param chance: gives a number from 0 up to 1 for each call.
+        :raise ValueError: a number is out of its range, there is no tube, or a coroutine is to run
+            in threads.
+        """
+        _check(concurrency, connections, finish_s, limit_s)
+        self._tubes = [tubes] if isinstance(tubes, str | bytes) else list(tubes)
+        if not self._tubes:
+            raise ValueError("no tube to take jobs from")
+        self.concurrency = concurrency
+        self._clock = reactor or the_reactor()
+        self._finish_s = finish_s
+        self._ways: Ways[T] = Ways(
+            self._clock, chance, handler, serialiser or cast(Serialiser[T], Bytes()),
+            policy or Retry(), Told((Logged(),) if hooks is None else hooks),
+            _threads(in_threads, handler, self._clock, concurrency), touches, limit_s,
+        )  # fmt: skip
+        self._demand = Demand(concurrency)
+        self._timer: IDelayedCall | None = None
+        self._rest_until_s = 0.0
+        self._is_looking = False
+        self._is_stopping = False
+        self._when_idle: Deferred[None] | None = None
+
+        def make_client(**callbacks: Any) -> Client:
+            each = None if backoff is None else backoff()
+            return Client(endpoint, reactor=reactor, grace_s=grace_s, backoff=each, **callbacks)
+
+        self._lanes = [
+            Lane(make_client, self._look, self._lost) for _ in range(min(connections, concurrency))
+        ]
+
+    @property
+    def jobs_in_hand(self) -> int:
+        """
+        How many jobs it has.
+        """
+        return sum(len(lane.jobs) for lane in self._lanes)
+
+    # What Twisted calls.
+
+    def startService(self) -> None:
+        """
+        Begin to take jobs.
+        """
+        super().startService()
+        self._is_stopping = False
+        if self._ways.threads is not None:
+            self._ways.threads.start()
+        ignores_default = not any(tube in _DEFAULT for tube in self._tubes)
+        for lane in self._lanes:
+            lane.start(self._tubes, ignores_default)
+
+    def stopService(self) -> Deferred[None]:
+        """
+        Take no more jobs, finish those in hand, and give back those that take longer than
+        ``finish_s``.
+
+        :return: fires when all is settled and the connections are closed.
+        """
+        super().stopService()
+        self._is_stopping = True
+        self._stop_timer()
+        for lane in self._lanes:
+            lane.give_up_asking()
+            for held in lane.jobs:
+                cast(Carrying[T], held).do_not_begin()
+        finished = self._idle()
+        limit = self._clock.callLater(self._finish_s, self._give_back)
+        return finished.addCallback(lambda _: self._part(limit))
+
+    # Asking for jobs.
+
+    def _look(self) -> None:
+        """
+        Ask for jobs, where and as often as it is worthwhile now.
+        """
+        if self._is_looking or self._is_stopping:
+            return
+        self._is_looking = True
+        try:
+            while self._free() > 0 and (place := self._place()) is not None:
+                self._ask(*place)
+        finally:
+            self._is_looking = False
+
+    def _free(self) -> int:
+        asked = sum(lane.polls + lane.is_parked for lane in self._lanes)
+        return self.concurrency - self.jobs_in_hand - asked
+
+    def _place(self) -> tuple[Lane, int] | None:
+        """
+        Say on which connection to ask next, and how long to wait there; None to leave it.
+        """
+        up = [lane for lane in self._lanes if lane.is_up]
+        now_s = self._clock.seconds()
+        if not up or any(lane.is_parked for lane in up):
+            return None
+        if now_s < self._rest_until_s:
+            self._later(self._rest_until_s - now_s)
+            return None
+        polls = sum(lane.polls for lane in up)
+        if not self._demand.is_dry:
+            return (up[0], 0) if polls < self._demand.at_once else None
+        if polls:
+            return None
+        for lane in up:
+            if lane.is_empty:
+                return lane, PATIENCE_S
+        if now_s < self._demand.next_s:
+            self._later(self._demand.next_s - now_s)
+            return None
+        return up[0], 0
+
+    def _later(self, wait_s: float) -> None:
+        self._stop_timer()
+        self._timer = self._clock.callLater(wait_s, self._look)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def _ask(self, lane: Lane, seconds: int) -> None:
+        asked = lane.ask(seconds)
+        asked.addCallbacks(self._got, self._got_none, callbackArgs=(lane,))
+        asked.addErrback(self._log_failure)
+
+    def _got(self, job: Job, lane: Lane) -> None:
+        self._demand.got()
+        carrying: Carrying[T] = Carrying(self._ways, lane, job)
+        lane.jobs.add(carrying)
+        if self._is_stopping:
+            carrying.do_not_begin()
+        ended = Deferred.fromCoroutine(carrying.carry_out())
+        ended.addErrback(self._log_failure).addCallback(self._ended, lane, carrying)
+        self._look()
+
+    def _got_none(self, failure: Failure) -> None:
+        if failure.check(CancelledError) or self._is_stopping:
+            return
+        self._demand.got_none(self._clock.seconds())
+        if not failure.check(errors.TimedOut, errors.DeadlineSoon):
+            self._rest_until_s = self._clock.seconds() + REST_S
+            self._ways.told.tell("troubled", failure.value)
+        self._look()
+
+    def _ended(self, _: None, lane: Lane, carrying: Carrying[T]) -> None:
+        lane.jobs.discard(carrying)
+        self._demand.ended(self._clock.seconds())
+        self._look()
+        if self._when_idle is not None and not self.jobs_in_hand:
+            self._when_idle.callback(None)
+
+    def _lost(self, losses: Losses) -> None:
+        self._ways.told.tell("disconnected", losses)
+
+    def _log_failure(self, failure: Failure) -> None:
+        self._log.failure("a fault in the worker", failure)
+
+    # Stopping.
+
+    def _idle(self) -> Deferred[None]:
+        idle: Deferred[None] = Deferred()
+        if self.jobs_in_hand:
+            self._when_idle = idle
+        else:
+            idle.callback(None)
+        return idle
+
+    def _give_back(self) -> None:
+        """
+        The jobs in hand take too long.
+        """
+        held = [cast(Carrying[T], each) for lane in self._lanes for each in lane.jobs]
+        for each in held:
+            each.cancel(Ending.STOPPED)
+        left = [Deferred.fromCoroutine(each.abandon()) for each in held]
+        for each_left in left:
+            each_left.addErrback(self._log_failure)
+        DeferredList(left).addCallback(self._leave)
+
+    def _leave(self, _: object) -> None:
+        """
+        What heeds no cancelling is left behind.
+        """
+        if self._when_idle is not None and not self._when_idle.called:
+            self._when_idle.callback(None)
+
+    def _part(self, limit: IDelayedCall) -> Deferred[None]:
+        self._when_idle = None
+        if limit.active():
+            limit.cancel()
+        if self._ways.threads is not None:
+            self._ways.threads.stop()
+        parted: Deferred[Any] = gatherResults([lane.stop() for lane in self._lanes])
+        return parted.addCallback(lambda results: None)
+
+
+def _check(concurrency: int, connections: int, finish_s: float, limit_s: float | None) -> None:
+    if not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise ValueError(f"concurrency is 1 to {MAX_CONCURRENCY}, not {concurrency}")
+    if connections < 1:
+        raise ValueError(f"connections is at least 1, not {connections}")
+    if finish_s < 0:
+        raise ValueError(f"finish_s is at least 0, not {finish_s}")
+    if limit_s is not None and limit_s <= 0:
+        raise ValueError(f"limit_s is more than 0, not {limit_s}")
+
+
+def _threads(
+    wanted: bool | Threads, doer: Callable[..., Any], reactor: Any, most: int
+) -> Threads | None:
+    if wanted is False:
+        return None
+    if iscoroutinefunction(doer):
+        raise ValueError("a coroutine runs in the reactor's thread; leave out in_threads")
+    return PoolThreads(reactor, most) if wanted is True else wanted

@@ -1,0 +1,111 @@
+"""
+Jobs as commands of a shell: the body is the input, the exit code is the outcome.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from threading import Timer
+from typing import Any, Final
+
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.verdicts import Bury, Decided
+
+KILL_S: Final = 5.0
+"""From SIGTERM to SIGKILL, for a command that does not end, seconds."""
+
+USELESS: Final = 65
+"""The exit code of a command that says that its input is wrong (EX_DATAERR of sysexits.h)."""
+
+SHELL: Final = "/bin/sh"
+
+
+class CommandFailed(Exception):
+    """
+    A command has ended with another code than 0, or by a signal.
+    """
+
+
+class Shell:
+    """
+    Does jobs by running a command; in threads, for it waits for the command's end.
+
+    0 means that the job is done, 65 that it is to be buried, anything else that it has failed.  The
+    command has the job's number and more in its environment: ``BEANSTALK_JOB_ID``,
+    ``BEANSTALK_TUBE``, ``BEANSTALK_ATTEMPT``, ``BEANSTALK_TTR`` (seconds) and
+    ``BEANSTALK_PRIORITY``.  When the attempt is cancelled, the command and all that it has started
+    get SIGTERM, and SIGKILL 5 seconds later.
+    """
+
+    def __init__(self, command: str, environment: Mapping[str, str] = os.environ) -> None:
+        self._command = command
+        self._environment = environment
+
+    def __call__(self, attempt: Attempt[Any]) -> None:
+        """
+        Run it.
+
+        :raise CommandFailed: it has failed.
+        :raise Decided: the job is to be buried.
+        """
+        process = subprocess.Popen(  # noqa: S602 - a shell's command is what is wanted.
+            self._command, shell=True, executable=SHELL, stdin=subprocess.PIPE,
+            start_new_session=True, env={**self._environment, **_facts(attempt)},
+        )  # fmt: skip
+        ending = _Ending(process)
+        attempt.when_cancelled(ending.begin)
+        try:
+            process.communicate(attempt.body)
+        finally:
+            ending.has_ended()
+        self._judge(process.returncode)
+
+    def _judge(self, code: int) -> None:
+        if code == USELESS:
+            raise Decided(Bury())
+        if code < 0:
+            raise CommandFailed(f"ended by {signal.Signals(-code).name}")
+        if code:
+            raise CommandFailed(f"exit code {code}")
+
+
+def _facts(attempt: Attempt[Any]) -> dict[str, str]:
+    return {
+        "BEANSTALK_JOB_ID": str(attempt.id),
+        "BEANSTALK_TUBE": attempt.tube,
+        "BEANSTALK_ATTEMPT": str(attempt.number),
+        "BEANSTALK_TTR": str(attempt.stats.ttr),
+        "BEANSTALK_PRIORITY": str(attempt.stats.pri),
+    }
+
+
+class _Ending:
+    """
+    Ends a command, first politely.  Its process group is its own, so all of it is meant.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        # No daemon: the worker's process stays for as long as a command may.
+        self._timer = Timer(KILL_S, self._signal, (signal.SIGKILL,))
+
+    def begin(self) -> None:
+        """
+        Send SIGTERM now, SIGKILL later.
+        """
+        if self._process.returncode is None:
+            self._signal(signal.SIGTERM)
+            self._timer.start()
+
+    def has_ended(self) -> None:
+        """
+        It has.
+        """
+        self._timer.cancel()
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return

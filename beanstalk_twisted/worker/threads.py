@@ -1,0 +1,115 @@
+"""
+Where functions run that block.
+"""
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, execute
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
+
+T = TypeVar("T")
+
+
+class Threads(Protocol):
+    """
+    Runs what blocks.
+    """
+
+    def start(self) -> None:
+        """
+        Work will come.
+        """
+
+    def run(self, work: Callable[[], T]) -> Deferred[T]:
+        """
+        Run it.
+
+        :return: its outcome, in the reactor's thread.
+        """
+
+    def stop(self) -> None:
+        """
+        No more work will come.
+        """
+
+
+class _DaemonPool(ThreadPool):
+    """
+    Threads that do not keep the process alive: one that hangs must not.
+    """
+
+    @staticmethod
+    def threadFactory(*args: Any, **options: Any) -> Thread:  # type: ignore[override]
+        """
+        See `ThreadPool`.
+        """
+        return Thread(*args, **options, daemon=True)
+
+
+class PoolThreads:
+    """
+    Real threads, as many as there is work for at once.
+    """
+
+    def __init__(self, reactor: Any, most: int) -> None:
+        """
+        :param most: threads, at most.
+        """
+        self._reactor = reactor
+        self._most = most
+        self._running = 0
+        self._pool: ThreadPool | None = None
+
+    def start(self) -> None:
+        """
+        See `Threads`.
+        """
+        self._pool = _DaemonPool(0, self._most, "beanstalk-worker")
+        self._pool.start()
+
+    def run(self, work: Callable[[], T]) -> Deferred[T]:
+        """
+        See `Threads`.
+        """
+        assert self._pool is not None
+        self._running += 1
+        outcome: Deferred[T] = deferToThreadPool(self._reactor, self._pool, work)
+        return outcome.addBoth(self._ended)
+
+    def _ended(self, outcome: Any) -> Any:
+        self._running -= 1
+        return outcome
+
+    def stop(self) -> None:
+        """
+        See `Threads`.  A thread that still works is left behind: to wait for it would block.
+        """
+        if self._pool is not None and not self._running:
+            self._pool.stop()
+        self._pool = None
+
+
+class InlineThreads:
+    """
+    None: the work is done at once, in the thread that asks for it.  For tests.
+    """
+
+    def start(self) -> None:
+        """
+        See `Threads`.
+        """
+
+    def run(self, work: Callable[[], T]) -> Deferred[T]:
+        """
+        See `Threads`.
+        """
+        done: Deferred[T] = execute(work)
+        return done
+
+    def stop(self) -> None:
+        """
+        See `Threads`.
+        """

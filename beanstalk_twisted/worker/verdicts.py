@@ -1,0 +1,87 @@
+"""
+What may become of a job when it was worked on, as values.
+
+A function that does jobs may return one, or raise it with `Decided`; without that, a job that was
+done is deleted, and about one that failed a policy decides.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+MAX_U32: Final = (1 << 32) - 1
+"""The largest delay, seconds, and the largest priority number, by the protocol."""
+
+
+def _check(name: str, value: int | None) -> None:
+    if value is not None and not 0 <= value <= MAX_U32:
+        raise ValueError(f"{name} is from 0 to {MAX_U32}, not {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """
+    It is done, or not wanted.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """
+    It is to be tried again.
+
+    :ivar delay_s: after so many seconds, whole ones.
+    :ivar priority: with this priority; None for the one it has.
+    """
+
+    delay_s: int = 0
+    priority: int | None = None
+
+    def __post_init__(self) -> None:
+        """
+        :raise ValueError: the protocol has no such numbers.
+        """
+        _check("delay_s", self.delay_s)
+        _check("priority", self.priority)
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """
+    It is put aside until somebody kicks it.
+
+    :ivar priority: as of `Release`.
+    """
+
+    priority: int | None = None
+
+    def __post_init__(self) -> None:
+        """
+        :raise ValueError: the protocol has no such number.
+        """
+        _check("priority", self.priority)
+
+
+Verdict = Delete | Release | Bury
+
+
+class Decided(Exception):
+    """
+    Raised by who does a job, from wherever, to say what is to become of it.
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(f"{verdict}")
+        self.verdict = verdict
+
+
+class TookTooLong(Exception):
+    """
+    What a job fails with that was not done within the worker's ``limit_s``.
+    """
+
+
+class TooManyAttempts(Exception):
+    """
+    What a job fails with that was given out so often that it is not tried again: whoever had it
+    before has died, or let its TTR end.
+    """

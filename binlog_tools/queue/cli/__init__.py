@@ -1,0 +1,3 @@
+"""
+The command ``beanstalk``.  Only what is here prints and exits.
+"""

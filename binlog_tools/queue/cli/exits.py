@@ -1,0 +1,39 @@
+"""
+How a command ends; the codes are those of ``binlog-inspect``.
+"""
+
+from typing import Final, NoReturn
+
+import click
+
+PROGRAM: Final = "beanstalk"
+
+DONE: Final = 0
+NOTHING: Final = 1
+"""There was no job."""
+USAGE: Final = 2
+REFUSED: Final = 4
+"""There is no server, or no such job or tube, or the server has refused."""
+INTERRUPTED: Final = 130
+
+
+def told(count: int, what: str) -> str:
+    """
+    A number and what it counts.
+    """
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def warn(message: str) -> None:
+    """
+    Say something on stderr, and go on.
+    """
+    click.echo(f"{PROGRAM}: {message}", err=True)
+
+
+def fail(code: int, message: str) -> NoReturn:
+    """
+    End with one line on stderr.
+    """
+    warn(message)
+    raise SystemExit(code)

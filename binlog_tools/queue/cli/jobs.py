@@ -1,0 +1,155 @@
+"""
+``beanstalk peek``, ``delete``, ``bury`` and ``kick``.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import click
+
+from binlog_tools.cli.output import Output
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, told, warn
+from binlog_tools.queue.server import Address, Queue, Refused
+
+KICKED_AT_ONCE: Final = 1000
+"""Jobs of one `kick`: a beanstalkd answers nobody else meanwhile."""
+
+numbers = click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=options.JOB)
+
+
+@click.command("peek")
+@click.argument("job", metavar="[ID]", required=False, type=options.JOB)
+@options.server
+@options.tube
+@click.option(
+    "--state",
+    type=click.Choice(["ready", "delayed", "buried"]),
+    default="ready",
+    show_default=True,
+    help="Of the tube, the first job in this state.",
+)
+@options.raw
+@options.as_json
+def peek(
+    job: int | None, address: Address, tube: bytes, state: str, raw: bool, is_json: bool
+) -> None:
+    """
+    Look at a job: the one of that number, or the first of a tube.  It stays as it is.
+
+    \b
+    Examples:
+      beanstalk peek 4711
+      beanstalk peek -t mail --state buried --json
+    """
+    with options.connected(address) as queue:
+        if job is None:
+            queue.use(tube)
+        found = queue.peek_first(state) if job is None else queue.peek(job)
+        if found is None:
+            fail(NOTHING, f"{tube.decode()} has no {state} job")
+        facts = dict(queue.stats_job(found.id)) if is_json else {}
+        facts.pop("id", None)
+        values = {key: int(value) if value.isdigit() else value for key, value in facts.items()}
+        options.show_job(found, is_json, raw, **values)
+
+
+def _each(jobs: tuple[int, ...], do: Callable[[int], object], done: str) -> None:
+    """
+    Do the same to several jobs; one that cannot be does not stop the others.
+    """
+    refused = 0
+    for job in jobs:
+        try:
+            do(job)
+        except Refused as problem:
+            refused += 1
+            warn(str(problem))
+    if refused:
+        fail(REFUSED, f"{told(len(jobs) - refused, 'job')} {done}, {refused} not")
+
+
+@click.command("delete")
+@numbers
+@options.server
+def delete(jobs: tuple[int, ...], address: Address) -> None:
+    """
+    Delete jobs that nobody has reserved.
+    """
+    with options.connected(address) as queue:
+        _each(jobs, queue.delete, "deleted")
+
+
+@click.command("bury")
+@numbers
+@options.server
+@click.option(
+    "-p", "--priority", type=options.SECONDS, help="With this priority; without it, as it is."
+)
+def bury(jobs: tuple[int, ...], address: Address, priority: int | None) -> None:
+    """
+    Bury jobs that nobody has reserved: they are put aside until they are kicked.
+
+    Needs beanstalkd 1.12 or newer, for only who has reserved a job may bury it.  Its counter of
+    reservations grows by one.
+    """
+    with options.connected(address) as queue:
+
+        def one(job: int) -> None:
+            pri = int(queue.stats_job(job)["pri"]) if priority is None else priority
+            queue.reserve_job(job)
+            queue.bury(job, pri)
+
+        _each(jobs, one, "buried")
+
+
+@click.command("kick")
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=options.JOB)
+@options.server
+@options.tube
+@click.option("-n", "--count", type=click.IntRange(1, options.MAX_U32), help="At most so many.")
+@click.option("--all", "is_all", is_flag=True, help="All buried jobs of the tube.")
+@options.as_json
+def kick(
+    jobs: tuple[int, ...], address: Address, tube: bytes, count: int | None, is_all: bool,
+    is_json: bool,
+) -> None:  # fmt: skip
+    """
+    Make jobs ready: those of these numbers, or of a tube.
+
+    Of a tube, the buried ones are kicked, and only if there are none the delayed ones.
+
+    \b
+    Examples:
+      beanstalk kick 4711 4712
+      beanstalk kick -t mail -n 10
+      beanstalk kick -t mail --all
+    """
+    if bool(jobs) + bool(count) + is_all != 1:
+        raise click.UsageError("give the numbers of jobs, or --count, or --all")
+    with options.connected(address) as queue:
+        if jobs:
+            _each(jobs, queue.kick_job, "kicked")
+            return
+        kicked = _kick_tube(queue, tube, count)
+    if is_json:
+        Output(True).document({"kicked": kicked})
+    else:
+        click.echo(f"{told(kicked, 'job')} kicked")
+    if not kicked:
+        raise SystemExit(NOTHING)
+
+
+def _kick_tube(queue: Queue, tube: bytes, count: int | None) -> int:
+    """
+    With a count, kick what the server kicks; without, the jobs that are buried now.
+    """
+    left = int(queue.stats_tube(tube)["current-jobs-buried"]) if count is None else count
+    queue.use(tube)
+    kicked = 0
+    while kicked < left:
+        now = queue.kick(min(KICKED_AT_ONCE, left - kicked))
+        kicked += now
+        if not now:
+            break
+    return kicked

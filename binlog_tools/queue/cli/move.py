@@ -1,0 +1,71 @@
+"""
+``beanstalk move``.
+"""
+
+from collections.abc import Iterator
+
+import click
+
+from binlog_tools.cli.output import Output
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import NOTHING, told
+from binlog_tools.queue.moving import STATES, Moved, Mover
+from binlog_tools.queue.server import Address
+
+
+@click.command("move")
+@click.argument("target", metavar="TO", type=options.TUBE)
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=options.JOB)
+@options.server
+@click.option("-f", "--from", "source", type=options.TUBE, metavar="NAME", help="From this tube.")
+@click.option(
+    "--state",
+    type=click.Choice(STATES),
+    default="ready",
+    show_default=True,
+    help="Of the tube, the jobs in this state.",
+)
+@click.option("-n", "--count", type=click.IntRange(1), help="At most so many.")
+@click.option("--kick", is_flag=True, help="Buried jobs are ready in the new tube.")
+@options.as_json
+def move(
+    target: bytes, jobs: tuple[int, ...], address: Address, source: bytes | None, state: str,
+    count: int | None, kick: bool, is_json: bool,
+) -> None:  # fmt: skip
+    """
+    Move jobs into the tube TO: those of these numbers, or with --from those of a tube.
+
+    A job is put into its new tube before it is deleted in the old one; if this breaks off in
+    between, it is there twice, and never lost.  It gets a new number, and keeps its priority, its
+    TTR, what is left of its delay, and whether it is buried.  Workers may go on meanwhile.  Needs
+    beanstalkd 1.12 or newer but for ready jobs.
+
+    \b
+    Examples:
+      beanstalk move mail --from mail-failed --state buried --kick
+      beanstalk move attic 4711 4712
+    """
+    if bool(jobs) == (source is not None):
+        raise click.UsageError("give the numbers of jobs, or --from a tube")
+    if source == target:
+        raise click.UsageError("a tube cannot be moved into itself")
+    output, moved = Output(is_json), 0
+    with options.connected(address) as queue:
+        mover = Mover(queue, target, keeps_buried=not kick)
+        found: Iterator[Moved] = map(mover.move_job, jobs)
+        if source is not None:
+            found = mover.move_all(source, state, count)
+        for each in found:
+            moved += 1
+            _show(output, each)
+    if not is_json:
+        click.echo(f"{told(moved, 'job')} moved into {target.decode()}", err=True)
+    if not moved:
+        raise SystemExit(NOTHING)
+
+
+def _show(output: Output, moved: Moved) -> None:
+    if output.is_json:
+        output.document(moved._asdict())
+    else:
+        output.line(f"{moved.old}\t{moved.new}")

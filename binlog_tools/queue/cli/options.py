@@ -1,0 +1,125 @@
+"""
+What several subcommands ask for, and how they show it.
+"""
+
+import base64
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from binlog_tools.cli.output import Output
+from binlog_tools.queue.server import Address, Job, Queue, tube_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SERVER: Final = "BEANSTALK_SERVER"
+MAX_U32: Final = (1 << 32) - 1
+DEFAULT_PRIORITY: Final = 1 << 16
+"""Of jobs put, unless told: what other clients take."""
+DEFAULT_TTR_S: Final = 60
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[object]
+else:
+    # Before click 8.3 it had no arguments.
+    _ParamType = click.ParamType
+
+
+class Parsed(_ParamType):
+    """
+    A value that a function reads.
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        """
+        See `click.ParamType`.
+        """
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+TUBE: Final = Parsed("name", tube_name)
+ADDRESS: Final = Parsed("server", Address.parse)
+JOB: Final = click.IntRange(0, (1 << 64) - 1)
+SECONDS: Final = click.IntRange(0, MAX_U32)
+
+
+def server(function: F) -> F:
+    """
+    ``--server``.
+    """
+    return click.option(
+        "-s", "--server", "address", type=ADDRESS, envvar=SERVER, default="127.0.0.1:11300",
+        show_default=True, show_envvar=True, metavar="SERVER", help="HOST:PORT or unix:PATH.",
+    )(function)  # fmt: skip
+
+
+def as_json(function: F) -> F:
+    """
+    ``--json``.
+    """
+    return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(function)
+
+
+def tube(function: F) -> F:
+    """
+    ``--tube``, one.
+    """
+    return click.option(
+        "-t", "--tube", type=TUBE, default=b"default", show_default="default", metavar="NAME",
+        help="The tube.",
+    )(function)  # fmt: skip
+
+
+def raw(function: F) -> F:
+    """
+    ``--raw``.
+    """
+    return click.option("--raw", is_flag=True, help="The body and nothing else: no line end.")(
+        function
+    )
+
+
+@contextmanager
+def connected(address: Address) -> Iterator[Queue]:
+    """
+    A connection to the server, for as long as the block lasts.
+    """
+    with address.connect() as line:
+        yield Queue(line)
+
+
+def show_job(job: Job, is_json: bool, is_raw: bool, **facts: object) -> None:
+    """
+    Print a job, and see that it has left us.
+    """
+    if is_json:
+        Output(True).document({"id": job.id, **facts, **body_fields(job.body)})
+    else:
+        out = sys.stdout.buffer
+        out.write(job.body if is_raw or job.body.endswith(b"\n") else job.body + b"\n")
+        out.flush()
+    sys.stdout.flush()
+
+
+def body_fields(body: bytes) -> dict[str, str]:
+    """
+    A body for JSON, as docs/inspect.md says it.
+    """
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}

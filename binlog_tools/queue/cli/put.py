@@ -1,0 +1,135 @@
+"""
+``beanstalk put``.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from binlog_tools.cli.output import Output
+from binlog_tools.client import Reply
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import REFUSED, fail, warn
+from binlog_tools.queue.server import Address, Queue, put_request
+
+GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
+"""After other answers the rest is not sent: it would be refused too, or misunderstood."""
+
+
+class Putter:
+    """
+    Puts jobs until the server will not.
+    """
+
+    def __init__(self, queue: Queue, head: tuple[int, int, int], output: Output) -> None:
+        """
+        :param head: priority, delay and TTR.
+        """
+        self.put = 0
+        self.refused = 0
+        self.sent = 0
+        self._queue = queue
+        self._head = head
+        self._output = output
+        self._is_stopped = False
+
+    def run(self, bodies: Iterator[bytes]) -> None:
+        """
+        Put all of them.
+        """
+        for number, reply in enumerate(self._queue.ask_many(self._requests(bodies)), 1):
+            self._answered(number, reply)
+
+    def _requests(self, bodies: Iterator[bytes]) -> Iterator[bytes]:
+        for body in bodies:
+            if self._is_stopped:
+                return
+            self.sent += 1
+            yield put_request(body, *self._head)
+
+    def _answered(self, number: int, reply: Reply) -> None:
+        if reply.name == b"INSERTED":
+            self.put += 1
+            if self._output.is_json:
+                self._output.document({"id": int(reply.words[1])})
+            else:
+                self._output.line(reply.words[1].decode())
+            return
+        self.refused += 1
+        self._is_stopped = self._is_stopped or reply.name not in GOES_ON
+        warn(f"job {number} of the input was not put: the server says {reply}")
+
+
+@click.command("put")
+@click.argument("body", required=False)
+@options.server
+@options.tube
+@click.option("-l", "--lines", is_flag=True, help="Each line of the input is a job.")
+@click.option(
+    "-p",
+    "--priority",
+    type=options.SECONDS,
+    default=options.DEFAULT_PRIORITY,
+    show_default=True,
+    help="0 is the most urgent.",
+)
+@click.option(
+    "-d",
+    "--delay",
+    type=options.SECONDS,
+    default=0,
+    show_default=True,
+    metavar="S",
+    help="Seconds until it is ready.",
+)
+@click.option(
+    "--ttr",
+    type=options.SECONDS,
+    default=options.DEFAULT_TTR_S,
+    show_default=True,
+    metavar="S",
+    help="Seconds that a worker has for it.",
+)
+@options.as_json
+def put(
+    body: str | None, address: Address, tube: bytes, lines: bool, priority: int, delay: int,
+    ttr: int, is_json: bool,
+) -> None:  # fmt: skip
+    """
+    Put a job: BODY, or without it the input, or with --lines each line of the input.
+
+    The numbers of the jobs are printed, one a line.
+
+    \b
+    Examples:
+      beanstalk put -t mail '{"to": "ada@example.org"}'
+      beanstalk put -t images < cat.jpg
+      seq 100000 | beanstalk put -t numbers --lines
+    """
+    if body is not None and lines:
+        raise click.UsageError("--lines reads the input; leave out BODY")
+    with options.connected(address) as queue:
+        queue.use(tube)
+        putter = Putter(queue, (priority, delay, ttr), Output(is_json))
+        try:
+            putter.run(_bodies(body, lines))
+        except OSError as problem:
+            on_their_way = putter.sent - putter.put - putter.refused
+            told = f"{putter.put} jobs are put, up to {on_their_way} more may be"
+            fail(REFUSED, f"{problem.filename}: {problem.strerror}; {told}")
+    if putter.refused:
+        raise SystemExit(REFUSED)
+
+
+def _bodies(body: str | None, lines: bool) -> Iterator[bytes]:
+    if body is not None:
+        yield body.encode("utf-8", "surrogateescape")
+        return
+    source = sys.stdin.buffer
+    if lines:
+        for line in source:
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+    else:
+        yield source.read()

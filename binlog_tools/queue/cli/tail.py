@@ -1,0 +1,71 @@
+"""
+``beanstalk tail``.
+"""
+
+import time
+
+import click
+
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import warn
+from binlog_tools.queue.cli.tubes import numbers
+from binlog_tools.queue.following import Follower, Seen
+from binlog_tools.queue.server import Address
+
+
+@click.command("tail")
+@options.server
+@click.option(
+    "-t",
+    "--tube",
+    "tubes",
+    type=options.TUBE,
+    multiple=True,
+    metavar="NAME",
+    help="Of this tube; may be repeated.  All tubes without one.",
+)
+@click.option(
+    "-i",
+    "--interval",
+    type=click.FloatRange(0.05, 3600),
+    default=0.5,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two looks.",
+)
+@click.option("-n", "--count", type=click.IntRange(1), help="End after so many jobs.")
+@options.raw
+@options.as_json
+def tail(
+    address: Address, tubes: tuple[bytes, ...], interval: float, count: int | None, raw: bool,
+    is_json: bool,
+) -> None:  # fmt: skip
+    """
+    Show new jobs as they are put, until Ctrl-C.  None is taken or changed.
+
+    It looks now and then, so a job that was done in between is not seen; how many were missed is
+    told in the end.  To learn where to begin, it puts one job of its own into a tube that nobody
+    watches, and deletes it.
+    """
+    shown = 0
+    with options.connected(address) as queue:
+        follower = Follower(queue, tubes)
+        try:
+            while True:
+                for seen in follower.new():
+                    _show(seen, is_json, raw)
+                    shown += 1
+                    if shown == count:
+                        return
+                time.sleep(interval)
+        except KeyboardInterrupt:
+            return
+        finally:
+            if follower.missed:
+                warn(f"{follower.missed} puts were missed: done, or refused, before a look")
+
+
+def _show(seen: Seen, is_json: bool, is_raw: bool) -> None:
+    facts = numbers(seen.stats)
+    facts.pop("id")
+    options.show_job(seen.job, is_json, is_raw, **facts)

@@ -1,0 +1,140 @@
+"""
+``beanstalk top``.
+"""
+
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from binlog_tools.cli.output import Output
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.rates import Look, Row, look, rows, total
+from binlog_tools.queue.server import Address
+
+ENTER: Final = "\x1b[?1049h\x1b[?25l"
+"""The terminal's other screen, without a cursor."""
+
+LEAVE: Final = "\x1b[?25h\x1b[?1049l"
+
+HOME: Final = "\x1b[H"
+TO_END_OF_LINE: Final = "\x1b[K"
+TO_END: Final = "\x1b[J"
+
+TITLES: Final = (
+    "ready", "reserved", "delayed", "buried", "waiting", "put/s", "deleted/s", "pause",
+)  # fmt: skip
+WIDTH: Final = 10
+NAME_WIDTH: Final = 24
+
+SORTS: Final = ("tube", "ready", "reserved", "delayed", "buried", "waiting", "puts", "deletes")
+
+
+@click.command("top")
+@options.server
+@click.option(
+    "-i",
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two looks.",
+)
+@click.option("-n", "--count", type=click.IntRange(1), help="End after so many looks.")
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="ready",
+    show_default=True,
+    help="By this; names go up, numbers down.",
+)
+@options.as_json
+def top(address: Address, interval: float, count: int | None, sort: str, is_json: bool) -> None:
+    """
+    Watch the tubes: how many jobs they have, how many come and go in a second.
+
+    On a terminal until Ctrl-C.  In a pipe each look is a line for each tube, with tabs between;
+    rates that are not known yet are '-'.
+    """
+    output = Output(is_json)
+    is_live = output.is_terminal and not is_json
+    show = _draw if is_live else _print
+    try:
+        if is_live:
+            sys.stdout.write(ENTER)
+        _watch(address, interval, count, lambda now, found: show(output, address, now, found, sort))
+    except KeyboardInterrupt:
+        return
+    finally:
+        if is_live:
+            sys.stdout.write(LEAVE)
+            sys.stdout.flush()
+
+
+def _watch(address: Address, interval: float, count: int | None, show: object) -> None:
+    before: Look | None = None
+    done = 0
+    with options.connected(address) as queue:
+        while True:
+            now = look(queue, time.monotonic())
+            assert callable(show)
+            show(now, rows(now, before))
+            sys.stdout.flush()
+            before, done = now, done + 1
+            if done == count:
+                return
+            time.sleep(interval)
+
+
+def ordered(found: Sequence[Row], sort: str) -> list[Row]:
+    """
+    Rows in the order asked for; equal ones by name.
+    """
+    by_name = sorted(found, key=lambda row: row.tube)
+    if sort == "tube":
+        return by_name
+    field = {"puts": "puts_s", "deletes": "deletes_s"}.get(sort, sort)
+    return sorted(by_name, key=lambda row: getattr(row, field) or 0, reverse=True)
+
+
+def _print(output: Output, address: Address, now: Look, found: Sequence[Row], sort: str) -> None:
+    for row in ordered(found, sort):
+        if output.is_json:
+            output.document({"uptime": int(now.server["uptime"]), **row._asdict()})
+        else:
+            click.echo("\t".join([row.tube, *_cells(row)]))
+
+
+def _cells(row: Row) -> list[str]:
+    rates = ["-" if rate is None else f"{rate:.1f}" for rate in (row.puts_s, row.deletes_s)]
+    counts = (row.ready, row.reserved, row.delayed, row.buried, row.waiting)
+    return [*map(str, counts), *rates, str(row.pause_s)]
+
+
+def _draw(output: Output, address: Address, now: Look, found: Sequence[Row], sort: str) -> None:
+    size = shutil.get_terminal_size()
+    server = now.server
+    where = f"{address.host}:{address.port}" if address.port else address.host
+    draining = "  DRAINING" if server["draining"] == "true" else ""
+    head = (
+        f"{where}  {server['version']}  up {server['uptime']} s  "
+        f"{server['current-connections']} connections  "
+        f"{server['current-waiting']} waiting{draining}"
+    )
+    table = [_line("tube", TITLES), *(_line(row.tube, _cells(row)) for row in ordered(found, sort))]
+    lines = [head, "", *table]
+    if len(lines) > size.lines - 2:
+        hidden = len(lines) - (size.lines - 2)
+        lines = [*lines[: size.lines - 2], f"and {hidden} more"]
+    lines.append(_line("all", _cells(total(found))[:-1]))
+    shown = [line[: size.columns] + TO_END_OF_LINE for line in lines]
+    sys.stdout.write(HOME + "\r\n".join(shown) + TO_END)
+
+
+def _line(name: str, cells: Sequence[str]) -> str:
+    short = name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…"
+    return short.ljust(NAME_WIDTH) + "".join(cell.rjust(WIDTH) for cell in cells)

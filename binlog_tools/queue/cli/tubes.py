@@ -1,0 +1,90 @@
+"""
+``beanstalk tubes``, ``stats`` and ``pause``.
+"""
+
+import click
+
+from binlog_tools.cli.output import Output, columns
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.server import Address, Stats
+
+TITLES = columns(
+    "~tube", "#ready", "#reserved", "#delayed", "#buried", "#urgent", "#put", "#deleted",
+    "#watching", "#waiting", "#pause",
+)  # fmt: skip
+KEYS = (
+    "name", "current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed",
+    "current-jobs-buried", "current-jobs-urgent", "total-jobs", "cmd-delete", "current-watching",
+    "current-waiting", "pause-time-left",
+)  # fmt: skip
+
+
+def numbers(stats: Stats) -> dict[str, object]:
+    """
+    Statistics for JSON: what looks like a number is one, but for names.
+    """
+    return {key: _number(key, value) for key, value in stats.items()}
+
+
+def _number(key: str, value: str) -> object:
+    if key in ("name", "tube", "id", "hostname", "version", "os", "platform"):
+        return int(value) if key == "id" and value.isdigit() else value
+    try:
+        return float(value) if "." in value else int(value)
+    except ValueError:
+        return {"true": True, "false": False}.get(value, value)
+
+
+@click.command("tubes")
+@options.server
+@options.as_json
+def tubes(address: Address, is_json: bool) -> None:
+    """
+    Show all tubes, with how many jobs they have.
+    """
+    with options.connected(address) as queue:
+        found = queue.all_tubes()
+    output = Output(is_json)
+    if is_json:
+        for each in found:
+            output.document(numbers(each))
+        return
+    output.table(TITLES, ([_number(key, each[key]) for key in KEYS] for each in found))
+
+
+@click.command("stats")
+@options.server
+@click.option("-t", "--tube", type=options.TUBE, metavar="NAME", help="Of a tube.")
+@click.option("-j", "--job", type=options.JOB, metavar="ID", help="Of a job.")
+@options.as_json
+def stats(address: Address, tube: bytes | None, job: int | None, is_json: bool) -> None:
+    """
+    Show what the server says of itself, of a tube, or of a job.
+
+    The keys are explained in docs/protocol.md, and in beanstalkd's protocol.txt.
+    """
+    if tube is not None and job is not None:
+        raise click.UsageError("--tube or --job, not both")
+    with options.connected(address) as queue:
+        if tube is not None:
+            found = queue.stats_tube(tube)
+        else:
+            found = queue.stats() if job is None else queue.stats_job(job)
+    output = Output(is_json)
+    if is_json:
+        output.document(numbers(found))
+    else:
+        output.table(columns("key", "value"), found.items())
+
+
+@click.command("pause")
+@click.argument("tube", type=options.TUBE)
+@click.argument("seconds", type=options.SECONDS)
+@options.server
+def pause(tube: bytes, seconds: int, address: Address) -> None:
+    """
+    Let nobody reserve from TUBE for so many SECONDS; 0 ends a pause.
+    """
+    with options.connected(address) as queue:
+        # 0 is a pause of 1 ns on a beanstalkd: over before anybody sees it.
+        queue.pause(tube, seconds)

@@ -1,0 +1,103 @@
+"""
+New jobs, as they come, without taking any.
+
+The protocol has no command for that.  But every put takes the next number, and the server counts
+puts: so from one number on, the count says which numbers have been given since.  That first number
+we get by a job of our own, in a tube of our own, deleted at once.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from binlog_tools.queue.server import Job, Queue, Stats, parsed
+
+OWN_TUBE: Final = b"beanstalk-tail"
+"""Where our job goes; nobody watches it, and it is there for a moment only."""
+
+LEAST_URGENT: Final = (1 << 32) - 1
+
+OWN_DELAY_S: Final = 3600
+"""Its delay, seconds, so that no worker gets it, even one that watches this tube."""
+
+MOST_AT_ONCE: Final = 10_000
+"""New numbers looked at after one another; of more in one interval the older ones are missed."""
+
+
+AHEAD: Final = 16
+"""Numbers looked at beyond those that were counted."""
+
+
+class Seen(NamedTuple):
+    """
+    A new job.
+    """
+
+    job: Job
+    stats: Stats
+
+
+class Follower:
+    """
+    Looks for new jobs.
+
+    :ivar missed: puts whose jobs were gone before they were seen, or that had been refused; of all
+        tubes, since nobody can say of which.
+    """
+
+    def __init__(self, queue: Queue, tubes: Sequence[bytes]) -> None:
+        """
+        :param tubes: which to show; all if there are none.
+        """
+        self.missed = 0
+        self._queue = queue
+        self._tubes = {tube.decode() for tube in tubes}
+        queue.use(OWN_TUBE)
+        own = queue.put(b"", LEAST_URGENT, OWN_DELAY_S, 1)
+        self._counted = int(queue.stats()["cmd-put"])
+        queue.delete(own)
+        queue.use(b"default")
+        self._next = own + 1
+
+    def new(self) -> Iterator[Seen]:
+        """
+        Give the jobs that were put since the last time and are still there.
+        """
+        end = self._end()
+        if end - self._next > MOST_AT_ONCE:
+            self.missed += end - MOST_AT_ONCE - self._next
+            self._next = end - MOST_AT_ONCE
+        ids = range(self._next, end)
+        self._next = end
+        replies = self._queue.ask_many(b"stats-job %d\r\n" % job for job in ids)
+        found = [parsed(reply) for reply in replies if reply.name == b"OK"]
+        self.missed += len(ids) - len(found)
+        yield from self._bodies([each for each in found if self._is_wanted(each)])
+
+    def _end(self) -> int:
+        """
+        Say which number comes next.
+
+        Puts of others between our job and our first count were counted in it.  So from where the
+        count leads to, look a little further.
+        """
+        counted = int(self._queue.stats()["cmd-put"])
+        end = self._next + max(0, counted - self._counted)
+        self._counted = counted
+        while True:
+            ahead = [b"stats-job %d\r\n" % job for job in range(end, end + AHEAD)]
+            replies = list(self._queue.ask_many(ahead))
+            there = [place for place, reply in enumerate(replies) if reply.name == b"OK"]
+            if not there:
+                return end
+            end += there[-1] + 1
+
+    def _is_wanted(self, stats: Stats) -> bool:
+        return not self._tubes or stats["tube"] in self._tubes
+
+    def _bodies(self, wanted: Sequence[Stats]) -> Iterator[Seen]:
+        requests = (b"peek %d\r\n" % int(stats["id"]) for stats in wanted)
+        for stats, reply in zip(wanted, self._queue.ask_many(requests), strict=True):
+            if reply.name == b"FOUND":
+                yield Seen(Job(int(stats["id"]), reply.data), stats)
+            else:
+                self.missed += 1

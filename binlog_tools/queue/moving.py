@@ -1,0 +1,125 @@
+"""
+Jobs from one tube into another, none lost.
+
+A job is first reserved, so that no worker has it meanwhile; then it is put into the new tube; and
+when the server has confirmed that, it is deleted.  Whatever breaks off in between, the job is there
+once or, at worst, twice.  It gets a new number; priority, TTR and what is left of its delay stay.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from binlog_tools.queue.server import Job, Queue, Refused
+
+BURYING_S: Final = 3600
+"""
+A job that is to be buried in its new tube is put with this delay, seconds, so that no worker gets
+it before it is buried.  If we die in that moment, it is ready after an hour instead of never.
+"""
+
+STATES: Final = ("ready", "delayed", "buried")
+
+
+class Moved(NamedTuple):
+    """
+    A job that was moved: its numbers before and after.
+    """
+
+    old: int
+    new: int
+
+
+class Broken(Exception):
+    """
+    It broke off where a job may be there twice.
+    """
+
+
+class Mover:
+    """
+    Moves jobs.
+    """
+
+    def __init__(self, queue: Queue, target: bytes, keeps_buried: bool = True) -> None:
+        """
+        :param keeps_buried: bury in the new tube what was buried; else it is ready there.
+        """
+        self._queue = queue
+        self._target = target
+        self._keeps_buried = keeps_buried
+
+    def move_all(self, source: bytes, state: str, most: int | None) -> Iterator[Moved]:
+        """
+        Move the jobs of a tube that are in a state now, and not those that come meanwhile.
+        """
+        stats = self._queue.stats_tube(source)
+        left = int(stats[f"current-jobs-{state}"])
+        left = left if most is None else min(left, most)
+        take = self._taker(source, state, stats["pause-time-left"] != "0")
+        while left > 0 and (taken := take()) is not None:
+            yield taken
+            left -= 1
+
+    def _taker(self, source: bytes, state: str, is_paused: bool) -> Callable[[], Moved | None]:
+        # Nobody can reserve from a paused tube, but each job of it.
+        if state == "ready" and not is_paused:
+            return lambda: self._move_ready(source)
+        return lambda: self._move_first(source, state)
+
+    def _move_ready(self, source: bytes) -> Moved | None:
+        self._queue.watch_only([source])
+        job = self._queue.reserve(0)
+        return None if job is None else self._move(job, self._queue.stats_job(job.id), "ready", 0)
+
+    def _move_first(self, source: bytes, state: str) -> Moved | None:
+        while True:
+            self._queue.use(source)
+            first = self._queue.peek_first(state)
+            if first is None:
+                return None
+            try:
+                return self.move_job(first.id)
+            except Refused as refused:
+                # Somebody was quicker; look again.
+                if refused.reply != b"NOT_FOUND":
+                    raise
+
+    def move_job(self, job: int) -> Moved:
+        """
+        Move one job, whichever its tube.
+
+        :raise Refused: there is none, it is reserved, or it cannot be put.
+        """
+        stats = self._queue.stats_job(job)
+        # A reserved job is refused here, and so is one that was taken since.
+        taken = self._queue.reserve_job(job)
+        delay_s = int(stats["time-left"]) if stats["state"] == "delayed" else 0
+        return self._move(taken, stats, stats["state"], delay_s)
+
+    def _move(self, job: Job, stats: dict[str, str], state: str, delay_s: int) -> Moved:
+        priority, ttr_s = int(stats["pri"]), int(stats["ttr"])
+        is_buried = state == "buried"
+        buries = is_buried and self._keeps_buried
+        try:
+            self._queue.use(self._target)
+            new = self._queue.put(job.body, priority, BURYING_S if buries else delay_s, ttr_s)
+        except Refused:
+            self._give_back(job.id, priority, is_buried, delay_s)
+            raise
+        try:
+            if buries:
+                self._queue.reserve_job(new)
+                self._queue.bury(new, priority)
+            self._queue.delete(job.id)
+        except (OSError, Refused) as problem:
+            target = self._target.decode()
+            raise Broken(
+                f"job {job.id} is job {new} of {target} now, but may still be there too: {problem}"
+            ) from problem
+        return Moved(job.id, new)
+
+    def _give_back(self, job: int, priority: int, is_buried: bool, delay_s: int) -> None:
+        if is_buried:
+            self._queue.bury(job, priority)
+        else:
+            self._queue.release(job, priority, delay_s)

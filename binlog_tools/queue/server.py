@@ -1,0 +1,297 @@
+"""
+Asking a server: a method for each command that the tools need.
+"""
+
+import socket
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.wire import grammar, yaml
+from binlog_tools.client import LIMIT_S, Connection, Line, Lost, Reply, parse_address
+
+WINDOW: Final = 256
+"""Requests on their way at once: enough for a far server, and no server's limit."""
+
+PATIENCE_S: Final = 20
+"""How long one `reserve` waits, seconds: less than the connection's limit, then it is sent anew."""
+
+
+class Refused(Exception):
+    """
+    The server has answered, and the answer is no.
+
+    :ivar reply: its first word.
+    """
+
+    def __init__(self, what: str, reply: Reply) -> None:
+        super().__init__(f"{what}: the server says {reply}")
+        self.reply = reply.name
+
+
+class Job(NamedTuple):
+    """
+    A job, as reserved or looked at.
+    """
+
+    id: int
+    body: bytes
+
+
+class UnixConnection(Connection):
+    """
+    A `Line` to a server over a UNIX socket.
+    """
+
+    def __init__(self, path: str, limit_s: float = LIMIT_S) -> None:
+        """
+        :raise OSError: there is no server.
+        """
+        self.address = path
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(limit_s)
+        try:
+            self._socket.connect(path)
+        except OSError as problem:
+            self._socket.close()
+            raise Lost(problem.errno, f"{problem.strerror or problem}", path) from None
+        self._replies = self._socket.makefile("rb")
+
+
+class Address(NamedTuple):
+    """
+    Where a server is: a host and port, or the path of a UNIX socket.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """
+        Read ``HOST:PORT``, ``HOST``, ``tcp:HOST:PORT`` or ``unix:PATH``.
+
+        :raise ValueError: it is none.
+        """
+        if text.startswith("unix:"):
+            return cls(text.removeprefix("unix:"), 0)
+        return cls(*parse_address(text.removeprefix("tcp:")))
+
+    def connect(self, limit_s: float = LIMIT_S) -> Connection:
+        """
+        :raise OSError: there is no server.
+        """
+        if not self.port:
+            return UnixConnection(self.host, limit_s)
+        return Connection(self.host, self.port, limit_s)
+
+
+def tube_name(text: str) -> bytes:
+    """
+    :raise ValueError: it is not the name of a tube.  A server that is sent one may take a body for
+        commands.
+    """
+    try:
+        return bytes(grammar.TUBE.convert(text.encode("ascii")))
+    except (grammar.ParseError, UnicodeEncodeError):
+        raise ValueError(
+            f"{text!r} is not the name of a tube: 1 to {grammar.MAX_TUBE_NAME} of "
+            "A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -"
+        ) from None
+
+
+Stats = dict[str, str]
+
+
+class Queue:
+    """
+    A server, over one connection.  All methods raise OSError, and `Refused` for other answers than
+    those that are said.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._watched = {b"default"}
+
+    def ask(self, request: bytes, *good: bytes, what: str = "") -> Reply:
+        """
+        Send one command, and read its answer, which must begin with one of these words.
+        """
+        self._line.send(request)
+        return self._answer(what or request.split(b"\r\n")[0].decode(), *good)
+
+    def ask_many(self, requests: Iterable[bytes]) -> Iterable[Reply]:
+        """
+        Send commands, many at once, and give their answers in order, whatever they are.
+        """
+        waiting = 0
+        for request in requests:
+            self._line.send(request)
+            waiting += 1
+            if waiting >= WINDOW:
+                yield self._line.reply()
+                waiting -= 1
+        for _ in range(waiting):
+            yield self._line.reply()
+
+    def _answer(self, what: str, *good: bytes) -> Reply:
+        reply = self._line.reply()
+        if reply.name not in good:
+            raise Refused(what, reply)
+        return reply
+
+    # Tubes.
+
+    def use(self, tube: bytes) -> None:
+        """
+        Put into, kick in and peek into this tube.
+        """
+        self.ask(b"use %b\r\n" % tube, b"USING")
+
+    def watch_only(self, tubes: Iterable[bytes]) -> None:
+        """
+        Reserve from these tubes and no others.
+        """
+        wanted = set(tubes)
+        for tube in sorted(wanted - self._watched):
+            self.ask(b"watch %b\r\n" % tube, b"WATCHING")
+        for tube in sorted(self._watched - wanted):
+            self.ask(b"ignore %b\r\n" % tube, b"WATCHING")
+        self._watched = wanted
+
+    def tubes(self) -> list[bytes]:
+        """
+        Name all tubes.
+        """
+        reply = self.ask(b"list-tubes\r\n", b"OK")
+        return yaml.read_listing(reply.data)
+
+    def pause(self, tube: bytes, seconds: int) -> None:
+        """
+        Let nobody reserve from a tube for so long.
+        """
+        self.ask(b"pause-tube %b %d\r\n" % (tube, seconds), b"PAUSED")
+
+    # Jobs.
+
+    def put(self, body: bytes, priority: int, delay_s: int, ttr_s: int) -> int:
+        """
+        Put a job.
+
+        :return: its number.
+        """
+        reply = self.ask(put_request(body, priority, delay_s, ttr_s), b"INSERTED", what="put")
+        return int(reply.words[1])
+
+    def reserve(self, timeout_s: float | None) -> Job | None:
+        """
+        Wait for a job, for ever with None.
+        """
+        left_s = PATIENCE_S if timeout_s is None else timeout_s
+        while True:
+            now_s = int(min(left_s, PATIENCE_S))
+            request = b"reserve-with-timeout %d\r\n" % now_s
+            reply = self.ask(request, b"RESERVED", b"TIMED_OUT", b"DEADLINE_SOON")
+            if reply.name == b"RESERVED":
+                return Job(int(reply.words[1]), reply.data)
+            left_s = PATIENCE_S if timeout_s is None else left_s - max(1, now_s)
+            if left_s < 0 or (left_s == 0 and timeout_s is not None):
+                return None
+
+    def reserve_job(self, job: int) -> Job:
+        """
+        Take one job, in whichever state.
+        """
+        return Job(job, self.ask(b"reserve-job %d\r\n" % job, b"RESERVED").data)
+
+    def delete(self, job: int) -> None:
+        """
+        Delete a job.
+        """
+        self.ask(b"delete %d\r\n" % job, b"DELETED")
+
+    def release(self, job: int, priority: int, delay_s: int = 0) -> None:
+        """
+        Give back a job.
+        """
+        self.ask(b"release %d %d %d\r\n" % (job, priority, delay_s), b"RELEASED")
+
+    def bury(self, job: int, priority: int) -> None:
+        """
+        Bury a job that we have.
+        """
+        self.ask(b"bury %d %d\r\n" % (job, priority), b"BURIED")
+
+    def touch(self, job: int) -> None:
+        """
+        Let its TTR begin anew.
+        """
+        self.ask(b"touch %d\r\n" % job, b"TOUCHED")
+
+    def kick(self, bound: int) -> int:
+        """
+        Kick up to so many.
+
+        :return: how many there were.
+        """
+        return int(self.ask(b"kick %d\r\n" % bound, b"KICKED").words[1])
+
+    def kick_job(self, job: int) -> None:
+        """
+        Kick one.
+        """
+        self.ask(b"kick-job %d\r\n" % job, b"KICKED")
+
+    def peek(self, job: int) -> Job:
+        """
+        Look at a job.
+        """
+        return Job(job, self.ask(b"peek %d\r\n" % job, b"FOUND").data)
+
+    def peek_first(self, state: str) -> Job | None:
+        """
+        Look at the first job of the tube in use that is ready, delayed or buried.
+        """
+        reply = self.ask(b"peek-%b\r\n" % state.encode(), b"FOUND", b"NOT_FOUND")
+        return Job(int(reply.words[1]), reply.data) if reply.name == b"FOUND" else None
+
+    # Statistics.
+
+    def stats(self) -> Stats:
+        """
+        Ask about the server.
+        """
+        return parsed(self.ask(b"stats\r\n", b"OK"))
+
+    def stats_tube(self, tube: bytes) -> Stats:
+        """
+        Ask about a tube.
+        """
+        return parsed(self.ask(b"stats-tube %b\r\n" % tube, b"OK"))
+
+    def stats_job(self, job: int) -> Stats:
+        """
+        Ask about a job.
+        """
+        return parsed(self.ask(b"stats-job %d\r\n" % job, b"OK"))
+
+    def all_tubes(self) -> list[Stats]:
+        """
+        Ask about all tubes, in the order of their names; those that vanish meanwhile are left out.
+        """
+        names = sorted(self.tubes())
+        replies = self.ask_many(b"stats-tube %b\r\n" % name for name in names)
+        return [parsed(reply) for reply in replies if reply.name == b"OK"]
+
+
+def put_request(body: bytes, priority: int, delay_s: int, ttr_s: int) -> bytes:
+    """
+    The bytes of a `put`.
+    """
+    return b"put %d %d %d %d\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), body)
+
+
+def parsed(reply: Reply) -> Stats:
+    """
+    The keys and values of a server's small YAML.
+    """
+    return dict(yaml.read_mapping(reply.data))

@@ -1,0 +1,352 @@
+"""
+The worker on real sockets, with our server and the real one, and as a command.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import deferLater
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.backoff import Backoff
+from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.hooks import Hooks, Tally
+from beanstalk_twisted.worker.service import Worker
+from tests.conftest import the_reactor
+from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, server
+from tests.server_process import LIMIT_S, ServerProcess
+
+__all__ = ["server"]  # A fixture is used by being imported.
+
+LONG_S = 600
+"""A TTR that no test lives to see the end of."""
+
+
+@asynccontextmanager
+async def working(
+    endpoint: str, tube: str, doer: Any, concurrency: int = 1, **options: Any
+) -> AsyncIterator[Worker[Any]]:
+    """
+    Start a worker, and stop it.
+    """
+    worker: Worker[Any] = Worker(
+        endpoint, tube, doer, concurrency, backoff=lambda: Backoff(lambda: 1.0, most_s=0.2),
+        **options,
+    )  # fmt: skip
+    worker.startService()
+    try:
+        yield worker
+    finally:
+        await worker.stopService()
+
+
+async def a_moment() -> None:
+    """
+    Let the reactor turn.
+    """
+    await deferLater(the_reactor(), 0.01, lambda: None)
+
+
+async def gone(client: Client, job: int) -> None:
+    """
+    Wait until there is no such job.
+    """
+    while True:
+        try:
+            await client.stats_job(job)
+        except errors.NotFound:
+            return
+        await a_moment()
+
+
+class Slow:
+    """
+    Does jobs as slowly as a test wants.
+    """
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.cancelled: list[int] = []
+        self.waiting: dict[int, Deferred[None]] = {}
+
+    def __call__(self, attempt: Attempt[Any]) -> Deferred[None]:
+        self.begun.append(attempt.id)
+        waiting: Deferred[None] = Deferred(lambda given_up: self.cancelled.append(attempt.id))
+        self.waiting[attempt.id] = waiting
+        return waiting
+
+    async def has_begun(self, count: int) -> None:
+        """
+        Wait until so many were.
+        """
+        while len(self.begun) < count:
+            await a_moment()
+
+
+@pytest.mark.parametrize("concurrency", [1, 7])
+@pytest.mark.parametrize("in_threads", [False, True])
+async def test_all_jobs_are_done_once(
+    server: ServerProcess, concurrency: int, in_threads: bool
+) -> None:
+    tube = f"all-{concurrency}-{in_threads}"
+    bodies: list[bytes] = []
+    names: set[str] = set()
+
+    def do(attempt: Attempt[bytes]) -> None:
+        bodies.append(attempt.value)
+        names.add(threading.current_thread().name)
+
+    async with connected(endpoint_of(server)) as client:
+        await client.use(tube)
+        wanted = [b"%d" % number for number in range(200)]
+        jobs = await gatherResults([client.put(body) for body in wanted])
+        tally = Tally()
+        async with working(
+            endpoint_of(server), tube, do, concurrency, in_threads=in_threads, hooks=[tally]
+        ):
+            await gatherResults([Deferred.fromCoroutine(gone(client, job)) for job in jobs[-10:]])
+            while tally.counts["done"] < 200:
+                await a_moment()
+        assert sorted(bodies) == sorted(wanted)
+        assert ("MainThread" in names) is not in_threads
+
+
+async def test_a_delete_does_not_wait_behind_the_reserve_of_an_idle_worker(
+    server: ServerProcess,
+) -> None:
+    slow = Slow()
+    async with connected(endpoint_of(server)) as client:
+        await client.use("stall")
+        # With room for more, the worker asks for more all the time: nothing comes of it.
+        async with working(endpoint_of(server), "stall", slow, 5):
+            jobs = [await client.put(b"x", ttr=LONG_S) for _ in range(3)]
+            await slow.has_begun(3)
+            for job in jobs:
+                slow.waiting[job].callback(None)
+                await gone(client, job)
+
+
+async def test_a_second_reserve_on_a_connection_holds_up_what_is_behind_it(
+    server: ServerProcess,
+) -> None:
+    """
+    The stall itself, on the same servers: why a worker must not do this.
+    """
+    async with connected(endpoint_of(server)) as client:
+        await client.use("held-up")
+        await client.watch("held-up")
+        job = await client.put(b"x", ttr=2)
+        await client.reserve()
+        second, delete = client.reserve(), client.delete(job)
+        ended = []
+        second.addErrback(lambda failure: ended.append(failure.check(errors.DeadlineSoon)))
+        delete.addCallback(lambda _: ended.append("deleted"))
+        await delete
+        assert ended == [errors.DeadlineSoon, "deleted"]
+
+
+@EACH_SERVER
+async def test_a_killed_server_that_is_started_again_is_worked_for_again(
+    command: Command, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    slow = Slow()
+    with ServerProcess(command("-p", 0, "-b", log, "-f", 0), tmp_path) as first:
+        port, endpoint = first.port(), endpoint_of(first)
+        async with connected(endpoint) as client, working(endpoint, "t", slow, 3, hooks=[]):
+            await client.use("t")
+            jobs = [await client.put(b"x", ttr=LONG_S) for _ in range(4)]
+            await slow.has_begun(3)
+            first.kill()
+            with ServerProcess(command("-p", port, "-b", log, "-f", 0), tmp_path) as again:
+                await slow.has_begun(6)
+                assert sorted(slow.cancelled) == sorted(slow.begun[:3])
+                while slow.waiting.keys() != set(jobs) or len(slow.begun) < 7:
+                    for job in slow.begun[3:]:
+                        if job in slow.waiting and not slow.waiting[job].called:
+                            slow.waiting[job].callback(None)
+                    await a_moment()
+                slow.waiting[slow.begun[-1]].callback(None)
+                for job in jobs:
+                    await gone(client, job)
+                again.connect().close()
+
+
+async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: ServerProcess) -> None:
+    class Noted(Hooks):
+        def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
+            endings.append(ending)
+
+    endings: list[Ending] = []
+    slow = Slow()
+    endpoint = endpoint_of(server)
+    async with connected(endpoint) as client:
+        await client.use("hung")
+        job = await client.put(b"x", ttr=1)
+        async with working(endpoint, "hung", slow, hooks=[Noted()], grace_s=5):
+            await slow.has_begun(1)
+            server.process.send_signal(signal.SIGSTOP)
+            try:
+                while not endings:
+                    await a_moment()
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+            assert endings == [Ending.TTR] and slow.cancelled == [job]
+            await slow.has_begun(2)
+            slow.waiting[job].callback(None)
+            await gone(client, job)
+
+
+# The command.
+
+
+def work(server: ServerProcess, folder: Path, *options: str) -> subprocess.Popen[str]:
+    """
+    Start a worker process; ``-v`` tells each job.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-m", "beanstalk_twisted.worker.command", "-v", *options],
+        cwd=folder, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={
+            **os.environ, "BEANSTALK_SERVER": f"127.0.0.1:{server.port()}",
+            "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent),
+        },
+    )  # fmt: skip
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
+    """
+    Tell it to stop, and read what it has written to its log.
+    """
+    process.send_signal(number)
+    said, log = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, log
+    assert said == ""
+    return log
+
+
+FUNCTIONS = """
+def note(attempt):
+    with open("noted", "a") as noted:
+        noted.write(f"{attempt.id} {attempt.value}\\n")
+
+async def fail(attempt):
+    raise RuntimeError("no way")
+"""
+
+
+async def test_the_command_runs_a_function(server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(FUNCTIONS)
+    async with connected(endpoint_of(server)) as client:
+        await client.use("command")
+        job = await client.put(b'{"a": 1}')
+        process = work(server, tmp_path, "--tube", "command", "--json", "jobs:note")
+        await gone(client, job)
+        log = stop(process, signal.SIGINT)
+        assert (tmp_path / "noted").read_text() == f"{job} {{'a': 1}}\n"
+        assert f"job {job} of command, attempt 1: Delete()" in log
+
+
+async def state_of(client: Client, job: int, wanted: str) -> None:
+    """
+    Wait until a job is in a state.
+    """
+    while (await client.stats_job(job)).state != wanted:
+        await a_moment()
+
+
+async def test_the_command_buries_what_fails_too_often(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.py").write_text(FUNCTIONS)
+    async with connected(endpoint_of(server)) as client:
+        await client.use("failing")
+        job = await client.put(b"x")
+        options = ("--attempts", "3", "--first-delay", "0", "--tube", "failing")
+        process = work(server, tmp_path, *options, "jobs:fail")
+        await state_of(client, job, "buried")
+        assert stop(process).count("RuntimeError: no way") == 3
+        assert (await client.stats_job(job)).reserves == 3
+        await client.delete(job)
+
+
+async def test_the_command_runs_a_shell_whose_input_is_the_body(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    async with connected(endpoint_of(server)) as client:
+        await client.use("shell")
+        jobs = [await client.put(body) for body in (b"one\0", b"two")]
+        script = 'cat > "$BEANSTALK_JOB_ID" && test "$BEANSTALK_TUBE-$BEANSTALK_ATTEMPT" = shell-1'
+        process = work(server, tmp_path, "--tube", "shell", "-n", "2", "--shell", script)
+        for job in jobs:
+            await gone(client, job)
+        stop(process)
+        assert [(tmp_path / str(job)).read_bytes() for job in jobs] == [b"one\0", b"two"]
+
+
+@pytest.mark.parametrize(("code", "state"), [(1, "delayed"), (65, "buried")])
+async def test_the_exit_code_of_a_shell_says_what_becomes_of_the_job(
+    server: ServerProcess, tmp_path: Path, code: int, state: str
+) -> None:
+    async with connected(endpoint_of(server)) as client:
+        await client.use("exits")
+        job = await client.put(bytes(1_000_000))
+        process = work(
+            server, tmp_path, "--tube", "exits", "--first-delay", "900", "--shell", f"exit {code}"
+        )
+        await state_of(client, job, state)
+        stop(process)
+        await client.delete(job)
+
+
+async def test_a_command_of_the_shell_that_takes_too_long_is_ended_with_all_it_has_started(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    async with connected(endpoint_of(server)) as client:
+        await client.use("endless")
+        job = await client.put(b"x", ttr=LONG_S)
+        script = "sleep 600 & echo $! > sleeping; wait; wait"
+        process = work(server, tmp_path, "--tube", "endless", "--finish", "0.1", "--shell", script)
+        sleeping = tmp_path / "sleeping"
+        while not sleeping.exists() or not sleeping.read_text():
+            await a_moment()
+        log = stop(process)
+        assert "Release(" in log
+        await state_of(client, job, "ready")
+        with pytest.raises(ProcessLookupError):
+            while True:
+                os.kill(int(sleeping.read_text()), 0)
+                if Path(f"/proc/{int(sleeping.read_text())}/stat").read_text().split()[2] == "Z":
+                    raise ProcessLookupError
+                await a_moment()
+        await client.delete(job)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ([], "name a function"), (["json:dumps", "--shell", "true"], "name a function"),
+        (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),
+        (["json:dumps", "-n", "0"], "is not in the range"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_told_with_2(options: list[str], why: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "beanstalk_twisted.worker.command", *options],
+        capture_output=True, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert why in done.stderr

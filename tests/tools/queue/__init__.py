@@ -1,0 +1,3 @@
+"""
+Tools for a running server.
+"""

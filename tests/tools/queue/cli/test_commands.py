@@ -1,0 +1,380 @@
+"""
+The command ``beanstalk`` as it is called, on our server and on the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from binlog_tools.queue.cli.main import COMMANDS, cli
+from binlog_tools.queue.cli.top import ENTER, LEAVE
+from tests.end_to_end.test_client import ours
+from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
+
+MAX_JOB_BYTES = 100_000
+MAIN = "from binlog_tools.queue.cli.main import main; main()"
+
+
+class Server:
+    """
+    A server, and the command that asks it.
+    """
+
+    def __init__(self, process: ServerProcess) -> None:
+        process.connect().close()
+        self.process = process
+        self.address = f"127.0.0.1:{process.port()}"
+
+    def run(self, *words: object, typed: bytes = b"", code: int = 0) -> str:
+        """
+        Call it; it must end with that code.
+        """
+        result = self.result(*words, typed=typed)
+        assert result.exit_code == code, result.output
+        return result.stdout
+
+    def result(self, *words: object, typed: bytes = b"") -> Result:
+        """
+        Call it.
+        """
+        environment = {"BEANSTALK_SERVER": self.address}
+        return CliRunner().invoke(cli, list(map(str, words)), input=typed, env=environment)
+
+    def documents(self, *words: object, **options: Any) -> list[dict[str, Any]]:
+        """
+        Call it, and read its JSON.
+        """
+        lines = self.run(*words, "--json", **options).splitlines()
+        return [json.loads(line) for line in lines]
+
+    def start(self, *words: object) -> subprocess.Popen[str]:
+        """
+        Begin a process of it.
+        """
+        return subprocess.Popen(
+            [sys.executable, "-c", MAIN, *map(str, words)], text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, "BEANSTALK_SERVER": self.address},
+        )  # fmt: skip
+
+    def state(self, job: object) -> str:
+        """
+        Say in which state a job is.
+        """
+        (stats,) = self.documents("stats", "--job", job)
+        return str(stats["state"])
+
+
+@pytest.fixture(scope="module", params=[ours, theirs], ids=["ours", "beanstalkd"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """
+    Run a server that the tests share; each has tubes of its own.
+    """
+    command = request.param("-p", 0, "-z", MAX_JOB_BYTES)
+    with ServerProcess(command, tmp_path_factory.mktemp("server")) as running:
+        yield Server(running)
+
+
+# put
+
+
+def test_a_job_is_an_argument_the_input_or_each_line_of_it(server: Server) -> None:
+    first = server.run("put", "-t", "in", "an argument").strip()
+    (second,) = server.documents("put", "-t", "in", typed=b"all of\nthe input\n\xff")
+    lines = server.run("put", "-t", "in", "--lines", typed=b"one\n\r\ntwo").splitlines()
+    assert len(lines) == 3
+    assert server.run("peek", first, "--raw") == "an argument"
+    assert server.documents("peek", second["id"])[0]["body_base64"]
+    assert [server.run("peek", job) for job in lines] == ["one\n", "\n", "two\n"]
+
+
+def test_a_job_has_priority_delay_and_ttr(server: Server) -> None:
+    job = server.run("put", "x", "-p", 3, "-d", 60, "--ttr", 7).strip()
+    (stats,) = server.documents("stats", "-j", job)
+    assert (stats["pri"], stats["state"], stats["ttr"]) == (3, "delayed", 7)
+    assert stats["tube"] == "default" and stats["id"] == int(job)
+
+
+def test_what_is_refused_is_told_and_the_rest_put(server: Server) -> None:
+    big = b"x" * (MAX_JOB_BYTES + 1)
+    result = server.result("put", "-t", "big", "--lines", typed=b"a\n" + big + b"\nb\n")
+    assert result.exit_code == 4
+    assert len(result.stdout.splitlines()) == 2
+    assert "job 2 of the input was not put: the server says JOB_TOO_BIG" in result.stderr
+
+
+def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
+    numbers = b"".join(b"%d\n" % number for number in range(3000))
+    jobs = server.run("put", "-t", "many", "-l", typed=numbers).split()
+    assert len(jobs) == 3000
+    assert server.run("peek", jobs[-1]) == "2999\n"
+    assert server.documents("stats", "-t", "many")[0]["current-jobs-ready"] == 3000
+
+
+# reserve
+
+
+def test_a_reservation_alone_makes_no_sense_and_is_refused(server: Server) -> None:
+    result = server.result("reserve")
+    assert result.exit_code == 2
+    assert "a reservation ends with this command" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "state"), [("--release", "ready"), ("--bury", "buried")], ids=str
+)
+def test_a_job_is_shown_and_then_given_back_or_buried(
+    server: Server, option: str, state: str
+) -> None:
+    tube = f"then{option}"
+    job = server.run("put", "-t", tube, "-p", 9, "x").strip()
+    assert server.run("reserve", "-t", tube, option) == "x\n"
+    (stats,) = server.documents("stats", "-j", job)
+    assert (stats["state"], stats["pri"]) == (state, 9)
+    server.run("delete", job)
+
+
+def test_a_job_is_shown_and_then_deleted(server: Server) -> None:
+    job = server.run("put", "-t", "take", "x").strip()
+    found = server.documents("reserve", "-t", "take", "--delete")
+    assert found == [{"v": 1, "id": int(job), "tube": "take", "body": "x"}]
+    server.run("peek", job, code=4)
+    server.run("reserve", "-t", "take", "--delete", "--timeout", 0, code=1)
+
+
+def test_a_job_that_could_not_be_shown_is_not_deleted(server: Server) -> None:
+    job = server.run("put", "-t", "unread", "x" * 90_000).strip()
+    process = server.start("reserve", "-t", "unread", "--delete")
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.wait(timeout=LIMIT_S) == -signal.SIGPIPE
+    process.stderr.close()
+    assert server.state(job) == "ready"
+    server.run("delete", job)
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, None), (3, "delayed"), (65, "buried")])
+def test_the_exit_code_of_a_command_says_what_becomes_of_the_job(
+    server: Server, tmp_path: Path, code: int, state: str | None
+) -> None:
+    tube, noted = f"exec-{code}", tmp_path / "noted"
+    job = server.run("put", "-t", tube, "body").strip()
+    script = f'cat > {noted}; echo "$BEANSTALK_JOB_ID" >> {noted}; exit {code}'
+    server.run("reserve", "-t", tube, "-d", 60, "--exec", script, code=code)
+    assert noted.read_text() == f"body{job}\n"
+    if state is None:
+        server.run("peek", job, code=4)
+    else:
+        assert server.state(job) == state
+
+
+def test_the_job_is_touched_while_a_command_runs(server: Server) -> None:
+    job = server.run("put", "-t", "slow", "--ttr", 1, "x").strip()
+    server.run("reserve", "-t", "slow", "--exec", "sleep 2.5")
+    server.run("peek", job, code=4)
+
+
+def test_a_command_whose_job_is_lost_is_ended(tmp_path: Path) -> None:
+    # Ours only: a beanstalkd forgets timers now and then, and the TTR does not end.
+    with ServerProcess(ours("-p", 0), tmp_path) as running:
+        server = Server(running)
+        job = server.run("put", "-t", "stolen", "--ttr", 2, "x").strip()
+        process = server.start("reserve", "-t", "stolen", "--exec", "echo begun; exec sleep 600")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        # While it stands still, the TTR ends, and somebody else deletes the job.
+        process.send_signal(signal.SIGSTOP)
+        taker = Connection(running.port())
+        taker.ask(b"watch stolen\r\n")
+        assert taker.ask(b"reserve-with-timeout 15\r\n").startswith(b"RESERVED %d " % int(job))
+        taker.ask(b"delete %d\r\n" % int(job))
+        taker.close()
+        process.send_signal(signal.SIGCONT)
+        _, said = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 4
+        assert f"job {job} is not ours any more" in said
+
+
+# Jobs
+
+
+def test_peek_looks_at_the_first_of_a_state(server: Server) -> None:
+    for state, options in (("ready", ()), ("delayed", ("-d", 99))):
+        server.run("put", "-t", "look", state, *options)
+        assert server.run("peek", "-t", "look", "--state", state) == f"{state}\n"
+    result = server.result("peek", "-t", "look", "--state", "buried")
+    assert (result.exit_code, result.stderr) == (1, "beanstalk: look has no buried job\n")
+
+
+def test_jobs_are_buried_kicked_and_deleted_by_number(server: Server) -> None:
+    jobs = server.run("put", "-t", "by-number", "-p", 8, "-l", typed=b"1\n2\n3\n").split()
+    server.run("bury", *jobs)
+    assert [server.state(job) for job in jobs] == ["buried"] * 3
+    assert server.documents("stats", "-j", jobs[0])[0]["pri"] == 8
+    server.run("kick", jobs[1])
+    assert [server.state(job) for job in jobs] == ["buried", "ready", "buried"]
+    assert server.run("kick", "-t", "by-number", "-n", 1) == "1 job kicked\n"
+    assert server.run("kick", "-t", "by-number", "--all", "--json") == '{"v":1,"kicked":1}\n'
+    server.run("kick", "-t", "by-number", "--all", code=1)
+    result = server.result("delete", jobs[0], 999_999, jobs[1])
+    assert result.exit_code == 4
+    assert "delete 999999: the server says NOT_FOUND" in result.stderr
+    assert "2 jobs deleted, 1 not" in result.stderr
+    assert server.state(jobs[2]) == "ready"
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+def test_jobs_are_moved_into_another_tube(server: Server, state: str) -> None:
+    source, target = f"from-{state}", f"to-{state}"
+    delay = 500 if state == "delayed" else 0
+    jobs = server.run("put", "-t", source, "-d", delay, "-l", typed=b"1\n2\n3\n").split()
+    if state == "buried":
+        server.run("bury", *jobs)
+    first = server.documents("move", target, jobs[0])
+    rest = server.run("move", target, "--from", source, "--state", state).splitlines()
+    assert [line.split("\t")[0] for line in rest] == jobs[1:]
+    new = [first[0]["new"], *(line.split("\t")[1] for line in rest)]
+    assert [server.state(job) for job in new] == [state] * 3
+    assert [server.run("peek", job) for job in new] == ["1\n", "2\n", "3\n"]
+    for job in jobs:
+        server.run("peek", job, code=4)
+    server.run("move", target, "--from", target, code=2)
+
+
+# Tubes
+
+
+def test_tubes_are_listed_with_their_numbers(server: Server) -> None:
+    server.run("put", "-t", "listed", "x")
+    server.run("pause", "listed", 1000)
+    (row,) = [line for line in server.run("tubes").splitlines() if line.startswith("listed\t")]
+    cells = row.split("\t")
+    assert cells[1:5] == ["1", "0", "0", "0"] and 990 <= int(cells[-1]) <= 1000
+    (found,) = [each for each in server.documents("tubes") if each["name"] == "listed"]
+    assert found["current-jobs-ready"] == 1
+    server.run("pause", "listed", 0)
+
+
+def test_stats_are_those_of_the_server(server: Server) -> None:
+    lines = dict(line.split("\t") for line in server.run("stats").splitlines())
+    assert lines["max-job-size"] == str(MAX_JOB_BYTES)
+    (found,) = server.documents("stats")
+    assert found["max-job-size"] == MAX_JOB_BYTES and found["draining"] is False
+    assert found.keys() == {"v", *lines}
+    server.run("stats", "-t", "no-such-tube", code=4)
+
+
+def test_top_shows_tubes_and_rates(server: Server) -> None:
+    server.run("put", "-t", "topmost", "-l", typed=b"x\n" * 4000)
+    found = server.documents("top", "-n", 2, "-i", 0.1)
+    rows = [each for each in found if each["tube"] == "topmost"]
+    assert [row["ready"] for row in rows] == [4000, 4000]
+    assert (rows[0]["puts_s"], rows[1]["puts_s"]) == (None, 0.0)
+    assert server.run("top", "-n", 1).startswith("topmost\t4000\t0\t0\t0\t0\t-\t-\t0\n")
+    assert server.run("top", "-n", 1, "--sort", "tube").split("\t")[0] < "topmost"
+
+
+def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None:
+    server.run("put", "-t", "drawn", "x")
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "top", "-i", "0.1", "-s", server.address],
+        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
+        env={**os.environ, "LINES": "50", "COLUMNS": "120"},
+    )  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    while shown.count(b"drawn") < 2:
+        shown += os.read(screen, 1 << 16)
+    process.send_signal(signal.SIGINT)
+    try:
+        while part := os.read(screen, 1 << 16):
+            shown += part
+    except OSError:
+        pass  # A terminal ends like this.
+    os.close(screen)
+    assert process.wait(timeout=LIMIT_S) == 0
+    text = shown.decode()
+    assert text.startswith(ENTER) and text.endswith(LEAVE)
+    assert "put/s" in text and server.address in text and "Traceback" not in text
+
+
+def test_tail_shows_new_jobs_and_leaves_them(server: Server) -> None:
+    process = server.start("tail", "-t", "tailed", "-i", "0.05", "-n", "2", "--json")
+    assert process.stdout is not None
+    # It has begun when its own job is gone again: each of ours is put behind that.
+    own = int(server.run("put", "-t", "other", "x"))
+    jobs: list[int] = []
+    while process.poll() is None:
+        jobs.append(int(server.run("put", "-t", "tailed", f"job {len(jobs)}")))
+    said, _ = process.communicate(timeout=LIMIT_S)
+    seen = [json.loads(line) for line in said.splitlines()]
+    assert len(seen) == 2 and own not in [each["id"] for each in seen]
+    for each in seen:
+        assert each["body"] == f"job {jobs.index(each['id'])}"
+        assert server.state(each["id"]) == "ready"
+
+
+# Ends.
+
+
+def test_without_a_server_it_ends_with_4() -> None:
+    for words in (["stats"], ["put", "x"], ["top"], ["tail"]):
+        result = CliRunner().invoke(cli, [*words, "-s", "127.0.0.1:1"])
+        assert (result.exit_code, result.stderr) == (
+            4,
+            "beanstalk: 127.0.0.1:1: Connection refused\n",
+        )
+
+
+def test_a_server_that_goes_away_is_told(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0), tmp_path) as process:
+        server = Server(process)
+        waiting = server.start("reserve", "--delete")
+        watcher = Connection(process.port())
+        while b"current-waiting: 1" not in watcher.ask(b"stats-tube default\r\n"):
+            pass
+        watcher.close()
+        process.kill()
+        _, said = waiting.communicate(timeout=LIMIT_S)
+        assert waiting.returncode == 4
+        assert said == (
+            f"beanstalk: {server.address}: the server has closed the connection, or is none of "
+            "this protocol\n"
+        )
+
+
+def test_an_interrupt_ends_it_with_130(server: Server) -> None:
+    waiting = server.start("reserve", "-t", "interrupted", "--delete")
+    watcher = Connection(server.process.port())
+    while b"current-waiting: 1" not in watcher.ask(b"stats-tube interrupted\r\n"):
+        pass
+    watcher.close()
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=LIMIT_S)
+    assert waiting.returncode == 130
+
+
+def test_it_needs_no_twisted() -> None:
+    code = (
+        f"import sys; sys.argv[1:] = ['--help']\ntry:\n    {MAIN}\nexcept SystemExit:\n    pass\n"
+    )
+    code += "print([name for name in sys.modules if name.split('.')[0] == 'twisted'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.stdout.endswith("\n[]\n")
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)

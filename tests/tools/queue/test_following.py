@@ -1,0 +1,71 @@
+"""
+New jobs, without taking any.
+"""
+
+from __future__ import annotations
+
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from binlog_tools.queue import following
+from binlog_tools.queue.following import Follower
+from binlog_tools.queue.server import Queue
+from tests.tools.queue.lines import MemoryLine, jobs_of
+
+
+def bodies(follower: Follower) -> list[bytes]:
+    """
+    Give the bodies of the new jobs.
+    """
+    return [seen.job.body for seen in follower.new()]
+
+
+def test_new_jobs_are_seen_once_and_stay() -> None:
+    server = MemoryServer()
+    producer = Queue(MemoryLine(server))
+    producer.put(b"before", 0, 0, 100)
+    follower = Follower(Queue(MemoryLine(server)), [])
+    assert bodies(follower) == []
+    producer.put(b"1", 0, 0, 100)
+    producer.put(b"2", 0, 60, 100)
+    assert bodies(follower) == [b"1", b"2"]
+    assert bodies(follower) == []
+    assert [body for _, _, body in jobs_of(server)] == [b"1", b"2", b"before"]
+    assert follower.missed == 0
+
+
+def test_only_the_tubes_asked_for_are_shown_and_what_was_done_before_is_counted() -> None:
+    server = MemoryServer()
+    producer = Queue(MemoryLine(server))
+    follower = Follower(Queue(MemoryLine(server)), [b"a"])
+    producer.put(b"other", 0, 0, 100)
+    producer.use(b"a")
+    producer.delete(producer.put(b"gone", 0, 0, 100))
+    producer.put(b"a", 0, 0, 100)
+    assert bodies(follower) == [b"a"]
+    assert follower.missed == 1
+
+
+def test_puts_between_our_own_job_and_the_first_count_are_found_all_the_same() -> None:
+    server = MemoryServer()
+    producer = Queue(MemoryLine(server))
+
+    class Raced(MemoryLine):
+        def send(self, request: bytes) -> None:
+            if request == b"stats\r\n" and self.sent == 2:
+                for number in range(3):
+                    producer.put(b"%d" % number, 0, 0, 100)
+            super().send(request)
+
+    follower = Follower(Queue(Raced(server)), [])
+    assert bodies(follower) == [b"0", b"1", b"2"]
+    producer.put(b"3", 0, 0, 100)
+    assert bodies(follower) == [b"3"]
+
+
+def test_of_too_many_the_newest_are_shown() -> None:
+    server = MemoryServer()
+    producer = Queue(MemoryLine(server))
+    follower = Follower(Queue(MemoryLine(server)), [])
+    requests = (b"put 0 0 9 1\r\nx\r\n" for _ in range(following.MOST_AT_ONCE + 5))
+    list(producer.ask_many(requests))
+    assert len(bodies(follower)) == following.MOST_AT_ONCE
+    assert follower.missed == 5

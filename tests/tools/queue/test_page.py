@@ -1,0 +1,62 @@
+"""
+The page on the command says what the command does.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from binlog_tools.queue.cli import exits, main, reserve
+from binlog_tools.queue.following import OWN_TUBE
+from tests.test_docs import blocks, section, table
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "cli.md"
+
+
+def test_all_commands_are_listed_in_the_order_of_the_help() -> None:
+    rows = re.findall(r"^\| \[`(\w+)`\]", PAGE.read_text(), re.MULTILINE)
+    assert rows == list(main.COMMANDS)
+
+
+def calls() -> list[str]:
+    """
+    All calls of the command in the pages' blocks.
+    """
+    found = []
+    for page in (PAGE, ROOT / "README.md"):
+        for block in blocks(page, "sh"):
+            found += [line for line in block.splitlines() if re.search(r"\bbeanstalk [a-z]", line)]
+    return found
+
+
+def test_there_are_examples_of_all_commands() -> None:
+    named = {found[1] for line in calls() if (found := re.search(r"beanstalk (\w+)", line))}
+    assert named >= set(main.COMMANDS) - {"bury"}
+
+
+@pytest.mark.parametrize("line", calls())
+def test_every_example_is_a_call_that_the_command_understands(line: str) -> None:
+    call = line[re.search(r"\bbeanstalk ", line).start() :]  # type: ignore[union-attr]
+    words = shlex.split(re.split(r" \|\| | < |\|", call)[0])
+    command = main.cli.get_command(click.Context(main.cli), words[1])
+    if "twistd" in line:
+        return
+    assert command is not None, line
+    command.make_context(words[1], words[2:])
+
+
+def test_the_exit_codes_are_those_of_the_code() -> None:
+    rows = table(PAGE, "What all commands have in common")
+    codes = [exits.DONE, exits.NOTHING, exits.USAGE, exits.REFUSED, exits.INTERRUPTED, 141]
+    assert [int(row[0]) for row in rows] == codes
+
+
+def test_the_numbers_and_names_of_the_text_are_those_of_the_code() -> None:
+    assert f"{reserve.USELESS}: buried" in section(PAGE, "reserve")
+    assert f"`{OWN_TUBE.decode()}`" in section(PAGE, "tail")

@@ -1,0 +1,67 @@
+"""
+Names of servers and tubes, and waiting for a job.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from binlog_tools.queue.server import PATIENCE_S, Address, Queue, tube_name
+from tests.server_process import ServerProcess, ours_at_once
+from tests.tools.queue.lines import MemoryLine
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("host", ("host", 11300)), ("host:1", ("host", 1)), ("tcp:host:1", ("host", 1)),
+        ("[::1]:7", ("::1", 7)), ("unix:/run/bs.sock", ("/run/bs.sock", 0)),
+    ],
+)  # fmt: skip
+def test_a_server_is_named_like_this(text: str, address: tuple[str, int]) -> None:
+    assert Address.parse(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "host:", "host:x", "host:65536", ":1"])
+def test_and_not_like_this(text: str) -> None:
+    with pytest.raises(ValueError):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize("text", ["a b", "", "-a", "ä", "a\r\nquit", "x" * 201])
+def test_what_is_not_the_name_of_a_tube_is_never_sent(text: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of a tube"):
+        tube_name(text)
+    assert tube_name("x" * 200) == b"x" * 200
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "asked"),
+    [(0, [0]), (5, [5]), (PATIENCE_S, [PATIENCE_S]), (PATIENCE_S * 2 + 1, [PATIENCE_S] * 2 + [1])],
+)
+def test_a_long_wait_is_asked_for_in_parts(timeout_s: float, asked: list[int]) -> None:
+    class Patient(MemoryLine):
+        def send(self, request: bytes) -> None:
+            waits.append(int(request.split()[1]))
+            super().send(request)
+            server.advance(waits[-1] + 1)
+            self._replies += self._client.take()
+
+    waits: list[int] = []
+    server = MemoryServer()
+    assert Queue(Patient(server)).reserve(timeout_s) is None
+    assert waits == asked
+
+
+def test_a_unix_socket_works_too(tmp_path: Path) -> None:
+    socket = tmp_path / "socket"
+    address = Address.parse(f"unix:{socket}")
+    with pytest.raises(OSError, match="No such file"):
+        address.connect()
+    with ServerProcess(ours_at_once("-l", f"unix:{socket}"), tmp_path) as server:
+        server.wait_for("listen")
+        with address.connect() as line:
+            assert Queue(line).put(b"x", 0, 0, 1) == 1

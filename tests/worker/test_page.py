@@ -1,0 +1,166 @@
+"""
+The page on the worker: its tables are those of the code, its examples print what it says, and its
+exchange happens as it is told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.worker import command, demand, service, verdicts
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.hooks import Hooks
+from beanstalk_twisted.worker.keepalive import EARLIEST, LATEST
+from beanstalk_twisted.worker.policy import Retry
+from beanstalk_twisted.worker.shell import KILL_S, USELESS, Shell
+from tests.end_to_end.test_client import endpoint_of, ours
+from tests.server_process import LIMIT_S, ServerProcess
+from tests.test_docs import blocks, section, table
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "worker.md"
+ENDPOINT = "tcp:127.0.0.1:11300"
+EXAMPLES = list(zip(blocks(PAGE, "python"), blocks(PAGE, "text"), strict=True))
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """
+    Run a new server for all examples: they are run in the order of the page.
+    """
+    with ServerProcess(ours("-p", 0), tmp_path_factory.mktemp("server")) as server:
+        yield endpoint_of(server)
+
+
+def test_the_examples_of_the_page_print_what_it_says(endpoint: str) -> None:
+    assert len(EXAMPLES) >= 2
+    for code, expected in EXAMPLES:
+        assert ENDPOINT in code
+        done = subprocess.run(
+            [sys.executable, "-c", code.replace(ENDPOINT, endpoint)], cwd=ROOT,
+            capture_output=True, text=True, timeout=LIMIT_S,
+        )  # fmt: skip
+        assert (done.stdout, done.stderr) == (expected, "")
+
+
+def test_the_exchange_happens_as_the_page_tells_it() -> None:
+    (block,) = blocks(PAGE, "exchange")
+    server = MemoryServer()
+    connection = server.connect()
+    heard = b""
+    lines = [line.split(None, 2) for line in block.splitlines()]
+    assert [words[0] for words in lines][-3:] == ["3", "9", "9"]
+    for seconds, direction, text in lines:
+        wait_s = int(seconds) - server.clock.seconds()
+        if wait_s > 0:
+            # Nothing is answered a moment before.
+            server.advance(wait_s - 0.001)
+            assert heard + connection.take() == b""
+            server.advance(0.001)
+        if direction == ">":
+            connection.send(text.encode() + b"\r\n")
+            server.advance()
+        heard += connection.take()
+        if direction == "<":
+            assert heard.startswith(text.encode() + b"\r\n")
+            heard = heard[len(text) + 2 :]
+    assert heard == b""
+
+
+def named(rows: list[list[str]]) -> list[str]:
+    """
+    Name what stands in the first cells.
+    """
+    return [name for row in rows for name in re.findall(r"`(\w+)", row[0])]
+
+
+def test_what_an_attempt_has_is_what_the_page_lists() -> None:
+    made = inspect.getsource(Attempt.__init__)
+    ours = {"begin", "read", "end", "cancel"}
+    public = {name for name in vars(Attempt) if name[0] != "_"} - ours
+    public |= set(re.findall(r"self\.([a-z]\w*) ?[:=]", made)) - {"deadline_s"}
+    (rows,) = [rows for rows in tables_of("What is done with a job") if "`touch()`" in str(rows)]
+    assert set(named(rows)) == public
+
+
+def tables_of(heading: str) -> list[list[list[str]]]:
+    """
+    Give the tables under a heading.
+    """
+    from tests.test_docs import tables
+
+    return tables(section(PAGE, heading))
+
+
+def test_the_policy_has_these_options_with_these_defaults() -> None:
+    rows = table(PAGE, "Failures")
+    fields: dict[str, Any] = {each.name: each.default for each in dataclasses.fields(Retry)}
+    assert set(named(rows)) == set(fields)
+    for name, default, _ in rows:
+        value = fields[name.strip("`")]
+        told = default.strip("`")
+        if isinstance(value, int | float):
+            assert float(told) == value
+        elif name == "`exhausted`":
+            assert told == "Bury()" and value == verdicts.Bury()
+        else:
+            names = [getattr(each, "__name__", "") for each in _each(value)]
+            assert re.findall(r"\w+", told) == names
+
+
+def _each(value: Any) -> Any:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def test_the_hooks_are_those_of_the_code() -> None:
+    listed = re.findall(r"`(\w+)`", section(PAGE, "Logs and metrics").split("happen:")[1])
+    methods = [name for name in vars(Hooks) if name[0] != "_"]
+    assert listed[: len(methods)] == methods
+
+
+def test_the_options_of_the_command_are_those_of_the_page() -> None:
+    wanted = {
+        opt for each in command.cli.params for opt in each.opts if opt.startswith("-")
+    } - {"--version", "--help"}  # fmt: skip
+    rows = table(PAGE, "The command")
+    assert set(re.findall(r"`(--?[a-z-]+)", " ".join(row[0] for row in rows))) == wanted
+    defaults = {opt: each.default for each in command.cli.params for opt in each.opts}
+    for row in rows:
+        (name,) = re.findall(r"`(--[a-z-]+)", row[0])
+        told = row[1].strip("`")
+        if told and name != "--tube":
+            assert str(defaults[name]).removesuffix(".0") == told
+
+
+def test_the_shell_is_as_the_page_tells() -> None:
+    text = " ".join(section(PAGE, "The command").split())
+    facts = set(re.findall(r'"(BEANSTALK_\w+)"', (ROOT / Path(inspect.getfile(Shell))).read_text()))
+    assert facts <= set(re.findall(r"`(BEANSTALK_\w+)`", text))
+    assert f"0 means done, {USELESS} buries" in text
+    assert f"SIGKILL {KILL_S:g} seconds later" in text
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    assert [row[:2] for row in table(PAGE, "Limits")] == [
+        ["`concurrency`", f"{service.MAX_CONCURRENCY:,} jobs"],
+        ["`connections`", f"{service.CONNECTIONS}"],
+        ["`finish_s`", f"{service.FINISH_S:g} seconds"],
+        ["a `reserve` that waits", f"{demand.PATIENCE_S} seconds"],
+        ["between two polls", f"{demand.POLL_FIRST_S:g} to {demand.POLL_MOST_S:g} seconds"],
+        ["after an error", f"{demand.REST_S:g} second"],
+    ]
+    text = " ".join(section(PAGE, "Keeping a job").split())
+    assert (
+        EARLIEST == 0.5
+        and f"after half of its TTR, or by chance up to {LATEST:.0%}".replace("%", " %") in text
+    )

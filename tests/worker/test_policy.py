@@ -1,0 +1,102 @@
+"""
+What becomes of a job that failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.worker import policy
+from beanstalk_twisted.worker.policy import Retry, times_given_back
+from beanstalk_twisted.worker.serialisers import Unreadable
+from beanstalk_twisted.worker.verdicts import MAX_U32, Bury, Delete, Release
+
+
+def stats(**values: int) -> JobStats:
+    """
+    Make what a server says of a job.
+    """
+    counters = {"reserves": 1, "releases": 0, "timeouts": 0, "kicks": 0} | values
+    lines = "".join(f"{key}: {value}\n" for key, value in counters.items())
+    return JobStats(f"---\n{lines}".encode())
+
+
+def after(retry: Retry, error: BaseException | None = None, **values: int) -> Any:
+    """
+    Ask about a failure.
+    """
+    return retry.after(stats(**values), error or RuntimeError(), 1.0)
+
+
+def test_waits_grow_up_to_a_bound_and_then_the_attempts_are_used_up() -> None:
+    retry = Retry(most_attempts=5, first_delay_s=2, factor=10, most_delay_s=100)
+    found = [after(retry, reserves=number) for number in range(1, 7)]
+    assert found == [Release(2), Release(20), Release(100), Release(100), Bury(), Bury()]
+
+
+@pytest.mark.parametrize(("chance", "delay"), [(0.0, 50), (0.5, 75), (0.999, 100)])
+def test_chance_cuts_a_wait_by_half_at_most(chance: float, delay: int) -> None:
+    retry = Retry(first_delay_s=100)
+    assert retry.after(stats(), RuntimeError(), chance) == Release(delay)
+
+
+@pytest.mark.parametrize(("first_s", "delay"), [(0, 0), (0.1, 1), (1, 1)])
+def test_a_short_wait_is_not_rounded_to_none(first_s: float, delay: int) -> None:
+    assert Retry(first_delay_s=first_s).delay_s(1, 0.0) == delay
+
+
+def test_a_very_old_job_has_the_longest_wait_at_once() -> None:
+    assert Retry(most_attempts=10**9).delay_s(10**8, 1.0) == policy.MOST_DELAY_S
+    assert Retry(factor=1).delay_s(10**8, 1.0) == policy.FIRST_DELAY_S
+
+
+def test_exceptions_may_be_sorted_out() -> None:
+    retry = Retry(bury=(LookupError,), delete=(ArithmeticError,))
+    assert after(retry, KeyError()) == Bury()
+    assert after(retry, ZeroDivisionError()) == Delete()
+    assert after(retry, ValueError()) == Release(1)
+
+
+def test_what_cannot_be_read_is_buried_unless_told_otherwise() -> None:
+    assert after(Retry(), Unreadable()) == Bury()
+    assert after(Retry(bury=(), delete=(Unreadable,)), Unreadable()) == Delete()
+
+
+def test_a_kick_allows_one_more_attempt() -> None:
+    retry = Retry(most_attempts=3)
+    assert after(retry, reserves=3) == Bury()
+    assert retry.before(stats(reserves=4)) == Bury()
+    assert retry.before(stats(reserves=4, kicks=1)) is None
+    assert after(retry, reserves=4, kicks=1) == Bury()
+    assert retry.before(stats(reserves=5, kicks=1)) == Bury()
+
+
+def test_attempts_may_be_counted_without_those_whose_worker_was_ended() -> None:
+    retry = Retry(most_attempts=3, count=times_given_back)
+    assert retry.before(stats(reserves=50)) is None
+    assert retry.before(stats(reserves=50, releases=2)) is None
+    assert retry.before(stats(reserves=50, releases=2, timeouts=1)) == Bury()
+    assert after(retry, reserves=50, releases=1, timeouts=1) == Bury()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"most_attempts": 0}, {"first_delay_s": -1}, {"first_delay_s": 10, "most_delay_s": 9},
+        {"most_delay_s": MAX_U32 + 1}, {"factor": 0.9},
+    ],
+)  # fmt: skip
+def test_numbers_that_make_no_sense_are_refused(options: Any) -> None:
+    with pytest.raises(ValueError):
+        Retry(**options)
+
+
+@pytest.mark.parametrize("value", [-1, MAX_U32 + 1])
+def test_a_verdict_has_only_numbers_of_the_protocol(value: int) -> None:
+    for make in (Release, lambda number: Release(0, number), Bury):
+        with pytest.raises(ValueError):
+            make(value)
+    assert (Release(MAX_U32, 0).delay_s, Bury(MAX_U32).priority) == (MAX_U32, MAX_U32)

@@ -1,0 +1,704 @@
+"""
+A worker, and a whole server, on a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionLost
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.demand import PATIENCE_S, POLL_MOST_S, REST_S
+from beanstalk_twisted.worker.policy import Retry
+from beanstalk_twisted.worker.serialisers import Json, Unreadable
+from beanstalk_twisted.worker.service import MAX_CONCURRENCY, Worker
+from beanstalk_twisted.worker.threads import InlineThreads
+from beanstalk_twisted.worker.verdicts import (
+    Bury,
+    Decided,
+    Delete,
+    Release,
+    TookTooLong,
+    TooManyAttempts,
+)
+from tests.client.world import is_waiting
+from tests.worker.world import TUBE, Shop, Slow
+
+
+def break_all(shop: Shop) -> None:
+    """
+    Break the worker's connections.
+    """
+    for link in shop.links:
+        link.transport.end(ConnectionLost())
+    shop.world.settle()
+
+
+# Doing jobs.
+
+
+def test_a_job_that_is_done_is_deleted() -> None:
+    shop = Shop()
+    bodies = []
+    shop.worker(lambda attempt: bodies.append(attempt.body))
+    job = shop.put(b"hello")
+    assert bodies == [b"hello"]
+    assert shop.jobs() == {}
+    assert shop.noted.told == [("began", job), ("ended", job, Delete())]
+
+
+def test_jobs_put_before_the_worker_are_done_too_and_other_tubes_left_alone() -> None:
+    shop = Shop()
+    shop.put(b"1")
+    shop.world.result(shop.producer.use("other"))
+    shop.put(b"2")
+    shop.world.result(shop.producer.use("default"))
+    shop.put(b"3")
+    bodies = []
+    shop.worker(lambda attempt: bodies.append(attempt.body))
+    assert bodies == [b"1"]
+    assert shop.jobs() == {"ready": 2}
+
+
+def test_several_tubes_may_be_watched_and_default_among_them() -> None:
+    shop = Shop()
+    bodies = set()
+    shop.worker(lambda attempt: bodies.add((attempt.tube, attempt.body)), tubes=["default", "b"])
+    for tube in ("default", "b", "c"):
+        shop.world.result(shop.producer.use(tube))
+        shop.put(tube.encode())
+    assert bodies == {("default", b"default"), ("b", b"b")}
+
+
+@pytest.mark.parametrize("connections", [1, 2, 9])
+def test_as_many_jobs_are_done_at_once_as_there_is_room_for(connections: int) -> None:
+    shop = Shop()
+    for _ in range(20):
+        shop.put()
+    slow = Slow()
+    worker = shop.worker(slow, 5, connections=connections)
+    assert len(slow.begun) == 5 == worker.jobs_in_hand
+    slow.finish(slow.begun[2].id)
+    shop.world.settle()
+    assert len(slow.begun) == 6
+    assert shop.jobs() == {"ready": 14, "reserved": 5}
+    while slow.waiting:
+        slow.finish(next(iter(slow.waiting)))
+        shop.world.settle()
+    assert shop.jobs() == {}
+    assert len(slow.begun) == 20
+
+
+async def coroutine(attempt: Attempt[Any]) -> None:
+    """
+    A function that does jobs.
+    """
+
+
+def deferred(attempt: Attempt[Any]) -> Deferred[None]:
+    """
+    Another one.
+    """
+    done: Deferred[None] = Deferred()
+    done.callback(None)
+    return done
+
+
+@pytest.mark.parametrize("doer", [coroutine, deferred, lambda attempt: "what it gives"])
+def test_functions_of_all_kinds_do_jobs(doer: Callable[[Attempt[Any]], Any]) -> None:
+    shop = Shop()
+    shop.worker(doer)
+    job = shop.put()
+    assert shop.noted.named("ended") == [(job, Delete())]
+
+
+def test_a_function_in_a_thread_does_jobs() -> None:
+    shop = Shop()
+    bodies = []
+    shop.worker(lambda attempt: bodies.append(attempt.body), in_threads=InlineThreads())
+    shop.put(b"blocks")
+    assert bodies == [b"blocks"]
+    assert shop.jobs() == {}
+
+
+def test_an_attempt_knows_its_job_and_its_time() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, serialiser=Json(), touches=False)
+    job = shop.put(b'{"a":1}', ttr=10, priority=7)
+    (attempt,) = slow.begun
+    assert (attempt.id, attempt.body, attempt.value) == (job, b'{"a":1}', {"a": 1})
+    assert (attempt.tube, attempt.number, attempt.stats.pri) == (TUBE, 1, 7)
+    assert attempt.time_left_s() == 10
+    shop.world.advance(4)
+    assert attempt.time_left_s() == pytest.approx(6)
+    touched = attempt.touch()
+    shop.world.result(touched)
+    assert attempt.time_left_s() == pytest.approx(10)
+    slow.finish(job)
+    shop.world.settle()
+    with pytest.raises(RuntimeError, match="the attempt is over"):
+        shop.world.result(attempt.touch())
+
+
+# What becomes of them.
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state"),
+    [(Release(60), "delayed"), (Release(60, priority=3), "delayed"), (Bury(), "buried")],
+)
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_a_verdict_that_is_given_or_raised_is_carried_out(
+    verdict: Release | Bury, state: str, is_raised: bool
+) -> None:
+    def do(attempt: Attempt[Any]) -> Any:
+        if is_raised:
+            raise Decided(verdict)
+        return verdict
+
+    shop = Shop()
+    shop.worker(do)
+    job = shop.put(priority=9)
+    stats = shop.stats(job)
+    assert stats.state == state
+    assert stats.pri == (9 if verdict.priority is None else 3)
+    assert shop.noted.named("failed") == []
+
+
+def test_a_job_that_fails_is_tried_later_and_later_and_then_buried() -> None:
+    shop = Shop()
+    times = []
+
+    def do(attempt: Attempt[Any]) -> None:
+        times.append((attempt.number, shop.world.clock.seconds()))
+        raise RuntimeError("no")
+
+    policy = Retry(most_attempts=4, first_delay_s=10, factor=2, most_delay_s=15)
+    shop.worker(do, policy=policy, chance=lambda: 1.0)
+    job = shop.put()
+    shop.world.advance(100)
+    waits = [later - earlier for (_, earlier), (_, later) in pairwise(times)]
+    assert waits == [pytest.approx(10, abs=0.1), *[pytest.approx(15, abs=0.1)] * 2]
+    assert [number for number, _ in times] == [1, 2, 3, 4]
+    assert shop.stats(job).state == "buried"
+    shop.world.result(shop.producer.kick_job(job))
+    shop.world.settle()
+    assert len(times) == 5 and shop.stats(job).state == "buried"
+
+
+def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever() -> None:
+    shop = Shop()
+    job = shop.put()
+    for _ in range(3):
+        victim = shop.world.client()
+        shop.world.result(victim.watch(TUBE))
+        shop.world.result(victim.reserve())
+        shop.world.link.transport.end(ConnectionLost())
+        shop.world.result(victim.stopService())
+    slow = Slow()
+    shop.worker(slow, policy=Retry(most_attempts=3))
+    assert slow.begun == []
+    assert shop.stats(job).state == "buried"
+    ((failed, error),) = shop.noted.named("failed")
+    assert failed == job and isinstance(error, TooManyAttempts)
+
+
+def test_a_body_that_cannot_be_read_is_buried_and_nobody_is_asked_to_do_it() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, serialiser=Json())
+    job = shop.put(b"{")
+    assert slow.begun == []
+    assert shop.stats(job).state == "buried"
+    ((_, error),) = shop.noted.named("failed")
+    assert isinstance(error, Unreadable)
+
+
+@pytest.mark.parametrize("method", ["before", "after"])
+def test_a_policy_with_a_fault_buries(method: str, clean_reactor: list[Failure]) -> None:
+    class Faulty(Retry):
+        def before(self, stats: Any) -> Any:
+            return 1 / 0 if method == "before" else None
+
+        def after(self, stats: Any, error: BaseException, chance: float) -> Any:
+            return 1 / 0
+
+    def do(attempt: Attempt[Any]) -> None:
+        raise RuntimeError
+
+    shop = Shop()
+    shop.worker(do, policy=Faulty())
+    job = shop.put()
+    assert shop.stats(job).state == "buried"
+    assert clean_reactor.pop().check(ZeroDivisionError)
+    assert not clean_reactor
+
+
+def test_a_hook_with_a_fault_harms_nobody(clean_reactor: list[Failure]) -> None:
+    class Faulty(type(Shop().noted)):  # type: ignore[misc]
+        def began(self, attempt: Attempt[Any]) -> None:
+            raise ZeroDivisionError
+
+    shop = Shop()
+    shop.worker(lambda attempt: None, hooks=[Faulty(), shop.noted])
+    job = shop.put()
+    assert shop.noted.told == [("began", job), ("ended", job, Delete())]
+    assert clean_reactor.pop().check(ZeroDivisionError)
+    assert not clean_reactor
+
+
+# Keeping the reservation.
+
+
+@pytest.mark.parametrize("ttr", [1, 2, 3, 10, 3600])
+@pytest.mark.parametrize("chance", [0.0, 0.999])
+def test_a_job_is_touched_while_it_is_done_and_neither_too_late_nor_too_often(
+    ttr: int, chance: float
+) -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, chance=lambda: chance)
+    job = shop.put(ttr=ttr)
+    shop.world.advance(10 * ttr)
+    assert slow.cancelled == []
+    assert shop.stats(job).timeouts == 0
+    assert 15 <= len(shop.noted.named("touched")) <= 20
+    slow.finish(job)
+    shop.world.settle()
+    assert shop.jobs() == {}
+
+
+def test_without_touching_the_attempt_is_cancelled_when_the_ttr_ends() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, touches=False)
+    job = shop.put(ttr=5)
+    shop.world.advance(4.9)
+    assert slow.cancelled == []
+    shop.world.advance(0.2)
+    assert slow.cancelled == [job]
+    assert shop.noted.named("lost") == [(job, Ending.TTR)]
+    assert [attempt.number for attempt in slow.begun] == [1, 2]
+
+
+def test_a_job_that_was_taken_away_is_noticed_at_the_next_touch() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, connections=1)
+    job = shop.put(ttr=10)
+    # The server's clock runs away: to it, the TTR is over.
+    shop.world.server.advance(11)
+    shop.world.advance(6)
+    assert slow.cancelled == [job]
+    assert shop.noted.named("lost") == [(job, Ending.NOT_OURS)]
+
+
+def test_a_job_that_was_done_too_late_is_told() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow)
+    job = shop.put(ttr=10)
+    other = shop.world.client()
+    shop.world.result(other.watch(TUBE))
+    reserve = other.reserve()
+    shop.world.settle()
+    shop.world.server.advance(11)
+    shop.world.settle()
+    assert not is_waiting(reserve)
+    slow.finish(job)
+    shop.world.settle()
+    assert shop.noted.named("lost") == [(job, Ending.NOT_OURS)]
+    assert shop.stats(job).state == "reserved"
+
+
+def test_an_attempt_that_takes_too_long_is_cancelled_and_counts_as_failed() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, limit_s=25, policy=Retry(first_delay_s=100))
+    job = shop.put(ttr=10)
+    shop.world.advance(24.9)
+    assert slow.cancelled == []
+    shop.world.advance(0.2)
+    assert slow.cancelled == [job]
+    ((_, error),) = shop.noted.named("failed")
+    assert isinstance(error, TookTooLong)
+    assert shop.stats(job).state == "delayed"
+
+
+class Stubborn:
+    """
+    Does jobs, and does not heed being cancelled.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: Deferred[None] = Deferred()
+
+    async def __call__(self, attempt: Attempt[Any]) -> None:
+        while True:
+            try:
+                await self.waiting
+                return
+            except CancelledError:
+                self.waiting = Deferred()
+
+
+def test_an_attempt_that_heeds_no_limit_is_touched_no_more_and_so_others_get_the_job() -> None:
+    shop = Shop()
+    stubborn = Stubborn()
+    worker = shop.worker(stubborn, limit_s=25)
+    job = shop.put(ttr=10)
+    shop.world.advance(40)
+    assert worker.jobs_in_hand == 1
+    assert shop.stats(job).state == "ready"
+    stubborn.waiting.errback(RuntimeError("too late to matter"))
+    shop.world.settle()
+    assert shop.noted.named("lost")[0] == (job, Ending.TTR)
+    assert shop.noted.named("failed") == []
+
+
+# No command waits behind a reserve.
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
+@pytest.mark.parametrize("connections", [1, 2])
+def test_a_job_that_is_done_is_deleted_at_once_whatever_else_is_asked_for(
+    concurrency: int, connections: int
+) -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, concurrency, connections=connections)
+    job = shop.put(ttr=20)
+    shop.world.advance(7.123)
+    slow.finish(job)
+    shop.world.settle()
+    assert shop.jobs() == {}
+
+
+def test_a_new_job_is_begun_at_once_while_another_is_done() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, 3)
+    shop.put()
+    shop.world.advance(5)
+    second = shop.put()
+    assert slow.begun[-1].id == second
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+def test_when_all_connections_hold_jobs_a_new_one_is_begun_at_the_next_poll(
+    connections: int,
+) -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, 5, connections=connections)
+    for _ in range(connections):
+        shop.put()
+        shop.world.advance(5)
+    last = shop.put()
+    shop.world.advance(POLL_MOST_S)
+    assert slow.begun[-1].id == last
+
+
+def test_an_idle_worker_waits_in_the_server_and_polls_not_at_all() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, 5)
+    before = shop.commands("reserve-with-timeout")
+    shop.world.advance(PATIENCE_S * 10)
+    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10, abs=1)
+    shop.put()
+    before = shop.commands("reserve-with-timeout")
+    shop.world.advance(PATIENCE_S * 10)
+    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10, abs=1)
+
+
+def test_a_worker_with_one_connection_polls_four_times_a_second_while_it_has_a_job() -> None:
+    shop = Shop()
+    shop.worker(Slow(), 5, connections=1)
+    shop.put(ttr=1000)
+    shop.world.advance(10)
+    before = shop.commands("reserve-with-timeout")
+    shop.world.advance(10)
+    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10 / POLL_MOST_S, abs=1)
+
+
+def test_a_full_worker_asks_for_nothing() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, 2)
+    for _ in range(3):
+        shop.put(ttr=1000)
+    before = shop.commands("reserve-with-timeout")
+    shop.world.advance(100)
+    assert shop.commands("reserve-with-timeout") == before
+    assert len(slow.begun) == 2
+
+
+def test_deadline_soon_is_an_empty_answer_and_no_reason_to_ask_faster() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, 5, connections=1)
+    shop.put(ttr=1)
+    shop.world.advance(5)
+    before = shop.commands("reserve-with-timeout")
+    shop.world.advance(10)
+    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10 / POLL_MOST_S, abs=1)
+    assert slow.cancelled == []
+    assert shop.noted.named("troubled") == []
+
+
+# Losing the connection.
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_lost_connection_cancels_its_attempts_and_the_jobs_are_done_anew(
+    concurrency: int,
+) -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, concurrency)
+    jobs = [shop.put() for _ in range(concurrency)]
+    shop.world.advance(1)
+    break_all(shop)
+    assert sorted(slow.cancelled) == jobs
+    assert {told for told in shop.noted.named("lost")} == {
+        (job, Ending.DISCONNECTED) for job in jobs
+    }
+    shop.world.advance(1)
+    assert sorted(attempt.id for attempt in slow.begun) == sorted(jobs * 2)
+    for job in jobs:
+        slow.finish(job)
+    shop.world.settle()
+    assert shop.jobs() == {}
+
+
+def test_the_other_connection_goes_on() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, 4)
+    first, second = shop.put(), shop.put()
+    shop.links[1].transport.end(ConnectionLost())
+    shop.world.settle()
+    assert slow.cancelled == [second]
+    slow.finish(first)
+    shop.world.settle()
+    assert [attempt.id for attempt in slow.begun] == [first, second, second]
+
+
+def test_a_delete_without_an_answer_is_tried_again_before_the_job_is_done_twice() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow)
+    job = shop.put()
+    link = shop.links[0]
+    link.wire.cut_off()
+    slow.finish(job)
+    shop.world.settle()
+    link.transport.end(ConnectionLost())
+    link.wire.peer.hang_up()
+    shop.world.settle()
+    assert shop.stats(job).state == "ready"
+    shop.world.advance(1)
+    assert shop.jobs() == {}
+    assert len(slow.begun) == 1
+    assert shop.noted.named("ended") == [(job, Delete())]
+
+
+def test_a_delete_that_was_done_and_not_answered_is_called_unsettled() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow)
+    job = shop.put()
+    slow.finish(job)
+    link = shop.links[0]
+    link.wire.peer.send(link.transport.drain())
+    link.transport.end(ConnectionLost())
+    shop.world.advance(1)
+    ((unsettled, verdict, error),) = shop.noted.named("unsettled")
+    assert (unsettled, verdict) == (job, Delete()) and isinstance(error, errors.Unanswered)
+    assert shop.jobs() == {}
+
+
+def test_a_server_that_restarts_with_jobs_in_flight_gives_them_again() -> None:
+    shop = Shop(has_log=True)
+    slow = Slow()
+    shop.worker(slow, 3)
+    jobs = [shop.put(b"%d" % number) for number in range(5)]
+    shop.world.advance(1)
+    shop.world.kill()
+    assert sorted(slow.cancelled) == jobs[:3]
+    shop.world.restart()
+    shop.world.advance(1)
+    while slow.waiting:
+        slow.finish(next(iter(slow.waiting)))
+        shop.world.settle()
+    assert shop.jobs() == {}
+    assert [body for body in sorted({each.body for each in slow.begun})] == [
+        b"%d" % number for number in range(5)
+    ]
+
+
+def test_a_server_that_restarts_while_the_reserve_waits_costs_nothing() -> None:
+    shop = Shop(has_log=True)
+    bodies: list[bytes] = []
+    shop.worker(lambda attempt: bodies.append(attempt.body), 3)
+    shop.world.kill()
+    shop.world.restart()
+    shop.world.advance(1)
+    shop.put(b"after")
+    assert bodies == [b"after"]
+
+
+def test_a_half_open_connection_ends_the_attempt_with_the_ttr_and_the_worker_recovers() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow, grace_s=30, connections=1)
+    job = shop.put(ttr=10)
+    link = shop.links[0]
+    link.wire.cut_off()
+    shop.world.advance(11)
+    assert slow.cancelled == [job]
+    assert shop.noted.named("lost") == [(job, Ending.TTR)]
+    link.wire.peer.hang_up()
+    shop.world.advance(60)
+    assert [attempt.id for attempt in slow.begun] == [job, job]
+
+
+def test_a_connection_lost_before_the_attempt_begins_leaves_the_job_to_others() -> None:
+    shop = Shop()
+    slow = Slow()
+    shop.worker(slow)
+    link = shop.links[0]
+    link.transport.unsent += b"RESERVED 77 1\r\nx\r\n"
+    link.transport.read()
+    link.transport.end(ConnectionLost())
+    link.wire.peer.hang_up()
+    shop.world.advance(1)
+    assert slow.begun == []
+    number = shop.put()
+    assert slow.begun[-1].id == number
+
+
+def test_after_an_error_the_worker_rests_before_it_asks_again() -> None:
+    shop = Shop()
+    shop.worker(Slow())
+    link = shop.links[0]
+    link.transport.unsent += b"OUT_OF_MEMORY\r\n"
+    link.transport.read()
+    assert isinstance(shop.noted.named("troubled")[0][0], errors.OutOfMemory)
+    assert link.transport.drain() == b""
+    shop.world.clock.advance(REST_S)
+    assert link.transport.drain() == b"reserve-with-timeout 30\r\n"
+
+
+# Stopping.
+
+
+def test_an_idle_worker_stops_at_once() -> None:
+    shop = Shop()
+    worker = shop.worker(Slow(), 3)
+    shop.world.result(worker.stopService())
+    shop.put()
+    assert shop.jobs() == {"ready": 1}
+    assert all(link.transport.is_closed for link in shop.links)
+
+
+def test_a_worker_that_stops_finishes_what_it_has_and_takes_no_more() -> None:
+    shop = Shop()
+    slow = Slow()
+    worker = shop.worker(slow, 2)
+    first, second, third = shop.put(), shop.put(), shop.put()
+    stopped = worker.stopService()
+    shop.world.advance(5)
+    assert is_waiting(stopped)
+    slow.finish(first)
+    slow.fail(second, RuntimeError("fails as ever"))
+    shop.world.settle()
+    shop.world.result(stopped)
+    assert shop.stats(second).state == "delayed"
+    assert shop.stats(third).state == "ready"
+    assert [attempt.id for attempt in slow.begun] == [first, second]
+
+
+@pytest.mark.parametrize("touches", [True, False])
+def test_what_takes_too_long_is_given_back(touches: bool) -> None:
+    shop = Shop()
+    slow = Slow()
+    worker = shop.worker(slow, 2, finish_s=15, touches=touches)
+    jobs = [shop.put(ttr=20, priority=5), shop.put(ttr=20)]
+    stopped = worker.stopService()
+    shop.world.advance(14.9)
+    assert slow.cancelled == [] and is_waiting(stopped)
+    shop.world.advance(0.2)
+    shop.world.result(stopped)
+    assert sorted(slow.cancelled) == jobs
+    assert [(shop.stats(job).state, shop.stats(job).releases) for job in jobs] == [("ready", 1)] * 2
+    assert shop.stats(jobs[0]).pri == 5
+    assert {verdict for _, verdict in shop.noted.named("ended")} == {Release()}
+    assert shop.noted.named("failed") == []
+
+
+def test_what_heeds_no_cancelling_is_left_behind_and_its_job_given_back() -> None:
+    shop = Shop()
+    stubborn = Stubborn()
+    worker = shop.worker(stubborn, finish_s=15)
+    job = shop.put()
+    stopped = worker.stopService()
+    shop.world.advance(16)
+    shop.world.result(stopped)
+    assert shop.stats(job).state == "ready"
+    stubborn.waiting.callback(None)
+    shop.world.settle()
+    assert shop.stats(job).state == "ready"
+
+
+def test_a_worker_that_stops_without_a_server_stops_within_its_bound() -> None:
+    shop = Shop()
+    slow = Slow()
+    worker = shop.worker(slow, 2, finish_s=15)
+    shop.put()
+    shop.world.endpoint.is_refusing = True
+    break_all(shop)
+    shop.world.result(worker.stopService())
+
+
+def test_a_stopped_worker_can_be_started_again() -> None:
+    shop = Shop()
+    bodies: list[bytes] = []
+    worker = shop.worker(lambda attempt: bodies.append(attempt.body), 3)
+    shop.put(b"1")
+    shop.world.result(worker.stopService())
+    shop.put(b"2")
+    worker.startService()
+    shop.put(b"3")
+    assert bodies == [b"1", b"2", b"3"]
+
+
+# Limits.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0}, {"concurrency": MAX_CONCURRENCY + 1}, {"connections": 0},
+        {"finish_s": -1}, {"limit_s": 0}, {"tubes": []},
+        {"handler": coroutine, "in_threads": True},
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
+    usual = {"endpoint": Shop().world.endpoint, "tubes": "t", "handler": print}
+    with pytest.raises(ValueError):
+        Worker(**usual | options)  # type: ignore[arg-type]
+
+
+def test_the_limits_themselves_are_taken() -> None:
+    endpoint = Shop().world.endpoint
+    Worker(endpoint, "t", print, MAX_CONCURRENCY, connections=1, finish_s=0, limit_s=0.001)

@@ -1,0 +1,178 @@
+"""
+Workers and a whole server in memory, on clocks that stand still.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
+
+from beanstalk_twisted.client.backoff import Backoff
+from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.testing.endpoint import MemoryLink
+from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.hooks import Hooks
+from beanstalk_twisted.worker.service import Worker
+from beanstalk_twisted.worker.verdicts import Verdict
+from tests.client.world import World
+
+TUBE = "work"
+
+
+class Noted(Hooks):
+    """
+    Keeps what it was told.
+    """
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def named(self, name: str) -> list[tuple[Any, ...]]:
+        """
+        Give what was told under that name.
+        """
+        return [each[1:] for each in self.told if each[0] == name]
+
+    def began(self, attempt: Attempt[Any]) -> None:
+        self.told.append(("began", attempt.id))
+
+    def touched(self, attempt: Attempt[Any]) -> None:
+        self.told.append(("touched", attempt.id))
+
+    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
+        self.told.append(("failed", attempt.id, error))
+
+    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
+        self.told.append(("ended", attempt.id, verdict))
+
+    def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
+        self.told.append(("lost", attempt.id, ending))
+
+    def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
+        self.told.append(("unsettled", attempt.id, verdict, error))
+
+    def disconnected(self, losses: Losses) -> None:
+        self.told.append(("disconnected", losses.reservations))
+
+    def troubled(self, error: BaseException) -> None:
+        self.told.append(("troubled", error))
+
+
+class Slow:
+    """
+    Does jobs as slowly as a test wants.
+
+    :ivar begun: the attempts, in their order.
+    :ivar waiting: what each waits for.
+    :ivar cancelled: those that were cancelled.
+    """
+
+    def __init__(self) -> None:
+        self.begun: list[Attempt[Any]] = []
+        self.waiting: dict[int, Deferred[Any]] = {}
+        self.cancelled: list[int] = []
+
+    def __call__(self, attempt: Attempt[Any]) -> Deferred[Any]:
+        self.begun.append(attempt)
+        waiting: Deferred[Any] = Deferred(lambda given_up: self.cancelled.append(attempt.id))
+        self.waiting[attempt.id] = waiting
+        return waiting
+
+    def finish(self, job: int, result: Any = None) -> None:
+        """
+        Let it be done.
+        """
+        self.waiting.pop(job).callback(result)
+
+    def fail(self, job: int, error: Exception) -> None:
+        """
+        Let it fail.
+        """
+        self.waiting.pop(job).errback(error)
+
+
+@implementer(IStreamClientEndpoint)
+class Door:
+    """
+    The endpoint of the workers.
+
+    :ivar links: the connections that they have made.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.links: list[MemoryLink] = []
+        self._world = world
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        """
+        See `IStreamClientEndpoint`.
+        """
+        before = len(self._world.links)
+        connected: Deferred[Any] = self._world.endpoint.connect(factory)
+        self.links += cast(list[MemoryLink], self._world.links[before:])
+        return connected
+
+
+class Shop:
+    """
+    A server, somebody who puts jobs, and workers.
+
+    :ivar links: the workers' connections, in the order in which they were made.
+
+    :ivar noted: what the workers' hooks were told.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.world = World(**options)
+        self.noted = Noted()
+        self._door = Door(self.world)
+        self.links = self._door.links
+        self.producer: Client = self.world.client()
+        self.world.result(self.producer.use(TUBE))
+
+    def worker(self, doer: Any, concurrency: int = 1, **options: Any) -> Worker[Any]:
+        """
+        Start a worker.
+        """
+        chosen: dict[str, Any] = {
+            "hooks": [self.noted], "chance": lambda: 0.0, "backoff": lambda: Backoff(lambda: 1.0),
+            "tubes": TUBE,
+        } | options  # fmt: skip
+        tubes = chosen.pop("tubes")
+        worker: Worker[Any] = Worker(
+            cast(Any, self._door), tubes, doer, concurrency, reactor=self.world.clock, **chosen
+        )
+        worker.startService()
+        self.world.settle()
+        return worker
+
+    def put(self, body: bytes = b"x", **options: Any) -> int:
+        """
+        Put a job, and let happen what follows at once.
+        """
+        return self.world.result(self.producer.put(body, **options))
+
+    def stats(self, job: int) -> JobStats:
+        """
+        Ask about a job.
+        """
+        return self.world.result(self.producer.stats_job(job))
+
+    def jobs(self) -> dict[str, int]:
+        """
+        Count the jobs of all tubes by their states; what is 0 is left out.
+        """
+        stats = self.world.result(self.producer.stats())
+        states = ("ready", "reserved", "delayed", "buried")
+        counts = {state: int(cast(Any, stats[f"current-jobs-{state}"])) for state in states}
+        return {state: count for state, count in counts.items() if count}
+
+    def commands(self, name: str) -> int:
+        """
+        Count how often the server was sent a command.
+        """
+        return int(cast(Any, self.world.result(self.producer.stats())[f"cmd-{name}"]))
