@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
+from binlog_tools.tubenames import NoTube, is_tube_name
 
 LIMIT_S: Final = 60.0
 """How long a reply may take: a server syncs its disk before it answers, and disks can be busy."""
@@ -35,6 +36,17 @@ class Reply(NamedTuple):
 
     def __str__(self) -> str:
         return b" ".join(self.words).decode("ascii", "replace")
+
+
+def tube_request(command: bytes, tube: bytes, *numbers: int) -> bytes:
+    """
+    The bytes of a command that names a tube.  All that we send are made here.
+
+    :raise NoTube: no client may use that name.
+    """
+    if not is_tube_name(tube):
+        raise NoTube(tube)
+    return b" ".join((command, tube, *(b"%d" % number for number in numbers))) + b"\r\n"
 
 
 class Lost(OSError):

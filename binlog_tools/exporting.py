@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_TUBE_NAME_BYTES
+from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.dumping import Fields, body_fields, state_name
 from binlog_tools.moments import format_time_exactly, parse_time
@@ -17,6 +17,7 @@ from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.rewriting import Loaded
 from binlog_tools.selection import STATES_BY_NAME, Selection
 from binlog_tools.stored import NS, StoredJob, StoredPause
+from binlog_tools.tubenames import NoTube, is_tube_name
 
 VERSION: Final = 1
 
@@ -28,7 +29,10 @@ DEFAULT_TTR_S: Final = 60
 """Of jobs whose lines say none; what most clients give."""
 
 MAX_GIVEN: Final = (1 << 63) - 1
-"""The highest id and LSN: the server that goes on with the log has as many again to give."""
+"""The highest LSN and next id: the server that goes on with the log has as many again to give."""
+
+MAX_JOB_ID: Final = MAX_GIVEN - 1
+"""The highest id of a job: the next one is in an export of the new log, and can be read again."""
 
 MAX_LOG_TIME_NS: Final = 4_102_444_800 * NS
 """The year 2100: the latest time of a log.  To it a server adds delays of up to 136 years, and the
@@ -103,11 +107,14 @@ class WrongLine(ValueError):
 class _Head(NamedTuple):
     """
     What stands before the jobs.
+
+    :ivar lsn_line: the line that says the highest LSN, 0 for none.
     """
 
     floors: Floors
     sources: list[OriginSource]
     pauses: list[StoredPause]
+    lsn_line: int = 0
 
 
 def import_lines(
@@ -133,6 +140,9 @@ def import_lines(
             log.add(jobs.read(number, document))
             if not count % 1000:
                 notice(count)
+        if log.last_lsn > MAX_GIVEN:
+            why = f"last_lsn: the LSNs of the new log, behind it, would go above {MAX_GIVEN}"
+            raise WrongLine(head.lsn_line, why)
         return log.finish()
 
 
@@ -177,12 +187,14 @@ def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, _Num
         fields = _Fields(number, document)
         if kind == "log":
             head.sources.append(fields.source())
+            last_lsn = fields.whole("last_lsn", MAX_GIVEN, 0)
+            lsn_line = number if last_lsn > head.floors.last_lsn else head.lsn_line
             floors = Floors(
-                max(head.floors.last_lsn, fields.whole("last_lsn", MAX_GIVEN, 0)),
+                max(head.floors.last_lsn, last_lsn),
                 max(head.floors.next_job_id, fields.whole("next_job_id", MAX_GIVEN, 1)),
                 max(head.floors.time_ns, fields.log_time(now_ns)),
             )
-            head = head._replace(floors=floors)
+            head = head._replace(floors=floors, lsn_line=lsn_line)
         elif kind == "pause":
             seconds = fields.whole("seconds", MAX_U32, 0)
             until = fields.time("until", now_ns + seconds * NS)
@@ -227,7 +239,9 @@ class _Jobs:
         )  # fmt: skip
 
     def _id(self, fields: "_Fields") -> int:
-        job_id = fields.whole("job", MAX_GIVEN, self._next_id)
+        if not fields.has("job") and self._next_id > MAX_JOB_ID:
+            raise WrongLine(fields.number, f"job: above {MAX_JOB_ID} there is no id to give it")
+        job_id = fields.whole("job", MAX_JOB_ID, self._next_id)
         if job_id < 1:
             raise WrongLine(fields.number, "job: an id is 1 or more")
         if job_id in self._given:
@@ -259,6 +273,12 @@ class _Fields:
 
     def _wrong(self, name: str, why: str) -> WrongLine:
         return WrongLine(self.number, f"{name}: {why}")
+
+    def has(self, name: str) -> bool:
+        """
+        Whether it is said.
+        """
+        return name in self._document
 
     def whole(self, name: str, most: int, default: int) -> int:
         """
@@ -326,8 +346,8 @@ class _Fields:
         A name of a tube.
         """
         name = self._bytes("tube", b"default")
-        if not 0 < len(name) <= MAX_TUBE_NAME_BYTES:
-            raise self._wrong("tube", f"a name has 1 to {MAX_TUBE_NAME_BYTES} bytes")
+        if not is_tube_name(name):
+            raise self._wrong("tube", f"{NoTube(name)}")
         return name
 
     def body(self) -> bytes:

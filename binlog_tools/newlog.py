@@ -184,6 +184,13 @@ class SegmentMaker:
         self._body_bytes += len(job.body)
         self._next_job_id = max(self._next_job_id, job.job_id + 1)
 
+    @property
+    def last_lsn(self) -> int:
+        """
+        What the last LSN will be if it is finished now: that of the last segment's seal.
+        """
+        return self._lsn + len(self._open) + 1
+
     def finish(self) -> Written:
         """
         End the log in order; all of it is durable then, but for the name of its directory.
@@ -335,6 +342,13 @@ class NewLog:
         See `SegmentMaker.add`.
         """
         self._maker.add(job)
+
+    @property
+    def last_lsn(self) -> int:
+        """
+        See `SegmentMaker.last_lsn`.
+        """
+        return self._maker.last_lsn
 
     def finish(self) -> Written:
         """

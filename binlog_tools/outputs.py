@@ -18,7 +18,7 @@ from typing import IO, Any, Final, TextIO
 
 from beanstalk_twisted.binlog.directory import RealDirectory, RealFile, sync_directory
 from beanstalk_twisted.binlog.format import parse_segment_name
-from binlog_tools.sources import parse_archived_name
+from binlog_tools.sources import is_store_name, parse_archived_name
 
 PART: Final = ".part"
 """Behind the name of what is being written."""
@@ -33,9 +33,16 @@ class InsideSource(ValueError):
     """
 
 
+class InsideNew(ValueError):
+    """
+    An output that would lie about in a log that is made.
+    """
+
+
 def refuse_inside_sources(output: str, sources: Iterable[str]) -> None:
     """
-    Links are followed, and hard links to a file of a log count as that file.
+    Links are followed, and hard links to a file of a log count as that file.  Where segments of a
+    directory are links, the folders of what they lead to are read, too.
 
     :param output: a file or a directory, which need not exist.
     :param sources: directories, or files of segments.
@@ -50,12 +57,32 @@ def refuse_inside_sources(output: str, sources: Iterable[str]) -> None:
                 )
 
 
+def refuse_inside_new(output: str, directories: Iterable[str]) -> None:
+    """
+    A new directory has what its command puts there, and nothing else.
+
+    :param output: a file.
+    :param directories: that are to be made; they need not exist.
+    :raise InsideNew: it would be within one.
+    """
+    real = os.path.realpath(output)
+    for directory in directories:
+        new = os.path.realpath(directory)
+        if any(os.path.commonpath((real, at)) == at for at in (new, new + PART)):
+            raise InsideNew(
+                f"{output}: this is within {directory}, which is to be a log and nothing else; "
+                f"nothing was written. Name a place outside of it."
+            )
+
+
 def _is_inside(output: str, source: str) -> bool:
     real = os.path.realpath(output)
     if not os.path.exists(source):
         return False
     if os.path.isdir(source):
-        return _is_below(real, source) or _is_a_file_of(real, source)
+        if any(_is_below(real, folder) for folder in _folders_of(source)):
+            return True
+        return _is_a_file_of(real, source)
     folder = os.path.dirname(os.path.realpath(source))
     if _is_segment_name(os.path.basename(real)) and os.path.dirname(real) == folder:
         return True
@@ -81,18 +108,49 @@ def _is_below(path: str, folder: str) -> bool:
         path = above
 
 
+def _folders_of(source: str) -> list[str]:
+    """
+    A directory, and where the links in it lead that are read as segments or stores.
+    """
+    found: list[str] = []
+    left = [source]
+    while left:
+        folder = os.path.realpath(left.pop())
+        if folder not in found:
+            found.append(folder)
+            left += _led_to(folder)
+    return found
+
+
+def _led_to(folder: str) -> Iterator[str]:
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if is_store_name(name) and os.path.isdir(path):
+            yield path
+        elif _is_segment_name(name) and os.path.islink(path):
+            yield os.path.dirname(os.path.realpath(path))
+
+
 def _is_a_file_of(path: str, folder: str) -> bool:
     """
-    Whether a file is another name of one in a directory.
+    Whether a file is another name of one in a directory, or of one that a link there leads to.
     """
     try:
         found = os.stat(path)
     except OSError:
         return False
-    if found.st_nlink < 2 or not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(found.st_mode):
         return False
     files = (os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)
-    return any(os.path.samestat(os.lstat(file), found) for file in files)
+    return any(_is_the_file(file, found) for file in files)
+
+
+def _is_the_file(path: str, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), found)
+    except OSError:
+        # A link that leads nowhere, or a file that a server has deleted meanwhile.
+        return False
 
 
 class NamingFile(RealFile):
@@ -171,6 +229,21 @@ class NamedBuffer(io.BufferedWriter):
         """
         with naming(self._path):
             super().flush()
+
+
+class ForgivingFile(io.FileIO):
+    """
+    A file that swallows what it cannot write.
+    """
+
+    def write(self, content: Any) -> int:
+        """
+        See `io.FileIO`.
+        """
+        try:
+            return super().write(content)
+        except OSError:
+            return memoryview(content).nbytes
 
 
 @contextlib.contextmanager

@@ -11,17 +11,19 @@ has answered, what it said.  Only what was sent and not answered is uncertain af
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.records import State
-from binlog_tools.client import Line, Reply
+from binlog_tools.client import Line, Reply, tube_request
 from binlog_tools.liveset import Bodies, LiveJob, live_at, ripened, stored
 from binlog_tools.outputs import naming
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source
 from binlog_tools.stored import NS, StoredJob, StoredPause
+from binlog_tools.tubenames import is_tube_name
 
 WINDOW_JOBS: Final = 64
 """Jobs on their way at once: one turn of the server for many, and few that can be uncertain."""
@@ -191,6 +193,9 @@ class Waiting(NamedTuple):
 class Plan(NamedTuple):
     """
     What is to be put, in order.
+
+    :ivar unusable: tubes that no client may name, and how many jobs are in each: these jobs are
+        among the chosen ones, and cannot be put.
     """
 
     source: Source
@@ -198,6 +203,7 @@ class Plan(NamedTuple):
     tubes: dict[int, bytes]
     pauses: dict[bytes, StoredPause]
     now_ns: int
+    unusable: Mapping[bytes, int]
 
     @property
     def has_buried(self) -> bool:
@@ -234,18 +240,21 @@ def plan(source: Source, selection: Selection, now_ns: int) -> Plan:
     live = live_at(source, first_seq=0 if source.is_partial else survey.small.trim_seq).live
     now_ns = max(now_ns, live.time_ns)
     found: list[Waiting] = []
+    unusable: Counter[bytes] = Counter()
     buried: list[tuple[int, Waiting]] = []
     for job_id, each in sorted(live.jobs.items()):
         job = as_loaded(each, live.tubes, now_ns)
         if not selection.has_job(job):
             continue
-        if job.state is State.BURIED:
+        if not is_tube_name(job.tube):
+            unusable[job.tube] += 1
+        elif job.state is State.BURIED:
             buried.append((job.deadline_ns, Waiting(job_id, True, each)))
         else:
             found.append(Waiting(job_id, False, each))
     found += [each for _, each in sorted(buried, key=lambda pair: (pair[0], pair[1].job_id))]
     pauses = {pause.tube: pause for pause in live.pauses_at(now_ns)}
-    return Plan(source, found, live.tubes, pauses, now_ns)
+    return Plan(source, found, live.tubes, pauses, now_ns, unusable)
 
 
 class Putter:
@@ -342,7 +351,7 @@ class Putter:
 
     def _tube_commands(self, tube: bytes, pauses: dict[bytes, StoredPause]) -> Iterator[bytes]:
         if tube != self._tube:
-            yield b"use %b\r\n" % tube
+            yield tube_request(b"use", tube)
             self._tube = tube
         pause = pauses.get(tube)
         if pause is not None and tube not in self._paused:
@@ -350,7 +359,7 @@ class Putter:
             self._paused.add(tube)
             seconds = -(-(pause.until_ns - self._now_ns()) // NS)
             if seconds > 0:
-                yield b"pause-tube %b %d\r\n" % (tube, seconds)
+                yield tube_request(b"pause-tube", tube, seconds)
 
     def _put_command(self, job: StoredJob, body: bytes) -> bytes:
         delay = 0

@@ -66,6 +66,13 @@ def parse_archived_name(name: str) -> ArchivedName | None:
     return ArchivedName(int(found[1]), int(found[2])) if found else None
 
 
+def is_store_name(name: str) -> bool:
+    """
+    Whether a folder of an archive is called like one of a store.
+    """
+    return _STORE.fullmatch(name) is not None
+
+
 class NoLog(FileNotFoundError):
     """
     There is nothing to look at.
@@ -306,7 +313,7 @@ def _of_directory(path: str) -> list[Source]:
     names = os.listdir(path)
     if any(parse_archived_name(name) for name in names):
         return [Source(path, lambda: _archived(path), is_partial=True)]
-    stores = [name for name in names if _STORE.fullmatch(name)]
+    stores = [name for name in names if is_store_name(name)]
     archives = [os.path.join(path, name) for name in sorted(stores)]
     found = [source for archive in archives for source in _of_directory(archive)]
     if found and not any(parse_segment_name(name) is not None for name in names):

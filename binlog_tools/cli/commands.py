@@ -15,7 +15,7 @@ from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.errors import BinlogError
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, code_of, fail, message_of, warn
 from binlog_tools.cli.interrupts import INTERRUPTS
-from binlog_tools.outputs import NamedBuffer
+from binlog_tools.outputs import ForgivingFile, NamedBuffer
 
 PROGRAM: Final = "binlog-inspect"
 
@@ -101,6 +101,7 @@ def called() -> int:
     """
     try:
         _name_stdout()
+        _forgive_stderr()
         code = _code()
         INTERRUPTS.end_at_once()
         return _flushed(code)
@@ -134,6 +135,17 @@ def _name_stdout() -> None:
     out = NamedBuffer(1, STDOUT, closefd=False)
     encoding, errors = (was.encoding, was.errors) if was else ("utf-8", "strict")
     sys.stdout = io.TextIOWrapper(out, encoding, errors, line_buffering=out.isatty())
+
+
+def _forgive_stderr() -> None:
+    """
+    What cannot be said on stderr is not said; the exit code is what it would have been.
+    """
+    was = sys.stderr
+    # The errors of stderr are those of Python: what it cannot encode it writes escaped.
+    out = io.BufferedWriter(ForgivingFile(2, "w", closefd=False))
+    encoding = was.encoding if was else "utf-8"
+    sys.stderr = io.TextIOWrapper(out, encoding, "backslashreplace", line_buffering=True)
 
 
 def _flushed(code: int) -> int:

@@ -12,10 +12,12 @@ import click
 from beanstalk_twisted.binlog.survey import Progress, Survey
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED, SOUND, TORN
+from binlog_tools.cli.making import tell_unusable
 from binlog_tools.cli.output import Output, progress, text_of
 from binlog_tools.newdirectory import NewDirectory
 from binlog_tools.sources import open_source
 from binlog_tools.stored import StoredJob, loaded_jobs, loaded_pauses
+from binlog_tools.tubenames import is_tube_name
 from binlog_tools.v7.exporting import Exported, Tally, export_jobs
 from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, MAX_FILE_BYTES, MIN_FILE_BYTES
 from binlog_tools.v7.holder import holder_of
@@ -79,7 +81,10 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
     pauses = [
         (text_of(pause.tube), -(-(pause.until_ns - log_ns) // NS))
         for pause in loaded_pauses(survey, log_ns)
+        # No command pauses another one.
+        if is_tube_name(pause.tube)
     ]
+    tell_unusable(tally.unusable, "no beanstalkd can hold")
     out = Output(is_json)
     if is_json:
         out.document(_document(survey, tally, pauses, output, exported))

@@ -2,7 +2,7 @@
 What commands that make a log have in common.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -12,10 +12,12 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
+from binlog_tools.cli.exits import warn
 from binlog_tools.cli.options import SIZE
 from binlog_tools.cli.output import Output
 from binlog_tools.moments import format_size
 from binlog_tools.newlog import Written
+from binlog_tools.tubenames import quoted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,6 +51,16 @@ def tell(output: Output, written: Written, **more: object) -> None:
         f"{written.path}: {told(written.jobs, 'job')}, {format_size(written.bytes)} in "
         f"{told(written.segments, 'segment')}, LSN {written.first_lsn} to {written.last_lsn}"
     )
+
+
+def tell_unusable(tubes: Mapping[bytes, int], what: str) -> None:
+    """
+    Warn of jobs that are left out because no client may name their tube.
+
+    :param tubes: how many jobs are in each.
+    """
+    for tube, jobs in tubes.items():
+        warn(f"tube {quoted(tube)}: jobs that {what}: {jobs}; no client may use that name")
 
 
 def told(count: int, one: str, many: str = "") -> str:

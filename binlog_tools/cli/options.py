@@ -12,7 +12,12 @@ from binlog_tools import moments
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.cli.interrupts import INTERRUPTS
 from binlog_tools.moments import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
-from binlog_tools.outputs import InsideSource, refuse_inside_sources
+from binlog_tools.outputs import (
+    InsideNew,
+    InsideSource,
+    refuse_inside_new,
+    refuse_inside_sources,
+)
 from binlog_tools.selection import (
     STATES_BY_NAME,
     TYPES_BY_NAME,
@@ -74,8 +79,8 @@ _WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)
 
 class Command(click.Command):
     """
-    A subcommand.  No output of it is within a log that it reads, which the types of its parameters
-    tell.
+    A subcommand.  No output of it is within a log that it reads, and no file within a log that it
+    makes, which the types of its parameters tell.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -87,8 +92,11 @@ class Command(click.Command):
             for output in self._values(ctx, _WRITTEN):
                 if output != STDOUT:
                     refuse_inside_sources(output, self._values(ctx, _READ))
+            for output in self._values(ctx, (OUTPUT_FILE,)):
+                if output != STDOUT:
+                    refuse_inside_new(output, self._values(ctx, (NEW_DIRECTORY,)))
             return super().invoke(ctx)
-        except InsideSource as problem:
+        except (InsideSource, InsideNew) as problem:
             fail(USAGE, str(problem))
 
     def _values(self, ctx: click.Context, types: tuple[click.Path, ...]) -> list[str]:

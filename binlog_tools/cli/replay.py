@@ -5,14 +5,15 @@
 import os
 import signal
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail
-from binlog_tools.cli.making import told
-from binlog_tools.cli.output import Output, progress
+from binlog_tools.cli.making import tell_unusable, told
+from binlog_tools.cli.output import Output, progress, text_of
 from binlog_tools.client import Connection, parse_address
 from binlog_tools.newlog import OriginSource
 from binlog_tools.outputs import refuse_inside_sources
@@ -78,7 +79,7 @@ def command(
         if interrupted.has_come:
             fail(INTERRUPTED, f"interrupted: {problem}; run again to go on")
         fail(CANNOT_READ, str(problem))
-    _tell(Output(is_json), outcome, journal)
+    _tell(Output(is_json), outcome, journal, wanted.unusable)
 
 
 class _Interrupted:
@@ -119,20 +120,26 @@ def _settle(journal: Journal, uncertain: str) -> None:
         journal.note({"skipped": ids})
 
 
-def _tell(output: Output, outcome: Put, journal: Journal) -> None:
+def _tell(
+    output: Output, outcome: Put, journal: Journal, unusable: Mapping[bytes, int]
+) -> None:  # fmt: skip
     refused = [each._asdict() for each in outcome.refused]
     if output.is_json:
-        output.document({**outcome._asdict(), "refused": refused, "journal": journal.path})
+        strange = [{"tube": text_of(tube), "jobs": jobs} for tube, jobs in unusable.items()]
+        output.document({
+            **outcome._asdict(), "refused": refused, "unusable": strange, "journal": journal.path,
+        })  # fmt: skip
     else:
         before = f", {outcome.before} were there before" if outcome.before else ""
         buried = f", {outcome.buried} of them buried" if outcome.buried else ""
         output.line(f"{told(outcome.put, 'job')} put{buried}{before}")
     for each in outcome.refused:
         click.echo(f"binlog-inspect: job {each.job_id} was not taken: {each.why}", err=True)
+    tell_unusable(unusable, "were not put")
     for job_id in outcome.not_buried:
         click.echo(
             f"binlog-inspect: job {job_id} was put, but somebody took it before it was buried",
             err=True,
         )
-    if outcome.refused or outcome.not_buried:
+    if outcome.refused or outcome.not_buried or unusable:
         raise SystemExit(CANNOT_READ)

@@ -6,8 +6,17 @@ import socket
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.wire import grammar, yaml
-from binlog_tools.client import LIMIT_S, Connection, Line, Lost, Reply, parse_address
+from beanstalk_twisted.wire import yaml
+from binlog_tools.client import (
+    LIMIT_S,
+    Connection,
+    Line,
+    Lost,
+    Reply,
+    parse_address,
+    tube_request,
+)
+from binlog_tools.tubenames import NoTube, is_tube_name
 
 WINDOW: Final = 256
 """Requests on their way at once: enough for a far server, and no server's limit."""
@@ -87,16 +96,12 @@ class Address(NamedTuple):
 
 def tube_name(text: str) -> bytes:
     """
-    :raise ValueError: it is not the name of a tube.  A server that is sent one may take a body for
-        commands.
+    :raise NoTube: it is not the name of a tube.
     """
-    try:
-        return bytes(grammar.TUBE.convert(text.encode("ascii")))
-    except (grammar.ParseError, UnicodeEncodeError):
-        raise ValueError(
-            f"{text!r} is not the name of a tube: 1 to {grammar.MAX_TUBE_NAME} of "
-            "A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -"
-        ) from None
+    name = text.encode("utf-8", "surrogateescape")
+    if not is_tube_name(name):
+        raise NoTube(name)
+    return name
 
 
 Stats = dict[str, str]
@@ -145,7 +150,7 @@ class Queue:
         """
         Put into, kick in and peek into this tube.
         """
-        self.ask(b"use %b\r\n" % tube, b"USING")
+        self.ask(tube_request(b"use", tube), b"USING")
 
     def watch_only(self, tubes: Iterable[bytes]) -> None:
         """
@@ -153,9 +158,9 @@ class Queue:
         """
         wanted = set(tubes)
         for tube in sorted(wanted - self._watched):
-            self.ask(b"watch %b\r\n" % tube, b"WATCHING")
+            self.ask(tube_request(b"watch", tube), b"WATCHING")
         for tube in sorted(self._watched - wanted):
-            self.ask(b"ignore %b\r\n" % tube, b"WATCHING")
+            self.ask(tube_request(b"ignore", tube), b"WATCHING")
         self._watched = wanted
 
     def tubes(self) -> list[bytes]:
@@ -169,7 +174,7 @@ class Queue:
         """
         Let nobody reserve from a tube for so long.
         """
-        self.ask(b"pause-tube %b %d\r\n" % (tube, seconds), b"PAUSED")
+        self.ask(tube_request(b"pause-tube", tube, seconds), b"PAUSED")
 
     # Jobs.
 
@@ -266,7 +271,7 @@ class Queue:
         """
         Ask about a tube.
         """
-        return parsed(self.ask(b"stats-tube %b\r\n" % tube, b"OK"))
+        return parsed(self.ask(tube_request(b"stats-tube", tube), b"OK"))
 
     def stats_job(self, job: int) -> Stats:
         """
@@ -276,10 +281,11 @@ class Queue:
 
     def all_tubes(self) -> list[Stats]:
         """
-        Ask about all tubes, in the order of their names; those that vanish meanwhile are left out.
+        Ask about all tubes, in the order of their names; those that vanish meanwhile are left out,
+        and so are those that no client can ask about: a log may have brought such names.
         """
-        names = sorted(self.tubes())
-        replies = self.ask_many(b"stats-tube %b\r\n" % name for name in names)
+        names = sorted(filter(is_tube_name, self.tubes()))
+        replies = self.ask_many(tube_request(b"stats-tube", name) for name in names)
         return [parsed(reply) for reply in replies if reply.name == b"OK"]
 
 

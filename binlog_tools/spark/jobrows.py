@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from binlog_tools.spark.complaints import SinkError
-from binlog_tools.spark.sinkoptions import U32_MAX, SinkOptions, is_tube_name
+from binlog_tools.spark.sinkoptions import U32_MAX, SinkOptions
+from binlog_tools.tubenames import is_tube_name
 
 TEXT: Final = ("binary", "string")
 NUMBER: Final = ("tinyint", "smallint", "int", "bigint")

@@ -8,7 +8,7 @@ room refuses rows, not windows: those it took are done, and only the others are 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from binlog_tools.client import Lost
+from binlog_tools.client import Lost, tube_request
 from binlog_tools.spark.complaints import SinkError, spans
 from binlog_tools.spark.jobrows import Puts
 from binlog_tools.spark.sinkoptions import WINDOW_BYTES
@@ -164,7 +164,7 @@ class Sender:
         for at in self._left:
             tube = self._window.tubes[at]
             if tube != self._tube:
-                request.append(b"use %b\r\n" % tube)
+                request.append(tube_request(b"use", tube))
                 self._expected.append(_USE)
                 self._tube = tube
             request.append(self._window.requests[at])

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
 from binlog_tools.client import LIMIT_S, parse_address
 from binlog_tools.spark.complaints import SinkError
+from binlog_tools.tubenames import is_tube_name
 
 U32_MAX: Final = (1 << 32) - 1
 """The largest priority, delay and TTR (protocol.txt)."""
@@ -41,8 +41,6 @@ OPTIONS: Final[Mapping[str, str]] = {
 
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Options of a stream that are Spark's, and that it passes on all the same."""
-
-_TUBE: Final = re.compile(rb"(?!-)[A-Za-z0-9\-+/;.$_()]+")
 
 
 class SinkOptions(NamedTuple):
@@ -85,13 +83,6 @@ class SinkOptions(NamedTuple):
             _seconds(given, "retryTimeout", RETRY_S), _seconds(given, "timeout", LIMIT_S),
             given.get("resume", ""), given.get("resultpath", ""),
         )  # fmt: skip
-
-
-def is_tube_name(name: bytes) -> bool:
-    """
-    Whether a tube may be called that (protocol.txt).
-    """
-    return len(name) <= MAX_TUBE_NAME_BYTES and _TUBE.fullmatch(name) is not None
 
 
 def _wrong(what: str) -> SinkError:

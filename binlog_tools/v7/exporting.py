@@ -2,12 +2,14 @@
 From a log of ours to a directory that beanstalkd loads.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.stored import StoredJob
+from binlog_tools.tubenames import is_tube_name, quoted
 from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, DEFAULT_MAX_BODY_SIZE, FileMaker, Spool
 from binlog_tools.v7.records import (
     CRLF,
@@ -26,7 +28,7 @@ FLOOR_TUBE: Final = b"default"
 
 class NotHeld(NamedTuple):
     """
-    A job that no beanstalkd could load.
+    A job that no beanstalkd could load, or whose tube nobody could name there.
     """
 
     job_id: int
@@ -40,6 +42,7 @@ class Tally:
     :ivar states: how many jobs in each state.
     :ivar max_body_size: of the largest body, with its CR LF.
     :ivar not_held: jobs that cannot be in it.
+    :ivar unusable: of those, how many are in each tube that no client may name.
     """
 
     def __init__(self) -> None:
@@ -48,6 +51,7 @@ class Tally:
         self.max_job_id = 0
         self.max_body_size = 0
         self.not_held: list[NotHeld] = []
+        self.unusable: Counter[bytes] = Counter()
 
     def take(self, job: StoredJob) -> bool:
         """
@@ -57,6 +61,11 @@ class Tally:
         if body_size > MAX_BODY_SIZE:
             most = MAX_BODY_SIZE - len(CRLF)
             why = f"its body has {len(job.body)} bytes, and beanstalkd loads at most {most}"
+            self.not_held.append(NotHeld(job.job_id, why))
+            return False
+        if not is_tube_name(job.tube):
+            self.unusable[job.tube] += 1
+            why = f"no client may use the name of its tube, {quoted(job.tube)}"
             self.not_held.append(NotHeld(job.job_id, why))
             return False
         self.states[job.state.name.lower()] += 1

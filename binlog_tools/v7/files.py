@@ -254,9 +254,31 @@ def _next_record(
 
 def _search(buffer: Buffer, start: int, content: int, layout: Layout) -> int | None:
     for head in _HEADS[layout].finditer(buffer, start, content):
-        if _is_surely(decode(buffer, head.start(), len(buffer), layout)):
-            return _aligned(buffer, head.start(), layout)
+        found = decode(buffer, head.start(), len(buffer), layout)
+        if isinstance(found, Record) and _is_found(found):
+            return found.offset if found.is_full else _settled(buffer, found, content, layout)
     return None
+
+
+def _is_found(found: Record | Incomplete | Damage) -> bool:
+    """
+    Whether this is a record even where bytes of others may be read at the wrong place: some bytes
+    before a record with priority 0 and a delay, a short one would have that delay as its ttr.  But
+    its time of creation would be the size of a body.
+    """
+    return _is_surely(found) and _is_of_our_days(found)
+
+
+def _settled(buffer: Buffer, short: Record, content: int, layout: Layout) -> int:
+    """
+    Where the record is that a short one was found for.  A full one that begins within it has shown
+    more: a name, and a body with its end.
+    """
+    for head in _HEADS[layout].finditer(buffer, short.offset + 1, min(short.end, content)):
+        found = decode(buffer, head.start(), len(buffer), layout)
+        if isinstance(found, Record) and found.is_full and _is_found(found):
+            return found.offset
+    return _aligned(buffer, short.offset, layout)
 
 
 def _aligned(buffer: Buffer, at: int, layout: Layout) -> int:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.wire import grammar
+from binlog_tools.tubenames import is_tube_name
 
 NS: Final = 1_000_000_000
 CRLF: Final = b"\r\n"
@@ -24,8 +25,11 @@ MAX_NAME_BYTES: Final = grammar.MAX_TUBE_NAME
 MAX_SECONDS: Final = grammar.MAX_U32
 """Of a delay or a ttr: the protocol has them in 32 bits."""
 
-MAX_JOB_ID: Final = (1 << 63) - 1
-"""Ids count from 1: a larger one was never given, it is damage."""
+MAX_JOB_ID: Final = (1 << 63) - 2
+"""
+Ids count from 1: a larger one was never given, it is damage.  The next one fits into 63 bits, as
+that of an export as JSON lines has to.
+"""
 
 MAX_TIME_NS: Final = (1 << 63) - 1
 """Times of version 7 are signed; those of version 5 must fit into ours (the year 2262)."""
@@ -238,20 +242,9 @@ def implausible(record: Record) -> str:
     for time_ns in (fields.created_ns, fields.deadline_ns):
         if not 0 <= time_ns <= MAX_TIME_NS:
             return f"it would have the time {time_ns} ns"
-    if record.is_full and not _is_tube(record.tube):
+    if record.is_full and not is_tube_name(record.tube):
         return f"its tube would be {record.tube!r}"
     return ""
-
-
-def _is_tube(name: bytes) -> bool:
-    """
-    Whether a client may use this name.  The C reader does not ask.
-    """
-    try:
-        grammar.TUBE.convert(name)
-    except grammar.ParseError:
-        return False
-    return True
 
 
 def encode(fields: Fields, tube: bytes, body: bytes) -> bytes:

@@ -2,16 +2,18 @@
 Is an archive whole?
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.binlog.records import Seal
 from binlog_tools.archives import Flaw, Verdict, stores_of, verify
 from binlog_tools.moments import Span
 from binlog_tools.sources import NoLog
 from tests.binlog import independent_reader
 from tests.binlog.make_golden import STORES, read_golden
-from tests.binlog.scribe import DEFAULT_TUBE, FIRST, UUID, Files, Scribe, flipped, put
+from tests.binlog.scribe import DEFAULT_TUBE, FIRST, T0, UUID, Files, Scribe, flipped, put
 from tests.tools.conversation import Conversation
 from tests.tools.folders import archived, contents
 
@@ -30,10 +32,22 @@ def five_segments() -> Files:
 
 def store(path: Path, files: Files) -> Path:
     """
-    An archive of one store; the folder of the store.
+    An archive of one store, each segment up to its end; the folder of the store.
     """
-    (folder,) = archived(path, files).iterdir()
+    (folder,) = archived(path, {name: _cut(raw) for name, raw in files.items()}).iterdir()
     return folder
+
+
+def _cut(raw: bytes) -> bytes:
+    """
+    A segment without the zeros behind its end, which are never archived.
+    """
+    segment = independent_reader.read_segment(raw)
+    if segment is None:
+        return raw
+    # Behind damage there are more frames, the last of which may be padded.
+    written = len(raw.rstrip(b"\0"))
+    return raw[: max(segment["end"], written + -written % 8)]
 
 
 def names_in(path: Path) -> list[str]:
@@ -190,3 +204,64 @@ def test_a_single_lsn_that_is_missing_between_two_segments_is_a_hole(tmp_path: P
     before = {name: raw for name, raw in files.items() if name < third}
     (flaw,) = verify(str(store(tmp_path, {**before, **scribe.files()}))).flaws
     assert (flaw.kind, flaw.first_lsn, flaw.last_lsn) == ("hole", lsn, lsn)
+
+
+JUNK = b"a piece of another file"
+
+
+@pytest.mark.parametrize("at", [0, 2, 4])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda raw: raw + JUNK, "23 bytes stand behind the end of the segment"),
+        (lambda raw: raw + bytes(4096), "4096 bytes stand behind the end of the segment"),
+        (lambda raw: raw[:-40], "the trailer is missing, or cut short"),
+        (lambda raw: raw[:-1], "the trailer is missing, or cut short"),
+        (lambda raw: flipped(raw, len(raw) - 30), "the trailer is not that of the segment's seal"),
+        (lambda raw: flipped(raw, len(raw) - 10), "the trailer is not that of the segment's seal"),
+        (lambda raw: flipped(raw, len(raw) - 1), "the trailer is not that of the segment's seal"),
+    ],
+)
+def test_a_file_that_is_not_byte_for_byte_its_segment_is_not_whole(
+    at: int, change: Callable[[bytes], bytes], why: str, tmp_path: Path
+) -> None:
+    path = store(tmp_path, five_segments())
+    whole = verify(str(path))
+    name = names_in(path)[at]
+    raw = (path / name).read_bytes()
+    (path / name).write_bytes(change(raw))
+    verdict = verify(str(path))
+    (flaw,) = verdict.flaws
+    assert (flaw.kind, flaw.file, flaw.first_lsn) == ("damaged", name, None)
+    assert why in flaw.what
+    assert "no record is missing" in flaw.what
+    assert not verdict.is_whole
+    assert (verdict.spans, verdict.records) == (whole.spans, whole.records)
+
+
+def test_every_byte_of_a_trailer_counts(tmp_path: Path) -> None:
+    path = store(tmp_path, five_segments())
+    name = names_in(path)[1]
+    raw = (path / name).read_bytes()
+    for at in range(len(raw) - 40, len(raw)):
+        (path / name).write_bytes(flipped(raw, at))
+        assert not verify(str(path)).is_whole, at
+
+
+def test_what_a_crash_has_ended_has_nothing_behind_its_last_frame(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    path = store(tmp_path, scribe.files())
+    assert verify(str(path)).is_whole
+    (name,) = names_in(path)
+    with (path / name).open("ab") as file:
+        file.write(bytes(8))
+    (flaw,) = verify(str(path)).flaws
+    assert "8 bytes stand behind the end" in flaw.what
+
+
+def test_a_seal_that_says_nothing_is_named(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1), Seal(T0, b""))
+    (flaw,) = verify(str(store(tmp_path, scribe.files()))).flaws
+    assert (flaw.kind, flaw.what.split(": ")[1]) == ("damaged", "the seal before it says nothing")

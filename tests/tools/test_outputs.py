@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from binlog_tools.outputs import (
+    InsideNew,
     InsideSource,
     NamingDirectory,
     as_text,
     growing_file,
     new_file,
+    refuse_inside_new,
     refuse_inside_sources,
 )
 from tests.tools.folders import written
@@ -68,6 +70,65 @@ def test_a_hard_link_to_a_file_of_a_source_is_that_file(
         with pytest.raises(InsideSource):
             refuse_inside_sources(str(tmp_path / output), [str(source)])
     refuse_inside_sources(str(tmp_path / "link"), [str(log / ONE)])
+
+
+@pytest.fixture
+def linked(log: Path, tmp_path: Path) -> Path:
+    """
+    A directory whose segments are links to those of the log.
+    """
+    path = tmp_path / "linked"
+    path.mkdir()
+    (path / ONE).symlink_to(log / ONE)
+    (path / "dangling").symlink_to(tmp_path / "nothing")
+    return path
+
+
+@pytest.mark.parametrize("name", [ONE, f"{ONE}.part", "new", "sub/new", ".", "quarantine/kept"])
+def test_what_the_links_of_a_source_lead_to_is_read_and_so_is_its_folder(
+    name: str, log: Path, linked: Path
+) -> None:
+    with pytest.raises(InsideSource):
+        refuse_inside_sources(str(log / name), [str(linked)])
+    refuse_inside_sources(str(log) + "-new", [str(linked)])
+
+
+def test_a_hard_link_to_what_a_link_of_a_source_leads_to_is_that_file(
+    log: Path, linked: Path, tmp_path: Path
+) -> None:
+    os.link(log / ONE, tmp_path / "other")
+    (linked / "notes").symlink_to(written(tmp_path / "far", {"notes": b"precious"}) / "notes")
+    for name in ("other", "far/notes"):
+        with pytest.raises(InsideSource):
+            refuse_inside_sources(str(tmp_path / name), [str(linked)])
+    refuse_inside_sources(str(tmp_path / "far" / "new"), [str(linked)])
+
+
+def test_the_stores_that_the_links_of_an_archive_lead_to_are_read(tmp_path: Path) -> None:
+    store = written(tmp_path / "store", {"1-1.tql": b"precious"})
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    (archive / ("00" * 16)).symlink_to(store)
+    # Links that lead in a circle are no place to stay.
+    (store / ("11" * 16)).symlink_to(archive)
+    for name in ("1-1.tql", "new"):
+        with pytest.raises(InsideSource):
+            refuse_inside_sources(str(store / name), [str(archive)])
+    refuse_inside_sources(str(tmp_path / "new"), [str(archive)])
+
+
+@pytest.mark.parametrize("name", ["new/report", "new", "new/sub/report", "new.part/report",
+                                  "link/report"])  # fmt: skip
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_file_has_no_place_in_a_directory_that_is_to_be_made(
+    name: str, is_there: bool, tmp_path: Path
+) -> None:
+    if is_there:
+        (tmp_path / "new").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    with pytest.raises(InsideNew, match="nothing was written"):
+        refuse_inside_new(str(tmp_path / name), [str(tmp_path / "new")])
+    refuse_inside_new(str(tmp_path / "new-report"), [str(tmp_path / "new")])
 
 
 def test_beside_a_file_that_is_read_only_segments_are_refused(log: Path) -> None:

@@ -75,6 +75,30 @@ def test_these_are_all_the_outputs_there_are() -> None:
             assert any((name, option) in called for option in each.opts), (name, each.opts)
 
 
+def test_a_segment_that_a_link_leads_to_is_not_written_over(log: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for each in log.glob("*.tql"):
+        (linked / each.name).symlink_to(each)
+    before = contents(log)
+    newest = max(each.name for each in log.glob("*.tql"))
+    for output in (log / newest, log / f"{newest}.part"):
+        assert run("export", linked, "-o", output).exit_code == 2
+    assert run("compact", linked, "-o", log / "sub").exit_code == 2
+    assert contents(log) == before
+    assert run("export", linked, "-o", tmp_path / "jobs.jsonl").exit_code == 0
+
+
+def test_a_report_has_no_place_in_the_new_log(log: Path, tmp_path: Path) -> None:
+    result = run("salvage", log, "-o", tmp_path / "new", "--report", tmp_path / "new" / "r.json")
+    assert result.exit_code == 2
+    assert "is to be a log and nothing else; nothing was written" in result.stderr
+    assert not (tmp_path / "new").exists()
+    result = run("salvage", log, "-o", tmp_path / "new", "--report", tmp_path / "r.json")
+    assert result.exit_code == 0
+    assert (tmp_path / "r.json").exists()
+
+
 @pytest.mark.parametrize(("call", "kind"), CALLS)
 def test_no_output_changes_a_log_that_is_read(
     call: str, kind: str, log: Path, tmp_path: Path
@@ -214,3 +238,27 @@ def test_a_stdout_that_is_full_is_named(command: str) -> None:
         )  # fmt: skip
     assert done.returncode == 4
     assert re.fullmatch("binlog-inspect: stdout: No space left on device\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("check", "/nonexistent/log"), 2), (("check", str(GOLDEN / "v1-damaged")), 3),
+        (("compact", str(GOLDEN / "v1-damaged"), "-o", "{}/new"), 3),
+        (("export", str(EVERY_KIND), "-o", "/dev/full"), 4),
+        (("dump", str(GOLDEN / "v1-damaged")), 3), (("nonsense",), 2), (("check",), 2),
+        (("check", str(EVERY_KIND)), 0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("shell", ["2>/dev/full", "2>$0; exit", "2>&-"])
+def test_an_stderr_that_cannot_be_written_changes_no_exit_code(
+    shell: str, arguments: tuple[str, ...], code: int, tmp_path: Path
+) -> None:
+    words = [each.format(tmp_path) for each in arguments]
+    limit = "ulimit -f 0; " if "$0" in shell else ""
+    script = f'{limit}"{sys.executable}" -c "$MAIN" "$@" {shell}'
+    done = subprocess.run(
+        ["/bin/bash", "-c", script, str(tmp_path / "stderr"), *words],
+        env={**os.environ, "MAIN": MAIN}, stdout=subprocess.PIPE, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == code

@@ -2,12 +2,14 @@
 What survives of a directory that beanstalkd wrote.
 """
 
+import random
 from typing import Any
 
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from binlog_tools.v7.findings import MAX_LISTED, Finding, Kind
+from binlog_tools.v7.records import V7, Record, decode
 from binlog_tools.v7.survivors import DOUBTFUL_TTR_S, LOST_AND_FOUND, Survivors
 from tests.tools.v7.theirs import (
     BURIED,
@@ -24,6 +26,7 @@ from tests.tools.v7.theirs import (
     full,
     full_5,
     gone,
+    gone_5,
     kinds,
     read,
     short,
@@ -361,3 +364,62 @@ def test_progress_goes_up_to_all_of_it() -> None:
     size = sum(map(len, files.values()))
     assert told == sorted(told) and told[-1] == (size, size)
     assert len(bodies(found)) == 39, "more files than are mapped at once"
+
+
+# Behind damage, a record is not read at the wrong place.
+
+SPOILT = {
+    "zeros": lambda raw: bytes(len(raw)),
+    "zeros at first": lambda raw: bytes(60) + raw[60:],
+    "noise": lambda raw: random.Random(7).randbytes(len(raw)),
+    "noise, then zeros": lambda raw: random.Random(7).randbytes(60) + raw[60:],
+    "ones": lambda raw: b"\xff" * len(raw),
+}
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+@pytest.mark.parametrize("version", [7, 5])
+def test_a_job_whose_fields_look_like_the_end_of_another_record_is_found(
+    version: int, spoilt: str
+) -> None:
+    """
+    With priority 0 a delay may be taken for a ttr, some bytes before the record itself.
+    """
+    make_file, make, end = (file_7, full, gone) if version == 7 else (file_5, full_5, gone_5)
+    damaged = SPOILT[spoilt](end(1))
+    for name_bytes in (*range(1, 13), 20):
+        for pri in (0, 1, 1024, 10**9, 2**32 - 1):
+            for delay_s in (0, 1, 3600, 2**32 - 1):
+                times = {"delay": delay_s * NS, "deadline": T0 + 3600 * NS, "state": DELAYED}
+                second = make(
+                    2, b"undamaged", b"abcdefghijklmnopqrst"[:name_bytes], pri=pri, **times
+                )
+                found = read(make_file(make(1), damaged, second, make(3)))
+                case = (name_bytes, pri, delay_s)
+                assert bodies(found) == {1: b"hello", 2: b"undamaged", 3: b"hello"}, case
+                assert (found.next_job_id, found.doubtful_jobs) == (4, 0), case
+
+
+def test_a_short_record_is_found_behind_damage_however_it_is_read() -> None:
+    for delay_s in (0, 1, 3600):
+        for pri in (0, 1024):
+            last = short(2, BURIED, pri=pri, delay=delay_s * NS)
+            found = read(file_7(full(1), full(2), bytes(84), last))
+            assert states(found) == {1: READY, 2: BURIED}, (delay_s, pri)
+            assert found.next_job_id == 3
+
+
+def test_a_full_record_that_begins_within_a_short_one_is_the_right_one() -> None:
+    """
+    Here its id, priority and ttr were chosen so that a short one, with a time of creation of our
+    days, seems to begin twelve bytes before it.
+    """
+    second = 10**9
+    trick = full(second, b"undamaged", b"mail", pri=10**9, ttr=2 * 10**9 * NS, created=T0)
+    damaged = b"\xff" * 72 + bytes(4) + (5).to_bytes(8, "little")
+    raw = damaged + trick
+    deceiving = decode(raw, 72, len(raw), V7)
+    assert isinstance(deceiving, Record) and deceiving.fields.job_id == 5
+    found = read(file_7(full(1), damaged, trick, full(second + 1, created=T0)))
+    assert bodies(found) == {1: b"hello", second: b"undamaged", second + 1: b"hello"}
+    assert found.next_job_id == second + 2

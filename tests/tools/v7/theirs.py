@@ -75,6 +75,13 @@ def short_5(job_id: int, state: int, body: bytes = b"hello", **changes: Any) -> 
     return bytes(8) + FIXED_5.pack(*_in_us(fields(job_id, body, state=state, **changes)))
 
 
+def gone_5(job_id: int, body: bytes = b"hello", **changes: Any) -> bytes:
+    """
+    A deletion of version 5.
+    """
+    return short_5(job_id, 0, body, **changes)
+
+
 def file_7(*records: bytes, zeros: int = 0) -> bytes:
     """
     A file.

@@ -1,0 +1,42 @@
+"""
+The names that clients may use for tubes.
+
+A log can hold others: its format knows only their length, and tools have written them.  A server
+that is sent one takes what is behind it for commands, or bodies for jobs of another tube.
+"""
+
+from typing import Final
+
+from beanstalk_twisted.wire import grammar
+
+TUBE_NAMES: Final = (
+    f"1 to {grammar.MAX_TUBE_NAME} of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with -"
+)
+"""What a tube may be called (protocol.txt, "Tubes")."""
+
+
+def is_tube_name(name: bytes) -> bool:
+    """
+    Whether a client may use this name.
+    """
+    try:
+        grammar.TUBE.convert(name)
+    except grammar.ParseError:
+        return False
+    return True
+
+
+def quoted(name: bytes) -> str:
+    """
+    Any name on one line, for people.
+    """
+    return repr(name.decode("utf-8", "backslashreplace"))
+
+
+class NoTube(ValueError):
+    """
+    A name that no client may use.
+    """
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__(f"{quoted(name)} is not the name of a tube: {TUBE_NAMES}")
