@@ -84,7 +84,7 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
         # No command pauses another one.
         if is_tube_name(pause.tube)
     ]
-    tell_unusable(tally.unusable, "no beanstalkd can hold")
+    tell_unusable(tally.unusable, "were not exported")
     out = Output(is_json)
     if is_json:
         out.document(_document(survey, tally, pauses, output, exported))

@@ -2,14 +2,25 @@
 The plain client of the protocol.
 """
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from binlog_tools.client import Connection, Lost, Reply, parse_address, parse_stats
+from binlog_tools import client
+from binlog_tools.client import (
+    Connection,
+    Lost,
+    Reply,
+    parse_address,
+    parse_stats,
+    tube_request,
+)
+from binlog_tools.tubenames import NoTube
 
 
 @contextmanager
@@ -69,6 +80,28 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="write HOST:PORT"):
         parse_address(text)
+
+
+STRANGE = [b"", b"a b", b"-abc", b"a\n", b"x\r\ndelete 1\r\nuse y", b"caf\xe9", b"x" * 201]
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_no_request_has_a_name_that_no_client_may_use(name: bytes) -> None:
+    with pytest.raises(NoTube, match="is not the name of a tube: 1 to 200 of"):
+        tube_request(b"use", name)
+    assert tube_request(b"use", b"x" * 200) == b"use " + b"x" * 200 + b"\r\n"
+    assert tube_request(b"pause-tube", b"a-b", 9) == b"pause-tube a-b 9\r\n"
+
+
+def test_every_request_that_names_a_tube_is_made_in_one_place() -> None:
+    """
+    No module of the tools writes such a command itself.
+    """
+    written = re.compile(r"""b["'](use|watch|ignore|pause-tube|stats-tube) """)
+    package = Path(client.__file__).parent
+    sources = list(package.rglob("*.py"))
+    assert len(sources) > 100
+    assert [each for each in sources if written.search(each.read_text())] == []
 
 
 def test_the_servers_small_yaml_is_read() -> None:

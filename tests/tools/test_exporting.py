@@ -13,6 +13,7 @@ from beanstalk_twisted.binlog.records import State
 from binlog_tools.exporting import (
     MAX_GIVEN,
     MAX_IGNORED,
+    MAX_JOB_ID,
     MAX_U32,
     WrongLine,
     export,
@@ -65,10 +66,20 @@ def test_what_was_exported_and_imported_is_served_as_before(seed: int, tmp_path:
 
 
 def test_bodies_that_are_no_text_and_strange_tubes_survive(tmp_path: Path) -> None:
-    jobs = [job(1, b"\xff\x00"), job(2, "é\n\u2028".encode()), job(3, tube=b"caf\xe9")]
+    jobs = [job(1, b"\xff\x00"), job(2, "é\n\u2028".encode()), job(3, tube=b"(a/b;c.d$_)")]
     path = written(tmp_path / "log", files_of(made(*jobs)))
     imported(lines_of(path), tmp_path / "new")
     assert served(tmp_path / "new", LATER) == served(path, LATER)
+
+
+def test_an_export_says_names_that_no_client_may_use_and_an_import_refuses_them(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "log", files_of(made(job(1), job(3, tube=b"caf\xe9 1"))))
+    lines = lines_of(path)
+    assert json.loads(lines[-1])["tube_base64"] == "Y2Fm6SAx"
+    with pytest.raises(WrongLine, match=r"^line 3: tube: .* is not the name of a tube"):
+        imported(lines, tmp_path / "new")
 
 
 def test_jobs_are_chosen(tmp_path: Path) -> None:
@@ -136,13 +147,18 @@ GOOD: dict[str, Any] = {"body": "x"}
         (b"{}", "there must be body or body_base64"),
         (b'{"body": 5}', "there must be body"), (b'{"body": "", "body_base64": ""}', "there must"),
         (b'{"body_base64": "***"}', "not base64"), (b'{"body": "\\ud800"}', "surrogate"),
-        (b'{"body": "", "tube": ""}', "1 to 200 bytes"),
-        (b'{"body": "", "tube": "' + b"x" * 201 + b'"}', "1 to 200 bytes"),
+        (b'{"body": "", "tube": ""}', "tube: '' is not the name of a tube: 1 to 200 of A-Z"),
+        (b'{"body": "", "tube": "' + b"x" * 201 + b'"}', "is not the name of a tube"),
+        (b'{"body": "", "tube": "a b"}', "tube: 'a b' is not the name of a tube"),
+        (b'{"body": "", "tube": "-abc"}', "tube: '-abc' is not the name of a tube"),
+        (b'{"body": "", "tube": "a\\n"}', "tube: 'a\\n' is not the name of a tube"),
+        (b'{"body": "", "tube": "x\\r\\ndelete 1\\r\\nuse y"}', "is not the name of a tube"),
+        (b'{"body": "", "tube_base64": "Y2Fm6Q=="}', "is not the name of a tube"),
         (b'{"body": "", "priority": -1}', "priority: -1 is no whole number"),
         (b'{"body": "", "priority": %d}' % (MAX_U32 + 1), "from 0 to 4294967295"),
         (b'{"body": "", "ttr_s": 1.5}', "ttr_s: 1.5"), (b'{"body": "", "delay_s": "5"}', "delay_s"),
         (b'{"body": "", "kicks": true}', "kicks: True"), (b'{"body": "", "job": 0}', "1 or more"),
-        (b'{"body": "", "job": %d}' % (MAX_GIVEN + 1), "job: "),
+        (b'{"body": "", "job": %d}' % (MAX_JOB_ID + 1), "job: "),
         (b'{"body": "", "state": ["ready"]}', "state: ['ready'] is none"),
         (b'{"body": "", "kind": ["job"]}', "kind ['job'] is unknown"),
         (b'{"body": "", "created": "1969-12-31T23:59:59Z"}', "is before 1970"),
@@ -167,16 +183,42 @@ def test_a_line_that_cannot_be_meant_is_named_and_nothing_is_written(
 
 def test_what_just_fits_is_taken(tmp_path: Path) -> None:
     line = {
-        "job": MAX_GIVEN, "created": "1970-01-01T00:00:00Z", "tube": "x" * 200,
+        "job": MAX_JOB_ID, "created": "1970-01-01T00:00:00Z", "tube": "x" * 200,
         "priority": MAX_U32, "ttr_s": MAX_U32,
         "delay_s": MAX_U32, "kicks": MAX_U32, "state": "ready", "body": "",
     }  # fmt: skip
     imported([json.dumps(line).encode()], tmp_path / "new")
-    assert list(served(tmp_path / "new", T0)) == [MAX_GIVEN]
+    assert list(served(tmp_path / "new", T0)) == [MAX_JOB_ID]
+    again = lines_of(tmp_path / "new")
+    assert json.loads(again[0])["next_job_id"] == MAX_GIVEN
+    imported(again, tmp_path / "again")
+    assert served(tmp_path / "again", T0) == served(tmp_path / "new", T0)
+
+
+def test_a_job_for_which_no_id_is_left_is_named(tmp_path: Path) -> None:
+    head = b'{"kind": "log", "next_job_id": %d}' % MAX_GIVEN
+    with pytest.raises(WrongLine, match=f"^line 2: job: above {MAX_JOB_ID} there is no id"):
+        imported([head, b'{"body": ""}'], tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+    imported([head, b'{"body": "", "job": 7}'], tmp_path / "new")
+
+
+def test_what_is_imported_has_numbers_that_an_export_of_it_can_say(tmp_path: Path) -> None:
+    """
+    The new log ends with two records more than its jobs and their tube.
+    """
+    job = b'{"job": 1, "body": ""}'
+    most = MAX_GIVEN - 4
+    heads = [b'{"kind": "log", "last_lsn": %d}' % number for number in (most, most + 1)]
+    assert imported([heads[0], job], tmp_path / "new").last_lsn == MAX_GIVEN
+    with pytest.raises(WrongLine, match=r"^line 2: last_lsn: the LSNs of the new log"):
+        imported([b'{"kind": "log"}', heads[1], job], tmp_path / "other")
+    assert json.loads(lines_of(tmp_path / "new")[0])["last_lsn"] == MAX_GIVEN
+    assert [each.name for each in tmp_path.iterdir()] == ["new"]
 
 
 @pytest.mark.parametrize(
-    ("field", "most"), [("last_lsn", MAX_GIVEN), ("next_job_id", MAX_GIVEN), ("time", None)]
+    ("field", "most"), [("last_lsn", MAX_GIVEN - 2), ("next_job_id", MAX_GIVEN), ("time", None)]
 )
 def test_a_log_that_leaves_no_room_for_what_comes_is_refused(
     field: str, most: int | None, tmp_path: Path

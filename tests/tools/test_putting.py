@@ -185,6 +185,21 @@ def test_jobs_are_chosen(tmp_path: Path) -> None:
 # Breaking off and going on.
 
 
+def test_jobs_whose_tube_no_client_may_name_are_told_and_not_put(tmp_path: Path) -> None:
+    tricky = b"x\r\ndelete 1\r\nuse y"
+    wanted = log_of(
+        tmp_path, job(1), job(2, tube=tricky), job(3, tube=b"a b"), job(4, tube=b"a b"),
+        job(5, tube=b"-abc", state=State.BURIED),
+        pauses=(StoredPause(tricky, 60, T0 + 60 * NS), StoredPause(b"a b", 60, T0 + 60 * NS)),
+    )  # fmt: skip
+    assert wanted.unusable == {tricky: 1, b"a b": 2, b"-abc": 1}
+    server = FakeServer()
+    assert put_all(wanted, server, journal_in(tmp_path)).put == 1
+    commands = {each.split()[0] for each in server.heard}
+    assert commands <= {b"use", b"put"}
+    assert len(ids_put(server)) == 1
+
+
 def ids_put(server: FakeServer) -> list[bytes]:
     """
     The bodies that were put.

@@ -15,13 +15,14 @@ from click.testing import CliRunner
 
 from binlog_tools.cli.commands import cli
 from tests.binlog.make_golden import GOLDEN
-from tests.binlog.scribe import flipped
+from tests.binlog.scribe import files_of, flipped
 from tests.server_process import ServerProcess, ours
 from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run
 from tests.tools.conversation import Conversation
 from tests.tools.folders import archived, contents, written
 from tests.tools.served import served
 from tests.tools.test_archives import five_segments
+from tests.tools.test_newlog import job, made
 from tests.tools.test_rewriting import LATER
 
 EVERY_KIND = GOLDEN / "v1-every-kind"
@@ -145,6 +146,30 @@ def test_replay_of_jobs_that_are_too_large_tells_which(tmp_path: Path) -> None:
     assert result.exit_code == 4
     assert result.stderr == "binlog-inspect: job 9 was not taken: JOB_TOO_BIG\n"
     assert result.stdout.startswith("1 job put")
+
+
+def test_replay_gives_a_server_no_commands_that_a_log_holds(
+    tmp_path: Path, server: ServerProcess
+) -> None:
+    jobs = [job(1, b"first"), job(2, b"evil", tube=b"x\r\ndelete 1\r\nuse y"),
+            *(job(n, b"lost", tube=b"a b") for n in (3, 4)), job(5, b"last")]  # fmt: skip
+    log = written(tmp_path / "strange", files_of(made(*jobs)))
+    result = replay(log, server)
+    assert (result.exit_code, result.stdout) == (4, "2 jobs put\n")
+    assert result.stderr.splitlines() == [
+        r"binlog-inspect: tube 'x\r\ndelete 1\r\nuse y': jobs that were not put: 1; "
+        "no client may use that name",
+        "binlog-inspect: tube 'a b': jobs that were not put: 2; no client may use that name",
+    ]
+    client = server.connect()
+    assert client.ask(b"peek 1\r\n").endswith(b"\r\nfirst\r\n")
+    assert b"current-jobs-ready: 2\n" in client.ask(b"stats\r\n")
+    client.close()
+    result = replay(log, server, "--json")
+    (document,) = documents(result)
+    assert document["unusable"] == [{"tube": "x\r\ndelete 1\r\nuse y", "jobs": 1},
+                                    {"tube": "a b", "jobs": 2}]  # fmt: skip
+    assert result.exit_code == 4
 
 
 def test_replay_that_is_interrupted_leaves_nothing_uncertain(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from binlog_tools.client import Reply
 from binlog_tools.queue.server import PATIENCE_S, Address, Queue, tube_name
 from tests.server_process import ServerProcess, ours_at_once
 from tests.tools.queue.lines import MemoryLine
@@ -36,6 +37,35 @@ def test_what_is_not_the_name_of_a_tube_is_never_sent(text: str) -> None:
     with pytest.raises(ValueError, match="is not the name of a tube"):
         tube_name(text)
     assert tube_name("x" * 200) == b"x" * 200
+
+
+def test_nor_is_it_when_a_log_has_brought_it() -> None:
+    line = MemoryLine(MemoryServer())
+    queue = Queue(line)
+    strange = b"x\r\nput 0 0 1 1\r\ny"
+    for ask in (queue.use, queue.stats_tube, lambda tube: queue.pause(tube, 1),
+                lambda tube: queue.watch_only([tube])):  # fmt: skip
+        with pytest.raises(ValueError, match="is not the name of a tube"):
+            ask(strange)
+    assert line.sent == 0
+
+
+def test_tubes_that_cannot_be_asked_about_are_left_out() -> None:
+    class Listing(MemoryLine):
+        """
+        A server that lists a tube of a strange name.
+        """
+
+        def reply(self) -> Reply:
+            """
+            See `Line`.
+            """
+            reply = super().reply()
+            is_list = b"- default" in reply.data
+            return reply._replace(data=b"---\n- a b\n- default\n") if is_list else reply
+
+    found = Queue(Listing(MemoryServer())).all_tubes()
+    assert [each["name"] for each in found] == ["default"]
 
 
 @pytest.mark.parametrize(

@@ -334,6 +334,24 @@ def test_what_the_format_cannot_hold_is_said(tmp_path: Path) -> None:
     assert f"start: beanstalkd -b {tmp_path / 'theirs'} -z 65536" in said
 
 
+def test_tubes_that_no_client_may_name_are_left_out_and_named(tmp_path: Path) -> None:
+    strange = job(2)._replace(tube=b"x\r\npause-tube y")
+    pause = StoredPause(strange.tube, 3600, NEVER_NS)
+    log = our_log(tmp_path / "ours", job(1), strange, pause=pause)
+    for arguments in ((), ("-o", tmp_path / "theirs")):
+        result = run("export-v7", log, *arguments)
+        assert result.exit_code == 3
+        assert result.stderr == (
+            r"binlog-inspect: tube 'x\r\npause-tube y': jobs that were not exported: 1; "
+            "no client may use that name\n"
+        )
+        left_out = [row[0] for row in rows(result) if row[0] in ("not-held", "pause-tube")]
+        assert left_out == ["not-held"]
+    result = run("import-v7", tmp_path / "theirs", "--json")
+    assert result.exit_code == 0
+    assert documents(result)[0]["jobs"] == 1
+
+
 def test_a_torn_log_is_exported_with_1_and_a_damaged_one_is_not(tmp_path: Path) -> None:
     torn = run("export-v7", GOLDEN / "v1-torn", "-o", tmp_path / "torn")
     assert torn.exit_code == 1

@@ -196,6 +196,23 @@ def test_a_body_that_no_beanstalkd_loads_is_named_and_the_others_are_written() -
     assert lost == (2, "its body has 1073741823 bytes, and beanstalkd loads at most 1073741822")
 
 
+def test_jobs_whose_tube_no_client_may_name_are_named_and_the_others_are_written() -> None:
+    jobs = [stored(1), stored(2, tube=b"a b"), stored(3, tube=b"x\r\nquit"), stored(4, tube=b"a b")]
+    files, tally, _ = exported([*jobs, stored(5)])
+    assert list(again(files)) == [1, 5]
+    assert tally.unusable == {b"a b": 2, b"x\r\nquit": 1}
+    assert tally.not_held[1] == (3, r"no client may use the name of its tube, 'x\r\nquit'")
+
+
+def test_the_highest_id_that_an_import_takes_comes_back() -> None:
+    highest = (1 << 63) - 2
+    files, _, _ = exported([stored(highest)])
+    assert list(again(files)) == [highest]
+    files, _, _ = exported([stored(1)], next_job_id=highest + 1)
+    assert read(files).next_job_id == highest + 1
+    assert read(files).findings.is_sound
+
+
 def test_ids_go_on_where_they_were() -> None:
     files, _, _ = exported([stored(3)], next_job_id=4)
     assert len(files["binlog.1"]) == 102, "nothing has to be said"
