@@ -5,7 +5,8 @@ The options of a write: what is taken, and what is said about the others.
 import pytest
 
 from binlog_tools.spark.complaints import SinkError
-from binlog_tools.spark.sinkoptions import MAX_WINDOW_JOBS, U32_MAX, SinkOptions, is_tube_name
+from binlog_tools.spark.sinkoptions import MAX_WINDOW_JOBS, U32_MAX, SinkOptions
+from binlog_tools.tubenames import is_tube_name
 
 
 def test_only_the_address_has_to_be_given() -> None:

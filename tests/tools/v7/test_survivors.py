@@ -3,6 +3,7 @@ What survives of a directory that beanstalkd wrote.
 """
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -368,7 +369,7 @@ def test_progress_goes_up_to_all_of_it() -> None:
 
 # Behind damage, a record is not read at the wrong place.
 
-SPOILT = {
+SPOILT: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda raw: bytes(len(raw)),
     "zeros at first": lambda raw: bytes(60) + raw[60:],
     "noise": lambda raw: random.Random(7).randbytes(len(raw)),
