@@ -81,4 +81,6 @@ def cannot_write(problem: OSError, path: str) -> SourceError:
     The new directory cannot be made.
     """
     where = str(problem.filename or path)
-    return SourceError("REBUILD_TARGET", f"{where}: {problem.strerror or problem}; nothing is left")
+    return SourceError(
+        "REBUILD_TARGET", f"{where}: {problem.strerror or problem}; no new log was made"
+    )

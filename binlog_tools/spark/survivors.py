@@ -220,21 +220,21 @@ class _Reading:
         All that was found.
         """
         last, full = _Chosen.newest(self._last), _Chosen.newest(self._full)
-        images = self._records_at(last)
-        is_gone = images[:, 0] == Kind.DELETE
+        is_gone = np.frombuffer(self._buffer, np.uint8)[last.at] == Kind.DELETE
         put = np.concatenate(self._put) if self._put else _NONE
         stays = ~(is_gone & np.isin(last.job, put))
-        last, images, is_gone = last.part(stays), images[stays], is_gone[stays]
+        last, is_gone = last.part(stays), is_gone[stays]
         body = np.searchsorted(full.job, last.job)
         # A job that is gone needs no body.
         has_body = ~is_gone & np.isin(last.job, full.job)
-        columns = self._columns(last, images, is_gone, full.part(body[has_body]), has_body)
+        columns = self._columns(last, is_gone, full.part(body[has_body]), has_body)
         return pa.record_batch(list(columns), schema=SCHEMA)
 
     def _columns(
-        self, last: _Chosen, images: Octets, is_gone: npt.NDArray[np.bool_], full: _Chosen,
+        self, last: _Chosen, is_gone: npt.NDArray[np.bool_], full: _Chosen,
         has_body: npt.NDArray[np.bool_],
     ) -> Iterator[Any]:  # fmt: skip
+        images = self._records_at(last.part(~is_gone))
         records = self._records_at(full)
         numbers = records.view("<u4").astype(np.int64)
         place, size = at.DATA_OFF[0] * 2, at.DATA_LEN[0] * 2 + 1
@@ -242,7 +242,7 @@ class _Reading:
         yield _behind(pa.array([self._note().encode()], pa.string()), len(last.job))
         for column in (last.job, last.lsn):
             yield _before(pa.array(column, pa.int64()))
-        yield _before(_spread(_binary(images[~is_gone]), ~is_gone))
+        yield _before(_spread(_binary(images), ~is_gone))
         yield _before(_spread(pa.array(full.lsn, pa.int64()), has_body))
         yield _before(_spread(_binary(records), has_body))
         seqs = np.full(len(full.job), self._place.header.seq, np.int64)
