@@ -18,6 +18,12 @@ from binlog_tools.stored import NS, StoredPause
 SLICE_ROWS: Final = 8192
 """How many jobs become Python objects at once."""
 
+_WIDE: Final = pa.schema([
+    (field.name, pa.large_binary() if field.type == pa.binary() else field.type)
+    for field in SCHEMA
+])  # fmt: skip
+"""The same columns, with room for more than 2 GiB in one: that is 26 million jobs."""
+
 
 class Place(NamedTuple):
     """
@@ -79,7 +85,7 @@ class Living:
         """
         :param batches: rows as `survivors` gives them, in any order.
         """
-        table = pa.Table.from_batches(batches, schema=SCHEMA)
+        table = pa.Table.from_batches(batches, schema=SCHEMA).cast(_WIDE)
         texts = table["note"].drop_null().to_pylist()
         self.notes: list[Note] = sorted(map(Note.decode, texts), key=lambda note: note.seq)
         self._choose(table.filter(table["job"].is_valid()).combine_chunks())

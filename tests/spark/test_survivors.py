@@ -102,7 +102,7 @@ def test_a_change_of_a_job_of_an_earlier_segment_has_no_body(tmp_path: Path) -> 
 
 
 def test_the_note_says_all_that_is_not_of_a_job(tmp_path: Path) -> None:
-    raw = [TUBE, TubeDef(9, b"raw\xff", T0), Pause(9, 60, T0 + NS, T0, Reason.CLIENT)]
+    raw: list[Record] = [TUBE, TubeDef(9, b"raw\xff", T0), Pause(9, 60, T0 + NS, T0, Reason.CLIENT)]
     note = note_of(found(tmp_path, raw, [Trim(2, T0), Start(T0, 40, 10, 0), put(6)], [put(8)]))
     assert note == Note(
         3, 10, 17, 16, 40, 2, T0 + 2, 7, {1: b"default", 9: b"raw\xff"}, {9: (60, T0 + NS)}, ()
@@ -150,3 +150,16 @@ def test_batches_may_come_in_any_order(tmp_path: Path) -> None:
         assert [note.seq for note in living.notes] == [1, 2]
         (job,) = living
         assert (job.job_id, job.image[0], job.place.seq) == (2, Kind.BURY, 1)
+
+
+def test_a_job_is_what_a_server_would_load(tmp_path: Path) -> None:
+    far = image(Kind.RELEASE, 1, state=State.DELAYED, delay_s=5, deadline_ns=T0 + 100 * NS)
+    held = image(Kind.RESERVE, 2, state=State.RESERVED, deadline_ns=T0 + NS, reserves=1)
+    raw = segment_of([[put(1, ts_ns=T0 - NS), put(2)], [far, held]])
+    delayed, reserved = Living([survivors(share_of(tmp_path, raw))])
+    job = delayed.as_loaded(b"hello", T0)
+    # No delay is longer than it was asked for, whatever the clock did.
+    assert (job.state, job.deadline_ns) == (State.DELAYED, T0 + 5 * NS)
+    assert (job.ts_ns, job.body) == (T0 - NS, b"hello")
+    job = reserved.as_loaded(b"", T0)
+    assert (job.state, job.deadline_ns, job.reserves) == (State.READY, 0, 1)
