@@ -53,6 +53,17 @@ def missing(what: str) -> SourceError:
     )
 
 
+def too_early(first_lsn: int, path: str) -> SourceError:
+    """
+    The point lies before all that is there.
+    """
+    return SourceError(
+        "REBUILD_GAP",
+        f"the log begins with LSN {first_lsn}, in {path}, and that is later; nothing was written; "
+        f"name the archive too, or a later point",
+    )
+
+
 def incomplete(paths: Sequence[str], jobs: Sequence[int]) -> SourceError:
     """
     Jobs have a state, but there is no record that has their bodies.

@@ -23,7 +23,13 @@ from binlog_tools.spark.living import Living
 from binlog_tools.spark.notes import Note, breaks, trim_of
 from binlog_tools.spark.planning import Share
 from binlog_tools.spark.producing import Place
-from binlog_tools.spark.rebuilderrors import cannot_write, incomplete, missing, several
+from binlog_tools.spark.rebuilderrors import (
+    cannot_write,
+    incomplete,
+    missing,
+    several,
+    too_early,
+)
 from binlog_tools.spark.restoring import Restoring
 
 TOOL: Final = "rebuild"
@@ -108,8 +114,7 @@ class Plan:
         self.paths = {each.header.seq: each.path for each in segments}
         self._wanted = [each for each in segments if self._may_have(each)]
         if not self._wanted:
-            first = segments[0].header
-            raise missing(f"the log begins with LSN {first.first_lsn}, in segment {first.seq}")
+            raise too_early(segments[0].header.first_lsn, segments[0].path)
 
     def _may_have(self, each: Segment) -> bool:
         """
