@@ -4,6 +4,7 @@
 ``spark-submit --py-files ZIP binlog_tools/spark/__main__.py …`` is the same on a cluster.
 """
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,16 @@ from typing import Any, Final
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from binlog_tools.moments import parse_time
+from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
+from binlog_tools.liveset import END, Point
+from binlog_tools.moments import format_size, parse_size, parse_time
+from binlog_tools.spark.decoding import Damage
 from binlog_tools.spark.events import read_events, write_events
+from binlog_tools.spark.gathering import with_spark
 from binlog_tools.spark.options import parse_options
 from binlog_tools.spark.pipelines import FORMATS, MODES, PIPELINES, TABLES, write
 from binlog_tools.spark.poison import FAILURES
+from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
 from binlog_tools.spark.session import explained, session
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.tableerrors import TableError
@@ -31,6 +37,8 @@ def cli() -> None:
 
     INPUT is an events table (Parquet, as `events` writes it), or logs: directories of servers,
     archives, segments, patterns. Convert logs once with `events`; the others then are faster.
+
+    `rebuild` makes no table, but a log.
     """
 
 
@@ -173,6 +181,68 @@ def snapshot(
     with explained():
         at_ns = None if moment is None else _parsed(moment)
     _make(("snapshot",), (output,), inputs, **options, at_ns=at_ns, lsn=lsn)
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    try:
+        size = parse_size(value)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
+    if not MIN_SEGMENT_BYTES <= size <= MAX_SEGMENT_BYTES:
+        raise click.BadParameter(f"{value} is not within 8k to 1G")
+    return size
+
+
+@cli.command("rebuild")
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, help="The directory to write; new, or empty.")
+@click.option("--at", "moment", help="Rebuild it as it was then: 2026-01-31T12:00:00Z or -2h.")
+@click.option("--lsn", type=click.IntRange(0), help="Likewise, behind this record.")
+@click.option("--damage", type=click.Choice(["fail", "skip"]), default="fail", show_default=True,
+              help="What to do about damage.")  # fmt: skip
+@click.option("--accept-gap", is_flag=True, help="Go on although segments are missing.")
+@click.option("--segment-size", "segment_bytes", default="64M", callback=_size, show_default=True,
+              help="Size of a segment, 8k to 1G.")  # fmt: skip
+@click.option("--single", is_flag=True,
+              help="In this process: as without --master or spark-submit.")  # fmt: skip
+@click.option("--master", help="Let Spark read the segments, as local[4].")
+def rebuild_log(
+    logs: tuple[str, ...], output: str, moment: str | None, lsn: int | None, damage: Damage,
+    accept_gap: bool, segment_bytes: int, single: bool, master: str | None,
+) -> None:  # fmt: skip
+    """
+    Write what is left of a server's log into a new one, on which a server starts.
+
+    LOG is the directory of the server, its archive, or both; segments, patterns.  They are left as
+    they are.
+    """
+    with explained():
+        point = Point(
+            END.lsn if lsn is None else lsn, END.time_ns if moment is None else _parsed(moment)
+        )
+        wish = Wish(logs, output, point, damage, accept_gap, segment_bytes)
+        if single or not (master or "PYSPARK_GATEWAY_PORT" in os.environ):
+            _tell(rebuild(wish), "in one process")
+        else:
+            _tell(rebuild(wish, with_spark(_session("rebuild", master))), "by Spark")
+
+
+def _tell(made: Rebuilt, how: str) -> None:
+    """
+    Say what was made; and on stderr what was not.
+    """
+    for flaw in made.flaws:
+        click.echo(f"left out: {flaw}", err=True)
+    if made.lost:
+        ids = ", ".join(map(str, made.lost[:10]))
+        more = " and more" if len(made.lost) > 10 else ""
+        click.echo(f"jobs without a body, left out: {len(made.lost)} ({ids}{more})", err=True)
+    new = made.written
+    click.echo(
+        f"{new.path}: {new.jobs} jobs, {format_size(new.bytes)}, LSN {new.first_lsn} to "
+        f"{new.last_lsn}; of {made.records} records in {made.segments} segments, read {how}; "
+        f"{len(made.flaws)} places and {len(made.lost)} jobs were left out"
+    )
 
 
 def _parsed(moment: str) -> int:

@@ -133,14 +133,14 @@ def _of_run(
     One batch, or None if nothing in it is wanted.
     """
     rows = Rows(buffer, words, run)
-    _refuse_unknown(place, run, rows)
+    refuse_unknown(place, run, rows)
     if "tube" in wanted.columns:
         names.learn(tubes_named(buffer, run, rows))
     rows.keep(_mask(rows, wanted))
     if not len(rows):
         return None
     if "job" in wanted.columns:
-        _refuse_large_ids(place, rows)
+        refuse_large_ids(place, rows)
     bodies = None
     if "body" in wanted.columns or "bytes" in wanted.columns:
         bodies = Bodies(buffer, run, rows, _bad_heaps(buffer, place, run, wanted))
@@ -176,7 +176,10 @@ def _bad_heaps(buffer: memoryview, place: Place, run: Run, wanted: Wanted) -> In
     return bad
 
 
-def _refuse_unknown(place: Place, run: Run, rows: Rows) -> None:
+def refuse_unknown(place: Place, run: Run, rows: Rows) -> None:
+    """
+    :raise SourceError: a newer version has written some of these.
+    """
     types = rows.byte(at.TYPE)
     if not _IS_KNOWN[types].all():
         row = int(np.argmin(_IS_KNOWN[types]))
@@ -187,7 +190,10 @@ def _refuse_unknown(place: Place, run: Run, rows: Rows) -> None:
         )
 
 
-def _refuse_large_ids(place: Place, rows: Rows) -> None:
+def refuse_large_ids(place: Place, rows: Rows) -> None:
+    """
+    :raise SourceError: Spark cannot say one of their job ids.
+    """
     job_ids = rows.word(at.JOB_ID)
     if job_ids.max() >= MAX_NUMBER:
         raise SourceError(

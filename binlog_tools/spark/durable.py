@@ -2,7 +2,8 @@
 How far a segment that is being written may be read: what the watermark says is durable.
 
 What is above it may be withdrawn when the server starts after a crash, and its LSNs given to other
-bytes.  docs/binlog-format.md, "Torn or damaged".
+bytes.  docs/binlog-format.md, "Torn or damaged".  Who wants what that start would find takes more:
+see `loaded_part`.
 """
 
 from typing import NamedTuple
@@ -97,6 +98,23 @@ def durable_part(
         # Durable records are not there: whoever reads on from here has to find that out.
         return durable._replace(end=max(rest, durable.end + 8))
     return durable._replace(end=rest) if is_complete else durable
+
+
+def loaded_part(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch, is_complete: bool = False
+) -> Durable:
+    """
+    What of the newest segment a server would load that starts now: what is durable, and behind it
+    every frame up to the first that is not intact.
+    """
+    found = durable_part(buffer, header, stretch, is_complete)
+    last_ns = found.last_ns
+    at, lsn = found.end, found.next_lsn
+    while True:
+        frame = frames.decode(buffer, at, stretch.end, header.salt)
+        if not isinstance(frame, Frame) or frame.base_lsn != lsn:
+            return Durable(at, lsn, found.first_ns or last_ns, last_ns)
+        at, lsn, last_ns = frame.end, frame.next_lsn, frame.time_ns
 
 
 def _ends_in_order(buffer: memoryview, header: SegmentHeader, run: Run) -> bool:

@@ -7,7 +7,7 @@ successor says; else its seal; else, while a server writes it, the watermark (`d
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.records import CleanStop
 from beanstalk_twisted.binlog.survey import beanstalkd_file, import_command
 from binlog_tools.sources import Source, open_sources, parse_archived_name
-from binlog_tools.spark.durable import Durable, durable_part
+from binlog_tools.spark.durable import Durable, durable_part, loaded_part
 from binlog_tools.spark.errors import SourceError, unreadable
 from binlog_tools.spark.footers import Footer, read_footer
 from binlog_tools.spark.framing import MAX_NUMBER, Stretch
@@ -125,12 +125,15 @@ class Findings(NamedTuple):
     gaps: list[Gap]
 
 
-def find(paths: Iterable[str], with_live: bool = True) -> Findings:
+def find(
+    paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False
+) -> Findings:  # fmt: skip
     """
     The segments that these paths name.
 
     :param paths: directories of servers, archives or stores in them, files, or patterns.
     :param with_live: whether those that are being written are read, as far as they are durable.
+    :param as_at_a_start: these are read as far as a server would that starts on them.
     :raise SourceError: there are none, two differ that should be the same, one is of a newer
         version.
     """
@@ -144,7 +147,8 @@ def find(paths: Iterable[str], with_live: bool = True) -> Findings:
         raise _nothing(expanded)
     broken = [each for each in found if isinstance(each, BrokenFile)]
     chosen = _one_of_each(each for each in found if isinstance(each, Candidate))
-    segments = _measured(chosen, with_live)
+    unfinished = _TAILS[as_at_a_start] if with_live else None
+    segments = _measured(chosen, unfinished)
     folders = {key for key, each in chosen.items() if each.from_folder}
     return Findings(segments, broken, list(_gaps(segments, folders)))
 
@@ -271,16 +275,18 @@ def _ends_alike(one: Candidate, other: Candidate) -> bool:
     return pieces[0] == pieces[1]
 
 
-def _measured(chosen: Mapping[Key, Candidate], with_live: bool) -> list[Segment]:
+def _measured(chosen: Mapping[Key, Candidate], unfinished: "Tail | None") -> list[Segment]:
     """
     How far each segment may be read; those are left out of which nothing may.
+
+    :param unfinished: what says it of those that are being written; None: they are not read.
     """
 
     def measure(item: tuple[Key, Candidate]) -> Segment | None:
         (store, seq), each = item
         after = chosen.get((store, seq + 1))
         try:
-            return _measure(each, after.header if after else _beside(each), with_live)
+            return _measure(each, after.header if after else _beside(each), unfinished)
         except FileNotFoundError:
             return None
 
@@ -304,7 +310,9 @@ def _beside(each: Candidate) -> SegmentHeader | None:
     return header if is_next and isinstance(header, SegmentHeader) else None
 
 
-def _measure(each: Candidate, after: SegmentHeader | None, with_live: bool) -> Segment | None:
+def _measure(
+    each: Candidate, after: SegmentHeader | None, unfinished: "Tail | None"
+) -> Segment | None:
     with open(each.path, "rb") as file:
         footer = read_footer(file.fileno(), each.size, each.header)
     if after is not None:
@@ -315,7 +323,7 @@ def _measure(each: Candidate, after: SegmentHeader | None, with_live: bool) -> S
         return _segment(each, footer.end, footer.next_lsn, footer)
     if each.is_archived:
         return _segment(each, _without_trailer(each), None, None)
-    return _measure_unfinished(each) if with_live else None
+    return _measure_unfinished(each, unfinished) if unfinished else None
 
 
 def _segment(each: Candidate, end: int, next_lsn: int | None, footer: Footer | None) -> Segment:
@@ -337,7 +345,13 @@ def _without_trailer(each: Candidate) -> int:
     return each.size - TRAILER_BYTES if end.endswith(b"TQLEND\r\n") else each.size
 
 
-def _measure_unfinished(each: Candidate) -> Segment | None:
+Tail = Callable[[memoryview, SegmentHeader, Stretch, bool], Durable]
+"""What says how far the newest segment is read."""
+
+_TAILS: Final[tuple[Tail, Tail]] = (durable_part, loaded_part)
+
+
+def _measure_unfinished(each: Candidate, tail: Tail) -> Segment | None:
     """
     A segment that a server may be writing, or was writing when it crashed.
     """
@@ -345,7 +359,7 @@ def _measure_unfinished(each: Candidate) -> Segment | None:
     buffer = memoryview(source.read(os.path.basename(each.path)))
     whole = Stretch(SEGMENT_HEADER_BYTES, _without_trailer(each), each.header.first_lsn)
     is_complete = each.from_folder and not each.is_in_use
-    found: Durable = durable_part(buffer, each.header, whole, is_complete)
+    found = tail(buffer, each.header, whole, is_complete)
     if found.end == SEGMENT_HEADER_BYTES:
         return None
     stretch = Stretch(SEGMENT_HEADER_BYTES, found.end, each.header.first_lsn)

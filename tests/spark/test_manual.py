@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from binlog_tools.spark.__main__ import cli
 from binlog_tools.spark.columns import COLUMNS
 from binlog_tools.spark.errors import CODES
 from binlog_tools.spark.java import EXIT_UNAVAILABLE
@@ -43,6 +44,14 @@ def test_the_manual_has_every_column_and_option_of_a_write() -> None:
     columns, options = tables(section(MANUAL, "Writing jobs"))
     assert [row[0] for row in columns] == [f"`{name}`" for name in TYPES]
     assert options == [[f"`{name}`", meaning] for name, meaning in SINK_OPTIONS.items()]
+
+
+def test_the_manual_has_every_option_of_a_rebuild() -> None:
+    (rows,) = tables(section(MANUAL, "Rebuilding a log"))
+    told = {word.strip("`") for row in rows for word in row[0].split(", ")}
+    command = cli.commands["rebuild"]
+    known = {word for option in command.params for word in option.opts if word.startswith("-")}
+    assert told == known
 
 
 def test_the_manual_has_every_error_and_its_exit_code() -> None:

@@ -1,0 +1,213 @@
+"""
+A fresh log of what is left of an old one: any number of archived segments, and the directory of
+their server, become a directory that a server starts on, with the jobs that it would have had.
+
+What is heavy, finding in each segment which jobs may survive it, is `survivors`, in this process or
+in Spark's tasks (`gathering`).  What follows is small, and is done here: putting the rows together
+(`living`) and writing (`newlog`), in the order of LSNs, so that bodies are read from one segment
+after the other.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, REHOMED
+from binlog_tools.liveset import END, Point
+from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
+from binlog_tools.spark.decoding import Damage
+from binlog_tools.spark.errors import unreadable
+from binlog_tools.spark.finding import BrokenFile, Segment, find
+from binlog_tools.spark.gathering import Gather, Reading, one_by_one
+from binlog_tools.spark.living import Living
+from binlog_tools.spark.notes import Note, breaks, trim_of
+from binlog_tools.spark.planning import Share
+from binlog_tools.spark.producing import Place
+from binlog_tools.spark.rebuilderrors import (
+    cannot_write,
+    incomplete,
+    missing,
+    several,
+    too_early,
+)
+from binlog_tools.spark.restoring import Restoring
+
+TOOL: Final = "rebuild"
+"""What the new log's headers say that it was made by."""
+
+
+class Wish(NamedTuple):
+    """
+    What is to be rebuilt, and how.
+
+    :ivar paths: as `finding.find` takes them, of one server.
+    :ivar output: a directory that is not there, or empty.
+    :ivar point: where in the history to stop.
+    :ivar damage: ``skip``: go on without what cannot be read, and count it.
+    :ivar accepts_gaps: likewise without segments that are missing.
+    """
+
+    paths: tuple[str, ...]
+    output: str
+    point: Point = END
+    damage: Damage = "fail"
+    accepts_gaps: bool = False
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+
+
+class Rebuilt(NamedTuple):
+    """
+    What was made, and of what.
+
+    :ivar segments: how many were read, and ``records`` in them.
+    :ivar flaws: what was missing or could not be read, in words.
+    :ivar lost: jobs that were alive, but whose body could not be read.
+    """
+
+    written: Written
+    segments: int
+    records: int
+    flaws: tuple[str, ...]
+    lost: tuple[int, ...]
+
+
+def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) -> Rebuilt:
+    """
+    Make the log.
+
+    :param now_ns: the wall clock, if not that of now.
+    :raise SourceError: something is wrong with the logs or with the target; then nothing is left
+        of the new log.
+    """
+    try:
+        found = find(wish.paths, as_at_a_start=True)
+        plan = Plan(found.segments, found.broken, wish)
+        living = plan.gathered(gather)
+    except OSError as problem:
+        raise unreadable(problem) from None
+    try:
+        return _write(plan, living, time.time_ns() if now_ns is None else now_ns)
+    except OSError as problem:
+        raise cannot_write(problem, wish.output) from None
+
+
+class Plan:
+    """
+    Which segments are read, and what is wrong with them as a whole.
+
+    :ivar flaws: what was tolerated.
+    :ivar floors: what the new log begins above.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], broken: Sequence[BrokenFile], wish: Wish
+    ) -> None:  # fmt: skip
+        self.wish = wish
+        self.flaws: list[str] = []
+        self._broken = broken
+        self._segments = segments
+        self.stores = sorted({each.header.store_uuid for each in segments})
+        if len(self.stores) > 1:
+            raise several([store.hex() for store in self.stores])
+        if not segments:
+            raise missing("no segment can be read" + self._broken_told())
+        self.paths = {each.header.seq: each.path for each in segments}
+        self._wanted = [each for each in segments if self._may_have(each)]
+        if not self._wanted:
+            raise too_early(segments[0].header.first_lsn, segments[0].path)
+
+    def _may_have(self, each: Segment) -> bool:
+        """
+        Whether a segment has records before the point.  Frames that were re-homed are older than
+        their segment.
+        """
+        header, point = each.header, self.wish.point
+        is_older = header.created_ns <= point.time_ns or bool(header.flags & REHOMED)
+        return header.first_lsn <= point.lsn and is_older
+
+    def _broken_told(self) -> str:
+        return "".join(f"; {each.path} is damaged: {each.why}" for each in self._broken)
+
+    def gathered(self, gather: Gather) -> Living:
+        """
+        Read the segments that are needed.
+        """
+        reading = Reading(self.wish.point, self.wish.damage)
+        newest = self._wanted[-1]
+        last = reading.of(_share(newest))
+        note = next(iter(Living([last]).notes))
+        trim_seq = max(self._trimmed(), note.trim_seq, 1)
+        while True:
+            before = [
+                _share(each) for each in self._wanted[:-1] if each.header.seq >= trim_seq
+            ]  # fmt: skip
+            living = Living([*gather(before, reading), last])
+            found = trim_of(living.notes)
+            if found <= trim_seq:
+                break
+            trim_seq = found
+        self.floors = self._floors(living.notes, reading)
+        self._judge(living, trim_seq)
+        return living
+
+    def _trimmed(self) -> int:
+        """
+        What is dead by the headers.  That of a re-homed segment may speak of what came later.
+        """
+        is_end = self.wish.point == END
+        headers = (each.header for each in self._wanted)
+        return max((h.trim_seq for h in headers if is_end or not h.flags & REHOMED), default=0)
+
+    def _floors(self, notes: Sequence[Note], reading: Reading) -> Floors:
+        """
+        Also above what comes behind the point.
+        """
+        notes = list(notes)
+        newest = self._segments[-1]
+        if self.wish.point != END:
+            rows = Reading(END, "skip").of(_share(newest))
+            notes += Living([rows]).notes
+        headers = [each.header for each in self._segments]
+        return Floors(
+            max(*(note.last_lsn for note in notes), headers[-1].first_lsn - 1),
+            max(*(note.next_job_id for note in notes), *(h.next_job_id for h in headers)),
+            max(note.time_ns for note in notes),
+        )
+
+    def _judge(self, living: Living, first_seq: int) -> None:
+        """
+        :raise SourceError: something is missing that was not to be.
+        """
+        gaps = list(breaks(living.notes, first_seq))
+        if gaps and not self.wish.accepts_gaps:
+            raise missing("; ".join(gaps) + self._broken_told())
+        self.flaws += gaps
+        self.flaws += [what for note in living.notes for what in note.damages]
+        if living.lost and not self.flaws:
+            raise incomplete(self.wish.paths, living.lost)
+
+
+def _share(each: Segment) -> Share:
+    return Share(
+        Place(each.path, each.header, each.header.store_uuid.hex()), each.stretch, each.size
+    )
+
+
+def _write(plan: Plan, living: Living, wall_ns: int) -> Rebuilt:
+    wish, floors = plan.wish, plan.floors
+    now_ns = max(wall_ns, floors.time_ns)
+    store = plan.stores[0].hex()
+    origin = Origin(TOOL, [OriginSource(path, store, floors.last_lsn) for path in wish.paths])
+    with (
+        NewLog(
+            wish.output, origin, floors=floors, pauses=living.pauses(now_ns),
+            segment_bytes=wish.segment_bytes, now_ns=now_ns,
+        ) as log,
+        Restoring(living, plan.paths, wish.damage, now_ns) as restoring,
+    ):  # fmt: skip
+        for job in restoring.jobs():
+            log.add(job)
+        written = log.finish()
+    records = sum(note.records for note in living.notes)
+    flaws = (*plan.flaws, *restoring.flaws)
+    return Rebuilt(written, len(living.notes), records, flaws, tuple(sorted(restoring.lost)))
