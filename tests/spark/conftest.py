@@ -24,9 +24,12 @@ if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     Keep all tests that need Spark in one process of a run on many: each would start a JVM.
+
+    Before xdist's own hook, which reads the mark.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
