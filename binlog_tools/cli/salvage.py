@@ -81,12 +81,14 @@ def command(
         raise click.UsageError("-o and --in-place exclude each other")
     if is_in_place and not os.path.isdir(path):
         raise click.UsageError("--in-place takes a server's directory")
+    lock = _lock(path) if is_in_place else None
+    if lock is not None:
+        replacing.settle(path)
     source = open_source(path)
     accepted = Numbers([span for spans in gaps for span in spans])
     chosen = frozenset(os.path.basename(name) for name in prefer)
     _refuse_unknown(source, prefer)
     consent = Consent(accepted, may_rebuild, chosen, is_dry=not (output or is_in_place))
-    lock = _lock(path) if is_in_place else None
     try:
         with progress("reading") as seen:
             salvage = Salvage(

@@ -37,6 +37,7 @@ class Report:
         self.tubes: Counter[bytes] = Counter()
         self.written: Written | None = None
         self.kept_at = ""
+        self._last_id = 0
 
     def jobs(self) -> Iterator[StoredJob]:
         """
@@ -46,6 +47,7 @@ class Report:
             self._note(outcome)
             if outcome.job is not None:
                 self.tubes[outcome.job.tube] += 1
+                self._last_id = max(self._last_id, outcome.job.job_id)
                 yield outcome.job
         for judged in (self.doubtful, self.lost):
             judged.sort(key=lambda each: each.job_id)
@@ -70,6 +72,13 @@ class Report:
             if each.why in (Why.TUBE, Why.BODY) and not self.salvage.is_unconfirmed(each.lsn)
         ]
         return DAMAGED if lacking else self.salvage.verdict
+
+    @property
+    def next_job_id(self) -> int:
+        """
+        The first id that the new log gives out: above those too that bodies are set aside under.
+        """
+        return max(self.salvage.floors.next_job_id, self._last_id + 1)
 
     @property
     def hidden(self) -> int:
@@ -113,7 +122,7 @@ class Report:
             "rebuilt": salvage.rebuilt,
             "left_out": salvage.plan.left_out,
             "options": salvage.options,
-            "next_job_id": salvage.floors.next_job_id,
+            "next_job_id": self.next_job_id,
             "written": self.written._asdict() if self.written else None,
             "kept_at": self.kept_at or None,
         }
