@@ -25,7 +25,7 @@ from beanstalk_twisted.binlog.records import (
     Raw,
 )
 from beanstalk_twisted.binlog.segment import has_content
-from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
+from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Budgets, Carver, span
 from binlog_tools.salvage.scanning import Piece, Scan, start_of_data
 
 
@@ -46,10 +46,10 @@ def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
         if not piece.has_heap:
             taken += _taken(piece, found, buffer)
     occupied = _Extents(taken)
-    budget = Budget()
+    budgets = Budgets(Budget(), Budget())
     for offset, until in _Extents((each.offset, each.end) for each in scan.spoiled).extents():
         for start, end in occupied.between(offset, min(until, scan.certain_end)):
-            carver = Carver(buffer, start, end, scan.certain_end, seq, budget)
+            carver = Carver(buffer, start, end, scan.certain_end, seq, budgets)
             yield from carver.bodies()
 
 
