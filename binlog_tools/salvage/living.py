@@ -175,13 +175,11 @@ class Living:
         record_at = frame.records_at + at * frame.rec_size
         entry.newest = None
         if kind in FULL:
-            place = Place(seq, record_at, frame.heap_at, _heap_end(piece))
             moved = 0 if piece.has_heap else _moved_by(piece, at, buffer)
             if moved is not None:
-                heap_at, heap_end = place.heap_at + moved, place.heap_end + moved
-                entry.full = place._replace(heap_at=heap_at, heap_end=heap_end)
+                entry.full = _place(seq, piece, record_at, moved)
                 return
-            entry.spoiled = place
+            entry.spoiled = _place(seq, piece, record_at, 0)
         entry.newest = bytes(memoryview(buffer)[record_at : record_at + RECORD_BYTES])
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:
@@ -223,5 +221,6 @@ def _moved_by(piece: Piece, at: int, buffer: Buffer) -> int | None:
     return None if start is None else start - piece.frame.heap_at - raw[DATA_OFF]
 
 
-def _heap_end(piece: Piece) -> int:
-    return min(piece.frame.heap_at + piece.frame.heap_len, piece.limit)
+def _place(seq: int, piece: Piece, record_at: int, moved: int) -> Place:
+    heap_at = piece.frame.heap_at + moved
+    return Place(seq, record_at, heap_at, min(heap_at + piece.frame.heap_len, piece.limit))
