@@ -129,6 +129,7 @@ def _put_back(path: str, kept_at: str) -> None:
         os.link(os.path.join(kept_at, name), link)
         # Where both are the same file already, this does nothing.
         os.rename(link, os.path.join(path, name))
+    RealDirectory(path).sync()
     for name in moved:
         if name not in kept:
             os.unlink(os.path.join(path, name))

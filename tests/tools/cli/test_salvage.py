@@ -14,6 +14,7 @@ from tests.binlog.make_golden import GOLDEN, STORES
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, edited, flipped, put
 from tests.tools.cli.running import documents, on_a_terminal, rows, run
 from tests.tools.folders import contents, written
+from tests.tools.salvage.damaging import full_records
 
 ONE, TWO, THREE = (f"{n:020d}.tql" for n in (1, 2, 3))
 
@@ -185,6 +186,21 @@ def test_no_log_is_4_and_a_log_of_another_kind_is_3(tmp_path: Path) -> None:
     result = run("salvage", tmp_path)
     assert result.exit_code in (3, 4)
     assert result.stderr.startswith("binlog-inspect: ")
+
+
+def test_the_next_job_id_counts_what_was_set_aside_under_a_new_one(
+    tmp_path: Path,
+) -> None:
+    """
+    The id in the damaged record is far from all that were given out.
+    """
+    files = sound()
+    (at,) = (each.record.start + 8 + 6 for each in full_records(files) if each.body == b"three")
+    log = written(tmp_path / "log", edited(files, TWO, lambda raw: flipped(raw, at)))
+    (dry,) = documents(run("salvage", "--json", log))
+    (wet,) = documents(run("salvage", "--json", log, "-o", tmp_path / "new"))
+    assert any(each["claimed_id"] for each in wet["doubtful"])
+    assert dry["next_job_id"] == wet["next_job_id"] == wet["written"]["next_job_id"]
 
 
 # In place.
