@@ -141,6 +141,8 @@ class Carver:
         self._found: dict[int, Body] = {}
         self._taken: list[tuple[int, int]] = []
         self._heaps: list[int] = []
+        self._moved: list[tuple[int, int]] = []
+        self._shift = 0
 
     def bodies(self) -> Iterator[Body]:
         """
@@ -150,6 +152,9 @@ class Carver:
         # Where they were written comes first; bytes that were put in or taken out move them.
         places.sort(key=lambda at: at % ALIGN_BYTES != 0)
         lone = [at for at in places if not self._is_within(at) and not self._carve(at)]
+        # Guesses come last: they must not hide what is where it should be.
+        for at, heap_at in self._moved:
+            self._carve_moved(at, heap_at)
         for at in lone:
             if not self._is_within(at):
                 self._carve_lone(at)
@@ -175,16 +180,27 @@ class Carver:
         if heap_at is None:
             return False
         self._heaps.append(heap_at)
-        shift = 0
         for record_at in range(at, heap_at, RECORD_BYTES):
             raw = self._raw(record_at)
-            if raw[TYPE] not in FULL or not raw[DATA_LEN] or self._is_within(record_at):
+            if raw[TYPE] not in FULL or not raw[DATA_LEN]:
                 continue
-            if not self._holds(raw, heap_at + shift):
-                shift = self._shift_of(raw, heap_at, shift)
-            if self._holds(raw, heap_at + shift):
-                self._take(record_at, heap_at + shift, raw)
+            if self._holds(raw, heap_at):
+                self._take(record_at, heap_at, raw)
+            else:
+                self._moved.append((record_at, heap_at))
         return True
+
+    def _carve_moved(self, at: int, heap_at: int) -> None:
+        """
+        The data of a record in an array whose heap is known, if they were moved within that.
+        """
+        raw = self._raw(at)
+        if at in self._found or self._is_within(at):
+            return
+        if not self._holds(raw, heap_at + self._shift):
+            self._shift = self._shift_of(raw, heap_at, self._shift)
+        if self._holds(raw, heap_at + self._shift):
+            self._take(at, heap_at + self._shift, raw)
 
     def _carve_lone(self, at: int) -> None:
         """

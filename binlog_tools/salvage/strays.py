@@ -95,7 +95,11 @@ def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tupl
     """
     frame = piece.frame
     has_bodies = piece.has_whole_heap and frame.heap_len > 0
-    if has_bodies or any(body.is_proven for body in found):
+    if piece.shift and has_bodies and not piece.has_records:
+        # What was put in between may be another frame.
+        yield frame.offset, frame.records_at + frame.n_rec * frame.rec_size
+        yield frame.heap_at, frame.heap_at + frame.heap_len
+    elif has_bodies or any(body.is_proven for body in found):
         yield frame.offset, frame.end
     elif piece.has_records:
         yield frame.offset, frame.heap_at
