@@ -151,12 +151,12 @@ class Carver:
         places = list(self._candidates())
         # Where they were written comes first; bytes that were put in or taken out move them.
         places.sort(key=lambda at: at % ALIGN_BYTES != 0)
-        lone = [at for at in places if not self._is_within(at) and not self._carve(at)]
+        lone = [at for at in places if self._is_worth(at) and not self._carve(at)]
         # Guesses come last: they must not hide what is where it should be.
         for at, heap_at in self._moved:
             self._carve_moved(at, heap_at)
         for at in lone:
-            if not self._is_within(at):
+            if self._budgets.shifts.allows(0) and not self._is_within(at):
                 self._carve_lone(at)
         yield from (self._found[at] for at in sorted(self._found))
 
@@ -167,6 +167,10 @@ class Carver:
                 at = window + match.start()
                 if match.start() < _WINDOW_BYTES and self._fits(at):
                     yield at
+
+    def _is_worth(self, at: int) -> bool:
+        is_likely = at % ALIGN_BYTES == 0 or self._budgets.shifts.allows(0)
+        return is_likely and not self._is_within(at)
 
     def _is_within(self, at: int) -> bool:
         """
