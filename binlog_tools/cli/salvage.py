@@ -13,6 +13,7 @@ import click
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records import State
+from binlog_tools.checking import check
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
 from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, OUTPUT_FILE, Command, as_json
 from binlog_tools.cli.output import Output, columns, progress, text_of
@@ -81,12 +82,14 @@ def command(
         raise click.UsageError("-o and --in-place exclude each other")
     if is_in_place and not os.path.isdir(path):
         raise click.UsageError("--in-place takes a server's directory")
+    lock = _lock(path) if is_in_place else None
+    if lock is not None:
+        replacing.settle(path)
     source = open_source(path)
     accepted = Numbers([span for spans in gaps for span in spans])
     chosen = frozenset(os.path.basename(name) for name in prefer)
     _refuse_unknown(source, prefer)
     consent = Consent(accepted, may_rebuild, chosen, is_dry=not (output or is_in_place))
-    lock = _lock(path) if is_in_place else None
     try:
         with progress("reading") as seen:
             salvage = Salvage(
@@ -97,6 +100,8 @@ def command(
     report = Report(salvage)
     target = replacing.new_path(path) if is_in_place else output
     _carry_out(report, target)
+    if CODES[report.verdict] == SOUND:
+        report.compare(check(source))
     if is_in_place:
         report.kept_at = replacing.replace(path)
         assert report.written is not None
@@ -178,7 +183,7 @@ def _print(report: Report, out: Output, command: str) -> None:
 
 def _lines(report: Report, command: str) -> Iterator[tuple[object, ...]]:
     salvage = report.salvage
-    yield from (("place", *place) for place in salvage.places)
+    yield from (("place", *place) for place in report.places)
     yield from (("hole", *_hole(hole)) for hole in salvage.holes)
     for kind, names in _exceptions(salvage):
         yield from ((kind, name) for name in names)
@@ -198,9 +203,9 @@ def _lines(report: Report, command: str) -> Iterator[tuple[object, ...]]:
 
 def _show(report: Report, out: Output, command: str) -> None:
     salvage = report.salvage
-    if salvage.places:
+    if report.places:
         out.heading("Places that are not as they were written")
-        out.table(columns("segment", "#offset", "#to", "#LSN", "what"), salvage.places)
+        out.table(columns("segment", "#offset", "#to", "#LSN", "what"), report.places)
     if salvage.holes:
         out.heading("Records that cannot be read")
         out.table(columns("#from LSN", "#to", "in or behind", "types"), map(_hole, salvage.holes))

@@ -7,6 +7,7 @@ hardly all wrong.
 
 import re
 import zlib
+from bisect import bisect_right, insort
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -40,6 +41,12 @@ a record and its data: a quarter of a second, and far more than any small damage
 
 _TRY_BYTES: Final = 1024
 """What a try costs beside the summing."""
+
+SHIFT_BYTES: Final = 4096
+"""
+How many bytes may have been put into or taken out of a frame without a header, so that the bodies
+behind them are still found: a page.  Each has to be tried.
+"""
 
 _WINDOW_BYTES: Final = 1 << 20
 _FULL_RECORD: Final = re.compile(rb"(?s)(?=[\x01\x10][\x01-\x04][\x00-\x07][\x00-\x08])")
@@ -104,13 +111,22 @@ class Budget:
         return self._left >= 0
 
 
+class Budgets(NamedTuple):
+    """
+    What the search for heaps may cost in a segment, and what the search for moved bodies may.
+    """
+
+    heaps: Budget
+    shifts: Budget
+
+
 class Carver:
     """
     Finds full records that stand in a place without any frame, and their bodies.
     """
 
     def __init__(
-        self, buffer: Buffer, start: int, end: int, limit: int, seq: int, budget: Budget
+        self, buffer: Buffer, start: int, end: int, limit: int, seq: int, budgets: Budgets
     ) -> None:  # fmt: skip
         """
         :param limit: bodies end before it: other frames may have been put between them and their
@@ -121,30 +137,113 @@ class Carver:
         self._end = end
         self._limit = limit
         self._seq = seq
-        self._budget = budget
+        self._budgets = budgets
+        self._found: dict[int, Body] = {}
+        self._taken: list[tuple[int, int]] = []
+        self._heaps: list[int] = []
+        self._moved: list[tuple[int, int]] = []
+        self._shift = 0
 
     def bodies(self) -> Iterator[Body]:
         """
         In the order of their places; none that stands within another.
         """
-        behind = self._start
-        for at in self._candidates():
-            if at < behind:
-                continue
-            heap_at = self._heap_of(at)
-            if heap_at is None:
-                continue
-            for found in self._of_array(at, heap_at):
-                behind = max(behind, found.end)
-                yield found
+        places = list(self._candidates())
+        # Where they were written comes first; bytes that were put in or taken out move them.
+        places.sort(key=lambda at: at % ALIGN_BYTES != 0)
+        lone = [at for at in places if self._is_worth(at) and not self._carve(at)]
+        # Guesses come last: they must not hide what is where it should be.
+        for at, heap_at in self._moved:
+            self._carve_moved(at, heap_at)
+        for at in lone:
+            if self._budgets.shifts.allows(0) and not self._is_within(at):
+                self._carve_lone(at)
+        yield from (self._found[at] for at in sorted(self._found))
 
     def _candidates(self) -> Iterator[int]:
         for window in range(self._start, self._end, _WINDOW_BYTES):
             chunk = self._view[window : min(self._end, window + _WINDOW_BYTES + 3)]
             for match in _FULL_RECORD.finditer(chunk):
                 at = window + match.start()
-                if at % ALIGN_BYTES == 0 and match.start() < _WINDOW_BYTES and self._fits(at):
+                if match.start() < _WINDOW_BYTES and self._fits(at):
                     yield at
+
+    def _is_worth(self, at: int) -> bool:
+        is_likely = at % ALIGN_BYTES == 0 or self._budgets.shifts.allows(0)
+        return is_likely and not self._is_within(at)
+
+    def _is_within(self, at: int) -> bool:
+        """
+        Whether it stands in what was found: a record or a body.
+        """
+        last = bisect_right(self._taken, (at, self._limit)) - 1
+        return last >= 0 and at < self._taken[last][1]
+
+    def _carve(self, at: int) -> bool:
+        heap_at = self._heap_of(at)
+        if heap_at is None:
+            return False
+        self._heaps.append(heap_at)
+        for record_at in range(at, heap_at, RECORD_BYTES):
+            raw = self._raw(record_at)
+            if raw[TYPE] not in FULL or not raw[DATA_LEN]:
+                continue
+            if self._holds(raw, heap_at):
+                self._take(record_at, heap_at, raw)
+            else:
+                self._moved.append((record_at, heap_at))
+        return True
+
+    def _carve_moved(self, at: int, heap_at: int) -> None:
+        """
+        The data of a record in an array whose heap is known, if they were moved within that.
+        """
+        raw = self._raw(at)
+        if at in self._found or self._is_within(at):
+            return
+        if not self._holds(raw, heap_at + self._shift):
+            self._shift = self._shift_of(raw, heap_at, self._shift)
+        if self._holds(raw, heap_at + self._shift):
+            self._take(at, heap_at + self._shift, raw)
+
+    def _carve_lone(self, at: int) -> None:
+        """
+        What was put in may stand between a record and its heap, which others have shown.
+        """
+        raw = self._raw(at)
+        for heap_at in self._heaps:
+            is_tried = at < heap_at and self._budgets.shifts.allows(raw[DATA_LEN])
+            if is_tried and self._holds(raw, heap_at):
+                self._take(at, heap_at, raw)
+                return
+        likely = self._array_end(at)
+        shift = self._shift_of(raw, likely, 0)
+        if shift and likely + shift >= at + RECORD_BYTES:
+            self._take(at, likely + shift, raw)
+
+    def _shift_of(self, raw: Raw, heap_at: int, before: int) -> int:
+        """
+        By how many bytes the data of a record were moved since those of the one before it;
+        ``before`` if that cannot be found out.
+        """
+        end = span(raw)[1]
+        if raw[TYPE] not in JOB_KINDS or raw[1] not in _STATES or heap_at + end > self._limit:
+            return before
+        for by in range(1, SHIFT_BYTES + 1):
+            for shift in (before + by, before - by):
+                if not self._budgets.shifts.allows(raw[DATA_LEN]):
+                    return before
+                if self._holds(raw, heap_at + shift):
+                    return shift
+        return before
+
+    def _take(self, record_at: int, heap_at: int, raw: Raw) -> None:
+        start, end = span(raw)
+        self._found[record_at] = Body(
+            self._seq, raw[JOB_ID], record_at, heap_at + start, heap_at + end, 0, True, True
+        )  # fmt: skip
+        insort(self._taken, (record_at, record_at + RECORD_BYTES))
+        insort(self._taken, (heap_at + start, heap_at + end))
 
     def _fits(self, at: int) -> bool:
         if at + RECORD_BYTES > self._end:
@@ -166,7 +265,7 @@ class Carver:
             return likely
         last = min(self._limit - span(raw)[1], at + MAX_FRAME_RECORDS * RECORD_BYTES)
         for heap_at in range(at + RECORD_BYTES, last + 1, RECORD_BYTES):
-            if not self._budget.allows(raw[DATA_LEN]):
+            if not self._budgets.heaps.allows(raw[DATA_LEN]):
                 return None
             if self._holds(raw, heap_at):
                 return heap_at
@@ -184,16 +283,6 @@ class Carver:
 
     def _holds(self, raw: Raw, heap_at: int) -> bool:
         start, end = span(raw)
-        if heap_at + end > self._limit:
+        if heap_at + end > self._limit or heap_at + start < self._start:
             return False
         return zlib.crc32(self._view[heap_at + start : heap_at + end]) == raw[DATA_CRC]
-
-    def _of_array(self, at: int, heap_at: int) -> Iterator[Body]:
-        for record_at in range(at, heap_at, RECORD_BYTES):
-            raw = self._raw(record_at)
-            if raw[TYPE] in FULL and raw[DATA_LEN] and self._holds(raw, heap_at):
-                start, end = span(raw)
-                yield Body(
-                    self._seq, raw[JOB_ID], record_at, heap_at + start, heap_at + end, 0,
-                    True, True,
-                )  # fmt: skip

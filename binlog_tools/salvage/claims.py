@@ -118,6 +118,7 @@ def choose(directory: Readable, prefer: frozenset[str]) -> Plan:
     if theirs:
         raise Incompatible(f"{directory.path} holds {theirs}, a log of the C beanstalkd")
     claims = [claim for name in names if (claim := _claim(directory, name)) is not None]
+    claims = [_identified(directory, claim, claims, prefer) for claim in claims]
     kept, left_out = _prefer(claims, prefer)
     _refuse_contradictions(kept)
     kept.sort(key=lambda claim: claim.seq)
@@ -171,6 +172,21 @@ def _claim(directory: Readable, name: str) -> Claim | None:
     if header.foreign:
         raise Incompatible(f"{directory.path}/{name}: {header.why}")
     return Claim(name, seq, None, header.why, len(buffer))
+
+
+def _identified(
+    directory: Readable, claim: Claim, claims: list[Claim], prefer: frozenset[str]
+) -> Claim:
+    """
+    A copy may have any name, the one that is right or the other: if its header is damaged, its
+    frames have the salt of the segment that it is a copy of.
+    """
+    others = [each for each in claims if each.header and (prefer & {each.name, claim.name})]
+    if claim.header is not None or not others:
+        return claim
+    found = rebuild(directory.read(claim.name), claim.size, 1, None, frozenset())
+    seqs = {each.seq for each in others if found and each.header and each.header.salt == found.salt}
+    return claim._replace(seq=seqs.pop()) if len(seqs) == 1 else claim
 
 
 def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim], list[str]]:

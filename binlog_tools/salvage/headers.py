@@ -6,21 +6,11 @@ import zlib
 from collections.abc import Container
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
-    ALIGN_BYTES,
-    FRAME_HEADER_BYTES,
-    FRAME_MAGIC,
-    SEGMENT_HEADER_BYTES,
-    U32,
-)
+from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, U32
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-
-WINDOW_BYTES: Final = 1 << 20
-"""How much is copied at once to search it."""
+from binlog_tools.salvage.searching import frames_anywhere, salt_at
 
 _REC_CRC_AT: Final = 12
-_SALT_AT: Final = 48
 _HEAP_CRC_AT: Final = 56
 
 
@@ -53,22 +43,22 @@ def rebuild(
     :return: None when there is no frame.
     """
     sizes: dict[int, int] = {}
-    at = SEGMENT_HEADER_BYTES
+    at = 0
     while (frame := _next(buffer, at, end, from_lsn, below_lsn)) is not None:
-        salt = U32.unpack_from(buffer, frame.offset + _SALT_AT)[0]
+        salt = salt_at(buffer, frame.offset)
         size = _checked_bytes(buffer, frame, end)
         if salt not in others:
             sizes[salt] = sizes.get(salt, 0) + FRAME_HEADER_BYTES + size
         # A header alone may have come from elsewhere.
-        at = frame.end if size or not frame.n_rec else frame.offset + ALIGN_BYTES
+        at = frame.end if size or not frame.n_rec else frame.offset + 1
     if not sizes:
         return None
     salt = max(sizes, key=lambda each: sizes[each])
     # All of them, also those that stand within another one that was put in the wrong place.
     fitting = (
         frame
-        for frame in frames.resynchronise(buffer, SEGMENT_HEADER_BYTES, end, salt, from_lsn - 1)
-        if _is_below(frame, below_lsn)
+        for frame in frames_anywhere(buffer, 0, end, salt)
+        if frame.base_lsn >= from_lsn and _is_below(frame, below_lsn)
     )
     first = min(fitting, key=lambda frame: (frame.base_lsn, frame.offset))
     return Rebuilt(salt, first.base_lsn, first.offset == SEGMENT_HEADER_BYTES)
@@ -78,24 +68,12 @@ def _next(buffer: Buffer, at: int, end: int, from_lsn: int, below_lsn: int | Non
     """
     The next frame from ``at`` on, whatever its salt.
     """
-    view = memoryview(buffer)
-    while at + FRAME_HEADER_BYTES <= end:
-        chunk = bytes(view[at : min(end, at + WINDOW_BYTES + len(FRAME_MAGIC) - 1)])
-        found = chunk.find(FRAME_MAGIC)
-        while found >= 0:
-            frame = _frame(buffer, at + found, end)
-            if frame and frame.base_lsn >= from_lsn and _is_below(frame, below_lsn):
-                return frame
-            found = chunk.find(FRAME_MAGIC, found + 1)
-        at += WINDOW_BYTES
-    return None
-
-
-def _frame(buffer: Buffer, at: int, end: int) -> Frame | None:
-    if at % ALIGN_BYTES or at + FRAME_HEADER_BYTES > end:
-        return None
-    frame = frames.decode_header(buffer, at, end, U32.unpack_from(buffer, at + _SALT_AT)[0])
-    return frame if isinstance(frame, Frame) else None
+    fitting = (
+        frame
+        for frame in frames_anywhere(buffer, at, end, None)
+        if frame.base_lsn >= from_lsn and _is_below(frame, below_lsn)
+    )
+    return next(fitting, None)
 
 
 def _checked_bytes(buffer: Buffer, frame: Frame, end: int) -> int:

@@ -10,6 +10,7 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import (
+    DATA_OFF,
     FULL,
     JOB_ID,
     JOB_KINDS,
@@ -28,7 +29,7 @@ from beanstalk_twisted.binlog.records import (
 )
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import sealed_tubes
-from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
+from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
 from binlog_tools.salvage.strays import strays
 
 _OTHERS: Final = frozenset({TubeDef.kind, Pause.kind, Trim.kind, Seal.kind, Start.kind})
@@ -174,12 +175,11 @@ class Living:
         record_at = frame.records_at + at * frame.rec_size
         entry.newest = None
         if kind in FULL:
-            place = Place(seq, record_at, frame.heap_at, _heap_end(piece))
-            raw = frames.raw_record(buffer, frame, at)
-            if piece.has_heap or data_if_it_checks(buffer, piece, raw) is not None:
-                entry.full = place
+            moved = 0 if piece.has_heap else _moved_by(piece, at, buffer)
+            if moved is not None:
+                entry.full = _place(seq, piece, record_at, moved)
                 return
-            entry.spoiled = place
+            entry.spoiled = _place(seq, piece, record_at, 0)
         entry.newest = bytes(memoryview(buffer)[record_at : record_at + RECORD_BYTES])
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:
@@ -212,5 +212,15 @@ class Living:
             self._name(tube_id, name)
 
 
-def _heap_end(piece: Piece) -> int:
-    return min(piece.frame.heap_at + piece.frame.heap_len, piece.limit)
+def _moved_by(piece: Piece, at: int, buffer: Buffer) -> int | None:
+    """
+    How far from its place the data of a record stand, or None if they are damaged.
+    """
+    raw = frames.raw_record(buffer, piece.frame, at)
+    start = start_of_data(buffer, piece, raw)
+    return None if start is None else start - piece.frame.heap_at - raw[DATA_OFF]
+
+
+def _place(seq: int, piece: Piece, record_at: int, moved: int) -> Place:
+    heap_at = piece.frame.heap_at + moved
+    return Place(seq, record_at, heap_at, min(heap_at + piece.frame.heap_len, piece.limit))

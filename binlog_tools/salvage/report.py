@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.records import Kind
+from binlog_tools import checking
+from binlog_tools.checking import Finding
 from binlog_tools.newlog import Written
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Judgement, Outcome, Why
-from binlog_tools.salvage.salvaging import DAMAGED, Salvage
+from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Place, Salvage
 from binlog_tools.stored import StoredJob
 
 _NAMES: Final = {int(kind): kind.name for kind in Kind} | {
@@ -26,6 +28,7 @@ class Report:
 
     :ivar certain: how many are; ``doubtful`` and ``lost`` name the others.
     :ivar tubes: how many jobs are brought back into each tube.
+    :ivar places: what is not as it was written.
     :ivar written: the new log, None if none was made.
     """
 
@@ -37,6 +40,8 @@ class Report:
         self.tubes: Counter[bytes] = Counter()
         self.written: Written | None = None
         self.kept_at = ""
+        self.places = list(salvage.places)
+        self._last_id = 0
 
     def jobs(self) -> Iterator[StoredJob]:
         """
@@ -46,6 +51,7 @@ class Report:
             self._note(outcome)
             if outcome.job is not None:
                 self.tubes[outcome.job.tube] += 1
+                self._last_id = max(self._last_id, outcome.job.job_id)
                 yield outcome.job
         for judged in (self.doubtful, self.lost):
             judged.sort(key=lambda each: each.job_id)
@@ -69,7 +75,26 @@ class Report:
             for each in [*self.doubtful, *self.lost]
             if each.why in (Why.TUBE, Why.BODY) and not self.salvage.is_unconfirmed(each.lsn)
         ]
-        return DAMAGED if lacking else self.salvage.verdict
+        is_said_sound = self.salvage.verdict == SOUND
+        return DAMAGED if lacking or (is_said_sound and self.places) else self.salvage.verdict
+
+    def compare(self, finding: Finding) -> None:
+        """
+        Take in what ``check`` says: what sound bytes say may contradict itself, and of that a
+        salvage sees only what stands in the way of a job.
+        """
+        if finding.exit_code == checking.DAMAGED and self.verdict == SOUND:
+            self.places += [
+                Place(each.file, each.offset or 0, each.end or 0, each.first_lsn or 0, each.what)
+                for each in finding.troubles
+            ]
+
+    @property
+    def next_job_id(self) -> int:
+        """
+        The first id that the new log gives out: above those too that bodies are set aside under.
+        """
+        return max(self.salvage.floors.next_job_id, self._last_id + 1)
 
     @property
     def hidden(self) -> int:
@@ -107,13 +132,13 @@ class Report:
             "hidden": self.hidden,
             "most_deleted": self.most_deleted,
             "holes": [_hole(hole) for hole in salvage.holes],
-            "places": [place._asdict() for place in salvage.places],
+            "places": [place._asdict() for place in self.places],
             "torn_lsn": salvage.torn_lsn,
             "missing": salvage.missing,
             "rebuilt": salvage.rebuilt,
             "left_out": salvage.plan.left_out,
             "options": salvage.options,
-            "next_job_id": salvage.floors.next_job_id,
+            "next_job_id": self.next_job_id,
             "written": self.written._asdict() if self.written else None,
             "kept_at": self.kept_at or None,
         }

@@ -10,15 +10,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
-    ALIGN_BYTES,
-    SEGMENT_HEADER_BYTES,
-    U32,
-)
+from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, U32
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
 from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Raw
 from beanstalk_twisted.binlog.segment import has_content, is_trailer
 from binlog_tools.salvage.claims import Part
+from binlog_tools.salvage.searching import frames_anywhere
 
 
 class Piece(NamedTuple):
@@ -28,6 +25,7 @@ class Piece(NamedTuple):
     :ivar has_records: whether its records check; ``has_heap`` whether its bodies do as well,
         ``has_whole_heap`` whether they do in any case.
     :ivar limit: where the bytes of its segment end: a cut frame has no more.
+    :ivar shift: by how many bytes what follows it was moved, and perhaps the end of it as well.
     """
 
     frame: Frame
@@ -35,6 +33,7 @@ class Piece(NamedTuple):
     has_heap: bool
     has_whole_heap: bool
     limit: int
+    shift: int = 0
 
 
 class Spoiled(NamedTuple):
@@ -95,8 +94,14 @@ def scan(part: Part, buffer: Buffer) -> Scan:
     Look at a segment.
     """
     straight = _straight(part, buffer)
-    if straight is not None:
+    if isinstance(straight, Scan):
         return straight
+    found = _search(part, buffer)
+    # All frames may be there, and yet not where the server looks for them.
+    return found if found.spoiled else found._replace(spoiled=[straight])
+
+
+def _search(part: Part, buffer: Buffer) -> Scan:
     found = _Search(part, buffer).result()
     if part.end == len(buffer):
         return found
@@ -112,22 +117,32 @@ def _yield(found: Scan) -> int:
     return sum(_worth(piece) * piece.frame.n_rec for piece in found.pieces or ())
 
 
-def _straight(part: Part, buffer: Buffer) -> Scan | None:
+def _straight(part: Part, buffer: Buffer) -> Scan | Spoiled:
     """
-    A segment without any damage, without keeping its frames; None if it has any.
+    A segment without any damage, without keeping its frames; or the first place where a server
+    would stop.
     """
+    at, lsn, witness, why = SEGMENT_HEADER_BYTES, part.first_lsn, 0, ""
     if part.salt is None or not part.is_exact:
-        return None
-    at, lsn, witness = SEGMENT_HEADER_BYTES, part.first_lsn, 0
+        return Spoiled(min(at, part.end), part.end, lsn, "its header cannot be read")
     while at < part.end:
         frame = frames.decode(buffer, at, part.end, part.salt)
         if not isinstance(frame, Frame):
+            why = frame.why if isinstance(frame, Damage) else "a frame is not complete"
             break
         if frame.base_lsn != lsn or _is_beyond(part, frame):
-            return None
+            return Spoiled(at, at, lsn, _out_of_place(frame, lsn))
         at, lsn, witness = frame.end, frame.next_lsn, max(witness, frame.durable_lsn)
-    is_all = part.prev_end is None or (at == part.prev_end and lsn == part.below_lsn)
-    return Scan(part, None, at, lsn, [], witness) if is_all and _ends(buffer, at, part) else None
+    if not _ends(buffer, at, part):
+        return Spoiled(at, part.end, lsn, why)
+    if part.prev_end is not None and (at != part.prev_end or lsn != part.below_lsn):
+        why = f"the next segment says that this one ends at {part.prev_end}"
+        return Spoiled(at, max(at, part.end), lsn, f"{why}, before LSN {part.below_lsn}")
+    return Scan(part, None, at, lsn, [], witness)
+
+
+def _out_of_place(frame: Frame, lsn: int) -> str:
+    return f"a frame with LSN {frame.base_lsn} stands where LSN {lsn} belongs"
 
 
 def _is_beyond(part: Part, frame: Frame) -> bool:
@@ -161,6 +176,7 @@ class _Search:
         self._end = SEGMENT_HEADER_BYTES
         self._foreign: list[tuple[int, int]] = []
         self._cut_at = part.end
+        self._first_at: dict[int, int] = {}
 
     def result(self) -> Scan:
         """
@@ -169,7 +185,7 @@ class _Search:
         if self._part.salt is None:
             return self._nothing()
         self._walk(self._part.salt)
-        pieces = [self._found[lsn] for lsn in sorted(self._found)]
+        pieces = [self._moved(self._found[lsn]) for lsn in sorted(self._found)]
         next_lsn = max((p.frame.next_lsn for p in pieces), default=self._part.first_lsn)
         certain_end = self._certain_end()
         spoiled = [each for each in self._spoiled if each.offset <= certain_end]
@@ -192,7 +208,7 @@ class _Search:
         return Scan(part, [], at, part.first_lsn, [spoiled], 0, (), part.end)
 
     def _walk(self, salt: int) -> None:
-        at, limit = SEGMENT_HEADER_BYTES, self._part.end
+        at, limit = self._beginning(salt), self._part.end
         while at < limit:
             frame = frames.decode_header(self._buffer, at, limit, salt)
             if not isinstance(frame, Frame):
@@ -210,12 +226,21 @@ class _Search:
                 at = self._skip(at, salt, _what_is_wrong(piece), expected)
         self._expect_end()
 
+    def _beginning(self, salt: int) -> int:
+        """
+        Bytes that were taken out of the header have moved all frames towards the beginning.
+        """
+        if self._part.header is not None:
+            return SEGMENT_HEADER_BYTES
+        early = frames_anywhere(self._buffer, 0, self._part.end, salt)
+        return min(SEGMENT_HEADER_BYTES, next((each.offset for each in early), self._part.end))
+
     def _skip(self, at: int, salt: int, why: str, expected_lsn: int) -> int:
         """
         :return: where the next frame begins.
         """
         limit = self._part.end
-        later = frames.resynchronise(self._buffer, at + ALIGN_BYTES, limit, salt, above_lsn=0)
+        later = frames_anywhere(self._buffer, at + 1, limit, salt)
         resume = next((frame.offset for frame in later), limit)
         self._spoiled.append(Spoiled(at, resume, expected_lsn, why))
         return resume
@@ -230,9 +255,10 @@ class _Search:
             if _is_beyond(self._part, frame):
                 self._cut_at = min(self._cut_at, frame.offset)
             return
+        self._first_at.setdefault(frame.base_lsn, frame.offset)
         self._witness = max(self._witness, frame.durable_lsn)
         if piece.has_heap and frame.base_lsn != self._lsn:
-            why = f"a frame with LSN {frame.base_lsn} stands where LSN {self._lsn} belongs"
+            why = _out_of_place(frame, self._lsn)
             follows_damage = self._spoiled and self._spoiled[-1].end == frame.offset
             if not follows_damage:
                 self._spoiled.append(Spoiled(frame.offset, frame.offset, self._lsn, why))
@@ -252,6 +278,23 @@ class _Search:
         elif other is None or _worth(piece) > _worth(other):
             self._found[base_lsn] = piece
 
+    def _moved(self, piece: Piece) -> Piece:
+        """
+        A frame into which bytes were put, or of which some were taken: what follows it says how
+        many, and its bodies may stand so much further on.
+        """
+        frame = piece.frame
+        shift = self._first_at.get(frame.next_lsn, frame.end) - frame.end
+        if piece.has_heap or not shift or frame.heap_at > piece.limit:
+            return piece
+        piece = piece._replace(shift=shift)
+        if piece.has_records or piece.has_whole_heap or frame.heap_at + shift < frame.records_at:
+            return piece
+        further = frame._replace(heap_at=frame.heap_at + shift, end=frame.end + shift)
+        if not _has_whole_heap(self._buffer, further, piece.limit):
+            return piece
+        return piece._replace(frame=further, has_whole_heap=True)
+
     def _expect_end(self) -> None:
         """
         A segment that has a successor ends where that says.
@@ -267,13 +310,17 @@ class _Search:
 def _look(buffer: Buffer, frame: Frame, limit: int) -> Piece:
     view = memoryview(buffer)
     rec_crc = U32.unpack_from(buffer, frame.offset + 12)[0]
-    heap_crc = U32.unpack_from(buffer, frame.offset + 56)[0]
-    heap_end = frame.heap_at + frame.heap_len
     has_records = (
         frame.heap_at <= limit and zlib.crc32(view[frame.records_at : frame.heap_at]) == rec_crc
     )
-    is_whole = frame.end <= limit and zlib.crc32(view[frame.heap_at : heap_end]) == heap_crc
+    is_whole = _has_whole_heap(buffer, frame, limit)
     return Piece(frame, has_records, has_records and is_whole, is_whole, limit)
+
+
+def _has_whole_heap(buffer: Buffer, frame: Frame, limit: int) -> bool:
+    heap_crc = U32.unpack_from(buffer, frame.offset + 56)[0]
+    heap = memoryview(buffer)[frame.heap_at : frame.heap_at + frame.heap_len]
+    return frame.end <= limit and zlib.crc32(heap) == heap_crc
 
 
 def _what_is_wrong(piece: Piece) -> str:
@@ -291,16 +338,21 @@ def data_if_it_checks(buffer: Buffer, piece: Piece, raw: Raw) -> bytes | None:
     """
     The data of a record in a frame that is damaged, or None if they are.
     """
-    data = data_as_they_are(buffer, piece, raw)
-    return data if data is not None and zlib.crc32(data) == raw[DATA_CRC] else None
+    start = start_of_data(buffer, piece, raw)
+    return None if start is None else bytes(memoryview(buffer)[start : start + raw[DATA_LEN]])
 
 
-def data_as_they_are(buffer: Buffer, piece: Piece, raw: Raw) -> bytes | None:
+def start_of_data(buffer: Buffer, piece: Piece, raw: Raw) -> int | None:
     """
-    The bytes that stand where a record's data stood, or None if not all of them are there.
+    Where the data of a record begin in a segment, or None if they are damaged.
     """
-    start = piece.frame.heap_at + raw[DATA_OFF]
-    end = start + raw[DATA_LEN]
-    if raw[DATA_OFF] + raw[DATA_LEN] > piece.frame.heap_len or end > piece.limit:
+    if raw[DATA_OFF] + raw[DATA_LEN] > piece.frame.heap_len:
         return None
-    return bytes(memoryview(buffer)[start:end])
+    for shift in (0, piece.shift) if piece.shift else (0,):
+        start = piece.frame.heap_at + raw[DATA_OFF] + shift
+        end = start + raw[DATA_LEN]
+        if start < piece.frame.records_at or end > piece.limit:
+            continue
+        if zlib.crc32(memoryview(buffer)[start:end]) == raw[DATA_CRC]:
+            return start
+    return None

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import (
-    MAX_FRAME_RECORDS,
-)
+from beanstalk_twisted.binlog.format import MAX_FRAME_RECORDS, RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import (
     DATA_CRC,
@@ -27,8 +25,8 @@ from beanstalk_twisted.binlog.records import (
     Raw,
 )
 from beanstalk_twisted.binlog.segment import has_content
-from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
-from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
+from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Budgets, Carver, span
+from binlog_tools.salvage.scanning import Piece, Scan, start_of_data
 
 
 def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
@@ -48,10 +46,10 @@ def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
         if not piece.has_heap:
             taken += _taken(piece, found, buffer)
     occupied = _Extents(taken)
-    budget = Budget()
+    budgets = Budgets(Budget(), Budget())
     for offset, until in _Extents((each.offset, each.end) for each in scan.spoiled).extents():
         for start, end in occupied.between(offset, min(until, scan.certain_end)):
-            carver = Carver(buffer, start, end, scan.certain_end, seq, budget)
+            carver = Carver(buffer, start, end, scan.certain_end, seq, budgets)
             yield from carver.bodies()
 
 
@@ -97,22 +95,35 @@ def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tupl
     """
     frame = piece.frame
     has_bodies = piece.has_whole_heap and frame.heap_len > 0
-    if has_bodies or any(body.is_proven for body in found):
+    if piece.shift and has_bodies and not piece.has_records:
+        # What was put in between may be another frame.
+        yield frame.offset, frame.records_at + frame.n_rec * frame.rec_size
+        yield frame.heap_at, frame.heap_at + frame.heap_len
+    elif has_bodies or any(body.is_proven for body in found):
         yield frame.offset, frame.end
     elif piece.has_records:
         yield frame.offset, frame.heap_at
         for raw in frames.raw_records(buffer, frame):
-            if raw[DATA_LEN] and data_if_it_checks(buffer, piece, raw) is not None:
-                start, end = span(raw)
-                yield frame.heap_at + start, frame.heap_at + end
+            start = start_of_data(buffer, piece, raw) if raw[DATA_LEN] else None
+            if start is not None:
+                yield start, start + raw[DATA_LEN]
 
 
 # Frames whose records do not check.
 
 
 class _Record(NamedTuple):
+    """
+    The record number ``at`` of a frame.
+
+    :ivar record_at: where it stands.
+    :ivar data_at: where the data stand that it names the checksum of; None if it does not.
+    """
+
     at: int
+    record_at: int
     raw: Raw
+    data_at: int | None
 
 
 class _Rest(NamedTuple):
@@ -131,31 +142,47 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
         return
     named: list[_Record] = []
     spoilt: list[_Record] = []
-    for at, raw in enumerate(frames.raw_records(buffer, frame)):
-        if raw[DATA_LEN] and data_if_it_checks(buffer, piece, raw) is not None:
-            named.append(_Record(at, raw))
-        elif not _has_no_data(raw):
-            spoilt.append(_Record(at, raw))
+    for at in range(frame.n_rec):
+        record = _record(piece, at, buffer)
+        if record.data_at is not None:
+            named.append(record)
+        elif not _has_no_data(record.raw):
+            spoilt.append(record)
 
     def body(owner: _Record | None, start: int, end: int, is_named: bool) -> Body:
-        record_at = frame.records_at + owner.at * frame.rec_size if owner else 0
+        job_id, record_at = (owner.raw[JOB_ID], owner.record_at) if owner else (0, 0)
         return Body(
-            seq, owner.raw[JOB_ID] if owner else 0, record_at, frame.heap_at + start,
-            min(frame.heap_at + end, piece.limit), frame.base_lsn, is_named,
+            seq, job_id, record_at, start, min(end, piece.limit), frame.base_lsn, is_named,
             is_named or piece.has_whole_heap,
         )  # fmt: skip
 
     for each in named:
-        if not _is_of_no_job(each.raw):
-            yield body(each, *span(each.raw), True)
+        if each.data_at is not None and not _is_of_no_job(each.raw):
+            yield body(each, each.data_at, each.data_at + each.raw[DATA_LEN], True)
     for rest in _rests(named, spoilt, frame.heap_len):
         for part in _split(rest):
             if all(_is_of_no_job(each.raw) for each in part.owners) and part.owners:
                 continue
             owner = part.owners[0] if len(part.owners) == 1 else None
-            found = body(owner, part.start, part.end, False)
+            found = body(owner, frame.heap_at + part.start, frame.heap_at + part.end, False)
             if piece.has_whole_heap or has_content(buffer, found.start, found.end):
                 yield found
+
+
+def _record(piece: Piece, at: int, buffer: Buffer) -> _Record:
+    """
+    A record where it was written, or where bytes that were put in have moved it to, if there it
+    names the checksum of its data.
+    """
+    frame = piece.frame
+    nominal = frame.records_at + at * frame.rec_size
+    for record_at in (nominal, nominal + piece.shift) if piece.shift else (nominal,):
+        if frame.records_at <= record_at <= piece.limit - RECORD_BYTES:
+            raw = RECORD.unpack_from(buffer, record_at)
+            data_at = start_of_data(buffer, piece, raw) if raw[DATA_LEN] else None
+            if data_at is not None:
+                return _Record(at, record_at, raw, data_at)
+    return _Record(at, nominal, frames.raw_record(buffer, frame, at), None)
 
 
 def _rests(named: list[_Record], spoilt: list[_Record], heap_len: int) -> Iterator[_Rest]:

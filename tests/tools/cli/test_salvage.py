@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
+from tests.binlog.forging import rechecked
 from tests.binlog.make_golden import GOLDEN, STORES
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, edited, flipped, put
 from tests.tools.cli.running import documents, on_a_terminal, rows, run
 from tests.tools.folders import contents, written
+from tests.tools.salvage.damaging import batches_of, full_records
 
 ONE, TWO, THREE = (f"{n:020d}.tql" for n in (1, 2, 3))
 
@@ -185,6 +187,38 @@ def test_no_log_is_4_and_a_log_of_another_kind_is_3(tmp_path: Path) -> None:
     result = run("salvage", tmp_path)
     assert result.exit_code in (3, 4)
     assert result.stderr.startswith("binlog-inspect: ")
+
+
+def test_the_next_job_id_counts_what_was_set_aside_under_a_new_one(
+    tmp_path: Path,
+) -> None:
+    """
+    The id in the damaged record is far from all that were given out.
+    """
+    files = sound()
+    (at,) = (each.record.start + 8 + 6 for each in full_records(files) if each.body == b"three")
+    log = written(tmp_path / "log", edited(files, TWO, lambda raw: flipped(raw, at)))
+    (dry,) = documents(run("salvage", "--json", log))
+    (wet,) = documents(run("salvage", "--json", log, "-o", tmp_path / "new"))
+    assert any(each["claimed_id"] for each in wet["doubtful"])
+    assert dry["next_job_id"] == wet["next_job_id"] == wet["written"]["next_job_id"]
+
+
+def test_sound_frames_that_say_what_cannot_be_are_no_sound_log(tmp_path: Path) -> None:
+    """
+    The state of a record is none that there is, and all checksums are right.
+    """
+    files = sound()
+    (at,) = (each.record.start + 1 for each in full_records(files) if each.body == b"five")
+    forged = bytearray(files[THREE])
+    forged[at] = 77
+    frame = batches_of(files, THREE)[-1]["offset"]
+    log = written(tmp_path / "log", {**files, THREE: rechecked(forged, frame)})
+    assert run("check", log).exit_code == 3
+    result = run("salvage", log)
+    assert result.exit_code == 3
+    assert rows(result)[0][0] == "place"
+    assert "job state 77 is unknown" in rows(result)[0][-1]
 
 
 # In place.
