@@ -78,19 +78,24 @@ class Session:
 
     def hold(self, job_id: int, deadline_ns: int) -> None:
         """
-        A job is this session's until then; a job held already gets a new deadline.
+        A job is this session's until then.
         """
-        if job_id in self.reserved:
-            self._deadlines.discard()
         self.reserved[job_id] = None
         self._deadlines.add(deadline_ns, job_id)
 
-    def let_go(self, job_id: int) -> None:
+    def hold_longer(self, job_id: int, old_ns: int, deadline_ns: int) -> None:
         """
-        A job is no longer this session's.
+        A job that it holds until ``old_ns`` is its until then; it keeps its place.
+        """
+        self._deadlines.discard(old_ns, job_id)
+        self._deadlines.add(deadline_ns, job_id)
+
+    def let_go(self, job_id: int, deadline_ns: int) -> None:
+        """
+        A job is no longer this session's, which it was until then.
         """
         del self.reserved[job_id]
-        self._deadlines.discard()
+        self._deadlines.discard(deadline_ns, job_id)
 
     def first_deadline(self) -> tuple[int, int] | None:
         """

@@ -115,8 +115,9 @@ class QueueState:
         sources, targets = LEGAL_MOVES[image.kind]
         assert job.state in sources and image.state in targets, (job.job_id, job.state, image)
         if job.state is image.state is State.RESERVED and job.holder == image.connection:
+            old_ns = job.deadline_ns
             job.become(image)
-            self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
+            self.sessions[job.holder].hold_longer(job.job_id, old_ns, job.deadline_ns)
             return
         tube = self.tubes.by_id(image.tube_id)
         self._leave(job, tube)
@@ -150,17 +151,17 @@ class QueueState:
         state, job.state = job.state, State.GONE
         match state:
             case State.READY:
-                tube.ready.discard()
+                tube.ready.discard(job.priority, job.job_id)
                 self._count_ready(tube, job.priority, -1)
             case State.RESERVED:
-                self.sessions[job.holder].let_go(job.job_id)
+                self.sessions[job.holder].let_go(job.job_id, job.deadline_ns)
                 tube.reserved -= 1
                 self.counts[state] -= 1
             case State.DELAYED:
-                tube.delayed.discard()
+                tube.delayed.discard(job.deadline_ns, job.job_id)
                 self.counts[state] -= 1
             case State.BURIED:
-                tube.buried.discard()
+                tube.buried.discard(job.deadline_ns, job.job_id)
                 self.counts[state] -= 1
             case State.GONE:
                 pass
