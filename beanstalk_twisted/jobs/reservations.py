@@ -166,12 +166,7 @@ class Reservations:
             self._tally.workers += 1
 
     def _best_job(self, session: Session) -> Job | None:
-        best = None
-        for tube in session.watching:
-            if tube.ready.count and not tube.pause_until_ns:
-                key = tube.ready.first()
-                if key is not None and (best is None or key < best):
-                    best = key
+        best = session.best_key()
         return None if best is None else self._state.jobs.get(best & ID_MASK)
 
     def _wait(self, session: Session, timeout_ns: int | None) -> None:

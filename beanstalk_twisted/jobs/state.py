@@ -77,6 +77,7 @@ class QueueState:
         tube = self.tubes.by_id(record.tube_id)
         tube.pause_s = record.seconds
         tube.pause_until_ns = record.until_ns if record.seconds else 0
+        tube.tell()
 
     def ripen(self, job_id: int) -> Tube:
         """
@@ -135,7 +136,8 @@ class QueueState:
         tube = self.tubes.by_id(image.tube_id)
         self.jobs.add_cold(image, lsn, segment)
         self.homes.enter(segment, len(image.body))
-        tube.ready.add(image.priority, image.job_id)
+        if tube.ready.add(image.priority, image.job_id) and tube.listeners:
+            tube.tell()
         self._count_ready(tube, image.priority, 1)
 
     def _count_ready(self, tube: Tube, priority: int, change: int) -> None:
@@ -169,7 +171,8 @@ class QueueState:
     def _enter(self, job: Job, tube: Tube) -> None:
         match job.state:
             case State.READY:
-                tube.ready.add(job.priority, job.job_id)
+                if tube.ready.add(job.priority, job.job_id) and tube.listeners:
+                    tube.tell()
                 self._count_ready(tube, job.priority, 1)
                 return
             case State.RESERVED:

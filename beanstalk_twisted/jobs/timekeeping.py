@@ -137,6 +137,7 @@ class Timekeeping:
         while (tube := self._pauses.pop_due(now_ns)) is not None:
             if 0 < tube.pause_until_ns <= now_ns:
                 tube.pause_until_ns = 0
+                tube.tell()
                 self._reservations.match(tube, now_ns)
                 self.drop_if_unused(tube, now_ns)
             self.arm(tube)

@@ -106,6 +106,7 @@ class WorkQueue:
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
+        session.stop_watching()
         first, *others = session.watching_order
         # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
         for tube in (first, *reversed(others)):
