@@ -70,6 +70,11 @@ class Flag(IntEnum):
     RELAXED = 4
 
 
+# An attribute of an Enum costs ten times as much as a name: these are for the busiest modules.
+READY: Final = State.READY
+RESERVED: Final = State.RESERVED
+GONE: Final = State.GONE
+
 RECORD_BYTES: Final = RECORD.size
 """What a record takes, beside its data."""
 

@@ -2,7 +2,9 @@
 Kicking: buried jobs, or delayed ones, are ready again; many of them slice by slice.
 """
 
-from beanstalk_twisted.binlog.records import Kind, Reason, State
+from typing import Final
+
+from beanstalk_twisted.binlog.records import READY, Kind, Reason
 from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
 from beanstalk_twisted.jobs.job import Job
@@ -11,6 +13,9 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
+
+KICK: Final = Kind.KICK
+CLIENT: Final = Reason.CLIENT
 
 
 class Kicks:
@@ -52,9 +57,7 @@ class Kicks:
 
         :return: the record's LSN.
         """
-        image = job.image(
-            Kind.KICK, State.READY, Reason.CLIENT, now_ns, connection=session.number
-        )._replace(kicks=job.kicks + 1)
+        image = job.image(KICK, READY, CLIENT, now_ns, connection=session.number, kicks=1)
         return self._timekeeping.change(image, now_ns)
 
     def _kick_first(self, session: Session, jobs: LazyHeap, now_ns: int) -> bool:

@@ -7,7 +7,7 @@ deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.agenda import Agenda
 from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.heap import ID_MASK
@@ -20,6 +20,9 @@ from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import Reply
 
 NS: Final = 1_000_000_000
+
+RESERVE: Final = Kind.RESERVE
+CLIENT: Final = Reason.CLIENT
 
 SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
@@ -80,12 +83,13 @@ class Reservations:
         """
         The job is the session's until its TTR ends.
         """
+        deadline_ns = now_ns + job.ttr_s * NS
         image = job.image(
-            Kind.RESERVE, State.RESERVED, Reason.CLIENT, now_ns,
-            deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
-        )._replace(reserves=job.reserves + 1)  # fmt: skip
+            RESERVE, RESERVED, CLIENT, now_ns, deadline_ns=deadline_ns,
+            connection=session.number, reserves=1,
+        )  # fmt: skip
         self._changes.make(image)
-        self._arm(session)
+        self._deadlines.arm(session, deadline_ns)
         return Answer(replies.Reserved(job.job_id, job.body), job.lsn)
 
     def match(self, tube: Tube, now_ns: int) -> None:
