@@ -26,6 +26,9 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, URGENT_BELOW, Tube, TubeList
 
+NEVER_CHANGED: Final = (0, 0, 0, 0, 0)
+"""How often a job was reserved, timed out, released, buried and kicked."""
+
 DELAYED: Final = State.DELAYED
 BURIED: Final = State.BURIED
 
@@ -68,8 +71,8 @@ class QueueState:
         """
         is_full = image.kind in FULL
         if is_full:
-            if _is_cold(image) and image.job_id not in self.jobs:
-                self._apply_cold(image, lsn, segment)
+            if _is_cold(image) and self.jobs.add_cold(image, lsn, segment):
+                self._enter_cold(image, segment)
                 return
             if image.kind is Kind.COPY and self._is_as(image):
                 self.move_home(image.job_id, segment)
@@ -148,13 +151,17 @@ class QueueState:
         job = self.jobs.look(image.job_id)
         return job is not None and job.copy() == image
 
-    def _apply_cold(self, image: JobImage, lsn: int, segment: int) -> None:
+    def _enter_cold(self, image: JobImage, segment: int) -> None:
         tube = self.tubes.by_id(image.tube_id)
-        self.jobs.add_cold(image, lsn, segment)
-        self.homes.enter(segment, len(image.body))
-        if tube.ready.add(image.priority, image.job_id) and tube.listeners:
+        if segment:
+            self.homes.enter(segment, len(image.body))
+        priority = image.priority
+        if tube.ready.add(priority, image.job_id) and tube.listeners:
             tube.tell()
-        self._count_ready(tube, image.priority, 1)
+        self.counts[READY] += 1
+        if priority < URGENT_BELOW:
+            self.urgent += 1
+            tube.urgent += 1
 
     def _count_ready(self, tube: Tube, priority: int, change: int) -> None:
         self.counts[READY] += change
@@ -208,11 +215,4 @@ def _is_cold(image: JobImage) -> bool:
     """
     Whether a full image says no more than a `put` does.
     """
-    return (
-        image.state is READY
-        and not image.reserves
-        and not image.timeouts
-        and not image.releases
-        and not image.buries
-        and not image.kicks
-    )
+    return image.state is READY and image[10:15] == NEVER_CHANGED

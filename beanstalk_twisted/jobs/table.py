@@ -114,28 +114,38 @@ class JobTable:
             and entry.deadline_ns == deadline_ns
         )
 
+    def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
+        """
+        A ready job with nothing but what it was put with.
+
+        :return: whether it was not there yet; otherwise nothing has changed.
+        """
+        (_, _, _, priority, job_id, ts_ns, _, delay_s, ttr_s, tube_id,
+         _, _, _, _, _, _, body) = image  # fmt: skip
+        page = self._pages.get(job_id >> _PAGE_BITS)
+        if page is None:
+            page = self._pages[job_id >> _PAGE_BITS] = _Page()
+        slot = job_id & _PAGE_MASK
+        if page.entries[slot] is not None:
+            return False
+        page.entries[slot] = (
+            _COLD.pack(ts_ns, priority, delay_s, ttr_s, tube_id, lsn, segment) + body
+        )
+        page.count += 1
+        self._count += 1
+        return True
+
     def add(self, job: Job) -> None:
         """
         A job that is not there yet.
         """
-        self._put(job.job_id, job)
-
-    def add_cold(self, image: JobImage, lsn: int, segment: int) -> None:
-        """
-        A ready job with nothing but what it was put with, which is not there yet.
-        """
-        fields = _COLD.pack(
-            image.ts_ns, image.priority, image.delay_s, image.ttr_s, image.tube_id, lsn, segment
-        )
-        self._put(image.job_id, fields + image.body)
-
-    def _put(self, job_id: int, entry: bytes | Job) -> None:
+        job_id = job.job_id
         page = self._pages.get(job_id >> _PAGE_BITS)
         if page is None:
             page = self._pages[job_id >> _PAGE_BITS] = _Page()
         slot = job_id & _PAGE_MASK
         assert page.entries[slot] is None
-        page.entries[slot] = entry
+        page.entries[slot] = job
         page.count += 1
         self._count += 1
 
