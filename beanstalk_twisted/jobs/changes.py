@@ -40,7 +40,7 @@ class Room(Protocol):
 
     def takes_change(self, jobs: int) -> bool:
         """
-        Whether there is room for a change that is no deletion.
+        Whether there is room for a change that is no deletion: only asked when it is short.
         """
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
@@ -141,7 +141,8 @@ class Changes:
         """
         Whether the log has room for a change that is no deletion.
         """
-        return self.ledger.room.takes_change(len(self._state.jobs))
+        room = self.ledger.room
+        return not room.is_short or room.takes_change(len(self._state.jobs))
 
     def has_room_for(self, body_bytes: int) -> bool:
         """
