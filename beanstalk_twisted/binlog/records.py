@@ -157,9 +157,11 @@ class JobImage(NamedTuple):
         """
         (kind, state, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
          reserves, timeouts, releases, buries, kicks, connection, _) = self  # fmt: skip
+        offset, length, crc = data
         return RECORD.pack(
             kind, state, _FLAGS[kind], reason, priority, job_id, ts_ns, deadline_ns, delay_s,
-            ttr_s, tube_id, reserves, timeouts, releases, buries, kicks, *data, connection,
+            ttr_s, tube_id, reserves, timeouts, releases, buries, kicks, offset, length, crc,
+            connection,
         )  # fmt: skip
 
 
