@@ -242,7 +242,9 @@ class Replay:
                 reading = place
                 buffer, frame = buffers.of(place.segment), place.frame
             try:
-                image = _image(buffer, frame, at, newest, now_ns)
+                image = decode_job(*frames.whole_record(buffer, frame, at))
+                if newest is not None or image.state is not READY:
+                    image = _as_loaded(image, newest, now_ns)
             except NotUnderstood as problem:
                 raise self._not_understood(job_id, place, problem) from None
             if image.tube_id not in tubes:
@@ -333,14 +335,13 @@ class Replay:
         return SEGMENT_HEADER_BYTES
 
 
-def _image(buffer: Buffer, frame: Frame, at: int, newest: Raw | None, now_ns: int) -> JobImage:
-    raw, data = frames.whole_record(buffer, frame, at)
-    image = decode_job(raw, data)
+def _as_loaded(image: JobImage, newest: Raw | None, now_ns: int) -> JobImage:
+    """
+    What a start makes of a job's full record, and of its newest one if that is another.
+    """
     if newest is not None:
         state = decode_job(newest, b"")
         image = state._replace(kind=Kind.COPY, ts_ns=image.ts_ns, body=image.body)
-    if image.state is READY:
-        return image
     if image.state is RESERVED:
         return image._replace(state=READY, reason=Reason.RESTART, deadline_ns=0)
     if image.state is State.DELAYED:

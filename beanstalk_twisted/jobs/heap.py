@@ -7,8 +7,8 @@ integer keys is 5 to 10 times faster than an indexed heap in Python.
 
 Most queues are used first in, first out.  So entries that come in order wait in a row, without a
 heap; the first key is remembered until it leaves; and as long as there are no more entries than
-jobs, all are alive and nobody is asked.  A turn of `add`, `first` and `discard` then takes 0.9 us
-instead of 2.7.
+jobs, all are alive and nobody is asked.  A turn of `add`, `first` and `discard` then takes 0.5 us
+instead of 1.05.
 
 A key is ``major << 64 | job_id``: jobs with equal major come in order of their ids.
 """

@@ -150,12 +150,15 @@ class Tube:
 class TubeList:
     """
     All tubes, by name, by id and in the order that `list-tubes` shows.
+
+    :ivar by_id: gives the tube with an id that there is.
     """
 
     def __init__(self, jobs: JobTable) -> None:
         self._jobs = jobs
         self._by_name: dict[bytes, Tube] = {}
         self._by_id: dict[int, Tube] = {}
+        self.by_id = self._by_id.__getitem__
         self.in_order: list[Tube] = []
         self.next_tube_id = 1
 
@@ -167,12 +170,6 @@ class TubeList:
         The tube of that name, if there is one.
         """
         return self._by_name.get(name)
-
-    def by_id(self, tube_id: int) -> Tube:
-        """
-        The tube with that id.
-        """
-        return self._by_id[tube_id]
 
     def has_id(self, tube_id: int) -> bool:
         """
