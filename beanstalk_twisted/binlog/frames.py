@@ -224,6 +224,14 @@ def kinds_and_ids(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, int]]:
     return (KIND_AND_ID.unpack_from(array, at) for at in range(0, len(array), frame.rec_size))
 
 
+def whole_record(buffer: Buffer, frame: Frame, index: int) -> tuple[Raw, bytes]:
+    """
+    The fields of one record of a frame, and its data; see `data_of`.
+    """
+    raw = RECORD.unpack_from(buffer, frame.records_at + index * frame.rec_size)
+    return raw, data_of(buffer, frame, raw)
+
+
 def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
     """
     A record's data.
@@ -234,7 +242,7 @@ def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
     if offset + length > frame.heap_len:
         raise NotUnderstood("a record's data lie outside its frame")
     at = frame.heap_at + offset
-    return bytes(memoryview(buffer)[at : at + length])
+    return bytes(buffer[at : at + length])
 
 
 def resynchronise(buffer: Buffer, at: int, end: int, salt: int, above_lsn: int) -> Iterator[Frame]:

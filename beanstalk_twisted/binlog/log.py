@@ -45,6 +45,7 @@ from beanstalk_twisted.binlog.room import (
     ENDING_BYTES,
     FRAME_BYTES,
     HALF_FRAME_BYTES,
+    PLENTY_BYTES,
     SERVER_GROWTH_BYTES,
     TUBE_GROWTH_BYTES,
     Room,
@@ -189,6 +190,8 @@ class Log:
 
         :param time_ns: log time.
         """
+        if 2 * body_bytes + PLENTY_BYTES <= self.room.rest:
+            return
         least = newcomer_bytes(body_bytes)
         if least > self.room.rest:
             self._change_segment(least, time_ns)
@@ -197,12 +200,13 @@ class Log:
         """
         :return: the record's LSN.
         """
-        own = self._cost(record)
+        size = RECORD_BYTES + len(record.data)
+        own = self._cost(record, size)
         if own > self.room.rest:
             self._change_segment(own + FRAME_BYTES, self._time_ns)
         if isinstance(record, TubeDef):
             self.room.name_tube(len(record.name))
-        return self._enter(record, own)
+        return self._enter(record, size, own)
 
     def name_tubes(self, names: Mapping[int, bytes]) -> None:
         """
@@ -217,18 +221,17 @@ class Log:
         """
         What a segment begins or ends with: it has room by design.
         """
-        return self._enter(record, self._cost(record))
-
-    def _enter(self, record: Record, own: int) -> int:
-        self.room.rest -= own
-        self._run_bytes = 0 if self._run_bytes > HALF_FRAME_BYTES else self._run_bytes
         size = RECORD_BYTES + len(record.data)
-        self._run_bytes += size
+        return self._enter(record, size, self._cost(record, size))
+
+    def _enter(self, record: Record, size: int, own: int) -> int:
+        self.room.rest -= own
+        self._run_bytes = size + (self._run_bytes if self._run_bytes <= HALF_FRAME_BYTES else 0)
         self._open_bytes += size
         self._open.append(record)
         self.last_lsn += 1
         self.records_written += 1
-        if record.commits:
+        if not self._commits and record.commits:
             self._commits = True
         return self.last_lsn
 
@@ -430,17 +433,16 @@ class Log:
         """
         self.room.rest = self._limit - self._offset - self._ending_bytes()
 
-    def _cost(self, record: Record) -> int:
+    def _cost(self, record: Record, size: int) -> int:
         """
-        The most by which a record makes the segment larger.
+        The most by which a record of so many bytes, data included, makes the segment larger.
         """
-        size = RECORD_BYTES + len(record.data)
         own = size
         if not self._open or self._run_bytes > HALF_FRAME_BYTES:
             own += FRAME_BYTES
         if size > HALF_FRAME_BYTES:
             own += 2 * FRAME_BYTES
-        if record.kind == TubeDef.kind:
+        if isinstance(record, TubeDef):
             own += TUBE_IN_SEAL_BYTES + len(record.data)
         return own
 

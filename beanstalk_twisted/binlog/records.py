@@ -70,6 +70,11 @@ class Flag(IntEnum):
     RELAXED = 4
 
 
+# An attribute of an Enum costs ten times as much as a name: these are for the busiest modules.
+READY: Final = State.READY
+RESERVED: Final = State.RESERVED
+GONE: Final = State.GONE
+
 RECORD_BYTES: Final = RECORD.size
 """What a record takes, beside its data."""
 
@@ -152,9 +157,11 @@ class JobImage(NamedTuple):
         """
         (kind, state, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
          reserves, timeouts, releases, buries, kicks, connection, _) = self  # fmt: skip
+        offset, length, crc = data
         return RECORD.pack(
             kind, state, _FLAGS[kind], reason, priority, job_id, ts_ns, deadline_ns, delay_s,
-            ttr_s, tube_id, reserves, timeouts, releases, buries, kicks, *data, connection,
+            ttr_s, tube_id, reserves, timeouts, releases, buries, kicks, offset, length, crc,
+            connection,
         )  # fmt: skip
 
 
@@ -406,6 +413,8 @@ DELAY_S, TUBE_ID, DATA_OFF, DATA_LEN, DATA_CRC, AUX = 8, 10, 16, 17, 18, 19
 JOB_KINDS: Final = {int(kind): kind for kind in Kind}
 """The types of records of jobs."""
 
+_EXT: Final = int(Flag.EXT)
+_NO_REASON: Final = Reason.NONE
 _STATES: Final = {int(state): state for state in State}
 _REASONS: Final = {int(reason): reason for reason in Reason}
 
@@ -423,7 +432,7 @@ def decode_record(raw: Raw, data: bytes) -> Record:
     :raise NotUnderstood: type, state or data are not of this version.
     """
     if raw[TYPE] in JOB_KINDS:
-        return _decode_job(raw, data)
+        return decode_job(raw, data)
     try:
         decode = _OTHERS[raw[TYPE]]
     except KeyError:
@@ -433,19 +442,25 @@ def decode_record(raw: Raw, data: bytes) -> Record:
     return decode(raw, data)
 
 
-def _decode_job(raw: Raw, data: bytes) -> JobImage:
+def decode_job(raw: Raw, data: bytes) -> JobImage:
+    """
+    The same for a record of a job.
+
+    :param raw: its type is in `JOB_KINDS`.
+    :raise NotUnderstood: state or data are not of this version.
+    """
     state = _STATES.get(raw[1])
     if state is None:
         raise NotUnderstood(f"job state {raw[1]} is unknown")
-    body = _without_extensions(data) if raw[FLAGS] & Flag.EXT else data
-    return JobImage(
-        JOB_KINDS[raw[TYPE]], state, _reason(raw[3]), raw[4], raw[5], raw[6], raw[7], raw[8],
-        raw[9], raw[10], raw[11], raw[12], raw[13], raw[14], raw[15], raw[AUX], body,
-    )  # fmt: skip
+    body = _without_extensions(data) if raw[FLAGS] & _EXT else data
+    reason = _REASONS.get(raw[3], _NO_REASON)
+    # From the priority to the kicks, a record and an image have the same fields in the same order.
+    fields = (JOB_KINDS[raw[TYPE]], state, reason, *raw[4:16], raw[AUX], body)
+    return tuple.__new__(JobImage, fields)
 
 
 def _reason(number: int) -> Reason:
-    return _REASONS.get(number, Reason.NONE)
+    return _REASONS.get(number, _NO_REASON)
 
 
 def _without_extensions(data: bytes) -> bytes:

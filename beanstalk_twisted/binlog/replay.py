@@ -10,6 +10,7 @@ Differs from beanstalkd: priorities, counters, pauses and the order of burial ou
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -24,7 +25,10 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
+    FULL,
     JOB_KINDS,
+    READY,
+    RESERVED,
     JobImage,
     Kind,
     NotUnderstood,
@@ -32,7 +36,7 @@ from beanstalk_twisted.binlog.records import (
     Raw,
     Reason,
     State,
-    decode_record,
+    decode_job,
 )
 from beanstalk_twisted.binlog.segment import content_end
 from beanstalk_twisted.binlog.survey import Progress, Segment, Survey
@@ -51,17 +55,25 @@ class Survivor(NamedTuple):
     segment_seq: int
 
 
-class _Found(NamedTuple):
+class _Place(NamedTuple):
     """
-    Where a surviving job's full record is, and its newest record if that is another one.
+    A frame with full records of surviving jobs.
+
+    :ivar home: the segment that holds them, once what is not durable has moved.
     """
 
-    job_id: int
     segment: Segment
     frame: Frame
-    at: int
-    newest: Raw | None
+    home: int
 
+
+_Found = tuple[int, int, _Place, Raw | None]
+"""
+A surviving job: its id, where its full record is in which frame, and its newest record if that is
+another one.  A plain tuple, since there may be millions.
+"""
+
+_DELETE: Final = int(Kind.DELETE)
 
 OPEN_SEGMENTS: Final = 16
 """
@@ -221,13 +233,23 @@ class Replay:
         :raise Damaged: the log has state of jobs without their bodies.
         """
         found = self._select()
-        found.sort(key=lambda job: job.job_id)
+        found.sort(key=itemgetter(0))
+        tubes = self.small.tubes
         buffers = _Buffers(self.survey)
-        for job in found:
-            image = self._image(job, buffers.of(job.segment), now_ns)
-            if image.tube_id not in self.small.tubes:
+        reading = None
+        for job_id, at, place, newest in found:
+            if place is not reading:
+                reading = place
+                buffer, frame = buffers.of(place.segment), place.frame
+            try:
+                image = decode_job(*frames.whole_record(buffer, frame, at))
+                if newest is not None or image.state is not READY:
+                    image = _as_loaded(image, newest, now_ns)
+            except NotUnderstood as problem:
+                raise self._not_understood(job_id, place, problem) from None
+            if image.tube_id not in tubes:
                 raise self._tube_missing(image)
-            yield Survivor(image, self._home(job))
+            yield Survivor(image, place.home)
 
     def _select(self) -> list[_Found]:
         """
@@ -240,17 +262,18 @@ class Replay:
             buffer = self.survey.read(segment)
             for offset in reversed(segment.frame_offsets):
                 frame = segment.frame(buffer, offset)
+                place = _Place(segment, frame, self._home(segment, frame))
                 kinds = list(frames.kinds_and_ids(buffer, frame))
                 for index in range(len(kinds) - 1, -1, -1):
                     kind, job_id = kinds[index]
                     if kind not in JOB_KINDS or job_id in finished:
                         continue
-                    if kind == Kind.DELETE:
+                    if kind in FULL:
                         finished.add(job_id)
-                    elif kind == Kind.PUT or kind == Kind.COPY:
+                        state = newest.pop(job_id, None) if newest else None
+                        found.append((job_id, index, place, state))
+                    elif kind == _DELETE:
                         finished.add(job_id)
-                        state = newest.pop(job_id, None)
-                        found.append(_Found(job_id, segment, frame, index, state))
                     elif job_id not in newest:
                         newest[job_id] = frames.raw_record(buffer, frame, index)
         if newest:
@@ -266,14 +289,11 @@ class Replay:
             f"'{self.survey.salvage_command}' to get all that is not damaged."
         )
 
-    def _image(self, job: _Found, buffer: Buffer, now_ns: int) -> JobImage:
-        try:
-            return _image(job, buffer, now_ns)
-        except NotUnderstood as problem:
-            raise Incompatible(
-                f"not a usable binlog: {self.survey.path}; nothing was changed: "
-                f"{job.segment.name}: offset {job.frame.offset}: job {job.job_id}: {problem}"
-            ) from None
+    def _not_understood(self, job_id: int, place: _Place, problem: NotUnderstood) -> Incompatible:
+        return Incompatible(
+            f"not a usable binlog: {self.survey.path}; nothing was changed: "
+            f"{place.segment.name}: offset {place.frame.offset}: job {job_id}: {problem}"
+        )
 
     def _tube_missing(self, image: JobImage) -> Damaged:
         return Damaged(
@@ -283,12 +303,9 @@ class Replay:
             f"'{self.survey.salvage_command}' to get all that is not damaged."
         )
 
-    def _home(self, job: _Found) -> int:
-        """
-        The segment of a job's full record, once what is not durable has moved.
-        """
-        moves = job.frame.base_lsn > self.survey.durable_lsn
-        return job.segment.header.seq + (1 if moves else 0)
+    def _home(self, segment: Segment, frame: Frame) -> int:
+        moves = frame.base_lsn > self.survey.durable_lsn
+        return segment.header.seq + (1 if moves else 0)
 
     def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
         """
@@ -318,16 +335,15 @@ class Replay:
         return SEGMENT_HEADER_BYTES
 
 
-def _image(job: _Found, buffer: Buffer, now_ns: int) -> JobImage:
-    raw = frames.raw_record(buffer, job.frame, job.at)
-    image = decode_record(raw, frames.data_of(buffer, job.frame, raw))
-    assert isinstance(image, JobImage)
-    if job.newest is not None:
-        newest = decode_record(job.newest, b"")
-        assert isinstance(newest, JobImage)
-        image = newest._replace(kind=Kind.COPY, ts_ns=image.ts_ns, body=image.body)
-    if image.state is State.RESERVED:
-        return image._replace(state=State.READY, reason=Reason.RESTART, deadline_ns=0)
+def _as_loaded(image: JobImage, newest: Raw | None, now_ns: int) -> JobImage:
+    """
+    What a start makes of a job's full record, and of its newest one if that is another.
+    """
+    if newest is not None:
+        state = decode_job(newest, b"")
+        image = state._replace(kind=Kind.COPY, ts_ns=image.ts_ns, body=image.body)
+    if image.state is RESERVED:
+        return image._replace(state=READY, reason=Reason.RESTART, deadline_ns=0)
     if image.state is State.DELAYED:
         latest = now_ns + image.delay_s * NS
         return image._replace(deadline_ns=min(image.deadline_ns, latest))

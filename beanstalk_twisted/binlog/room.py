@@ -66,6 +66,12 @@ Kept free in each segment beside its seal: CLEAN_STOP, the seal's own record, an
 since a start writes one and the first commit may be followed by another.
 """
 
+PLENTY_BYTES: Final = 2 * NEWCOMER_BYTES + FRAME_BYTES
+"""
+A new job takes no more than this and twice its body: quicker to say than `newcomer_bytes`, which is
+asked only when it matters.
+"""
+
 HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
 """Records of so many bytes begin a new frame at most once; see `frames.split`."""
 
@@ -126,11 +132,13 @@ class Room:
     :ivar rest: bytes of the newest segment that are still free for records.
     :ivar overhead: bytes of the next segments that are never free for records.
     :ivar is_short: whether the disk has refused to give more.
+    :ivar reserve: bytes that jobs are not taken into, beside their deletions.
     """
 
     def __init__(self, segment_bytes: int) -> None:
         self.rest = self.overhead = 0
         self.is_short = False
+        self.reserve = segment_bytes + segment_bytes // CHANGES_SHARE
         self._segment_bytes = segment_bytes
         self._spares: deque[Spare] = deque()
         self._usable_spares = 0
@@ -161,20 +169,17 @@ class Room:
         self.overhead += TUBE_STATE_BYTES + 2 * name_bytes
         self._count()
 
-    @property
-    def reserve(self) -> int:
-        """
-        Bytes that jobs are not taken into, beside their deletions.
-        """
-        return self._segment_bytes + self._segment_bytes // CHANGES_SHARE
-
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
         """
         Whether there is room for a new job, and for the deletion of it and of all others.
 
         :param jobs: how many others there are.
         """
-        return self._takes(body_bytes, self.reserve + (jobs + 1) * DELETE_BYTES)
+        beside = self.reserve + (jobs + 1) * DELETE_BYTES
+        plenty = 2 * body_bytes + PLENTY_BYTES
+        if plenty <= self.rest and plenty + beside <= self.rest - TAIL_BYTES + self._usable_spares:
+            return True
+        return self._takes(body_bytes, beside)
 
     def takes_change(self, jobs: int) -> bool:
         """

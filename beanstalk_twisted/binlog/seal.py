@@ -72,10 +72,10 @@ class SegmentIndex:
         """
         The records of one frame.
         """
-        self.types.update(record.kind for record in records)
+        self.types.update([record.kind for record in records])
         images = [record for record in records if isinstance(record, JobImage)]
         self._widen([image.job_id for image in images], [image.ts_ns for image in images])
-        for record in records:
+        for record in records if len(images) < len(records) else ():
             if isinstance(record, TubeDef):
                 self.tubes[record.tube_id] = record.name
                 self._tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
@@ -130,7 +130,7 @@ def _widen(span: tuple[int, int], values: list[int]) -> tuple[int, int]:
         return span
     if span == (0, 0):
         return min(values), max(values)
-    return min(span[0], *values), max(span[1], *values)
+    return min(span[0], min(values)), max(span[1], max(values))
 
 
 def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) -> bytes:

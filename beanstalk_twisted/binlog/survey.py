@@ -9,7 +9,7 @@ Differs from beanstalkd: a damaged log is refused; there, the rest of a damaged 
 
 import shlex
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -156,17 +156,29 @@ class SmallState:
         """
         self.time_ns = max(self.time_ns, frame.time_ns)
         self.records += frame.n_rec
-        for at, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
+        kinds = list(frames.kinds_and_ids(buffer, frame))
+        job_ids = [job_id for kind, job_id in kinds if kind in JOB_KINDS]
+        if job_ids:
+            self.is_clean = False
+            self.next_job_id = max(self.next_job_id, max(job_ids) + 1)
+        if len(job_ids) < len(kinds):
+            self._note_others(buffer, frame, kinds)
+
+    def _note_others(
+        self, buffer: Buffer, frame: Frame, kinds: Sequence[tuple[int, int]]
+    ) -> None:  # fmt: skip
+        """
+        Take in the records of a frame that are not of jobs; the last record says how it ends.
+        """
+        for at, (kind, _) in enumerate(kinds):
             if kind in JOB_KINDS:
                 self.is_clean = False
-                if job_id >= self.next_job_id:
-                    self.next_job_id = job_id + 1
             else:
                 self._note_other(buffer, frame, at)
 
     def _note_other(self, buffer: Buffer, frame: Frame, at: int) -> None:
-        raw = frames.raw_record(buffer, frame, at)
-        record = decode_record(raw, frames.data_of(buffer, frame, raw))
+        raw, data = frames.whole_record(buffer, frame, at)
+        record = decode_record(raw, data)
         self.is_clean = isinstance(record, CleanStop) or (
             self.is_clean and isinstance(record, Seal)
         )

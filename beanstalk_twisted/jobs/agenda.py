@@ -23,7 +23,7 @@ class Agenda(Generic[Owner]):
     """
 
     def __init__(self) -> None:
-        self._armed: dict[Owner, tuple[int, int]] = {}
+        self._armed: dict[Owner, tuple[int, int, Owner]] = {}
         self._heap: list[tuple[int, int, Owner]] = []
         self._serials = count()
 
@@ -35,9 +35,8 @@ class Agenda(Generic[Owner]):
             return
         armed = self._armed.get(owner)
         if armed is None or when_ns < armed[0]:
-            serial = next(self._serials)
-            self._armed[owner] = (when_ns, serial)
-            heappush(self._heap, (when_ns, serial, owner))
+            entry = self._armed[owner] = (when_ns, next(self._serials), owner)
+            heappush(self._heap, entry)
             self._forget_stale()
 
     def forget(self, owner: Owner) -> None:
@@ -56,10 +55,12 @@ class Agenda(Generic[Owner]):
         """
         When the next owner is to be called.
         """
-        while self._heap:
-            if self._is_valid(self._heap[0]):
-                return self._heap[0][0]
-            heappop(self._heap)
+        heap = self._heap
+        while heap:
+            entry = heap[0]
+            if self._armed.get(entry[2]) is entry:
+                return entry[0]
+            heappop(heap)
         return None
 
     def pop_due(self, now_ns: int) -> Owner | None:
@@ -74,4 +75,4 @@ class Agenda(Generic[Owner]):
         return owner
 
     def _is_valid(self, entry: tuple[int, int, Owner]) -> bool:
-        return self._armed.get(entry[2]) == entry[:2]
+        return self._armed.get(entry[2]) is entry

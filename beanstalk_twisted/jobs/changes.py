@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.records import (
     RELAXED,
+    WAITED_FOR,
     Counters,
     JobImage,
     Pause,
@@ -39,7 +40,7 @@ class Room(Protocol):
 
     def takes_change(self, jobs: int) -> bool:
         """
-        Whether there is room for a change that is no deletion.
+        Whether there is room for a change that is no deletion: only asked when it is short.
         """
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
@@ -140,7 +141,8 @@ class Changes:
         """
         Whether the log has room for a change that is no deletion.
         """
-        return self.ledger.room.takes_change(len(self._state.jobs))
+        room = self.ledger.room
+        return not room.is_short or room.takes_change(len(self._state.jobs))
 
     def has_room_for(self, body_bytes: int) -> bool:
         """
@@ -164,11 +166,15 @@ class Changes:
         if image.kind in RELAXED and not self.has_room and self._is_as_good(image):
             self._state.apply(image)
             return 0
-        self.ledger.make_room(len(image.body), image.ts_ns)
-        segment = self._define(self._state.tubes.by_id(image.tube_id), image.ts_ns)
-        lsn = self.ledger.append(image)
+        ledger = self.ledger
+        ledger.make_room(len(image.body), image.ts_ns)
+        tube = self._state.tubes.by_id(image.tube_id)
+        segment = ledger.segment
+        if tube.defined_in != segment:
+            self._define(tube, image.ts_ns)
+        lsn = ledger.append(image)
         self._state.apply(image, lsn, segment)
-        if image.commits:
+        if image.kind in WAITED_FOR:
             self.committed_lsn = lsn
         return lsn
 
@@ -185,7 +191,8 @@ class Changes:
             self._state.apply_pause(record)
             return 0
         self.ledger.make_room(0, now_ns)
-        self._define(tube, now_ns)
+        if tube.defined_in != self.ledger.segment:
+            self._define(tube, now_ns)
         lsn = self.ledger.append(record)
         self._state.apply_pause(record)
         if record.commits:
@@ -199,15 +206,12 @@ class Changes:
         job = self._state.jobs.look(image.job_id)
         return job is not None and job.state in (State.READY, State.RESERVED)
 
-    def _define(self, tube: Tube, now_ns: int) -> int:
+    def _define(self, tube: Tube, now_ns: int) -> None:
         """
         Each log segment says the name of each tube in it.
         """
-        segment = self.ledger.segment
-        if tube.defined_in != segment:
-            tube.defined_in = segment
-            self.ledger.append(TubeDef(tube.tube_id, tube.name, now_ns))
-        return segment
+        tube.defined_in = self.ledger.segment
+        self.ledger.append(TubeDef(tube.tube_id, tube.name, now_ns))
 
 
 def small_state(state: QueueState, segment: int, now_ns: int) -> Iterator[Record]:

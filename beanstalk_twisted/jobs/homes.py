@@ -33,20 +33,21 @@ class Homes:
         """
         A job's newest full record is in this segment.
         """
-        self._change(segment, 1, RECORD_BYTES + body_bytes)
+        if segment:
+            size = RECORD_BYTES + body_bytes
+            self.live_bytes += size
+            count, total = self._segments.get(segment, EMPTY)
+            self._segments[segment] = (count + 1, total + size)
 
     def leave(self, segment: int, body_bytes: int) -> None:
         """
         It is no longer there, or the job is gone.
         """
-        self._change(segment, -1, -RECORD_BYTES - body_bytes)
-
-    def _change(self, segment: int, jobs: int, record_bytes: int) -> None:
-        if not segment:
-            return
-        self.live_bytes += record_bytes
-        count, size = self._segments.get(segment, EMPTY)
-        if count + jobs:
-            self._segments[segment] = (count + jobs, size + record_bytes)
-        else:
-            del self._segments[segment]
+        if segment:
+            size = RECORD_BYTES + body_bytes
+            self.live_bytes -= size
+            count, total = self._segments[segment]
+            if count > 1:
+                self._segments[segment] = (count - 1, total - size)
+            else:
+                del self._segments[segment]

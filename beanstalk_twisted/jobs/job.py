@@ -2,7 +2,14 @@
 A job in memory.
 """
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records import (
+    GONE,
+    RESERVED,
+    JobImage,
+    Kind,
+    Reason,
+    State,
+)
 
 LEGAL_MOVES: dict[Kind, tuple[frozenset[State], frozenset[State]]] = {
     Kind.PUT: (frozenset({State.GONE}), frozenset({State.READY, State.DELAYED})),
@@ -42,7 +49,7 @@ class Job:
         self.tube_id = tube_id
         self.created_ns = created_ns
         self.body = body
-        self.state = State.GONE
+        self.state = GONE
         self.priority = self.deadline_ns = self.delay_s = self.ttr_s = 0
         self.reserves = self.timeouts = self.releases = self.buries = self.kicks = 0
         self.holder = self.lsn = self.segment = 0
@@ -51,17 +58,10 @@ class Job:
         """
         Take over all that an image says, but for the body.
         """
-        self.state = image.state
-        self.priority = image.priority
-        self.deadline_ns = image.deadline_ns
-        self.delay_s = image.delay_s
-        self.ttr_s = image.ttr_s
-        self.reserves = image.reserves
-        self.timeouts = image.timeouts
-        self.releases = image.releases
-        self.buries = image.buries
-        self.kicks = image.kicks
-        self.holder = image.connection if image.state is State.RESERVED else 0
+        (_, self.state, _, self.priority, _, _, self.deadline_ns, self.delay_s, self.ttr_s, _,
+         self.reserves, self.timeouts, self.releases, self.buries, self.kicks, connection,
+         _) = image  # fmt: skip
+        self.holder = connection if self.state is RESERVED else 0
 
     def copy(self) -> JobImage:
         """
@@ -74,13 +74,15 @@ class Job:
 
     def image(
         self, kind: Kind, state: State, reason: Reason, now_ns: int, *, deadline_ns: int = 0,
-        connection: int = 0,
+        connection: int = 0, reserves: int = 0, kicks: int = 0,
     ) -> JobImage:  # fmt: skip
         """
         The image of this job after a change; the caller replaces what else the change touches.
+
+        :param reserves: how many more there are of them, likewise ``kicks``.
         """
         return JobImage(
             kind, state, reason, self.priority, self.job_id, now_ns, deadline_ns, self.delay_s,
-            self.ttr_s, self.tube_id, self.reserves, self.timeouts, self.releases, self.buries,
-            self.kicks, connection,
+            self.ttr_s, self.tube_id, self.reserves + reserves, self.timeouts, self.releases,
+            self.buries, self.kicks + kicks, connection,
         )  # fmt: skip

@@ -11,7 +11,7 @@ here, only the put does.
 from collections import deque
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.room import Demand, newcomer_bytes
 from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
@@ -22,6 +22,9 @@ from beanstalk_twisted.jobs.timekeeping import Timekeeping
 from beanstalk_twisted.wire import replies
 
 NS: Final = 1_000_000_000
+
+PUT: Final = Kind.PUT
+CLIENT: Final = Reason.CLIENT
 
 
 class Draft(NamedTuple):
@@ -49,10 +52,11 @@ class Newcomer(NamedTuple):
         The job in the tube that its session uses.
         """
         delay_s = self.delay_s
+        job_id, created_ns = self.draft
         return JobImage(
-            Kind.PUT, State.DELAYED if delay_s else State.READY, Reason.CLIENT, self.priority,
-            self.draft.job_id, self.draft.created_ns, now_ns + delay_s * NS if delay_s else 0,
-            delay_s, self.ttr_s, session.using.tube_id, connection=session.number, body=self.body,
+            PUT, State.DELAYED if delay_s else READY, CLIENT, self.priority, job_id, created_ns,
+            now_ns + delay_s * NS if delay_s else 0, delay_s, self.ttr_s, session.using.tube_id,
+            0, 0, 0, 0, 0, session.number, self.body,
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.agenda import Agenda
 from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.heap import ID_MASK
@@ -20,6 +20,9 @@ from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import Reply
 
 NS: Final = 1_000_000_000
+
+RESERVE: Final = Kind.RESERVE
+CLIENT: Final = Reason.CLIENT
 
 SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
@@ -80,12 +83,13 @@ class Reservations:
         """
         The job is the session's until its TTR ends.
         """
+        deadline_ns = now_ns + job.ttr_s * NS
         image = job.image(
-            Kind.RESERVE, State.RESERVED, Reason.CLIENT, now_ns,
-            deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
-        )._replace(reserves=job.reserves + 1)  # fmt: skip
+            RESERVE, RESERVED, CLIENT, now_ns, deadline_ns=deadline_ns,
+            connection=session.number, reserves=1,
+        )  # fmt: skip
         self._changes.make(image)
-        self._arm(session)
+        self._deadlines.arm(session, deadline_ns)
         return Answer(replies.Reserved(job.job_id, job.body), job.lsn)
 
     def match(self, tube: Tube, now_ns: int) -> None:
@@ -166,12 +170,7 @@ class Reservations:
             self._tally.workers += 1
 
     def _best_job(self, session: Session) -> Job | None:
-        best = None
-        for tube in session.watching:
-            if tube.ready.count and not tube.pause_until_ns:
-                key = tube.ready.first()
-                if key is not None and (best is None or key < best):
-                    best = key
+        best = session.best_key()
         return None if best is None else self._state.jobs.get(best & ID_MASK)
 
     def _wait(self, session: Session, timeout_ns: int | None) -> None:

@@ -2,6 +2,7 @@
 What the queue knows of one connection.
 """
 
+from beanstalk_twisted.jobs.firsts import MANY_TUBES, Firsts
 from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import Tube
@@ -22,7 +23,7 @@ class Session:
     """
 
     __slots__ = (
-        "_deadlines", "_jobs", "is_busy", "is_half_closed", "is_producer", "is_waiting",
+        "_deadlines", "_firsts", "_jobs", "is_busy", "is_half_closed", "is_producer", "is_waiting",
         "is_worker", "number", "reserved", "timeout_ns", "using", "wait_serial", "watching",
         "watching_order",
     )  # fmt: skip
@@ -39,6 +40,7 @@ class Session:
         self.wait_serial = 0
         self._jobs = jobs
         self._deadlines = LazyHeap(self._holds)
+        self._firsts: Firsts | None = None
 
     def _holds(self, deadline_ns: int, job_id: int) -> bool:
         return job_id in self.reserved and self._jobs.is_reserved(deadline_ns, job_id)
@@ -64,33 +66,67 @@ class Session:
             return False
         self.watching[tube] = len(self.watching_order)
         self.watching_order.append(tube)
+        if self._firsts is not None:
+            self._firsts.watch(tube)
         return True
 
     def ignore(self, tube: Tube) -> None:
         """
         Stop watching; the last tube of the list takes the place, as in beanstalkd (ms.c).
         """
+        if self._firsts is not None:
+            self._firsts.ignore(tube)
         place = self.watching.pop(tube)
         last = self.watching_order.pop()
         if last is not tube:
             self.watching_order[place] = last
             self.watching[last] = place
 
+    def best_key(self) -> int | None:
+        """
+        The key of the best ready job among the watched tubes that are not paused.
+        """
+        if self._firsts is None and len(self.watching) > MANY_TUBES:
+            self._firsts = Firsts(self.watching)
+        if self._firsts is not None:
+            return self._firsts.first()
+        best = None
+        for tube in self.watching:
+            if tube.ready.count and not tube.pause_until_ns:
+                key = tube.ready.first()
+                if best is None or (key is not None and key < best):
+                    best = key
+        return best
+
+    def stop_watching(self) -> None:
+        """
+        It ends: no tube has to tell it of jobs any more.
+        """
+        if self._firsts is not None:
+            for tube in self.watching:
+                self._firsts.ignore(tube)
+            self._firsts = None
+
     def hold(self, job_id: int, deadline_ns: int) -> None:
         """
-        A job is this session's until then; a job held already gets a new deadline.
+        A job is this session's until then.
         """
-        if job_id in self.reserved:
-            self._deadlines.discard()
         self.reserved[job_id] = None
         self._deadlines.add(deadline_ns, job_id)
 
-    def let_go(self, job_id: int) -> None:
+    def hold_longer(self, job_id: int, old_ns: int, deadline_ns: int) -> None:
         """
-        A job is no longer this session's.
+        A job that it holds until ``old_ns`` is its until then; it keeps its place.
+        """
+        self._deadlines.discard(old_ns, job_id)
+        self._deadlines.add(deadline_ns, job_id)
+
+    def let_go(self, job_id: int, deadline_ns: int) -> None:
+        """
+        A job is no longer this session's, which it was until then.
         """
         del self.reserved[job_id]
-        self._deadlines.discard()
+        self._deadlines.discard(deadline_ns, job_id)
 
     def first_deadline(self) -> tuple[int, int] | None:
         """

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from beanstalk_twisted.binlog.records import JobImage, State
+from beanstalk_twisted.binlog.records import READY, JobImage, State
 from beanstalk_twisted.jobs.job import Job
 
 _COLD: Final = struct.Struct("<qIIIIQI")
@@ -62,10 +62,12 @@ class JobTable:
         """
         The job, for changing it.
         """
-        entry = self._entry(job_id)
+        page = self._pages.get(job_id >> _PAGE_BITS)
+        if page is None:
+            return None
+        entry = page.entries[job_id & _PAGE_MASK]
         if isinstance(entry, bytes):
-            job = _thaw(job_id, entry)
-            self._pages[job_id >> _PAGE_BITS].entries[job_id & _PAGE_MASK] = job
+            job = page.entries[job_id & _PAGE_MASK] = _thaw(job_id, entry)
             return job
         return entry
 
@@ -83,7 +85,7 @@ class JobTable:
         entry = self._entry(job_id)
         if isinstance(entry, bytes):
             return bool(_PRIORITY.unpack_from(entry)[0] == priority)
-        return entry is not None and entry.state is State.READY and entry.priority == priority
+        return entry is not None and entry.state is READY and entry.priority == priority
 
     def is_delayed(self, due_ns: int, job_id: int) -> bool:
         """
@@ -112,27 +114,38 @@ class JobTable:
             and entry.deadline_ns == deadline_ns
         )
 
+    def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
+        """
+        A ready job with nothing but what it was put with.
+
+        :return: whether it was not there yet; otherwise nothing has changed.
+        """
+        (_, _, _, priority, job_id, ts_ns, _, delay_s, ttr_s, tube_id,
+         _, _, _, _, _, _, body) = image  # fmt: skip
+        page = self._pages.get(job_id >> _PAGE_BITS)
+        if page is None:
+            page = self._pages[job_id >> _PAGE_BITS] = _Page()
+        slot = job_id & _PAGE_MASK
+        if page.entries[slot] is not None:
+            return False
+        page.entries[slot] = (
+            _COLD.pack(ts_ns, priority, delay_s, ttr_s, tube_id, lsn, segment) + body
+        )
+        page.count += 1
+        self._count += 1
+        return True
+
     def add(self, job: Job) -> None:
         """
         A job that is not there yet.
         """
-        self._put(job.job_id, job)
-
-    def add_cold(self, image: JobImage, lsn: int, segment: int) -> None:
-        """
-        A ready job with nothing but what it was put with, which is not there yet.
-        """
-        fields = _COLD.pack(
-            image.ts_ns, image.priority, image.delay_s, image.ttr_s, image.tube_id, lsn, segment
-        )
-        self._put(image.job_id, fields + image.body)
-
-    def _put(self, job_id: int, entry: bytes | Job) -> None:
+        job_id = job.job_id
         page = self._pages.get(job_id >> _PAGE_BITS)
         if page is None:
             page = self._pages[job_id >> _PAGE_BITS] = _Page()
-        assert page.entries[job_id & _PAGE_MASK] is None
-        page.entries[job_id & _PAGE_MASK] = entry
+        slot = job_id & _PAGE_MASK
+        assert page.entries[slot] is None
+        page.entries[slot] = job
         page.count += 1
         self._count += 1
 
@@ -167,7 +180,7 @@ class JobTable:
 def _thaw(job_id: int, cold: bytes) -> Job:
     created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment = _COLD.unpack_from(cold)
     job = Job(job_id, tube_id, created_ns, cold[_COLD.size :])
-    job.state = State.READY
+    job.state = READY
     job.priority, job.delay_s, job.ttr_s = priority, delay_s, ttr_s
     job.lsn, job.segment = lsn, segment
     return job

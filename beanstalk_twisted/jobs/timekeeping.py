@@ -57,10 +57,12 @@ class Timekeeping:
         """
         if self._slices:
             return 0
-        dues = (
-            self._delays.first_ns(), self._pauses.first_ns(), self._reservations.next_due_ns(),
-        )  # fmt: skip
-        return min((due for due in dues if due is not None), default=None)
+        due_ns = self._reservations.next_due_ns()
+        for agenda in (self._delays, self._pauses):
+            other_ns = agenda.first_ns()
+            if other_ns is not None and (due_ns is None or other_ns < due_ns):
+                due_ns = other_ns
+        return due_ns
 
     def change(self, image: JobImage, now_ns: int) -> int:
         """
@@ -76,8 +78,10 @@ class Timekeeping:
         """
         Something changed in a tube: see who waits for it, and when it needs attention.
         """
-        self._reservations.match(tube, now_ns)
-        self.arm(tube)
+        if tube.waiting:
+            self._reservations.match(tube, now_ns)
+        if tube.delayed.count or tube.pause_until_ns:
+            self.arm(tube)
 
     def arm(self, tube: Tube) -> None:
         """
@@ -137,6 +141,7 @@ class Timekeeping:
         while (tube := self._pauses.pop_due(now_ns)) is not None:
             if 0 < tube.pause_until_ns <= now_ns:
                 tube.pause_until_ns = 0
+                tube.tell()
                 self._reservations.match(tube, now_ns)
                 self.drop_if_unused(tube, now_ns)
             self.arm(tube)

@@ -3,7 +3,7 @@ A tube: where its jobs stand, who waits for them, who refers to it.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_twisted.jobs.heap import LazyHeap, ReadyQueue
 from beanstalk_twisted.jobs.table import JobTable
@@ -20,6 +20,17 @@ SPARE_WAITERS: Final = 64
 """Entries of sessions that no longer wait that are never worth a rebuild."""
 
 
+class Listener(Protocol):
+    """
+    Wants to know which tubes to look at again; see `firsts.Firsts`.
+    """
+
+    def note(self, tube: "Tube") -> None:
+        """
+        This tube may have a better first job, or may hand it out again.
+        """
+
+
 class Tube:
     """
     A tube.
@@ -30,12 +41,13 @@ class Tube:
     :ivar using: how many sessions use it; ``watching`` and ``waiting`` likewise.
     :ivar defined_in: the newest log segment that says its name.
     :ivar place: its index in `TubeList`.
+    :ivar listeners: who looked at its first job and is to be told of a better one, once.
     """
 
     __slots__ = (
-        "buried", "defined_in", "delayed", "deletes", "name", "pause_s", "pause_until_ns",
-        "pauses", "place", "ready", "reserved", "total_jobs", "tube_id", "urgent", "using",
-        "waiters", "waiting", "watching",
+        "buried", "defined_in", "delayed", "deletes", "listeners", "name", "pause_s",
+        "pause_until_ns", "pauses", "place", "ready", "reserved", "total_jobs", "tube_id",
+        "urgent", "using", "waiters", "waiting", "watching",
     )  # fmt: skip
 
     def __init__(self, tube_id: int, name: bytes, jobs: JobTable) -> None:
@@ -50,6 +62,7 @@ class Tube:
         self.using = self.watching = self.waiting = 0
         self.waiters: deque[tuple[Session, int]] = deque()
         self.defined_in = self.place = 0
+        self.listeners: set[Listener] | None = None
 
     @property
     def job_count(self) -> int:
@@ -64,6 +77,35 @@ class Tube:
         Whether it goes on existing.
         """
         return bool(self.using or self.watching or self.job_count or self.name == DEFAULT)
+
+    def first_open(self) -> int | None:
+        """
+        The key of its first ready job, if it hands out any.
+        """
+        return None if self.pause_until_ns else self.ready.first()
+
+    def listen(self, who: Listener) -> None:
+        """
+        Tell ``who`` when there may be a better first job, once.
+        """
+        if self.listeners is None:
+            self.listeners = set()
+        self.listeners.add(who)
+
+    def unlisten(self, who: Listener) -> None:
+        """
+        Do not tell ``who``.
+        """
+        if self.listeners is not None:
+            self.listeners.discard(who)
+
+    def tell(self) -> None:
+        """
+        There may be a better first job, or it may be handed out again.
+        """
+        listeners, self.listeners = self.listeners, None
+        for who in listeners or ():
+            who.note(self)
 
     def counts(self) -> dict[str, int]:
         """
@@ -108,12 +150,15 @@ class Tube:
 class TubeList:
     """
     All tubes, by name, by id and in the order that `list-tubes` shows.
+
+    :ivar by_id: gives the tube with an id that there is.
     """
 
     def __init__(self, jobs: JobTable) -> None:
         self._jobs = jobs
         self._by_name: dict[bytes, Tube] = {}
         self._by_id: dict[int, Tube] = {}
+        self.by_id = self._by_id.__getitem__
         self.in_order: list[Tube] = []
         self.next_tube_id = 1
 
@@ -125,12 +170,6 @@ class TubeList:
         The tube of that name, if there is one.
         """
         return self._by_name.get(name)
-
-    def by_id(self, tube_id: int) -> Tube:
-        """
-        The tube with that id.
-        """
-        return self._by_id[tube_id]
 
     def has_id(self, tube_id: int) -> bool:
         """

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import (
+    GONE,
+    RESERVED,
     Counters,
     JobImage,
     Kind,
@@ -43,6 +45,9 @@ from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS: Final = 1_000_000_000
+
+DELETE: Final = Kind.DELETE
+CLIENT: Final = Reason.CLIENT
 
 
 class WorkQueue:
@@ -106,6 +111,7 @@ class WorkQueue:
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
+        session.stop_watching()
         first, *others = session.watching_order
         # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
         for tube in (first, *reversed(others)):
@@ -225,11 +231,11 @@ class WorkQueue:
         """
         A job is done with: any but one that another session holds.
         """
-        job = self.state.jobs.look(job_id)
-        if job is None or (job.state is State.RESERVED and job_id not in session.reserved):
+        job = self.state.jobs.get(job_id)
+        if job is None or (job.state is RESERVED and job_id not in session.reserved):
             return self._not_found()
         tube = self.state.tubes.by_id(job.tube_id)
-        image = job.image(Kind.DELETE, State.GONE, Reason.CLIENT, now_ns, connection=session.number)
+        image = job.image(DELETE, GONE, CLIENT, now_ns, connection=session.number)
         lsn = self._changes.make(image)
         tube.deletes += 1
         self._timekeeping.drop_if_unused(tube, now_ns)

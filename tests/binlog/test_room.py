@@ -22,6 +22,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.records import Record, TubeDef
 from beanstalk_twisted.binlog.room import (
     DELETE_BYTES,
+    PLENTY_BYTES,
     TAIL_BYTES,
     Demand,
     Room,
@@ -285,3 +286,8 @@ def test_a_job_that_waits_is_taken_when_all_that_is_wanted_was_made(
         made += 1
         assert made <= most
     assert all(room.takes_put(size, jobs) for size in waiting)
+
+
+@pytest.mark.parametrize("body_bytes", [0, 1, 16, 1000, 32_767, 65_535, 65_536, 1 << 20, 1 << 30])
+def test_what_is_plenty_for_a_new_job_is_never_too_little(body_bytes: int) -> None:
+    assert newcomer_bytes(body_bytes) <= 2 * body_bytes + PLENTY_BYTES

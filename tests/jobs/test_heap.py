@@ -37,8 +37,7 @@ class Owner:
         """
         A job leaves.
         """
-        del self.majors[job_id]
-        self.queue.discard()
+        self.queue.discard(self.majors.pop(job_id), job_id)
 
     def first(self) -> tuple[int, int] | None:
         """

@@ -30,8 +30,12 @@ class Place:
         if job is None:
             job = Job(job_id, 1, 0, b"")
             self.jobs.add(job)
+        old_ns, is_held = job.deadline_ns, job_id in self.session.reserved
         job.state, job.deadline_ns = State.RESERVED, deadline_ns
-        self.session.hold(job_id, deadline_ns)
+        if is_held:
+            self.session.hold_longer(job_id, old_ns, deadline_ns)
+        else:
+            self.session.hold(job_id, deadline_ns)
 
     def let_go(self, job_id: int) -> None:
         """
@@ -40,7 +44,7 @@ class Place:
         job = self.jobs.get(job_id)
         assert job is not None
         job.state = State.READY
-        self.session.let_go(job_id)
+        self.session.let_go(job_id, job.deadline_ns)
 
     def watched(self) -> list[str]:
         """
@@ -120,7 +124,7 @@ def test_a_job_that_is_held_anew_has_its_new_deadline_only() -> None:
 def test_a_job_that_another_took_in_the_same_instant_is_none_of_ours() -> None:
     place = Place()
     place.hold(1, 10)
-    place.session.let_go(1)  # It is reserved until then all the same, by another session.
+    place.session.let_go(1, 10)  # It is reserved until then all the same, by another session.
     place.hold(2, 20)
     assert place.session.first_deadline() == (20, 2)
 
