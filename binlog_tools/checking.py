@@ -2,6 +2,9 @@
 Is this log sound?  The same look that a server takes when it starts, and a map of what is wrong.
 """
 
+import os
+import re
+import shlex
 import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -10,6 +13,7 @@ from beanstalk_twisted.binlog.format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     U32,
+    segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
@@ -28,7 +32,7 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.survey import Problem, Progress, Survey, import_command
 from binlog_tools.moments import Span
 from binlog_tools.reading import Broken, Hole, OpenSegment, raw_records, segments
-from binlog_tools.sources import NoLog, Source, holds_something
+from binlog_tools.sources import NoLog, Source, holds_something, parse_archived_name
 
 SOUND, TORN, DAMAGED = 0, 1, 3
 """Exit codes of ``binlog-inspect check``."""
@@ -58,6 +62,7 @@ class Trouble(NamedTuple):
     One thing that is wrong.
 
     :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``foreign`` or ``content``.
+    :ivar file: None if it is about no single one; of segments that are missing, the first.
     :ivar offset: where the bytes begin, ``end`` where they end; None if it is not about bytes.
     :ivar last_lsn: None if nothing tells.
     :ivar jobs: the jobs whose records are certainly concerned.
@@ -66,7 +71,7 @@ class Trouble(NamedTuple):
     """
 
     kind: str
-    file: str
+    file: str | None
     offset: int | None
     end: int | None
     first_lsn: int | None
@@ -105,6 +110,9 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     if not survey.segments:
         _refuse_nothing(source)
     troubles = list(_map(source, survey)) or list(_Contents(source, survey).troubles())
+    lost = list(_left_out(source, survey))
+    is_whole = _severity(troubles) != DAMAGED
+    troubles += lost
     exit_code = _severity(troubles)
     records = survey.small.records
     verdict = {
@@ -112,6 +120,8 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
         TORN: "torn tail: a server cuts it off, keeps a copy, and loses nothing it promised",
         DAMAGED: f"damaged: a server refuses {source.path}",
     }[exit_code]
+    if lost and is_whole:
+        verdict = f"not all of {source.path} is read: {len(lost)} of its files are named wrongly"
     rows = [
         SegmentRow(
             s.name, s.header.first_lsn, s.ending.next_lsn - 1, len(s.frame_offsets),
@@ -245,7 +255,29 @@ def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
             mend = import_command(survey.path)
     elif ": missing;" in problem.what:
         kind = "missing"
-    return Trouble(kind, "", None, None, None, None, problem.what, mend)
+    named = _NAMED.match(problem.what)
+    return Trouble(kind, named and named[0], None, None, None, None, problem.what, mend)
+
+
+_NAMED: Final = re.compile(r"\d{20}\.tql(?=:| to )")
+"""The segment that a server's words begin with."""
+
+
+def _left_out(source: Source, survey: Survey) -> Iterator[Trouble]:
+    """
+    Segments that only stand here under the names that an archive gives them.
+    """
+    present = source.segment_names()
+    for name in source.left_out:
+        said = parse_archived_name(name)
+        assert said is not None
+        if said.seq in present or said.seq < survey.small.trim_seq:
+            continue
+        paths = (os.path.join(source.path, each) for each in (name, segment_name(said.seq)))
+        yield Trouble(
+            "foreign", name, None, None, None, None,
+            "it is named as in an archive, so no server reads it", shlex.join(["mv", *paths]),
+        )  # fmt: skip
 
 
 class _Contents:
@@ -309,10 +341,10 @@ class _Contents:
         if self._lacking and self._has_beginning:
             ids = tuple(sorted(self._lacking))
             what = f"{len(ids)} jobs have state but no body in the log"
-            yield Trouble("content", "", None, None, None, None, what, mend, ids[:MAX_NAMED_JOBS])
+            yield Trouble("content", None, None, None, None, None, what, mend, ids[:MAX_NAMED_JOBS])
         for job_id, tube_id in self._unnamed.items():
             what = f"job {job_id} is in tube number {tube_id}, whose name is not in the log"
-            yield Trouble("content", "", None, None, None, None, what, mend, (job_id,))
+            yield Trouble("content", None, None, None, None, None, what, mend, (job_id,))
 
 
 _STATES: Final = frozenset(int(state) for state in State)

@@ -6,9 +6,9 @@ import click
 
 from binlog_tools.checking import Finding, Trouble, check
 from binlog_tools.cli import options
+from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns, progress
 from binlog_tools.moments import Span
-from binlog_tools.sources import open_sources
 
 
 @click.command("check", cls=options.Command)
@@ -76,7 +76,7 @@ def _print(output: Output, finding: Finding) -> None:
 
 def _cells(trouble: Trouble) -> tuple[object, ...]:
     return (
-        trouble.kind, trouble.file or None, trouble.offset, trouble.end, trouble.first_lsn,
+        trouble.kind, trouble.file, trouble.offset, trouble.end, trouble.first_lsn,
         trouble.last_lsn, _ids(trouble.jobs), _ids(trouble.perhaps), trouble.what, trouble.mend,
     )  # fmt: skip
 
@@ -86,7 +86,9 @@ def _ids(jobs: tuple[int, ...]) -> str | None:
 
 
 def _described(trouble: Trouble) -> list[str]:
-    where = f"{trouble.file}: " if trouble.file else ""
+    # Words about a log as a whole begin with the file that they are about.
+    is_named = trouble.file is None or trouble.what.startswith(trouble.file)
+    where = "" if is_named else f"{trouble.file}: "
     if trouble.offset is not None and trouble.end is not None:
         where += f"bytes {trouble.offset} to {trouble.end}"
         where += f" ({trouble.kind})" + (f", {_lsns(trouble)}" if trouble.first_lsn else "") + ": "

@@ -13,6 +13,7 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
+from binlog_tools.cli.opening import open_source, open_sources
 from binlog_tools.cli.output import opened
 from binlog_tools.cli.records import writer_of
 from binlog_tools.dumping import Entry, Gap, Records, bounds_of, entries
@@ -21,7 +22,7 @@ from binlog_tools.frameview import place_of, view_of
 from binlog_tools.outputs import as_text, growing_file
 from binlog_tools.reading import Broken, OpenSegment, segments
 from binlog_tools.selection import Selection
-from binlog_tools.sources import Source, open_source, open_sources
+from binlog_tools.sources import Source
 
 POLL_S: Final = 0.05
 """How often ``--follow`` looks: soon enough for eyes, and before small segments are deleted."""

@@ -11,6 +11,7 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Escaped, Output, columns, opened, progress
 from binlog_tools.dumping import Fields, body_fields, body_text, fields_of, text_of
 from binlog_tools.listing import (
@@ -25,7 +26,7 @@ from binlog_tools.listing import (
 from binlog_tools.liveset import Point
 from binlog_tools.moments import format_duration, format_size, format_time, parse_time
 from binlog_tools.rewriting import load
-from binlog_tools.sources import Source, open_source
+from binlog_tools.sources import Source
 from binlog_tools.stored import NS, StoredJob
 
 COLUMNS: Final = (

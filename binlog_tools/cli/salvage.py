@@ -14,6 +14,7 @@ from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, OUTPUT_FILE, Command, as_json
 from binlog_tools.cli.output import Output, columns, progress, text_of
 from binlog_tools.moments import Numbers, Span
@@ -25,7 +26,7 @@ from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Doubtful, Judgement
 from binlog_tools.salvage.report import Report, types_of
 from binlog_tools.salvage.salvaging import Salvage
-from binlog_tools.sources import Source, open_source
+from binlog_tools.sources import Source
 
 MOST_SHOWN: Final = 20
 """Jobs of a kind that are shown; the report has them all."""

@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from binlog_tools.cli import options
+from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns
 from binlog_tools.dumping import text_of
 from binlog_tools.measuring import Depth, SegmentStats, Stats, TubeStats, chart, measure
@@ -17,7 +18,6 @@ from binlog_tools.moments import (
     format_time,
     format_time_exactly,
 )
-from binlog_tools.sources import open_sources
 from binlog_tools.stored import NS
 
 SHOWN_PINS: Final = 5

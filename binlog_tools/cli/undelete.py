@@ -9,11 +9,12 @@ import click
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED, USAGE, fail
 from binlog_tools.cli.making import tell, told
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output
 from binlog_tools.dumping import Fields
 from binlog_tools.listing import ListedJob, fields_of_job
 from binlog_tools.moments import format_time_exactly
-from binlog_tools.sources import Source, open_source
+from binlog_tools.sources import Source
 from binlog_tools.undeleting import Deleted, find_deleted, into_files, into_log, restored
 
 
