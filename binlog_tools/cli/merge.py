@@ -8,7 +8,7 @@ from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.cli.making import segment_size, tell, told
 from binlog_tools.cli.opening import open_sources
-from binlog_tools.cli.output import Output, progress
+from binlog_tools.cli.output import Output, columns, progress
 from binlog_tools.rewriting import Renumbered, SameStore, load, merge
 
 
@@ -22,7 +22,7 @@ def command(paths: tuple[str, ...], output: str, segment_bytes: int, is_json: bo
     Write the jobs of several logs into one new log.
 
     A job keeps its id, unless a log named before has one of that id: then it gets a new one, which
-    is told (in a pipe: log, old id, new id).  Copies of one store are refused.
+    is told.  Copies of one store are refused.
 
     \b
     Example:
@@ -42,7 +42,8 @@ def command(paths: tuple[str, ...], output: str, segment_bytes: int, is_json: bo
         tell(shown, written, renumbered=[each._asdict() for each in moved])
         return
     tell(shown, written)
-    if moved and shown.is_terminal:
-        shown.line(f"{told(len(moved), 'job')} got another id; pipe this to see which")
-    elif not shown.is_terminal:
-        shown.table([], moved)
+    if not shown.is_terminal:
+        shown.table([], (("renumbered", *each) for each in moved))
+    elif moved:
+        shown.heading(f"{told(len(moved), 'job')} got another id")
+        shown.table(columns("log", "#old id", "#new id"), moved)

@@ -54,7 +54,7 @@ def test_export_writes_lines_that_import_reads(log: Path, tmp_path: Path) -> Non
     again = run("import", target, "-o", tmp_path / "new")
     assert again.exit_code == 0
     assert served(tmp_path / "new", LATER) == served(log, LATER)
-    assert again.stdout.startswith(f"{tmp_path / 'new'}: ")
+    assert rows(again)[0][3] == str(tmp_path / "new")
 
 
 def test_export_chooses() -> None:
@@ -221,9 +221,12 @@ def test_diff_with_a_server(tmp_path: Path) -> None:
         address = f"127.0.0.1:{server.port()}"
         assert run("diff", tmp_path / "own", address).exit_code == 0
         result = run("diff", EVERY_KIND, address)
+        told = documents(run("diff", "--json", EVERY_KIND, address))
         client.close()
     assert result.exit_code == 1
-    assert [row[:2] for row in rows(result)] == [["a", "8"], ["a", "9"]]
+    assert [row[:2] for row in rows(result)[:-1]] == [["a", "8"], ["a", "9"]]
+    assert rows(result)[-1] == ["b", "-", "jobs", "-", "1"]
+    assert told[-1] == {"v": 1, "job": None, "where": "b", "fields": {}, "jobs": 1}
     assert "has 1 job that" in result.stderr
 
 
