@@ -69,6 +69,8 @@ class PastJobs:
     The jobs at an earlier point of a log.
 
     :ivar unknown: how many jobs were there whose state or body the log no longer tells.
+    :ivar last_lsn: of the newest record before the point, 0 if the log begins behind it.
+    :ivar since_ns: when the log begins.
     :raise Damaged: the log is not sound, or begins behind the point.
     """
 
@@ -79,7 +81,10 @@ class PastJobs:
         self._source = source
         self._snapshot: Snapshot = live_at(source, point, first_seq)
         live = self._snapshot.live
-        if not live.last_lsn and point != END:
+        self.last_lsn = live.last_lsn
+        self.since_ns = self._snapshot.since_ns
+        # Nothing comes before LSN 1.
+        if not live.last_lsn and point != END and self._snapshot.first_lsn > 1:
             raise Damaged(
                 f"{source.path}: the log begins with LSN {self._snapshot.first_lsn}, behind that "
                 f"point; segments from before it may be in an archive."

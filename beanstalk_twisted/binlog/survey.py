@@ -240,7 +240,7 @@ class Survey:
                 f"not a usable binlog: {self.path}; nothing was changed:\n  {whats}"
             )
         return Damaged(
-            f"damaged binlog: {self.path}; the server does not start, and nothing was changed:"
+            f"damaged binlog: {self.path}; nothing was changed:"
             f"\n  {whats}\nRun 'binlog-inspect check {self.path}' to see it all, and "
             f"'{self.salvage_command}' to get all that is not damaged."
         )

@@ -13,6 +13,7 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
+from binlog_tools.cli.gaps import code_of_gaps
 from binlog_tools.cli.opening import open_source, open_sources
 from binlog_tools.cli.output import opened
 from binlog_tools.cli.records import writer_of
@@ -76,6 +77,7 @@ def command(
       binlog-inspect dump /var/lib/bs/00000000000000000042.tql --frame 4096
     """
     if place is not None:
+        options.refuse_beside("place")
         _show_frame(paths, place)
         return
     selection = options.selection(**chosen)
@@ -100,7 +102,8 @@ def command(
             writer.write(islice(found, limit))
             writer.close()
     if gaps.count:
-        raise SystemExit(DAMAGED)
+        # What was deleted before it was followed is no torn tail.
+        raise SystemExit(DAMAGED if follow else code_of_gaps(sources))
 
 
 @contextmanager

@@ -15,14 +15,22 @@ from binlog_tools.rewriting import Renumbered, SameStore, load, merge
 @click.command("merge", cls=options.Command)
 @options.logs
 @options.output_directory
+@click.option(
+    "--accept-copies",
+    is_flag=True,
+    help="Go on although a log was made from another one, and both have jobs of one id.",
+)
 @segment_size
 @options.as_json
-def command(paths: tuple[str, ...], output: str, segment_bytes: int, is_json: bool) -> None:
+def command(
+    paths: tuple[str, ...], output: str, accept_copies: bool, segment_bytes: int, is_json: bool
+) -> None:  # fmt: skip
     """
     Write the jobs of several logs into one new log.
 
     A job keeps its id, unless a log named before has one of that id: then it gets a new one, which
-    is told.  Copies of one store are refused.
+    is told.  Copies of one store are refused, and
+    logs that were made from one another and have jobs in common.
 
     \b
     Example:
@@ -35,7 +43,7 @@ def command(paths: tuple[str, ...], output: str, segment_bytes: int, is_json: bo
     moved: list[Renumbered] = []
     shown = Output(is_json)
     try:
-        written = merge(logs, output, segment_bytes, moved.append)
+        written = merge(logs, output, segment_bytes, moved.append, accept_copies)
     except SameStore as problem:
         fail(USAGE, str(problem))
     if is_json:

@@ -84,6 +84,16 @@ class Output:
         self.is_json = is_json
         self.is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
 
+    def can_show(self, text: str) -> bool:
+        """
+        Whether the output has these characters.
+        """
+        try:
+            text.encode(sys.stdout.encoding)
+        except UnicodeEncodeError:
+            return False
+        return True
+
     def document(self, fields: Mapping[str, object]) -> None:
         """
         One line of JSON.

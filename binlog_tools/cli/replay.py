@@ -24,7 +24,13 @@ ADDRESS = options.Parsed("host:port", parse_address)
 
 @click.command("replay", cls=options.Command)
 @options.log
-@click.option("--to", "address", type=ADDRESS, required=True, help="The server, HOST:PORT.")
+@click.option(
+    "--to",
+    "address",
+    type=ADDRESS,
+    required=True,
+    help="The server, HOST:PORT; without a port, 11300.",
+)
 @options.job_option
 @options.tube_option
 @options.state_option

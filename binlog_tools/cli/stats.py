@@ -11,7 +11,16 @@ from binlog_tools.cli import options
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns
 from binlog_tools.dumping import text_of
-from binlog_tools.measuring import Depth, SegmentStats, Stats, TubeStats, chart, measure
+from binlog_tools.measuring import (
+    ASCII_BARS,
+    BARS,
+    Depth,
+    SegmentStats,
+    Stats,
+    TubeStats,
+    chart,
+    measure,
+)
 from binlog_tools.moments import (
     format_duration,
     format_size,
@@ -105,9 +114,13 @@ def _lines(output: Output, stats: Stats, top: int) -> None:
     output.table([], (("tube", *tube) for tube in stats.tubes[: top or None]))
     depth = stats.depth
     since, until = format_time_exactly(depth.since_ns), format_time_exactly(depth.until_ns)
-    bars = chart(depth, CHART_CHARACTERS)
+    bars = _bars(output, depth)
     most = max(depth.jobs, default=0)
     output.table([], [("depth", since, until, bars, most, f"{_character_s(depth, bars):g}")])
+
+
+def _bars(output: Output, depth: Depth) -> str:
+    return chart(depth, CHART_CHARACTERS, BARS if output.can_show(BARS) else ASCII_BARS)
 
 
 def _character_s(depth: Depth, bars: str) -> float:
@@ -171,7 +184,7 @@ def _show_depth(output: Output, stats: Stats) -> None:
     depth = stats.depth
     if not depth.jobs:
         return
-    bars = chart(depth, CHART_CHARACTERS)
+    bars = _bars(output, depth)
     each = format_duration(round(_character_s(depth, bars) * NS))
     output.heading(f"jobs over time, 0 to {max(depth.jobs)}; each bar is the most in {each}")
     output.line(f"  {bars}")

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import DAMAGED, USAGE, fail
+from binlog_tools.cli.exits import USAGE, fail
+from binlog_tools.cli.gaps import end_with_gaps
 from binlog_tools.cli.making import tell, told
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, columns
@@ -84,7 +85,7 @@ def command(
             shown.line(f"{folder}: {told(count, 'body', 'bodies')}")
     else:
         _list(shown, source, deleted)
-    _tell_missing(deleted)
+    _tell_missing(source, deleted)
 
 
 def _list(output: Output, source: Source, deleted: Deleted) -> None:
@@ -97,15 +98,11 @@ def _list(output: Output, source: Source, deleted: Deleted) -> None:
     output.table(titles, ([fields[title.title] for title in titles] for fields in found))
 
 
-def _tell_missing(deleted: Deleted) -> None:
+def _tell_missing(source: Source, deleted: Deleted) -> None:
     if deleted.without_body:
         click.echo(
             f"binlog-inspect: {told(deleted.without_body, 'job')} more deleted, whose bodies "
             f"are no longer there; an archive may have them.",
             err=True,
         )
-    for gap in deleted.gaps:
-        where = f"{gap.segment}: offset {gap.offset}"
-        click.echo(f"binlog-inspect: {where}: perhaps more, but {gap.why}", err=True)
-    if deleted.gaps:
-        raise SystemExit(DAMAGED)
+    end_with_gaps(source, deleted.gaps)

@@ -25,6 +25,7 @@ from binlog_tools.stored import StoredJob
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
+    FIRST,
     MS,
     NS,
     T0,
@@ -163,9 +164,13 @@ def test_a_copy_of_a_ready_job_tells_nothing_of_when_it_may_have_been_delayed_or
 
 
 def test_a_point_before_the_log_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", spoken(1).files)
-    with pytest.raises(Damaged, match="the log begins with LSN 1, behind that point"):
+    scribe = Scribe(position=FIRST._replace(first_lsn=100), opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    path = written(tmp_path / "log", scribe.files())
+    with pytest.raises(Damaged, match="the log begins with LSN 100, behind that point"):
         past(path, Point(time_ns=T0 - NS))
+    first = written(tmp_path / "first", spoken(1).files)
+    assert past(first, Point(time_ns=T0 - NS)) == {}, "nothing comes before LSN 1"
 
 
 def test_the_end_as_a_point_is_the_log_as_it_stands(tmp_path: Path) -> None:

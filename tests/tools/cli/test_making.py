@@ -170,6 +170,7 @@ def test_filter_in_place_beside_a_server_is_refused(log: Path) -> None:
     server.close()
     assert result.exit_code == 4
     assert "is locked by" in result.stderr
+    assert "this one" not in result.stderr, "we are no server"
 
 
 @pytest.mark.parametrize(
@@ -215,8 +216,8 @@ def test_undelete_writes_a_log_or_files(deleted: Path, tmp_path: Path) -> None:
     assert rows(result) == [["files", "1", str(tmp_path / "files")]]
     assert (tmp_path / "files" / "2.body").read_bytes() == b"two"
     (index,) = (tmp_path / "files" / "index.jsonl").read_text().splitlines()
-    since = ("--since", "2025-11-20T12:00Z", "--tube", "mail", "--json")
-    assert index == run("undelete", deleted, *since).stdout[:-2] + ',"file":"2.body"}'
+    chosen = ("--since", "2025-11-20T12:00Z", "--tube", "mail", "--json")
+    assert index == run("undelete", deleted, *chosen).stdout[:-2] + ',"file":"2.body"}'
     both = run("undelete", deleted, *since, "--files", tmp_path / "x", "-o", tmp_path / "y")
     assert both.exit_code == 2
 
@@ -230,3 +231,28 @@ def test_undelete_goes_on_behind_damage_and_says_so(tmp_path: Path) -> None:
     result = run("undelete", path, "--since", "2025-01-01")
     assert result.exit_code == 3
     assert "perhaps more, but" in result.stderr
+
+
+def test_a_log_and_what_was_made_of_it_have_the_same_jobs_and_are_not_merged(
+    log: Path, tmp_path: Path
+) -> None:
+    small, smaller, new = tmp_path / "small", tmp_path / "smaller", tmp_path / "new"
+    run("compact", log, "-o", small)
+    run("compact", log, "-o", smaller)
+    for pair in ((log, small), (small, log), (small, smaller)):
+        result = run("merge", *pair, "-o", new)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "it would be there twice; nothing was written" in result.stderr
+        assert not new.exists()
+    result = run("merge", log, small, "-o", new, "--accept-copies")
+    assert result.exit_code == 0
+    assert len(served(new, LATER)) == 2 * len(served(log, LATER))
+
+
+def test_what_was_filtered_out_can_be_merged_back(log: Path, tmp_path: Path) -> None:
+    before = served(log, LATER)
+    run("filter", log, "--drop", "--tube", "mail", "--in-place")
+    kept = log / "quarantine" / "filtered-1"
+    copy = written(tmp_path / "kept", contents(kept))
+    assert run("merge", log, copy, "-o", tmp_path / "new").exit_code == 0
+    assert served(tmp_path / "new", LATER) == before

@@ -162,6 +162,6 @@ def test_a_terminal_is_shown_the_old_and_the_new_ids_of_a_merge(tmp_path: Path) 
     logs = Logs(tmp_path)
     other = logs.log("other", OTHER)
     _, shown = ended_on_a_terminal("merge", logs.log(), other, "-o", logs.new)
-    assert [line.split() for line in shown.splitlines() if line.startswith(str(other))] == [
+    assert [line.split() for line in shown.splitlines() if line.strip().startswith(str(other))] == [
         [str(other), "1", "3"], [str(other), "2", "4"],
     ]  # fmt: skip
