@@ -7,6 +7,7 @@ import re
 import shlex
 import zlib
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import (
@@ -29,9 +30,10 @@ from beanstalk_twisted.binlog.records import (
     Raw,
     State,
 )
-from beanstalk_twisted.binlog.survey import Problem, Progress, Survey, import_command
+from beanstalk_twisted.binlog.segment import is_trailer
+from beanstalk_twisted.binlog.survey import Problem, Progress, Segment, Survey, import_command
 from binlog_tools.moments import Span
-from binlog_tools.reading import Broken, Hole, OpenSegment, raw_records, segments
+from binlog_tools.reading import Broken, Hole, OpenSegment, pieces, raw_records, segments
 from binlog_tools.sources import NoLog, Source, holds_something, parse_archived_name
 
 SOUND, TORN, DAMAGED = 0, 1, 3
@@ -47,7 +49,7 @@ class SegmentRow(NamedTuple):
     """
     What a segment holds.
 
-    :ivar end: where its valid frames end, bytes.
+    :ivar frames: those that can be read, ``end`` where the last one ends, bytes.
     """
 
     name: str
@@ -115,21 +117,46 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     troubles += lost
     exit_code = _severity(troubles)
     records = survey.small.records
+    durable_lsn = _durable_lsn(survey)
     verdict = {
-        SOUND: f"sound: {records} records, durable to LSN {survey.durable_lsn}",
+        SOUND: f"sound: {records} records, durable to LSN {durable_lsn}",
         TORN: "torn tail: a server cuts it off, keeps a copy, and loses nothing it promised",
         DAMAGED: f"damaged: a server refuses {source.path}",
     }[exit_code]
     if lost and is_whole:
         verdict = f"not all of {source.path} is read: {len(lost)} of its files are named wrongly"
-    rows = [
-        SegmentRow(
-            s.name, s.header.first_lsn, s.ending.next_lsn - 1, len(s.frame_offsets),
-            s.ending.offset,
-        )
-        for s in survey.segments
-    ]  # fmt: skip
-    return Finding(source.path, exit_code, verdict, troubles, rows, records, survey.durable_lsn)
+    rows = [_row(survey, *each) for each in zip_longest(survey.segments, survey.segments[1:])]
+    return Finding(source.path, exit_code, verdict, troubles, rows, records, durable_lsn)
+
+
+def _durable_lsn(survey: Survey) -> int:
+    """
+    A segment is finished when all of it is durable, which its trailer says and no frame.
+    """
+    for newest in survey.segments[-1:]:
+        at = newest.ending.offset
+        if not newest.ending.problem and is_trailer(survey.read(newest), at, newest.size):
+            return max(survey.durable_lsn, newest.ending.next_lsn - 1)
+    return survey.durable_lsn
+
+
+def _row(survey: Survey, segment: Segment, following: Segment | None) -> SegmentRow:
+    """
+    All that can be read, behind damage too.
+    """
+    header, ending = segment.header, segment.ending
+    row = SegmentRow(
+        segment.name, header.first_lsn, ending.next_lsn - 1, len(segment.frame_offsets),
+        ending.offset,
+    )  # fmt: skip
+    if not ending.problem:
+        return row
+    is_next = following is not None and following.header.seq == header.seq + 1
+    end = following.header.prev_end if following and is_next else None
+    found = [p for p in pieces(survey.read(segment), header, end) if isinstance(p, Frame)]
+    if not found:
+        return row
+    return row._replace(last_lsn=found[-1].next_lsn - 1, frames=len(found), end=found[-1].end)
 
 
 def _refuse_nothing(source: Source) -> None:

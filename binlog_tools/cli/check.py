@@ -2,6 +2,8 @@
 ``binlog-inspect check``.
 """
 
+from itertools import zip_longest
+
 import click
 
 from binlog_tools.checking import Finding, Trouble, check
@@ -69,8 +71,12 @@ def _print(output: Output, finding: Finding) -> None:
     titles = columns("segment", "#first LSN", "#last LSN", "#frames", "#bytes")
     output.table(titles, finding.segments)
     output.line(finding.verdict)
-    for trouble in finding.troubles:
-        for line in _described(trouble):
+    for trouble, following in zip_longest(finding.troubles, finding.troubles[1:]):
+        lines = _described(trouble)
+        # One command often mends all of it; it is told once.
+        if following is None or following.mend != trouble.mend:
+            lines.append(f"    to mend it: {trouble.mend}")
+        for line in lines:
             output.line(f"  {line}")
 
 
@@ -97,7 +103,7 @@ def _described(trouble: Trouble) -> list[str]:
         lines.append(f"    jobs: {_ids(trouble.jobs)}")
     if trouble.perhaps:
         lines.append(f"    jobs, as far as one can tell: {_ids(trouble.perhaps)}")
-    return [*lines, f"    to mend it: {trouble.mend}"]
+    return lines
 
 
 def _lsns(trouble: Trouble) -> str:
