@@ -150,7 +150,7 @@ def job_option(function: F) -> F:
     ``--job``.
     """
     return click.option(
-        "--job", "jobs", multiple=True, type=IDS, help="Only these jobs: 7 or 7,9 or 20-29.",
+        "--job", "jobs", multiple=True, type=IDS, help="Only these jobs: 7 or 7,9,20-29 or 201-.",
     )(function)  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 ``binlog-inspect stats``.
 """
 
+import textwrap
 import time
 from typing import Final
 
@@ -33,6 +34,9 @@ SHOWN_PINS: Final = 5
 """Jobs that a line names of those that keep a segment; JSON has 1000."""
 
 CHART_CHARACTERS: Final = 60
+
+LINE_CHARACTERS: Final = 76
+"""Of a line of text, so that it has room on a terminal of 80."""
 
 
 @click.command("stats", cls=options.Command)
@@ -160,7 +164,7 @@ def _segment_row(segment: SegmentStats) -> tuple[object, ...]:
     if segment.pinned_by > SHOWN_PINS:
         pins += f" and {segment.pinned_by - SHOWN_PINS} more"
     return (
-        segment.seq, segment.first_lsn, segment.last_lsn, format_time(segment.since_ns)[:19],
+        segment.seq, segment.first_lsn, segment.last_lsn, format_time(segment.since_ns)[:16],
         format_size(segment.end), f"{share} %", pins or "nothing",
     )  # fmt: skip
 
@@ -170,7 +174,9 @@ def _show_types(output: Output, stats: Stats) -> None:
     for segment in stats.segments:
         for name, count in segment.types.items():
             counts[name] = counts.get(name, 0) + count
-    output.line("  " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    for line in textwrap.wrap(said, LINE_CHARACTERS):
+        output.line(f"  {line}")
 
 
 def _tube_row(tube: TubeStats) -> tuple[object, ...]:

@@ -238,7 +238,7 @@ def test_all_that_happened_to_a_job_is_told() -> None:
     ]  # fmt: skip
     assert told[0] == ("put into default by connection 7, ready: priority 1024, TTR 60 s, 5 bytes")
     told = words_of(GOLDEN / "v1-every-kind", 8, T0 + 65 * NS)
-    assert told[-1] == "buried since 1m5s"
+    assert told[-1] == "buried for 1m5s"
 
 
 def test_each_record_of_the_job_is_an_event(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_reservation_that_a_start_has_ended_is_told(tmp_path: Path) -> None:
     assert words_of(before, 1)[-1] == "reserved; a server that starts now has it ready"
     Started(directory)  # type: ignore[arg-type]
     after = written(tmp_path / "after", files_of(directory))
-    assert words_of(after, 1)[2:] == ["a server started; ready again", "ready since 0ms"]
+    assert words_of(after, 1)[2:] == ["a server started; ready again", "ready for 0ms"]
     assert len(words_of(after, 2)) == 2
     assert past(after, END)[1][1] is State.READY
 

@@ -230,3 +230,8 @@ def test_a_frame_does_not_go_with_what_would_be_ignored(options: tuple[str, ...]
     result = run("dump", EVERY_KIND, "--frame", "4096", *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--frame does not go with -" in result.stderr
+
+
+def test_counters_are_an_object_in_json() -> None:
+    told = documents(run("dump", "--json", EVERY_KIND, "--type", "state"))
+    assert {"cmd-put": 3, "total-jobs": 3} in [each["counters"] for each in told]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tests.binlog.make_golden import GOLDEN
 from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run
+from tests.tools.conversation import Conversation
+from tests.tools.folders import written
 
 ROTATED = GOLDEN / "v1-rotated"
 
@@ -87,3 +89,12 @@ def in_ascii(*arguments: str | Path) -> str:
         capture_output=True, check=True, env=environment,
     )  # fmt: skip
     return done.stdout.decode("ascii")
+
+
+def test_on_80_columns_no_line_is_longer_and_what_is_cut_is_seen_to_be(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", Conversation(1).say(200).files)
+    shown = on_a_terminal("stats", path, columns=80)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()[1:]
+    assert max(map(len, lines)) <= 80
+    assert any(line.rstrip().endswith("…") for line in lines)
+    assert "…" not in on_a_terminal("stats", path, columns=160)
