@@ -20,6 +20,7 @@ from binlog_tools.cli.records import writer_of
 from binlog_tools.dumping import Entry, Gap, Records, bounds_of, entries
 from binlog_tools.following import Follower
 from binlog_tools.frameview import place_of, view_of
+from binlog_tools.moments import Span
 from binlog_tools.outputs import as_text, growing_file
 from binlog_tools.reading import Broken, OpenSegment, segments
 from binlog_tools.selection import Selection
@@ -138,8 +139,9 @@ class _Gaps:
                 yield each
                 continue
             self.count += 1
-            lsns = f"LSN {each.first_lsn}" if each.first_lsn else "all of it"
-            lsns += f" to {each.next_lsn - 1}" if each.next_lsn else " and later"
+            lsns = f"LSN {each.first_lsn} and later" if each.first_lsn else "all of it"
+            if each.next_lsn:
+                lsns = f"LSN {Span(each.first_lsn, each.next_lsn - 1)}"
             click.echo(
                 f"binlog-inspect: {each.segment}: offset {each.offset}: {lsns}: {each.why}",
                 err=True,

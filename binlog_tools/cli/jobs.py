@@ -154,10 +154,10 @@ def command(
 
 def _tell_unknown(past: PastJobs) -> None:
     if past.unknown:
-        click.echo(
-            f"binlog-inspect: {past.unknown} more jobs were there, in a state that the log no "
-            f"longer tells: compaction has deleted it. An archive may have it.",
-            err=True,
+        were = "job was" if past.unknown == 1 else "jobs were"
+        warn(
+            f"{past.unknown} more {were} there, in a state that the log no longer tells: "
+            f"compaction has deleted it. An archive may have it."
         )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from binlog_tools.cli import options
+from binlog_tools.cli.making import told
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns
 from binlog_tools.dumping import text_of
@@ -136,7 +137,9 @@ def _character_s(depth: Depth, bars: str) -> float:
 
 def _show(output: Output, stats: Stats, top: int) -> None:
     output.line(stats.path)
-    output.line(f"  {stats.jobs} jobs: " + ", ".join(f"{n} {s}" for s, n in stats.states.items()))
+    output.line(
+        f"  {told(stats.jobs, 'job')}: " + ", ".join(f"{n} {s}" for s, n in stats.states.items())
+    )
     share = 100 * stats.live // stats.bytes if stats.bytes else 0
     output.line(f"  {format_size(stats.bytes)}, of which {share} % is live")
     due = "a server would compact it now" if stats.is_due else "a server would leave it as it is"

@@ -134,7 +134,7 @@ GOOD: dict[str, Any] = {"body": "x"}
         (b'{"v": 2, "body": ""}', "version 2 is unknown"),
         (b'{"kind": "tube", "body": ""}', "kind 'tube' is unknown"),
         (b"{}", "there must be body or body_base64"),
-        (b'{"body": 5}', "there must be body"), (b'{"body": "", "body_base64": ""}', "there must"),
+        (b'{"body": 5}', "there must be body"), (b'{"body": "", "body_base64": ""}', "there are both"),
         (b'{"body_base64": "***"}', "not base64"), (b'{"body": "\\ud800"}', "surrogate"),
         (b'{"body": "", "tube": ""}', "1 to 200 bytes"),
         (b'{"body": "", "tube": "' + b"x" * 201 + b'"}', "1 to 200 bytes"),
