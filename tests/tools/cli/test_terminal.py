@@ -109,7 +109,7 @@ SHOWN: dict[str, tuple[Asked, int, str]] = {
         "2 jobs put",
     ),
     "diff": (lambda on: ["diff", on.log(), on.deleted()], 1, "only in "),
-    "diff with a server": (lambda on: ["diff", on.log(), on.server], 1, "jobs differ"),
+    "diff with a server": (lambda on: ["diff", on.deleted(), on.server], 1, "job 4: only in A"),
     "archive-verify": (lambda on: ["archive-verify", on.archive()], 3, "segment 3 is missing"),
     "import-v7": (lambda on: ["import-v7", on.theirs(), "-o", on.new], 0, str(Path("new"))),
     "export-v7": (lambda on: ["export-v7", on.log(), "-o", on.new], 0, "start: beanstalkd -b"),
