@@ -12,11 +12,12 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Told
 from beanstalk_twisted.worker.keepalive import KeepAlive
-from beanstalk_twisted.worker.lane import Held, Lane
+from beanstalk_twisted.worker.lane import Held, Lane, Session
 from beanstalk_twisted.worker.policy import Policy
 from beanstalk_twisted.worker.serialisers import Serialiser
 from beanstalk_twisted.worker.threads import Threads
@@ -67,7 +68,9 @@ class Carrying(Held, Generic[T]):
     def __init__(self, ways: Ways[T], lane: Lane, job: Job) -> None:
         self.is_settled = False
         self._ways = ways
+        assert lane.session is not None, "a job comes by a connection"
         self._lane = lane
+        self._session = lane.session
         self._job = job
         self._began_s: float = ways.clock.seconds()
         self._attempt: Attempt[T] | None = None
@@ -99,6 +102,8 @@ class Carrying(Held, Generic[T]):
         """
         self._ending = self._ending or ending
         if self._attempt is not None:
+            if ending is Ending.DISCONNECTED:
+                self._stop()  # There is nothing left to touch.
             self._attempt.cancel(ending)
         elif self._asked is not None:
             self._asked.cancel()
@@ -114,9 +119,10 @@ class Carrying(Held, Generic[T]):
         """
         It was cancelled and goes on.  It can be left, but its job is given back.
         """
-        if self._attempt is not None and not self.is_settled:
+        attempt = self._attempt
+        if attempt is not None and not self.is_settled and not _is_lost(attempt):
             self._stop()
-            await self._settle(self._attempt, AT_ONCE)
+            await self._settle(attempt, AT_ONCE)
 
     # Its parts.
 
@@ -137,12 +143,15 @@ class Carrying(Held, Generic[T]):
             ways.clock, self._job, stats, self._began_s + max(1, stats.ttr)
         )
         self._keep = KeepAlive(
-            ways.clock, attempt, lambda: self._lane.client.touch(self._job), ways.chance,
+            ways.clock, attempt, self._touch, ways.chance,
             lambda touched: ways.told.tell("touched", touched),
         )  # fmt: skip
         attempt.begin(self._keep.touch)
         self._attempt = attempt
         return attempt
+
+    def _touch(self) -> Deferred[None]:
+        return self._send("touch", lambda client: client.touch(self._job))
 
     def _stop(self) -> None:
         if self._keep is not None:
@@ -248,27 +257,42 @@ class Carrying(Held, Generic[T]):
             await self._delete()
             return
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
-        client = self._lane.client
         if isinstance(verdict, Release):
-            await client.release(self._job, priority=priority, delay=verdict.delay_s)
+            delay = verdict.delay_s
+            await self._send("release", lambda client: client.release(
+                self._job, priority=priority, delay=delay))  # fmt: skip
         else:
-            await client.bury(self._job, priority=priority)
+            await self._send("bury", lambda client: client.bury(self._job, priority=priority))
 
     async def _delete(self) -> None:
         """
         Delete it; if the connection is lost before the answer, once more on the next: the server
-        has made the job ready, and anybody may delete that.
+        has made the job ready, and anybody may delete that.  But only if it is the same process
+        of a server: another one may have given the number to another job.
         """
-        unanswered: errors.Unanswered | None = None
-        while True:
+        session, unanswered = self._session, None
+        while session.knows_jobs_of(self._session):
             try:
-                await self._lane.client.delete(self._job)
+                await self._send("delete", lambda client: client.delete(self._job), session)
                 return
             except errors.Unanswered as error:
                 unanswered = error
+            except errors.NotCarriedOut:
+                if self._lane.session is session:
+                    raise
             except errors.NotFound:
-                # It was deleted the first time, or somebody else has it: nobody knows.
-                raise unanswered or errors.NotFound("delete", self._job.id) from None
+                break
+            session = await self._lane.when_up()
+        # It was deleted the first time, or somebody else has it, or may have: nobody knows.
+        raise unanswered or errors.NotFound("delete", self._job.id) from None
+
+    def _send(
+        self, name: str, send: Callable[[Client], Deferred[None]], session: Session | None = None
+    ) -> Deferred[None]:
+        """
+        Send a command that is about the job only where it is known to be.
+        """
+        return self._lane.send_in(session or self._session, name, self._job, send)
 
     def _tell_loss(self, attempt: Attempt[T]) -> None:
         ending = attempt.ending

@@ -107,7 +107,8 @@ class Worker(Service, Generic[T]):
             return Client(endpoint, reactor=reactor, grace_s=grace_s, backoff=each, **callbacks)
 
         self._lanes = [
-            Lane(make_client, self._look, self._lost) for _ in range(min(connections, concurrency))
+            Lane(self._clock, make_client, self._look, self._lost, self._troubled)
+            for _ in range(min(connections, concurrency))
         ]
 
     @property
@@ -234,6 +235,9 @@ class Worker(Service, Generic[T]):
 
     def _lost(self, losses: Losses) -> None:
         self._ways.told.tell("disconnected", losses)
+
+    def _troubled(self, error: BaseException) -> None:
+        self._ways.told.tell("troubled", error)
 
     def _log_failure(self, failure: Failure) -> None:
         self._log.failure("a fault in the worker", failure)
