@@ -2,8 +2,10 @@
 A job from its reservation to its verdict.
 """
 
-from asyncio import isfuture
+import math
 from collections.abc import Callable
+from functools import partial
+from types import UnionType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
@@ -14,7 +16,9 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.forms import Job
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.worker import results
 from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.demand import REST_S
 from beanstalk_twisted.worker.hooks import Told
 from beanstalk_twisted.worker.keepalive import KeepAlive
 from beanstalk_twisted.worker.lane import Held, Lane, Session
@@ -32,12 +36,19 @@ from beanstalk_twisted.worker.verdicts import (
 )
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 Doer = Callable[[Attempt[T]], Any]
 """What does jobs: a function, one that gives a Deferred or an asyncio future, or a coroutine's."""
 
 AT_ONCE: Final = Release()
 """What becomes of a job that was not tried to its end, by no fault of its own."""
+
+AFTER_A_FAULT: Final = Release(delay_s=60)
+"""The same when it was the worker's fault, which may happen again at once: not in a busy loop."""
+
+STATS_TRIES: Final = 2
+"""How often the server is asked about a job before it is given back."""
 
 
 class Ways(NamedTuple, Generic[T]):
@@ -88,8 +99,13 @@ class Carrying(Held, Generic[T]):
         if stats is None:
             return  # It was lost before it was begun.
         attempt = self._begin(stats)
-        verdict = await self._verdict(attempt)
-        self._stop()
+        try:
+            verdict = await self._verdict(attempt)
+        except Exception:
+            self._log.failure("a fault in the worker, doing {job}", job=attempt)
+            verdict = None if _is_lost(attempt) else AFTER_A_FAULT
+        finally:
+            self._stop()
         if verdict is not None and not self.is_settled:
             await self._settle(attempt, verdict)
         elif not self.is_settled:
@@ -127,15 +143,26 @@ class Carrying(Held, Generic[T]):
     # Its parts.
 
     async def _ask_for_stats(self) -> JobStats | None:
-        self._asked = self._lane.client.stats_job(self._job)
-        try:
-            return await self._asked
-        except CancelledError:
-            return None
-        except errors.ClientError as error:
-            if not isinstance(error, errors.NotFound | errors.NotCarriedOut):
+        for _ in range(STATS_TRIES):
+            self._asked = self._lane.client.stats_job(self._job)
+            try:
+                return await self._asked
+            except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
+                return None
+            except errors.ClientError as error:
                 self._ways.told.tell("troubled", error)
-            return None
+        await self._give_back_unseen()
+        return None
+
+    async def _give_back_unseen(self) -> None:
+        """
+        Nobody knows its TTR, so it cannot be kept.  Nor is its priority known.
+        """
+        delay = math.ceil(REST_S)  # Not to be asked about again at once.
+        try:
+            await self._send("release", lambda client: client.release(self._job, delay=delay))
+        except errors.ClientError as error:
+            self._ways.told.tell("troubled", error)
 
     def _begin(self, stats: JobStats) -> Attempt[T]:
         ways = self._ways
@@ -174,27 +201,42 @@ class Carrying(Held, Generic[T]):
         limit = self._start_limit(attempt)
         try:
             attempt.read(self._ways.serialiser.load)
-            result = await self._run(attempt)
+            verdict = results.verdict_of(await self._run(attempt))
         except GeneratorExit:
             raise
         except Decided as decided:
-            result = decided.verdict
+            verdict = decided.verdict
         except BaseException as error:
             return self._failed(attempt, error)
         finally:
             if limit is not None and limit.active():
                 limit.cancel()
-        return self._succeeded(attempt, result)
+        # Done is done, whoever has the job now: a delete may still be in time.
+        return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 
     def _before(self, attempt: Attempt[T]) -> Verdict | None:
-        try:
-            verdict = self._ways.policy.before(attempt.stats)
-        except Exception:
-            self._log.failure("in the policy, before {job}", job=attempt)
-            return Bury()
+        def ask() -> Verdict | None:
+            return self._ways.policy.before(attempt.stats)
+
+        verdict = self._decide(attempt, "before", ask, Verdict | None)
         if verdict is not None:
             why = f"this would be attempt {attempt.number}, and is not made"
             self._ways.told.tell("failed", attempt, TooManyAttempts(why))
+        return verdict
+
+    def _decide(
+        self, attempt: Attempt[T], when: str, ask: Callable[[], V], kinds: UnionType
+    ) -> V | Bury:
+        """
+        Ask the policy; one with a fault, or that says nothing, buries.
+        """
+        try:
+            verdict = ask()
+            if not isinstance(verdict, kinds):
+                raise TypeError(f"a policy gives a verdict, not {verdict!r}")
+        except BaseException:
+            self._log.failure("in the policy, {when} {job}", when=when, job=attempt)
+            return Bury()
         return verdict
 
     def _start_limit(self, attempt: Attempt[T]) -> IDelayedCall | None:
@@ -212,17 +254,14 @@ class Carrying(Held, Generic[T]):
 
     def _run(self, attempt: Attempt[T]) -> Deferred[Any]:
         doer, threads = self._ways.doer, self._ways.threads
+        running: Deferred[Any]
         if threads is not None:
-            return threads.run(lambda: doer(attempt))
-        running: Deferred[Any] = maybeDeferred(doer, attempt)
-        running.addCallback(_awaited)
-        attempt.when_cancelled(running.cancel)
-        return running
-
-    def _succeeded(self, attempt: Attempt[T], result: Any) -> Verdict | None:
-        verdict: Verdict = result if isinstance(result, Delete | Release | Bury) else Delete()
-        # Done is done, whoever has the job now: a delete may still be in time.
-        return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
+            # No thread can be cancelled; a coroutine that comes out of it can.
+            running = threads.run(lambda: doer(attempt))
+        else:
+            running = maybeDeferred(doer, attempt)
+            attempt.when_cancelled(running.cancel)
+        return running.addCallback(results.awaited, attempt).addErrback(results.no_exit)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if _is_lost(attempt):
@@ -232,11 +271,9 @@ class Carrying(Held, Generic[T]):
         if attempt.ending is Ending.LIMIT:
             error = TookTooLong(f"not done within {self._ways.limit_s:g} s")
         self._ways.told.tell("failed", attempt, error)
-        try:
-            return self._ways.policy.after(attempt.stats, error, self._ways.chance())
-        except Exception:
-            self._log.failure("in the policy, after {job}", job=attempt)
-            return Bury()
+        ways = self._ways
+        ask = partial(ways.policy.after, attempt.stats, error, ways.chance())
+        return self._decide(attempt, "after", ask, Verdict)
 
     # What the server is told.
 
@@ -302,7 +339,3 @@ class Carrying(Held, Generic[T]):
 
 def _is_lost(attempt: Attempt[Any]) -> bool:
     return attempt.ending is not None and attempt.ending.is_loss
-
-
-def _awaited(result: Any) -> Any:
-    return Deferred.fromFuture(result) if isfuture(result) else result

@@ -201,5 +201,5 @@ class Told:
         for hooks in self._hooks:
             try:
                 getattr(hooks, what)(*facts)
-            except Exception:
+            except BaseException:
                 self._log.failure("in a hook of the application: {what}", what=what)

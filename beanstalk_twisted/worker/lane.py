@@ -6,7 +6,7 @@ attempt is told, and whatever was being asked for is given up.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, FirstError, fail, gatherResults
 from twisted.internet.interfaces import IDelayedCall
@@ -22,6 +22,9 @@ from beanstalk_twisted.worker.demand import REST_S
 T = TypeVar("T")
 
 Tube = str | bytes
+
+DEADLINE_SOON_S: Final = 1.0
+"""How long before the end of a TTR a server says so, seconds (protocol.txt, "reserve")."""
 
 
 class Session:
@@ -54,6 +57,7 @@ class Lane:
     :ivar polls: how many `reserve`s were sent on it that do not wait and have no answer.
     :ivar is_parked: whether one was that may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
+    :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Lane:
         self.jobs: set[Held] = set()
         self.polls = 0
         self.is_parked = False
+        self.no_wait_until_s = 0.0
         self._clock = clock
         self._tubes: Sequence[Tube] = ()
         self._ignores_default = False
@@ -183,6 +188,10 @@ class Lane:
             self.is_parked = False
         else:
             self.polls -= 1
+        if isinstance(answer, Failure) and answer.check(errors.DeadlineSoon):
+            # It has a job of ours, maybe one that we could not give back: until that one's TTR has
+            # ended, a reserve that may wait is answered at once.
+            self.no_wait_until_s = self._clock.seconds() + DEADLINE_SOON_S
         return answer
 
     def _bind(self, sent: Deferred[T]) -> Deferred[T]:

@@ -101,6 +101,7 @@ class Worker(Service, Generic[T]):
         self._is_looking = False
         self._is_stopping = False
         self._when_idle: Deferred[None] | None = None
+        self._when_stopped: list[Deferred[None]] | None = None
 
         def make_client(**callbacks: Any) -> Client:
             each = None if backoff is None else backoff()
@@ -139,6 +140,11 @@ class Worker(Service, Generic[T]):
 
         :return: fires when all is settled and the connections are closed.
         """
+        if self._when_stopped is not None:
+            again: Deferred[None] = Deferred()
+            self._when_stopped.append(again)
+            return again
+        self._when_stopped = []
         super().stopService()
         self._is_stopping = True
         self._stop_timer()
@@ -148,7 +154,7 @@ class Worker(Service, Generic[T]):
                 cast(Carrying[T], held).do_not_begin()
         finished = self._idle()
         limit = self._clock.callLater(self._finish_s, self._give_back)
-        return finished.addCallback(lambda _: self._part(limit))
+        return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
 
     # Asking for jobs.
 
@@ -186,7 +192,7 @@ class Worker(Service, Generic[T]):
         if polls:
             return None
         for lane in up:
-            if lane.is_empty:
+            if lane.is_empty and now_s >= lane.no_wait_until_s:
                 return lane, PATIENCE_S
         if now_s < self._demand.next_s:
             self._later(self._demand.next_s - now_s)
@@ -279,6 +285,15 @@ class Worker(Service, Generic[T]):
             self._ways.threads.stop()
         parted: Deferred[Any] = gatherResults([lane.stop() for lane in self._lanes])
         return parted.addCallback(lambda results: None)
+
+    def _stopped(self, outcome: Any) -> Any:
+        """
+        Tell those who have asked for it once more.
+        """
+        waiting, self._when_stopped = self._when_stopped or [], None
+        for again in waiting:
+            again.callback(None)
+        return outcome
 
 
 def _check(concurrency: int, connections: int, finish_s: float, limit_s: float | None) -> None:

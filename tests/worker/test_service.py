@@ -670,6 +670,21 @@ def test_a_worker_that_stops_without_a_server_stops_within_its_bound() -> None:
     shop.world.result(worker.stopService())
 
 
+def test_a_worker_may_be_told_to_stop_more_than_once() -> None:
+    shop = Shop()
+    slow = Slow()
+    worker = shop.worker(slow)
+    job = shop.put()
+    told = [worker.stopService() for _ in range(3)]
+    shop.world.advance(1)
+    assert all(is_waiting(each) for each in told)
+    slow.finish(job)
+    shop.world.settle()
+    for each in told:
+        shop.world.result(each)
+    shop.world.result(worker.stopService())
+
+
 def test_a_stopped_worker_can_be_started_again() -> None:
     shop = Shop()
     bodies: list[bytes] = []
