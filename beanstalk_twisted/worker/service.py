@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors
+from beanstalk_twisted.client import errors, forms
 from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.forms import Job
@@ -80,13 +80,12 @@ class Worker(Service, Generic[T]):
         :param finish_s: how long the jobs in hand may take when the worker stops, seconds.
         :param connections: 1 to ``concurrency``; more than that is never used.
         :param chance: gives a number from 0 up to 1 for each call.
-        :raise ValueError: a number is out of its range, there is no tube, or a coroutine is to run
-            in threads.
+        :raise ValueError: a number is out of its range, there is no tube, one has a name that no
+            tube can have, or a coroutine is to run in threads.
         """
         _check(concurrency, connections, finish_s, limit_s)
         self._tubes = [tubes] if isinstance(tubes, str | bytes) else list(tubes)
-        if not self._tubes:
-            raise ValueError("no tube to take jobs from")
+        _check_tubes(self._tubes)
         self.concurrency = concurrency
         self._clock = reactor or the_reactor()
         self._finish_s = finish_s
@@ -305,6 +304,13 @@ def _check(concurrency: int, connections: int, finish_s: float, limit_s: float |
         raise ValueError(f"finish_s is at least 0, not {finish_s}")
     if limit_s is not None and limit_s <= 0:
         raise ValueError(f"limit_s is more than 0, not {limit_s}")
+
+
+def _check_tubes(tubes: Sequence[Tube]) -> None:
+    if not tubes:
+        raise ValueError("no tube to take jobs from")
+    for tube in tubes:
+        forms.WATCH.line((tube.encode() if isinstance(tube, str) else tube,))
 
 
 def _threads(

@@ -13,7 +13,7 @@ MAX_U32: Final = (1 << 32) - 1
 
 
 def _check(name: str, value: int) -> None:
-    if not (isinstance(value, int) and 0 <= value <= MAX_U32):
+    if type(value) is not int or not 0 <= value <= MAX_U32:
         raise ValueError(f"{name} is a whole number from 0 to {MAX_U32}, not {value!r}")
 
 

@@ -94,7 +94,7 @@ def test_numbers_that_make_no_sense_are_refused(options: Any) -> None:
         Retry(**options)
 
 
-@pytest.mark.parametrize("value", [-1, MAX_U32 + 1, 0.5, 1.0, "1"])
+@pytest.mark.parametrize("value", [-1, MAX_U32 + 1, 0.5, 1.0, "1", True])
 def test_a_verdict_has_only_numbers_of_the_protocol(value: Any) -> None:
     for make in (Release, lambda number: Release(0, number), Bury):
         with pytest.raises(ValueError):
