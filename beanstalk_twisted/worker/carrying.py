@@ -8,7 +8,7 @@ from functools import partial
 from types import UnionType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, execute, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
@@ -200,7 +200,6 @@ class Carrying(Held, Generic[T]):
         self._ways.told.tell("began", attempt)
         limit = self._start_limit(attempt)
         try:
-            attempt.read(self._ways.serialiser.load)
             verdict = results.verdict_of(await self._run(attempt))
         except GeneratorExit:
             raise
@@ -253,6 +252,10 @@ class Carrying(Held, Generic[T]):
         return timer
 
     def _run(self, attempt: Attempt[T]) -> Deferred[Any]:
+        read: Deferred[Any] = execute(attempt.read, self._ways.serialiser.load)
+        return read.addCallback(lambda _: self._do(attempt)).addErrback(results.no_exit)
+
+    def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
         doer, threads = self._ways.doer, self._ways.threads
         running: Deferred[Any]
         if threads is not None:
@@ -261,7 +264,7 @@ class Carrying(Held, Generic[T]):
         else:
             running = maybeDeferred(doer, attempt)
             attempt.when_cancelled(running.cancel)
-        return running.addCallback(results.awaited, attempt).addErrback(results.no_exit)
+        return running.addCallback(results.awaited, attempt)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if _is_lost(attempt):

@@ -175,6 +175,21 @@ def test_whatever_else_is_given_means_done(result: Any) -> None:
 # Faults beside the function.
 
 
+def test_a_serialiser_that_raises_what_ends_a_coroutine_has_failed() -> None:
+    class Leaving:
+        def load(self, body: bytes) -> Any:
+            raise GeneratorExit
+
+        def dump(self, value: Any) -> bytes:
+            return b""
+
+    shop = Shop()
+    worker = shop.worker(print, serialiser=Leaving(), policy=Retry(first_delay_s=100))
+    shop.put()
+    assert shop.jobs() == {"delayed": 1}
+    assert worker.jobs_in_hand == 0
+
+
 @pytest.mark.parametrize("kind", [GeneratorExit, SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize("hook", ["began", "touched", "ended"])
 def test_a_hook_may_raise_anything(
