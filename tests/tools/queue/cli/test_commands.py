@@ -208,6 +208,77 @@ def test_a_command_whose_job_is_lost_is_ended(tmp_path: Path) -> None:
         assert f"job {job} is not ours any more" in said
 
 
+@pytest.mark.parametrize(("size", "command"), [(99_000, "true"), (5, "exec 0<&-")], ids=str)
+def test_a_command_need_not_read_its_input(server: Server, size: int, command: str) -> None:
+    tube = f"unread-{size}"
+    job = server.run("put", "-t", tube, "x" * size).strip()
+    process = server.start("reserve", "-t", tube, "--exec", command)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, said) == (0, "")
+    server.run("peek", job, code=4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_signal_ends_the_command_with_all_it_has_started_and_gives_the_job_back(
+    server: Server, number: signal.Signals
+) -> None:
+    tube = f"signal-{number}"
+    job = server.run("put", "-t", tube, "x").strip()
+    process = server.start("reserve", "-t", tube, "--exec", "sleep 600 & echo $!; wait; echo no")
+    assert process.stdout is not None
+    sleeper = int(process.stdout.readline())
+    process.send_signal(number)
+    # The pipe is closed only when the last who has it is gone.
+    shown, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, shown) == (128 + number, "")
+    assert said == f"beanstalk: {number.name}: the command was ended, job {job} was given back\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(sleeper, 0)
+    assert server.state(job) == "ready"
+
+
+def test_a_command_that_finishes_its_job_in_spite_of_a_signal_has_done_it(server: Server) -> None:
+    job = server.run("put", "-t", "stubborn", "x").strip()
+    script = "trap 'echo finished; exit 0' TERM; echo begun; while :; do sleep 0.05; done"
+    process = server.start("reserve", "-t", "stubborn", "--exec", script)
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    shown, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, shown) == (143, "finished\n")
+    assert f"job {job} was deleted" in said
+    server.run("peek", job, code=4)
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (35, "signal 35")])
+def test_a_command_that_a_signal_ends_gives_its_job_back(
+    server: Server, number: int, name: str
+) -> None:
+    tube = f"killed-{number}"
+    job = server.run("put", "-t", tube, "x").strip()
+    result = server.result("reserve", "-t", tube, "--exec", f"kill -{number} $$")
+    assert result.exit_code == 128 + number
+    assert result.stderr == (
+        f"beanstalk: the command has failed, ended by {name}: job {job} was given back\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--delete", "--bury"], "--delete and --bury contradict"),
+        (["--release", "--delete"], "--delete and --release contradict"),
+        (["--delete", "--exec", "true"], "--delete and --exec contradict"),
+        (["--delete", "--delay", "5"], "--delay is for a job that is given back, not for --delete"),
+        (["--bury", "-d", "0"], "not for --bury"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_contradictions_are_refused(server: Server, words: list[str], message: str) -> None:
+    result = server.result("reserve", "-t", "contradiction", "--timeout", 0, *words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 # Jobs
 
 
