@@ -23,6 +23,7 @@ from tests.end_to_end.test_client import ours
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 
 MAX_JOB_BYTES = 100_000
+STATES = ("ready", "reserved", "delayed", "buried")
 MAIN = "from binlog_tools.queue.cli.main import main; main()"
 
 
@@ -323,6 +324,33 @@ def test_jobs_are_moved_into_another_tube(server: Server, state: str) -> None:
     for job in jobs:
         server.run("peek", job, code=4)
     server.run("move", target, "--from", target, code=2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+def test_a_signal_lets_move_finish_the_job_in_hand(
+    server: Server, state: str, number: signal.Signals
+) -> None:
+    source, target = f"half-{state}-{number}", f"other-{state}-{number}"
+    delay = 500 if state == "delayed" else 0
+    count = 400
+    put = server.run("put", "-t", source, "-d", delay, "-l", typed=b"x\n" * count)
+    if state == "buried":
+        server.run("bury", *put.split())
+    process = server.start("move", target, "--from", source, "--state", state)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    process.send_signal(number)
+    rest = process.stdout.read()  # `communicate` leaves out what was read ahead.
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 128 + number, said
+    moved = len((first + rest).splitlines())
+    assert 0 < moved < count
+    assert f"{number.name}: stopped after {moved} job" in said
+    for tube, wanted in ((source, count - moved), (target, moved)):
+        (found,) = server.documents("stats", "-t", tube)
+        assert found[f"current-jobs-{state}"] == wanted
+        assert sum(found[f"current-jobs-{each}"] for each in STATES) == wanted
 
 
 # Tubes
