@@ -16,6 +16,9 @@ PATIENCE_S: Final = 20
 """How long one `reserve` waits, seconds: less than the connection's limit, then it is sent anew."""
 
 
+NO_SERVER: Final = "this is no server of this protocol"
+
+
 class Refused(Exception):
     """
     The server has answered, and the answer is no.
@@ -99,7 +102,16 @@ def tube_name(text: str) -> bytes:
         ) from None
 
 
-Stats = dict[str, str]
+class Stats(dict[str, str]):
+    """
+    What a server says of itself, a tube or a job.
+    """
+
+    def __missing__(self, key: str) -> str:
+        """
+        :raise Lost: it is not there, so nothing else can be trusted either.
+        """
+        raise Lost(0, f"{NO_SERVER} (there is no {key} in its statistics)")
 
 
 class Queue:
@@ -163,7 +175,10 @@ class Queue:
         Name all tubes.
         """
         reply = self.ask(b"list-tubes\r\n", b"OK")
-        return yaml.read_listing(reply.data)
+        try:
+            return yaml.read_listing(reply.data)
+        except ValueError as problem:
+            raise Lost(0, f"{NO_SERVER} ({problem})") from None
 
     def pause(self, tube: bytes, seconds: int) -> None:
         """
@@ -305,5 +320,10 @@ def put_request(body: bytes, priority: int, delay_s: int, ttr_s: int) -> bytes:
 def parsed(reply: Reply) -> Stats:
     """
     The keys and values of a server's small YAML.
+
+    :raise Lost: it is none.
     """
-    return dict(yaml.read_mapping(reply.data))
+    try:
+        return Stats(yaml.read_mapping(reply.data))
+    except ValueError as problem:
+        raise Lost(0, f"{NO_SERVER} ({problem})") from None

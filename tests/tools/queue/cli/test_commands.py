@@ -8,8 +8,10 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,17 @@ class Server:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "BEANSTALK_SERVER": self.address},
         )  # fmt: skip
+
+    def shell(self, words: str) -> tuple[int, str]:
+        """
+        Call it from a shell, which may redirect; give its exit code and what it says.
+        """
+        done = subprocess.run(
+            f'"{sys.executable}" -c "{MAIN}" {words}', shell=True, text=True,
+            stderr=subprocess.PIPE, env={**os.environ, "BEANSTALK_SERVER": self.address},
+            timeout=LIMIT_S,
+        )  # fmt: skip
+        return done.returncode, done.stderr
 
     def state(self, job: object) -> str:
         """
@@ -465,6 +478,61 @@ def test_an_interrupt_ends_it_with_130(server: Server) -> None:
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=LIMIT_S)
     assert waiting.returncode == 130
+
+
+@pytest.mark.parametrize("target", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("form", ["", "--json"])
+def test_output_that_cannot_be_written_is_told(server: Server, target: str, form: str) -> None:
+    tube = f"unwritten{target == '>&-'}{form}"
+    code, said = server.shell(f"put -t {tube} x {form} {target}")
+    assert code == 4 and said.startswith("beanstalk: ") and len(said.splitlines()) == 1
+    why = "Bad file descriptor" if "&" in target else "No space left on device"
+    assert why in said and "None" not in said
+    assert form or "1 job put, and up to 0 more may be" in said
+    code, said = server.shell(f"reserve -t {tube} --delete {form} {target}")
+    assert code == 4 and why in said
+    (stats,) = server.documents("stats", "-t", tube)
+    assert stats["current-jobs-ready"] == 1
+    code, said = server.shell(f"stats --json {target}")
+    assert code == 4 and said.endswith(f": {why}\n") and len(said.splitlines()) == 1
+
+
+def test_a_closed_input_puts_nothing(server: Server) -> None:
+    code, said = server.shell("put -t closed <&-")
+    assert (code, said) == (
+        4,
+        "beanstalk: Bad file descriptor; 0 jobs put, and up to 0 more may be\n",
+    )
+    assert server.shell("put -t closed x 2>&- >/dev/null") == (0, "")
+
+
+@pytest.mark.parametrize("data", [b"hello", b"---\na: b\n"], ids=str)
+@pytest.mark.parametrize(
+    "words", ["tubes", "stats", "top", "kick --all", "move a --from b", "tail"]
+)
+def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answers = threading.Thread(target=_talk_nonsense, args=(listener, data))
+        answers.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = CliRunner().invoke(cli, [*words.split(), "-s", address])
+        answers.join(LIMIT_S)
+    if words == "stats" and b"a" in data:
+        assert result.exit_code == 0  # It is shown as it is.
+        return
+    assert result.exit_code == 4, result.output
+    assert "this is no server of this protocol" in result.stderr
+
+
+def _talk_nonsense(listener: socket.socket, data: bytes) -> None:
+    talk, _ = listener.accept()
+    with talk, talk.makefile("rb") as lines:
+        for line in lines:
+            name = line.split()[0]
+            if name == b"put":
+                lines.readline()
+            other = {b"put": b"INSERTED 1\r\n", b"use": b"USING x\r\n", b"delete": b"DELETED\r\n"}
+            talk.sendall(other.get(name, b"OK %d\r\n%b\r\n" % (len(data), data)))
 
 
 def test_it_needs_no_twisted() -> None:
