@@ -88,8 +88,10 @@ def main() -> None:
     _open_closed()
     try:
         _call()
-    finally:
-        _flush()
+    except SystemExit as end:
+        _flush(is_told=bool(end.code))
+        raise
+    _flush()
 
 
 def _call() -> None:
@@ -117,16 +119,19 @@ def _open_closed() -> None:
             setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115 - for good.
 
 
-def _flush() -> None:
+def _flush(is_told: bool = False) -> None:
     """
     Write what is left now, where a failure can be told.
+
+    :param is_told: that something has failed already.
     """
     try:
         sys.stdout.flush()
     except OSError as problem:
         # Else the interpreter tries it once more, and complains in its own words.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        fail(REFUSED, f"stdout: {problem.strerror}")
+        if not is_told:
+            fail(REFUSED, f"stdout: {problem.strerror}")
 
 
 if __name__ == "__main__":
