@@ -97,8 +97,7 @@ def bury(jobs: tuple[int, ...], address: Address, priority: int | None) -> None:
 
         def one(job: int) -> None:
             pri = int(queue.stats_job(job)["pri"]) if priority is None else priority
-            queue.reserve_job(job)
-            queue.bury(job, pri)
+            queue.bury_free(job, pri)
 
         _each(jobs, one, "buried")
 

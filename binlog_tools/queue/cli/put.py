@@ -11,7 +11,7 @@ import click
 from binlog_tools.cli.output import Output
 from binlog_tools.client import Reply
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail, warn
+from binlog_tools.queue.cli.exits import REFUSED, fail, told, warn
 from binlog_tools.queue.server import Address, Queue, put_request
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
@@ -51,7 +51,7 @@ class Putter:
 
     def _answered(self, number: int, reply: Reply) -> None:
         if reply.name == b"INSERTED":
-            self.put += 1
+            self.put += 1  # Whether or not its number can be written.
             if self._output.is_json:
                 self._output.document({"id": int(reply.words[1])})
             else:
@@ -117,8 +117,9 @@ def put(
             putter.run(_bodies(body, lines))
         except OSError as problem:
             on_their_way = putter.sent - putter.put - putter.refused
-            told = f"{putter.put} jobs are put, up to {on_their_way} more may be"
-            fail(REFUSED, f"{problem.filename}: {problem.strerror}; {told}")
+            where = f"{problem.filename}: " if problem.filename else ""
+            done = f"{told(putter.put, 'job')} put, and up to {on_their_way} more may be"
+            fail(REFUSED, f"{where}{problem.strerror or problem}; {done}")
     if putter.refused:
         raise SystemExit(REFUSED)
 

@@ -8,8 +8,10 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from tests.end_to_end.test_client import ours
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 
 MAX_JOB_BYTES = 100_000
+STATES = ("ready", "reserved", "delayed", "buried")
 MAIN = "from binlog_tools.queue.cli.main import main; main()"
 
 
@@ -67,6 +70,17 @@ class Server:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "BEANSTALK_SERVER": self.address},
         )  # fmt: skip
+
+    def shell(self, words: str) -> tuple[int, str]:
+        """
+        Call it from a shell, which may redirect; give its exit code and what it says.
+        """
+        done = subprocess.run(
+            f'"{sys.executable}" -c "{MAIN}" {words}', shell=True, text=True,
+            stderr=subprocess.PIPE, env={**os.environ, "BEANSTALK_SERVER": self.address},
+            timeout=LIMIT_S,
+        )  # fmt: skip
+        return done.returncode, done.stderr
 
     def state(self, job: object) -> str:
         """
@@ -208,6 +222,77 @@ def test_a_command_whose_job_is_lost_is_ended(tmp_path: Path) -> None:
         assert f"job {job} is not ours any more" in said
 
 
+@pytest.mark.parametrize(("size", "command"), [(99_000, "true"), (5, "exec 0<&-")], ids=str)
+def test_a_command_need_not_read_its_input(server: Server, size: int, command: str) -> None:
+    tube = f"unread-{size}"
+    job = server.run("put", "-t", tube, "x" * size).strip()
+    process = server.start("reserve", "-t", tube, "--exec", command)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, said) == (0, "")
+    server.run("peek", job, code=4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_signal_ends_the_command_with_all_it_has_started_and_gives_the_job_back(
+    server: Server, number: signal.Signals
+) -> None:
+    tube = f"signal-{number}"
+    job = server.run("put", "-t", tube, "x").strip()
+    process = server.start("reserve", "-t", tube, "--exec", "sleep 600 & echo $!; wait; echo no")
+    assert process.stdout is not None
+    sleeper = int(process.stdout.readline())
+    process.send_signal(number)
+    # The pipe is closed only when the last who has it is gone.
+    shown, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, shown) == (128 + number, "")
+    assert said == f"beanstalk: {number.name}: the command was ended, job {job} was given back\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(sleeper, 0)
+    assert server.state(job) == "ready"
+
+
+def test_a_command_that_finishes_its_job_in_spite_of_a_signal_has_done_it(server: Server) -> None:
+    job = server.run("put", "-t", "stubborn", "x").strip()
+    script = "trap 'echo finished; exit 0' TERM; echo begun; while :; do sleep 0.05; done"
+    process = server.start("reserve", "-t", "stubborn", "--exec", script)
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    shown, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, shown) == (143, "finished\n")
+    assert f"job {job} was deleted" in said
+    server.run("peek", job, code=4)
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (35, "signal 35")])
+def test_a_command_that_a_signal_ends_gives_its_job_back(
+    server: Server, number: int, name: str
+) -> None:
+    tube = f"killed-{number}"
+    job = server.run("put", "-t", tube, "x").strip()
+    result = server.result("reserve", "-t", tube, "--exec", f"kill -{number} $$")
+    assert result.exit_code == 128 + number
+    assert result.stderr == (
+        f"beanstalk: the command has failed, ended by {name}: job {job} was given back\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--delete", "--bury"], "--delete and --bury contradict"),
+        (["--release", "--delete"], "--delete and --release contradict"),
+        (["--delete", "--exec", "true"], "--delete and --exec contradict"),
+        (["--delete", "--delay", "5"], "--delay is for a job that is given back, not for --delete"),
+        (["--bury", "-d", "0"], "not for --bury"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_contradictions_are_refused(server: Server, words: list[str], message: str) -> None:
+    result = server.result("reserve", "-t", "contradiction", "--timeout", 0, *words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 # Jobs
 
 
@@ -252,6 +337,33 @@ def test_jobs_are_moved_into_another_tube(server: Server, state: str) -> None:
     for job in jobs:
         server.run("peek", job, code=4)
     server.run("move", target, "--from", target, code=2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+def test_a_signal_lets_move_finish_the_job_in_hand(
+    server: Server, state: str, number: signal.Signals
+) -> None:
+    source, target = f"half-{state}-{number}", f"other-{state}-{number}"
+    delay = 500 if state == "delayed" else 0
+    count = 400
+    put = server.run("put", "-t", source, "-d", delay, "-l", typed=b"x\n" * count)
+    if state == "buried":
+        server.run("bury", *put.split())
+    process = server.start("move", target, "--from", source, "--state", state)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    process.send_signal(number)
+    rest = process.stdout.read()  # `communicate` leaves out what was read ahead.
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 128 + number, said
+    moved = len((first + rest).splitlines())
+    assert 0 < moved < count
+    assert f"{number.name}: stopped after {moved} job" in said
+    for tube, wanted in ((source, count - moved), (target, moved)):
+        (found,) = server.documents("stats", "-t", tube)
+        assert found[f"current-jobs-{state}"] == wanted
+        assert sum(found[f"current-jobs-{each}"] for each in STATES) == wanted
 
 
 # Tubes
@@ -366,6 +478,61 @@ def test_an_interrupt_ends_it_with_130(server: Server) -> None:
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=LIMIT_S)
     assert waiting.returncode == 130
+
+
+@pytest.mark.parametrize("target", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("form", ["", "--json"])
+def test_output_that_cannot_be_written_is_told(server: Server, target: str, form: str) -> None:
+    tube = f"unwritten{target == '>&-'}{form}"
+    code, said = server.shell(f"put -t {tube} x {form} {target}")
+    assert code == 4 and said.startswith("beanstalk: ") and len(said.splitlines()) == 1
+    why = "Bad file descriptor" if "&" in target else "No space left on device"
+    assert why in said and "None" not in said
+    assert form or "1 job put, and up to 0 more may be" in said
+    code, said = server.shell(f"reserve -t {tube} --delete {form} {target}")
+    assert code == 4 and why in said
+    (stats,) = server.documents("stats", "-t", tube)
+    assert stats["current-jobs-ready"] == 1
+    code, said = server.shell(f"stats --json {target}")
+    assert code == 4 and said.endswith(f": {why}\n") and len(said.splitlines()) == 1
+
+
+def test_a_closed_input_puts_nothing(server: Server) -> None:
+    code, said = server.shell("put -t closed <&-")
+    assert (code, said) == (
+        4,
+        "beanstalk: Bad file descriptor; 0 jobs put, and up to 0 more may be\n",
+    )
+    assert server.shell("put -t closed x 2>&- >/dev/null") == (0, "")
+
+
+@pytest.mark.parametrize("data", [b"hello", b"---\na: b\n"], ids=str)
+@pytest.mark.parametrize(
+    "words", ["tubes", "stats", "top", "kick --all", "move a --from b", "tail"]
+)
+def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answers = threading.Thread(target=_talk_nonsense, args=(listener, data))
+        answers.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = CliRunner().invoke(cli, [*words.split(), "-s", address])
+        answers.join(LIMIT_S)
+    if words == "stats" and b"a" in data:
+        assert result.exit_code == 0  # It is shown as it is.
+        return
+    assert result.exit_code == 4, result.output
+    assert "this is no server of this protocol" in result.stderr
+
+
+def _talk_nonsense(listener: socket.socket, data: bytes) -> None:
+    talk, _ = listener.accept()
+    with talk, talk.makefile("rb") as lines:
+        for line in lines:
+            name = line.split()[0]
+            if name == b"put":
+                lines.readline()
+            other = {b"put": b"INSERTED 1\r\n", b"use": b"USING x\r\n", b"delete": b"DELETED\r\n"}
+            talk.sendall(other.get(name, b"OK %d\r\n%b\r\n" % (len(data), data)))
 
 
 def test_it_needs_no_twisted() -> None:
