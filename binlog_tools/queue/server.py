@@ -36,8 +36,23 @@ class Refused(Exception):
     """
 
     def __init__(self, what: str, reply: Reply) -> None:
-        super().__init__(f"{what}: the server says {reply}")
+        super().__init__(f"{what}: the server says {reply}{_meaning(what, reply)}")
         self.reply = reply.name
+
+
+def _meaning(what: str, reply: Reply) -> str:
+    """
+    What a NOT_FOUND means: nearly always a number or a name that is wrong.
+    """
+    command, _, about = what.partition(" ")
+    if reply.name != b"NOT_FOUND" or not about:
+        return ""
+    if command == "stats-tube":
+        return f": there is no tube {about}"
+    number = about.split()[0]
+    if command in ("peek", "stats-job"):
+        return f": there is no job {number}"
+    return f": there is no job {number}, or not in a state for that"
 
 
 class Job(NamedTuple):
@@ -300,11 +315,13 @@ class Queue:
         """
         return parsed(self.ask(tube_request(b"stats-tube", tube), b"OK"))
 
-    def stats_job(self, job: int) -> Stats:
+    def stats_job(self, job: int, what: str = "") -> Stats:
         """
         Ask about a job.
+
+        :param what: what for, if it is refused.
         """
-        return parsed(self.ask(b"stats-job %d\r\n" % job, b"OK"))
+        return parsed(self.ask(b"stats-job %d\r\n" % job, b"OK", what=what))
 
     def all_tubes(self) -> list[Stats]:
         """

@@ -48,7 +48,8 @@ def move(
       beanstalk move attic 4711 4712
     """
     if bool(jobs) == (source is not None):
-        raise click.UsageError("give the numbers of jobs, or --from a tube")
+        both = ", not both" if jobs else ""
+        raise click.UsageError(f"give the numbers of jobs, or --from a tube{both}")
     if source == target:
         raise click.UsageError("a tube cannot be moved into itself")
     output, moved = Output(is_json), 0

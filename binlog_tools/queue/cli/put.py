@@ -23,16 +23,20 @@ class Putter:
     Puts jobs until the server will not.
     """
 
-    def __init__(self, queue: Queue, head: tuple[int, int, int], output: Output) -> None:
+    def __init__(
+        self, queue: Queue, head: tuple[int, int, int], output: Output, of_lines: bool
+    ) -> None:
         """
         :param head: priority, delay and TTR.
         """
         self.put = 0
         self.refused = 0
         self.sent = 0
+        self.too_big = 0
         self._queue = queue
         self._head = head
         self._output = output
+        self._of_lines = of_lines
         self._is_stopped = False
 
     def run(self, bodies: Iterator[bytes]) -> None:
@@ -59,7 +63,9 @@ class Putter:
             return
         self.refused += 1
         self._is_stopped = self._is_stopped or reply.name not in GOES_ON
-        warn(f"job {number} of the input was not put: the server says {reply}")
+        self.too_big += reply.name == b"JOB_TOO_BIG"
+        which = f"line {number} of the input" if self._of_lines else "the job"
+        warn(f"{which} was not put: the server says {reply}")
 
 
 @click.command("put")
@@ -112,7 +118,7 @@ def put(
         raise click.UsageError("--lines reads the input; leave out BODY")
     with options.connected(address) as queue:
         queue.use(tube)
-        putter = Putter(queue, (priority, delay, ttr), Output(is_json))
+        putter = Putter(queue, (priority, delay, ttr), Output(is_json), lines)
         try:
             putter.run(_bodies(body, lines))
         except OSError as problem:
@@ -120,6 +126,9 @@ def put(
             where = f"{problem.filename}: " if problem.filename else ""
             done = f"{told(putter.put, 'job')} put, and up to {on_their_way} more may be"
             fail(REFUSED, f"{where}{problem.strerror or problem}; {done}")
+        if putter.too_big:
+            limit = int(queue.stats()["max-job-size"])
+            warn(f"the server takes jobs of up to {limit:,} bytes (its option -z)")
     if putter.refused:
         raise SystemExit(REFUSED)
 

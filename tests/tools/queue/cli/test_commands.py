@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -127,7 +128,10 @@ def test_what_is_refused_is_told_and_the_rest_put(server: Server) -> None:
     result = server.result("put", "-t", "big", "--lines", typed=b"a\n" + big + b"\nb\n")
     assert result.exit_code == 4
     assert len(result.stdout.splitlines()) == 2
-    assert "job 2 of the input was not put: the server says JOB_TOO_BIG" in result.stderr
+    assert "line 2 of the input was not put: the server says JOB_TOO_BIG" in result.stderr
+    assert "the server takes jobs of up to 100,000 bytes" in result.stderr
+    result = server.result("put", "-t", "big", big.decode())
+    assert "beanstalk: the job was not put: the server says JOB_TOO_BIG\n" in result.stderr
 
 
 def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
@@ -405,7 +409,7 @@ def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, "top", "-i", "0.1", "-s", server.address],
         stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
-        env={**os.environ, "LINES": "50", "COLUMNS": "120"},
+        env={**os.environ, "LINES": "50", "COLUMNS": "80"},
     )  # fmt: skip
     os.close(terminal)
     shown = b""
@@ -421,7 +425,72 @@ def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None
     assert process.wait(timeout=LIMIT_S) == 0
     text = shown.decode()
     assert text.startswith(ENTER) and text.endswith(LEAVE)
-    assert "put/s" in text and server.address in text and "Traceback" not in text
+    assert (
+        "put/s" in text
+        and "deleted/s" in text
+        and "pause" in text
+        and server.address in text
+        and "Traceback" not in text
+    )
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
+    server.run("put", "-t", "a-tube-with-quite-a-name", "x")
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "tubes", "-s", server.address],
+        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
+        env={**os.environ, "LINES": "500", "COLUMNS": str(columns)},
+    )  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    try:
+        while part := os.read(screen, 1 << 16):
+            shown += part
+    except OSError:
+        pass  # A terminal ends like this.
+    os.close(screen)
+    assert process.wait(timeout=LIMIT_S) == 0
+    lines = [line.rstrip() for line in click.unstyle(shown.decode()).splitlines()]
+    assert max(map(len, lines)) <= columns, lines
+    assert "a-tube-with" in shown.decode() and "pause" in shown.decode()
+    assert ("watching" in shown.decode()) == (columns == 120)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("kick --all --count 3", "only one of them"),
+        ("move m2 --from m 3", "not both"),
+        ("peek 5 -t m", "leave out --tube"),
+        ("peek 5 --state ready", "leave out --state"),
+        ("kick -t m 5", "leave out --tube"),
+        ("stats -s 127.0.0.1:99999", "ports are 1 to 65535"),
+    ],
+)
+def test_wrong_usage_is_told_in_words_that_help(words: str, message: str) -> None:
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("peek 999999", "there is no job 999999\n"),
+        ("stats -t nowhere", "there is no tube nowhere\n"),
+        (
+            "bury 999999",
+            "beanstalk: bury 999999: the server says NOT_FOUND: there is no job 999999",
+        ),
+        ("kick 999999", "there is no job 999999, or not in a state for that\n"),
+    ],
+)
+def test_what_is_not_there_is_named(server: Server, words: str, message: str) -> None:
+    result = server.result(*words.split())
+    assert result.exit_code == 4
+    assert message in result.stderr
 
 
 def test_tail_shows_new_jobs_and_leaves_them(server: Server) -> None:
