@@ -19,7 +19,7 @@ serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in 
 	$(BIN)/beanstalk-twisted --address='$(ADDRESS)' --port='$(PORT)' --binlog='$(BINLOG)'
 
 test: .venv/dev.stamp ## run the tests on all processors; make test ARGS='-k put' chooses
-	$(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=load $(ARGS)
 
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .

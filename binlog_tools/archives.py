@@ -3,6 +3,7 @@ Is an archive whole?  Each segment of a store once, sound, and every LSN there.
 """
 
 import os
+import shlex
 import struct
 import zlib
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from beanstalk_twisted.binlog.records import TYPE, NotUnderstood, Seal
 from beanstalk_twisted.binlog.seal import encode_trailer
 from binlog_tools.moments import Span
 from binlog_tools.reading import Hole, pieces
-from binlog_tools.sources import NoLog, parse_archived_name
+from binlog_tools.sources import ArchivedName, NoLog, parse_archived_name
 
 CRC_BYTES: Final = 1 << 20
 """What is read at once of files that are compared."""
@@ -96,7 +97,13 @@ def stores_of(path: str) -> list[str]:
         if any(parse_archived_name(name) for name in os.listdir(folder))
     ]
     if not found:
-        raise NoLog(path)
+        if any(parse_segment_name(name) is not None for name in os.listdir(path)):
+            raise NoLog(
+                path,
+                "this is a server's log, no archive; to see whether it is sound: "
+                f"{shlex.join(['binlog-inspect', 'check', path])}",
+            )
+        raise NoLog(path, "there is no archive here")
     return found
 
 
@@ -121,27 +128,57 @@ def verify(path: str) -> Verdict:
 
 def _one_of_each(path: str, flaws: list[Flaw]) -> list[str]:
     """
-    The names of the segments in order; of each, one file.
+    The names of the segments in order; of each, one file: the rightly named one, if there is one.
     """
+    flaws += (_stray(name) for name in sorted(os.listdir(path)) if not parse_archived_name(name))
     by_seq: dict[int, str] = {}
-    for name in sorted(os.listdir(path), key=lambda each: parse_archived_name(each) or (0, 0)):
-        said = parse_archived_name(name)
-        if said is None:
-            what = "this is no segment of an archive"
-            if name.endswith(".part"):
-                what = "a copy that was begun and not finished"
-            elif parse_segment_name(name) is not None:
-                what = "a segment under its name in a server's directory"
-            flaws.append(Flaw("stray", name, None, None, what))
-        elif said.seq in by_seq:
-            other = by_seq[said.seq]
-            same = _crc(path, name) == _crc(path, other)
-            what = f"segment {said.seq} is there twice, also as {other}, "
-            what += "with the same bytes" if same else "with other bytes"
-            flaws.append(Flaw("duplicate", name, said.first_lsn, None, what))
-        else:
-            by_seq[said.seq] = name
+    for claim in sorted(_claims(path)):
+        other = by_seq.setdefault(claim.seq, claim.name)
+        if other != claim.name:
+            flaws.append(_duplicate(path, claim, other))
     return list(by_seq.values())
+
+
+class _Claim(NamedTuple):
+    """
+    What a file says that it is, in the order in which it is believed.
+    """
+
+    seq: int
+    is_misnamed: bool
+    said: ArchivedName
+    name: str
+
+
+def _claims(path: str) -> Iterator[_Claim]:
+    for name in os.listdir(path):
+        said = parse_archived_name(name)
+        if said is not None:
+            header = _header(path, name)
+            # A spoilt header says nothing.
+            true = said if isinstance(header, str) else (header.seq, header.first_lsn)
+            yield _Claim(true[0], true != said, said, name)
+
+
+def _stray(name: str) -> Flaw:
+    what = "this is no segment of an archive"
+    if name.endswith(".part"):
+        what = "a copy that was begun and not finished"
+    elif parse_segment_name(name) is not None:
+        what = "a segment under its name in a server's directory"
+    return Flaw("stray", name, None, None, what)
+
+
+def _duplicate(path: str, claim: _Claim, other: str) -> Flaw:
+    header = _header(path, claim.name)
+    first, last = claim.said.first_lsn, None
+    if isinstance(header, SegmentHeader):
+        held = _walk(path, claim.name, header, None, [])
+        first, last = held.first_lsn, max(held.first_lsn, held.next_lsn - 1)
+    same = _crc(path, claim.name) == _crc(path, other)
+    what = f"segment {claim.seq} is there twice, also as {other}, "
+    what += "with the same bytes" if same else "with other bytes"
+    return Flaw("duplicate", claim.name, first, last, what)
 
 
 def _crc(path: str, name: str) -> tuple[int, int]:
@@ -265,7 +302,8 @@ def _chain(found: list[Stored]) -> Iterator[Flaw]:
             yield Flaw("hole", after.name, before.next_lsn, after.first_lsn - 1, what)
         elif after.first_lsn < before.next_lsn:
             what = f"{before.name} has these LSNs too"
-            yield Flaw("overlap", after.name, after.first_lsn, before.next_lsn - 1, what)
+            last = min(before.next_lsn, after.next_lsn) - 1
+            yield Flaw("overlap", after.name, after.first_lsn, last, what)
         elif segments:
             yield Flaw("hole", after.name, None, None, f"{segments}, but no LSN is")
 

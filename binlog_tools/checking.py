@@ -2,14 +2,19 @@
 Is this log sound?  The same look that a server takes when it starts, and a map of what is wrong.
 """
 
+import os
+import re
+import shlex
 import zlib
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     U32,
+    segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
@@ -25,10 +30,11 @@ from beanstalk_twisted.binlog.records import (
     Raw,
     State,
 )
-from beanstalk_twisted.binlog.survey import Problem, Progress, Survey, import_command
+from beanstalk_twisted.binlog.segment import is_trailer
+from beanstalk_twisted.binlog.survey import Problem, Progress, Segment, Survey, import_command
 from binlog_tools.moments import Span
-from binlog_tools.reading import Broken, Hole, OpenSegment, raw_records, segments
-from binlog_tools.sources import NoLog, Source, holds_something
+from binlog_tools.reading import Broken, Hole, OpenSegment, pieces, raw_records, segments
+from binlog_tools.sources import NoLog, Source, holds_something, parse_archived_name
 
 SOUND, TORN, DAMAGED = 0, 1, 3
 """Exit codes of ``binlog-inspect check``."""
@@ -43,7 +49,7 @@ class SegmentRow(NamedTuple):
     """
     What a segment holds.
 
-    :ivar end: where its valid frames end, bytes.
+    :ivar frames: those that can be read, ``end`` where the last one ends, bytes.
     """
 
     name: str
@@ -58,6 +64,7 @@ class Trouble(NamedTuple):
     One thing that is wrong.
 
     :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``foreign`` or ``content``.
+    :ivar file: None if it is about no single one; of segments that are missing, the first.
     :ivar offset: where the bytes begin, ``end`` where they end; None if it is not about bytes.
     :ivar last_lsn: None if nothing tells.
     :ivar jobs: the jobs whose records are certainly concerned.
@@ -66,7 +73,7 @@ class Trouble(NamedTuple):
     """
 
     kind: str
-    file: str
+    file: str | None
     offset: int | None
     end: int | None
     first_lsn: int | None
@@ -105,21 +112,51 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     if not survey.segments:
         _refuse_nothing(source)
     troubles = list(_map(source, survey)) or list(_Contents(source, survey).troubles())
+    lost = list(_left_out(source, survey))
+    is_whole = _severity(troubles) != DAMAGED
+    troubles += lost
     exit_code = _severity(troubles)
     records = survey.small.records
+    durable_lsn = _durable_lsn(survey)
     verdict = {
-        SOUND: f"sound: {records} records, durable to LSN {survey.durable_lsn}",
+        SOUND: f"sound: {records} records, durable to LSN {durable_lsn}",
         TORN: "torn tail: a server cuts it off, keeps a copy, and loses nothing it promised",
         DAMAGED: f"damaged: a server refuses {source.path}",
     }[exit_code]
-    rows = [
-        SegmentRow(
-            s.name, s.header.first_lsn, s.ending.next_lsn - 1, len(s.frame_offsets),
-            s.ending.offset,
-        )
-        for s in survey.segments
-    ]  # fmt: skip
-    return Finding(source.path, exit_code, verdict, troubles, rows, records, survey.durable_lsn)
+    if lost and is_whole:
+        verdict = f"not all of {source.path} is read: {len(lost)} of its files are named wrongly"
+    rows = [_row(survey, *each) for each in zip_longest(survey.segments, survey.segments[1:])]
+    return Finding(source.path, exit_code, verdict, troubles, rows, records, durable_lsn)
+
+
+def _durable_lsn(survey: Survey) -> int:
+    """
+    A segment is finished when all of it is durable, which its trailer says and no frame.
+    """
+    for newest in survey.segments[-1:]:
+        at = newest.ending.offset
+        if not newest.ending.problem and is_trailer(survey.read(newest), at, newest.size):
+            return max(survey.durable_lsn, newest.ending.next_lsn - 1)
+    return survey.durable_lsn
+
+
+def _row(survey: Survey, segment: Segment, following: Segment | None) -> SegmentRow:
+    """
+    All that can be read, behind damage too.
+    """
+    header, ending = segment.header, segment.ending
+    row = SegmentRow(
+        segment.name, header.first_lsn, ending.next_lsn - 1, len(segment.frame_offsets),
+        ending.offset,
+    )  # fmt: skip
+    if not ending.problem:
+        return row
+    is_next = following is not None and following.header.seq == header.seq + 1
+    end = following.header.prev_end if following and is_next else None
+    found = [p for p in pieces(survey.read(segment), header, end) if isinstance(p, Frame)]
+    if not found:
+        return row
+    return row._replace(last_lsn=found[-1].next_lsn - 1, frames=len(found), end=found[-1].end)
 
 
 def _refuse_nothing(source: Source) -> None:
@@ -245,7 +282,29 @@ def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
             mend = import_command(survey.path)
     elif ": missing;" in problem.what:
         kind = "missing"
-    return Trouble(kind, "", None, None, None, None, problem.what, mend)
+    named = _NAMED.match(problem.what)
+    return Trouble(kind, named and named[0], None, None, None, None, problem.what, mend)
+
+
+_NAMED: Final = re.compile(r"\d{20}\.tql(?=:| to )")
+"""The segment that a server's words begin with."""
+
+
+def _left_out(source: Source, survey: Survey) -> Iterator[Trouble]:
+    """
+    Segments that only stand here under the names that an archive gives them.
+    """
+    present = source.segment_names()
+    for name in source.left_out:
+        said = parse_archived_name(name)
+        assert said is not None
+        if said.seq in present or said.seq < survey.small.trim_seq:
+            continue
+        paths = (os.path.join(source.path, each) for each in (name, segment_name(said.seq)))
+        yield Trouble(
+            "foreign", name, None, None, None, None,
+            "it is named as in an archive, so no server reads it", shlex.join(["mv", *paths]),
+        )  # fmt: skip
 
 
 class _Contents:
@@ -309,10 +368,10 @@ class _Contents:
         if self._lacking and self._has_beginning:
             ids = tuple(sorted(self._lacking))
             what = f"{len(ids)} jobs have state but no body in the log"
-            yield Trouble("content", "", None, None, None, None, what, mend, ids[:MAX_NAMED_JOBS])
+            yield Trouble("content", None, None, None, None, None, what, mend, ids[:MAX_NAMED_JOBS])
         for job_id, tube_id in self._unnamed.items():
             what = f"job {job_id} is in tube number {tube_id}, whose name is not in the log"
-            yield Trouble("content", "", None, None, None, None, what, mend, (job_id,))
+            yield Trouble("content", None, None, None, None, None, what, mend, (job_id,))
 
 
 _STATES: Final = frozenset(int(state) for state in State)

@@ -167,8 +167,10 @@ def parse_address(text: str, default_port: int = 11300) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")) or port.endswith("]"):
         host, port = text, str(default_port)
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+    if not host or not port.isascii() or not port.isdigit():
         raise ValueError(f"{text!r} is no address: write HOST:PORT")
+    if not 0 < int(port) < 65_536:
+        raise ValueError(f"{text!r} is no address: write HOST:PORT; ports are 1 to 65535")
     return host.strip("[]"), int(port)
 
 

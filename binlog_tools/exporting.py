@@ -376,6 +376,8 @@ class _Fields:
                 raise self._wrong(f"{name}_base64", "this is not base64") from None
         if text is None and encoded is None and default is not None:
             return default
+        if text is not None and encoded is not None:
+            raise self._wrong(name, f"there are both {name} and {name}_base64; leave one out")
         raise self._wrong(name, f"there must be {name} or {name}_base64, a string")
 
 

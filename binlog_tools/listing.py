@@ -33,6 +33,7 @@ from binlog_tools.moments import (
     Numbers,
     Span,
     format_duration,
+    format_time,
     format_time_exactly,
 )
 from binlog_tools.rewriting import Loaded
@@ -69,6 +70,8 @@ class PastJobs:
     The jobs at an earlier point of a log.
 
     :ivar unknown: how many jobs were there whose state or body the log no longer tells.
+    :ivar last_lsn: of the newest record before the point, 0 if the log begins behind it.
+    :ivar since_ns: when the log begins.
     :raise Damaged: the log is not sound, or begins behind the point.
     """
 
@@ -79,7 +82,10 @@ class PastJobs:
         self._source = source
         self._snapshot: Snapshot = live_at(source, point, first_seq)
         live = self._snapshot.live
-        if not live.last_lsn and point != END:
+        self.last_lsn = live.last_lsn
+        self.since_ns = self._snapshot.since_ns
+        # Nothing comes before LSN 1.
+        if not live.last_lsn and point != END and self._snapshot.first_lsn > 1:
             raise Damaged(
                 f"{source.path}: the log begins with LSN {self._snapshot.first_lsn}, behind that "
                 f"point; segments from before it may be in an archive."
@@ -188,9 +194,9 @@ def _in_words(entry: Entry) -> str:
         why=_WHY.get(raw[3], ""), size=raw[17],
     )  # fmt: skip
     if raw[1] == State.DELAYED:
-        text += f", ready at {format_time_exactly(raw[DEADLINE_NS])}"
+        text += f", ready at {format_time(raw[DEADLINE_NS])}"
     elif raw[1] == State.RESERVED:
-        text += f", until {format_time_exactly(raw[DEADLINE_NS])}"
+        text += f", until {format_time(raw[DEADLINE_NS])}"
     return text
 
 
@@ -214,7 +220,7 @@ def _ending(events: list[Event], now_ns: int) -> str:
         return "the log has no record of it"
     last = events[-1].entry
     if last.raw[TYPE] == Kind.DELETE:
-        return f"gone since {format_time_exactly(last.raw[TS_NS])}"
+        return f"gone since {format_time(last.raw[TS_NS])}"
     if not any(event.entry.raw[TYPE] in FULL for event in events):
         return "alive, but the log has no body for it: a server refuses this log"
     state = "ready" if last.raw[TYPE] == Start.kind else state_name(last.raw[1])
@@ -222,7 +228,7 @@ def _ending(events: list[Event], now_ns: int) -> str:
         return "reserved; a server that starts now has it ready"
     if last.raw[1] == State.DELAYED and last.raw[DEADLINE_NS] <= now_ns:
         return "ready, its delay is over"
-    return f"{state} since {format_duration(max(0, now_ns - last.raw[TS_NS]))}"
+    return f"{state} for {format_duration(max(0, now_ns - last.raw[TS_NS]))}"
 
 
 def body_of(source: Source, job_id: int) -> bytes | None:

@@ -235,11 +235,13 @@ class Snapshot(NamedTuple):
 
     :ivar unknown: jobs that were alive then, but whose state or body the log no longer tells.
     :ivar first_lsn: of the oldest record that is there.
+    :ivar since_ns: when its segment was begun.
     """
 
     live: LiveSet
     unknown: frozenset[int]
     first_lsn: int
+    since_ns: int
 
 
 def live_at(source: Source, point: Point = END, first_seq: int = 0) -> Snapshot:
@@ -265,7 +267,8 @@ def live_at(source: Source, point: Point = END, first_seq: int = 0) -> Snapshot:
             if count < frame.n_rec:
                 live.tubes.update(tubes_named(opened.buffer, frame))
                 later.take(opened.buffer, frame, opened.seq, count)
-    return Snapshot(live, frozenset(later.unknown | live.lacking.keys()), first_lsn)
+    unknown = frozenset(later.unknown | live.lacking.keys())
+    return Snapshot(live, unknown, first_lsn, later.since_ns)
 
 
 def _count_at(frame: Frame, point: Point) -> int:

@@ -31,6 +31,8 @@ STATES: Final = (State.READY, State.RESERVED, State.DELAYED, State.BURIED)
 """In the order in which they are told everywhere, which is that of beanstalkd's statistics."""
 
 BARS: Final = "▁▂▃▄▅▆▇█"
+ASCII_BARS: Final = "12345678"
+"""The same heights where there are no such characters."""
 
 
 class SegmentStats(NamedTuple):
@@ -329,9 +331,11 @@ def _compacted(live: LiveSet, living: int) -> int:
     return SEGMENT_HEADER_BYTES + names + living + 4 * RECORD_BYTES
 
 
-def chart(depth: Depth, width: int) -> str:
+def chart(depth: Depth, width: int, bars: str = BARS) -> str:
     """
     The number of jobs over time as one line of bars; each shows the most of its time.
+
+    :param bars: a character for each height, lowest first.
     """
     if not depth.jobs:
         return ""
@@ -339,4 +343,4 @@ def chart(depth: Depth, width: int) -> str:
     edges = [len(depth.jobs) * n // width for n in range(width + 1)]
     most = [max(depth.jobs[a:b]) for a, b in pairwise(edges)]
     top = max(1, *most)
-    return "".join(BARS[min(len(BARS) - 1, max(0, n) * len(BARS) // (top + 1))] for n in most)
+    return "".join(bars[min(len(bars) - 1, max(0, n) * len(bars) // (top + 1))] for n in most)

@@ -182,14 +182,14 @@ class Numbers:
 
 def parse_numbers(text: str) -> list[Span]:
     """
-    Ids of jobs and numbers of segments, which begin with 1: ``7``, ``7,9``, ``20-29``.
+    Ids of jobs and numbers of segments, which begin with 1: ``7``, ``7,9``, ``20-29``, ``201-``.
 
     :raise ValueError: they are none.
     """
     spans = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        spans.append(_span(first, last if dash else first, part))
+        spans.append(_span(first, (last or str(MAX_NUMBER)) if dash else first, part))
         if not spans[-1].first:
             raise ValueError(f"{part.strip()!r}: numbers begin with 1")
     return spans

@@ -31,7 +31,7 @@ class NewDirectory:
         self._part = self._real + PART
         self._is_published = False
         _refuse_full(self.path)
-        _make(self._part)
+        _make(self._part, self.path)
         self.directory = NamingDirectory(self._part)
 
     def publish(self) -> None:
@@ -77,9 +77,15 @@ def _refuse_full(path: str) -> None:
             raise OSError(errno.ENOTEMPTY, "it is not empty; name a new directory", path)
 
 
-def _make(part: str) -> None:
+def _make(part: str, path: str) -> None:
+    """
+    :param path: what the user calls it.
+    """
     try:
         os.mkdir(part, 0o700)
+    except FileNotFoundError:
+        why = "the directory that it should be in is not there; make that first"
+        raise OSError(errno.ENOENT, why, path) from None
     except FileExistsError:
         why = "it was left behind by a run that did not end; remove it and run again"
         raise OSError(errno.EEXIST, why, part) from None

@@ -8,7 +8,7 @@ name when all of it is durable: a crash never leaves half a log under the final 
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple
 
@@ -92,6 +92,19 @@ class Origin(NamedTuple):
             "tool": self.tool, "version": __version__, "made_ns": made_ns, "sources": named,
             "more": len(self.sources) - len(named),
         }  # fmt: skip
+
+
+def origin_stores(description: Mapping[str, object]) -> Iterator[str]:
+    """
+    The stores that the description in a header says that the log was made from, as 32 hexadecimal
+    digits each; nothing depends on it, so what is no origin has none.
+    """
+    origin = description.get("origin")
+    sources = origin.get("sources") if isinstance(origin, dict) else None
+    for source in sources if isinstance(sources, list) else []:
+        uuid = source.get("store_uuid") if isinstance(source, dict) else None
+        if isinstance(uuid, str) and uuid:
+            yield uuid
 
 
 class Floors(NamedTuple):

@@ -13,7 +13,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TextIO
 
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.records import State
@@ -88,10 +88,8 @@ class Journal:
         self.uncertain: set[int] = set()
         head = {"v": VERSION, "kind": "journal", "store_uuid": store_uuid, "to": target}
         self._read(head)
-        is_new = not os.path.exists(path)
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
-        if is_new:
-            self._write(head)
+        self._head = head
+        self._file: TextIO | None = None
 
     def _read(self, head: dict[str, Any]) -> None:
         """
@@ -147,8 +145,19 @@ class Journal:
 
     def _write(self, *documents: dict[str, Any]) -> None:
         with naming(self.path):
+            if self._file is None:
+                self._file = self._opened()
             self._file.write("".join(json.dumps(document) + "\n" for document in documents))
             self._file.flush()
+
+    def _opened(self) -> TextIO:
+        """
+        It is there from the first thing on that is noted: a run that has sent nothing leaves none.
+        """
+        file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+        if not file.tell():
+            file.write(json.dumps(self._head) + "\n")
+        return file
 
     def note(self, *documents: dict[str, Any]) -> None:
         """
@@ -170,14 +179,16 @@ class Journal:
         """
         Return when all of it is durable.
         """
-        with naming(self.path):
-            os.fsync(self._file.fileno())
+        if self._file is not None:
+            with naming(self.path):
+                os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """
         Nothing more is written.
         """
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class Waiting(NamedTuple):

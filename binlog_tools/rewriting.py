@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES
+from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, decode_description
 from beanstalk_twisted.binlog.survey import Progress, Survey
-from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
+from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written, origin_stores
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source
 from binlog_tools.stored import StoredJob, StoredPause, loaded_jobs, loaded_pauses
@@ -17,6 +17,12 @@ from binlog_tools.stored import StoredJob, StoredPause, loaded_jobs, loaded_paus
 class SameStore(ValueError):
     """
     Two of the logs are copies of one store, whose jobs would be there twice.
+    """
+
+
+class SameJobs(SameStore):
+    """
+    One of the logs was made from another one, or both from a third, and has jobs of the same ids.
     """
 
 
@@ -151,36 +157,68 @@ class Renumbered(NamedTuple):
 
 def merge(
     logs: Sequence[Loaded], output: str, segment_bytes: int = DEFAULT_SEGMENT_BYTES,
-    notice: Callable[[Renumbered], None] = lambda moved: None,
+    notice: Callable[[Renumbered], None] = lambda moved: None, accepts_copies: bool = False,
 ) -> Written:  # fmt: skip
     """
     Write the jobs of several logs into one.  A job keeps its id if no log before has one of it;
     else it gets a new one, above all that were ever given.
 
     :param notice: hears of each job that gets another id.
-    :raise SameStore: two of them are copies of one store.
+    :param accepts_copies: whether jobs of one id in logs of one origin are different jobs.
+    :raise SameStore: two of them are copies of one store, or have jobs in common.
     """
     _refuse_copies(logs)
     floors = Floors.of(*(log.survey for log in logs))
     pauses = {pause.tube: pause for log in logs for pause in _by_end(log.pauses())}
     origin = Origin("merge", [OriginSource.of(log.survey) for log in logs])
-    used: set[int] = set()
+    before: list[_Relative] = []
     next_id = floors.next_job_id
     with NewLog(
         output, origin, floors=floors, pauses=pauses.values(), segment_bytes=segment_bytes
     ) as new:
         for log in logs:
-            own: list[int] = []
+            own = _Relative(log.source.path, _stores_of(log), set())
             for job in log.jobs():
-                if job.job_id in used:
+                first = next((each for each in before if job.job_id in each.ids), None)
+                if first is not None:
+                    if not accepts_copies and not own.stores.isdisjoint(first.stores):
+                        raise _same_jobs(first.path, own.path, job.job_id)
                     notice(Renumbered(log.source.path, job.job_id, next_id))
                     new.add(job._replace(job_id=next_id))
                     next_id += 1
                 else:
-                    own.append(job.job_id)
+                    own.ids.add(job.job_id)
                     new.add(job)
-            used.update(own)
+            before.append(own)
         return new.finish()
+
+
+class _Relative(NamedTuple):
+    """
+    A log that is merged.
+
+    :ivar stores: its own one, and those that it was made from.
+    :ivar ids: of its jobs, those that kept theirs.
+    """
+
+    path: str
+    stores: frozenset[str]
+    ids: set[int]
+
+
+def _stores_of(log: Loaded) -> frozenset[str]:
+    headers = (log.source.header_bytes(segment.name) for segment in log.survey.segments)
+    made_from = {uuid for raw in headers for uuid in origin_stores(decode_description(raw))}
+    own = {segment.header.store_uuid.hex() for segment in log.survey.segments[:1]}
+    return frozenset(own | made_from)
+
+
+def _same_jobs(first: str, second: str, job_id: int) -> SameJobs:
+    return SameJobs(
+        f"{first} and {second}: one was made from the other, or both from one log, and both have "
+        f"job {job_id}: it would be there twice; nothing was written. 'binlog-inspect diff' shows "
+        f"what differs. If they are different jobs, say --accept-copies."
+    )
 
 
 def _by_end(pauses: Sequence[StoredPause]) -> list[StoredPause]:

@@ -14,7 +14,7 @@ import errno
 import mmap
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import (
@@ -89,16 +89,19 @@ class Source:
 
     :ivar path: as the user knows it.
     :ivar is_partial: its beginning may be missing: it is not a server's directory.
+    :ivar left_out: files in it that are named as in an archive, which no server reads.
     """
 
     def __init__(
-        self, path: str, files: Callable[[], Mapping[str, str]], is_partial: bool = False
-    ) -> None:
+        self, path: str, files: Callable[[], Mapping[str, str]], is_partial: bool = False,
+        left_out: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         """
         :param files: lists the paths of the files, by the names they have in a server's directory.
         """
         self.path = path
         self.is_partial = is_partial
+        self.left_out = tuple(left_out)
         self._list = files
         self._files: Mapping[str, str] = {}
         self._newest: tuple[str, Buffer] | None = None
@@ -310,15 +313,19 @@ def open_source(path: str) -> Source:
 
 
 def _of_directory(path: str) -> list[Source]:
-    names = os.listdir(path)
-    if any(parse_archived_name(name) for name in names):
+    """
+    Where any segment has the name that a server gives it, it is a server's directory.
+    """
+    names = sorted(os.listdir(path))
+    archived = [name for name in names if parse_archived_name(name)]
+    if any(parse_segment_name(name) is not None for name in names):
+        return [Source(path, lambda: _listed(path), left_out=archived)]
+    if archived:
         return [Source(path, lambda: _archived(path), is_partial=True)]
     stores = [name for name in names if is_store_name(name)]
-    archives = [os.path.join(path, name) for name in sorted(stores)]
+    archives = [os.path.join(path, name) for name in stores]
     found = [source for archive in archives for source in _of_directory(archive)]
-    if found and not any(parse_segment_name(name) is not None for name in names):
-        return found
-    return [Source(path, lambda: _listed(path))]
+    return found or [Source(path, lambda: _listed(path))]
 
 
 def _listed(path: str) -> dict[str, str]:

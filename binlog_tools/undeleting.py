@@ -12,9 +12,10 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import JOB_ID, TS_NS, TUBE_ID, Kind, State
-from binlog_tools.dumping import Gap
+from binlog_tools.dumping import Fields, Gap
 from binlog_tools.listing import ListedJob, fields_of_job
 from binlog_tools.liveset import Bodies, LiveJob, LiveSet, stored
+from binlog_tools.moments import format_time_exactly
 from binlog_tools.newdirectory import NewDirectory
 from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.reading import Broken, Hole, names_ahead, segments
@@ -141,6 +142,15 @@ def restored(
         yield found, job._replace(body=bodies.of(found.live))
 
 
+def fields_of_deleted(found: DeletedJob, job: StoredJob) -> Fields:
+    """
+    A job that `restored` gives, by the names of docs/inspect.md, but for its body.
+    """
+    fields = fields_of_job(ListedJob(job, len(job.body)), found.deleted_ns)
+    deleted = format_time_exactly(found.deleted_ns)
+    return {**fields, "deleted": deleted, "deleted_lsn": found.lsn}
+
+
 def into_log(source: Source, deleted: Deleted, output: str) -> Written:
     """
     Write the jobs into a new log, under their old ids.
@@ -164,9 +174,8 @@ def into_files(source: Source, deleted: Deleted, folder: str) -> int:
         for found, job in restored(source, deleted):
             name = f"{job.job_id}.body"
             _write(new.directory, name, job.body)
-            fields = fields_of_job(ListedJob(job, len(job.body)), found.deleted_ns)
-            line = {"v": 1, **fields, "file": name, "deleted_lsn": found.lsn}
-            raw = json.dumps(line).encode() + b"\n"
+            line = {"v": 1, **fields_of_deleted(found, job), "file": name}
+            raw = json.dumps(line, separators=(",", ":")).encode() + b"\n"
             index.write_at(size, [raw])
             size += len(raw)
             count += 1

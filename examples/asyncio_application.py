@@ -69,6 +69,7 @@ async def application(endpoint: str) -> None:
     queue = Queue(client, asyncio.get_running_loop())
     await queue.use(TUBE)
     await queue.watch(TUBE)
+    await queue.ignore("default")  # Watched from the start: its jobs belong to somebody else.
     await produce(queue)
     await consume(queue)
     await queue.quit()

@@ -33,6 +33,7 @@ async def ship_one(client: Client, shipped: list[str]) -> None:
     Ship the next order; one that cannot be read is put aside.
     """
     await client.watch("orders")
+    await client.ignore("default")  # Watched from the start: its jobs belong to somebody else.
     job = await client.reserve()
     try:
         shipped.append(json.loads(job.body)["item"])
@@ -64,15 +65,17 @@ def connected(beanstalk: Beanstalk) -> Client:
 
 def test_an_order_is_put_and_shipped(beanstalk: Beanstalk) -> None:
     """
-    The worker waits, the order comes, and nothing is left.
+    An order comes and is shipped, and the jobs of others are left alone.
     """
     shipped: list[str] = []
+    beanstalk.put("somebody else's", priority=0)
     beanstalk.run(order(connected(beanstalk), "tea"))
     beanstalk.assert_job_put(1, tube="orders", body='{"item": "tea"}')
     beanstalk.run(ship_one(connected(beanstalk), shipped))
     assert shipped == ["tea"]
     beanstalk.assert_job_deleted()
-    beanstalk.assert_no_jobs()
+    beanstalk.assert_tube_empty("orders")
+    beanstalk.assert_jobs("default", ready=1)
 
 
 def test_an_order_that_cannot_be_read_is_put_aside(beanstalk: Beanstalk) -> None:

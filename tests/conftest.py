@@ -13,6 +13,7 @@ import functools
 import gc
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -33,6 +34,39 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"limit(seconds): how long this coroutine test may take; {LIMIT_SECONDS:g} without it",
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """
+    Run the modules that share a Spark session in one process of several: each other process would
+    start a JVM of half a gigabyte.
+
+    This is what xdist's groups are for, but its release of today does not find them under the
+    pytest of today: it writes a name that pytest no longer reads.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneSession(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return "spark" if module in modules_with_spark() else nodeid
+
+    return OneSession(config, log)
+
+
+@functools.cache
+def modules_with_spark() -> frozenset[str]:
+    """
+    Find the test modules with tests that ask for a Spark session.
+    """
+    root = Path(__file__).resolve().parent.parent
+    modules = (root / "tests" / "spark").glob("test_*.py")
+    return frozenset(
+        module.relative_to(root).as_posix()
+        for module in modules
+        if "spark: SparkSession" in module.read_text()
     )
 
 

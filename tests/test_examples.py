@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import greenstalk
 import pytest
 
 from tests.end_to_end.test_client import endpoint_of, server
@@ -44,8 +45,11 @@ def test_the_producer_puts_each_line_of_its_input(server: ServerProcess) -> None
 
 
 def test_the_asyncio_application_does_its_jobs(server: ServerProcess) -> None:
-    said = printed(EXAMPLES / "asyncio_application.py", endpoint_of(server))
-    assert said == "hello, Ada\nhello, Grace\nhello, Edsger\n"
+    with greenstalk.Client(("127.0.0.1", server.port())) as other:
+        job = other.put("somebody else's", priority=0)
+        said = printed(EXAMPLES / "asyncio_application.py", endpoint_of(server))
+        assert said == "hello, Ada\nhello, Grace\nhello, Edsger\n"
+        other.delete(job)  # It is still there.
 
 
 def test_the_tests_with_the_double_pass_as_anybody_s_would(pytester: pytest.Pytester) -> None:

@@ -49,7 +49,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.connection",),
     ("client.service",),
     ("worker.attempt", "worker.threads", "worker.loading"),
-    ("worker.hooks", "worker.keepalive", "worker.lane", "worker.shell"),
+    ("worker.hooks", "worker.keepalive", "worker.lane", "worker.shell", "worker.results"),
     ("worker.carrying",),
     ("worker.service",),
     ("worker.command",),

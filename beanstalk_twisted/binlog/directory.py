@@ -262,7 +262,7 @@ class RealDirectory:
     def _lock_message(self, holder: str) -> str:
         return (
             f"binlog directory {self.path} is locked by {holder}; nothing was touched. "
-            f"Stop that server, or give this one a directory of its own."
+            f"Stop that server first, or use another directory."
         )
 
     def names(self) -> list[str]:

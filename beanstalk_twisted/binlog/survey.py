@@ -220,6 +220,7 @@ class Survey:
         self._progress = progress
         self._read_done = 0
         self._store_uuid: bytes | None = None
+        self._misnamed: set[int] = set()
         names = directory.names()
         self._refuse_beanstalkd(names)
         self._survey(directory, names)
@@ -252,7 +253,7 @@ class Survey:
                 f"not a usable binlog: {self.path}; nothing was changed:\n  {whats}"
             )
         return Damaged(
-            f"damaged binlog: {self.path}; the server does not start, and nothing was changed:"
+            f"damaged binlog: {self.path}; nothing was changed:"
             f"\n  {whats}\nRun 'binlog-inspect check {self.path}' to see it all, and "
             f"'{self.salvage_command}' to get all that is not damaged."
         )
@@ -308,7 +309,8 @@ class Survey:
         for seq, small in self._smalls.items():
             if seq >= trim_seq:
                 self.small.absorb(small)
-        self._find_gaps(set(numbered))
+        # A segment under a wrong name says nothing about what lies before that name.
+        self._find_gaps(set(numbered) - self._misnamed)
         self.dead += [name for seq, name in numbered.items() if seq < self.small.trim_seq]
 
     def _header(self, seq: int, name: str, buffer: Buffer) -> SegmentHeader | None:
@@ -320,6 +322,7 @@ class Survey:
         if header.seq != seq:
             what = f"{name}: its header says that it is segment {header.seq}"
             self.problems.append(Problem(seq, what))
+            self._misnamed.add(seq)
             return None
         if self._store_uuid not in (None, header.store_uuid):
             what = f"{name}: it belongs to another store ({header.store_uuid.hex()})"

@@ -221,7 +221,8 @@ class Client(ClientService, Commands):
         losses = Losses(ended.reserved, tuple(error for _, error in failed), ended.reason)
         self._tell(self._lost, losses)
         for request, error in failed:
-            request.fail(error)
+            if not request.is_forgotten:  # It may have been cancelled in `lost`, just now.
+                request.fail(error)
 
     def _can_repeat(self, request: Pending) -> bool:
         """

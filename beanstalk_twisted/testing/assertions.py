@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from beanstalk_twisted.testing.views import STATES, JobView, chosen
-from beanstalk_twisted.testing.watched import Command, shown
+from beanstalk_twisted.testing.watched import Command, check_command, shown
 
 Body = bytes | str | Callable[[bytes], bool]
 """A body: as bytes, as text in UTF-8, or what must be true of it."""
@@ -96,13 +96,16 @@ class Assertions:
     def assert_command(self, name: str, count: int | None = None) -> None:
         """
         This command was received so often, whatever was answered; for None at least once.
+
+        :raise ValueError: there is no such command, so it would never be received.
         """
         __tracebackhide__ = True
+        check_command(name)
         found = [each for each in self.commands if each.name == name]
         if (count is None and not found) or (count is not None and len(found) != count):
-            wanted = "at least once" if count is None else f"{count} times"
+            wanted = "at least once" if count is None else _times(count)
             raise AssertionError(
-                f"{name} was to be received {wanted}, and was {len(found)} times"
+                f"{name} was to be received {wanted}, and was {_times(len(found))}"
                 + _listed("all commands:", self.commands)
             )
 
@@ -169,9 +172,14 @@ class Assertions:
             wanted: dict[str, Any] = {"tube": tube, "body": body, "job": job, **args}
             only = ", ".join(f"{key}={value!r}" for key, value in wanted.items() if value != None)  # noqa: E711
             raise AssertionError(
-                f"wanted {count} jobs {word}{f' ({only})' if only else ''}, but {len(found)} were"
+                f"wanted {count} job{'s' * (count != 1)} {word}{f' ({only})' if only else ''}, "
+                f"but {len(found)} {'was' if len(found) == 1 else 'were'}"
                 + _listed(f"every {name}:", tried)
             )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _is_body(wanted: Body, body: bytes | None) -> bool:

@@ -29,25 +29,27 @@ class Double(Looking, Faults):
     # Preparing.
 
     def put(
-        self, body: bytes, tube: str = "default", *, priority: int = 65_536, delay: int = 0,
+        self, body: bytes | str, tube: str = "default", *, priority: int = 65_536, delay: int = 0,
         ttr: int = 60,
     ) -> int:  # fmt: skip
         """
         Put a job, as some other client would: nothing of it is in `commands`, and neither faults
         nor `drop_connections` touch it.
 
+        :param body: text is put as UTF-8.
         :return: its number.
         :raise ValueError: the server refuses it.
         :raise ConnectionRefusedError: the server is down.
         """
+        raw = body.encode() if isinstance(body, str) else body
         with self._turn():
             self._check_up()
             client = self.server.connect()
             client.protocol.is_recorded = False  # type: ignore[attr-defined]
-            line = b"put %d %d %d %d\r\n" % (priority, delay, ttr, len(body))
+            line = b"put %d %d %d %d\r\n" % (priority, delay, ttr, len(raw))
             said = client.ask(b"use " + tube.encode() + b"\r\n")
             if said.startswith(b"USING "):
-                said = client.ask(line + body + b"\r\n")
+                said = client.ask(line + raw + b"\r\n")
             client.hang_up()
         if not said.startswith(b"INSERTED "):
             raise ValueError(f"put into {tube!r}: {said.decode().strip()}")
@@ -129,12 +131,15 @@ class Beanstalk(Double):
             )
         return outcomes[0]
 
-    def run(self, script: Coroutine[Any, Any, T]) -> T:
+    def run(self, script: Coroutine[Any, Any, T] | Deferred[T]) -> T:
         """
-        Run a coroutine to its end, without a reactor; it may call `advance` itself.
+        Run a coroutine to its end, without a reactor; it may call `advance` itself.  A Deferred
+        will do as well.
         """
         __tracebackhide__ = True
-        return self.result(Deferred.fromCoroutine(script))
+        if not isinstance(script, Deferred):
+            script = Deferred.fromCoroutine(script)
+        return self.result(script)
 
     def _set_listening(self, is_listening: bool) -> None:
         self.endpoint.is_refusing = not is_listening

@@ -3,15 +3,13 @@ What goes wrong when a test says so.
 """
 
 from collections import deque
-from typing import Any, Final
+from typing import Any
 
 from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.commands import COMMANDS
 from beanstalk_twisted.testing.ground import Ground
-from beanstalk_twisted.testing.watched import PLANTABLE
+from beanstalk_twisted.testing.watched import PLANTABLE, check_command
 from beanstalk_twisted.testing.wire import Wire
 
-NAMES: Final = frozenset(row.name for row in COMMANDS if row.run is not None)
 """The commands that have an answer."""
 
 
@@ -78,8 +76,7 @@ class Faults(Ground):
         :param reply: such as ``OUT_OF_MEMORY``; one of `watched.PLANTABLE`.
         :raise ValueError: there is no such command, or it cannot be answered so.
         """
-        if command not in NAMES:
-            raise ValueError(f"no command: {command!r}; there are {', '.join(sorted(NAMES))}")
+        check_command(command)
         if reply not in PLANTABLE:
             raise ValueError(f"cannot be planted: {reply!r}; only {', '.join(PLANTABLE)}")
         with self._turn():

@@ -72,6 +72,8 @@ class Ground:
         """
         Let time pass, and all that happens in it: TTRs, delays, pauses and timeouts end in their
         order.  What clients have sent before is carried out before.
+
+        :raise ValueError: it is below 0, endless, or no number.
         """
         with self._turn():
             self.network.advance(seconds)

@@ -5,6 +5,7 @@ There are two clocks that go at the same pace: the server's, and one for the cod
 the server is killed its timers go with it, those of its clients stay.
 """
 
+import math
 from typing import Any, Final, Protocol
 
 from twisted.internet.task import Clock
@@ -84,7 +85,10 @@ class Network:
     def advance(self, seconds: float) -> None:
         """
         Let time pass, from one thing that is due to the next.
+
+        :raise ValueError: it is no time that can pass.
         """
+        check_span(seconds)
         self.settle()
         left = seconds
         while left > 0:
@@ -95,3 +99,11 @@ class Network:
             self.server.advance(step)
             self.clock.advance(step)
             self.settle()
+
+
+def check_span(seconds: float) -> None:
+    """
+    :raise ValueError: it is below 0, endless, or no number.
+    """
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f"time goes on, and ends somewhere: {seconds!r} seconds cannot pass")

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 MARK = "beanstalk"
 
+OF_THE_OTHER = {"beanstalk": ("clock", "port"), "beanstalk_server": ("piece_bytes", "uses_reactor")}
+"""
+Options that a fixture has not, but the other one: a mark on a module, or on a test that has both,
+is for both, so they are left out.
+"""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """
@@ -56,8 +62,16 @@ def beanstalk_server(request: pytest.FixtureRequest) -> Iterator[BeanstalkServer
 def options_for(request: pytest.FixtureRequest) -> dict[str, Any]:
     """
     Gather the options of all marks that apply to a test; the nearest one counts most.
+
+    :raise pytest.UsageError: one has no name.
     """
     options: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers(MARK))):
+        if mark.args:
+            given = ", ".join(map(repr, mark.args))
+            raise pytest.UsageError(
+                f"@pytest.mark.{MARK}({given}): options have names, such as has_log=False"
+            )
         options.update(mark.kwargs)
-    return options
+    others = OF_THE_OTHER[str(request.fixturename)]
+    return {name: value for name, value in options.items() if name not in others}

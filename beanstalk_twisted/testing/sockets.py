@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 from beanstalk_twisted.testing.double import Double
 from beanstalk_twisted.testing.memory_server import READ_BYTES
+from beanstalk_twisted.testing.network import check_span
 from beanstalk_twisted.testing.wire import Wire
 
 HOST: Final = "127.0.0.1"
@@ -248,6 +249,7 @@ class BeanstalkServer(Double):
         """
         See `Double.advance`.
         """
+        check_span(seconds)
         with self._turn():
             self._ahead_s += seconds
             self.network.advance(seconds)

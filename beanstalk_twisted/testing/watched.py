@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from beanstalk_twisted.binlog.records import Kind, Reason, State
-from beanstalk_twisted.commands import MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.commands import COMMANDS, MAX_LINE_BYTES, Parsed, parse
 from beanstalk_twisted.facts import NS
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import SAFETY_MARGIN_NS, Answer
@@ -28,6 +28,18 @@ PLANTABLE: Final = (
     "TIMED_OUT", "DEADLINE_SOON", "NOT_IGNORED", "JOB_TOO_BIG",
 )  # fmt: skip
 """Replies that may be planted: those that say that nothing was done."""
+
+
+NAMES: Final = frozenset(row.name for row in COMMANDS if row.run is not None)
+"""Of the commands that there are."""
+
+
+def check_command(name: str) -> None:
+    """
+    :raise ValueError: there is no such command.
+    """
+    if name not in NAMES:
+        raise ValueError(f"no command: {name!r}; there are {', '.join(sorted(NAMES))}")
 
 
 @dataclass

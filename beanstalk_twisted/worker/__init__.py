@@ -32,6 +32,7 @@ Layers, each knowing only those before it::
     hooks, threads     for logs and metrics; where functions run that block
     attempt      one go at one job, as the application sees it
     keepalive    touching in time, noticing that it was too late
+    results      what a function has given, and what that says
     lane         one connection, with what is reserved on it
     carrying     a job from its reservation to its verdict
     service      the worker: who asks for more, when it stops

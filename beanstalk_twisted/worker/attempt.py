@@ -119,6 +119,7 @@ class Attempt(Generic[T]):
         ``touches=False``.  To be called in the reactor's thread.
 
         :raise NotFound: through the Deferred: the job is not ours any more.
+        :raise NotCarriedOut: through the Deferred: nor is the connection that had reserved it.
         """
         if self._toucher is None:
             return fail(RuntimeError("the attempt is over"))

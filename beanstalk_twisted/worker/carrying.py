@@ -2,21 +2,26 @@
 A job from its reservation to its verdict.
 """
 
-from asyncio import isfuture
+import math
 from collections.abc import Callable
+from functools import partial
+from types import UnionType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, execute, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.worker import results
 from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.demand import REST_S
 from beanstalk_twisted.worker.hooks import Told
 from beanstalk_twisted.worker.keepalive import KeepAlive
-from beanstalk_twisted.worker.lane import Held, Lane
+from beanstalk_twisted.worker.lane import Held, Lane, Session
 from beanstalk_twisted.worker.policy import Policy
 from beanstalk_twisted.worker.serialisers import Serialiser
 from beanstalk_twisted.worker.threads import Threads
@@ -31,12 +36,19 @@ from beanstalk_twisted.worker.verdicts import (
 )
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 Doer = Callable[[Attempt[T]], Any]
 """What does jobs: a function, one that gives a Deferred or an asyncio future, or a coroutine's."""
 
 AT_ONCE: Final = Release()
 """What becomes of a job that was not tried to its end, by no fault of its own."""
+
+AFTER_A_FAULT: Final = Release(delay_s=60)
+"""The same when it was the worker's fault, which may happen again at once: not in a busy loop."""
+
+STATS_TRIES: Final = 2
+"""How often the server is asked about a job before it is given back."""
 
 
 class Ways(NamedTuple, Generic[T]):
@@ -67,7 +79,9 @@ class Carrying(Held, Generic[T]):
     def __init__(self, ways: Ways[T], lane: Lane, job: Job) -> None:
         self.is_settled = False
         self._ways = ways
+        assert lane.session is not None, "a job comes by a connection"
         self._lane = lane
+        self._session = lane.session
         self._job = job
         self._began_s: float = ways.clock.seconds()
         self._attempt: Attempt[T] | None = None
@@ -85,8 +99,13 @@ class Carrying(Held, Generic[T]):
         if stats is None:
             return  # It was lost before it was begun.
         attempt = self._begin(stats)
-        verdict = await self._verdict(attempt)
-        self._stop()
+        try:
+            verdict = await self._verdict(attempt)
+        except Exception:
+            self._log.failure("a fault in the worker, doing {job}", job=attempt)
+            verdict = None if _is_lost(attempt) else AFTER_A_FAULT
+        finally:
+            self._stop()
         if verdict is not None and not self.is_settled:
             await self._settle(attempt, verdict)
         elif not self.is_settled:
@@ -99,6 +118,8 @@ class Carrying(Held, Generic[T]):
         """
         self._ending = self._ending or ending
         if self._attempt is not None:
+            if ending is Ending.DISCONNECTED:
+                self._stop()  # There is nothing left to touch.
             self._attempt.cancel(ending)
         elif self._asked is not None:
             self._asked.cancel()
@@ -114,22 +135,34 @@ class Carrying(Held, Generic[T]):
         """
         It was cancelled and goes on.  It can be left, but its job is given back.
         """
-        if self._attempt is not None and not self.is_settled:
+        attempt = self._attempt
+        if attempt is not None and not self.is_settled and not _is_lost(attempt):
             self._stop()
-            await self._settle(self._attempt, AT_ONCE)
+            await self._settle(attempt, AT_ONCE)
 
     # Its parts.
 
     async def _ask_for_stats(self) -> JobStats | None:
-        self._asked = self._lane.client.stats_job(self._job)
-        try:
-            return await self._asked
-        except CancelledError:
-            return None
-        except errors.ClientError as error:
-            if not isinstance(error, errors.NotFound | errors.NotCarriedOut):
+        for _ in range(STATS_TRIES):
+            self._asked = self._lane.client.stats_job(self._job)
+            try:
+                return await self._asked
+            except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
+                return None
+            except errors.ClientError as error:
                 self._ways.told.tell("troubled", error)
-            return None
+        await self._give_back_unseen()
+        return None
+
+    async def _give_back_unseen(self) -> None:
+        """
+        Nobody knows its TTR, so it cannot be kept.  Nor is its priority known.
+        """
+        delay = math.ceil(REST_S)  # Not to be asked about again at once.
+        try:
+            await self._send("release", lambda client: client.release(self._job, delay=delay))
+        except errors.ClientError as error:
+            self._ways.told.tell("troubled", error)
 
     def _begin(self, stats: JobStats) -> Attempt[T]:
         ways = self._ways
@@ -137,12 +170,15 @@ class Carrying(Held, Generic[T]):
             ways.clock, self._job, stats, self._began_s + max(1, stats.ttr)
         )
         self._keep = KeepAlive(
-            ways.clock, attempt, lambda: self._lane.client.touch(self._job), ways.chance,
+            ways.clock, attempt, self._touch, ways.chance,
             lambda touched: ways.told.tell("touched", touched),
         )  # fmt: skip
         attempt.begin(self._keep.touch)
         self._attempt = attempt
         return attempt
+
+    def _touch(self) -> Deferred[None]:
+        return self._send("touch", lambda client: client.touch(self._job))
 
     def _stop(self) -> None:
         if self._keep is not None:
@@ -164,28 +200,42 @@ class Carrying(Held, Generic[T]):
         self._ways.told.tell("began", attempt)
         limit = self._start_limit(attempt)
         try:
-            attempt.read(self._ways.serialiser.load)
-            result = await self._run(attempt)
+            verdict = results.verdict_of(await self._run(attempt))
         except GeneratorExit:
             raise
         except Decided as decided:
-            result = decided.verdict
+            verdict = decided.verdict
         except BaseException as error:
             return self._failed(attempt, error)
         finally:
             if limit is not None and limit.active():
                 limit.cancel()
-        return self._succeeded(attempt, result)
+        # Done is done, whoever has the job now: a delete may still be in time.
+        return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 
     def _before(self, attempt: Attempt[T]) -> Verdict | None:
-        try:
-            verdict = self._ways.policy.before(attempt.stats)
-        except Exception:
-            self._log.failure("in the policy, before {job}", job=attempt)
-            return Bury()
+        def ask() -> Verdict | None:
+            return self._ways.policy.before(attempt.stats)
+
+        verdict = self._decide(attempt, "before", ask, Verdict | None)
         if verdict is not None:
             why = f"this would be attempt {attempt.number}, and is not made"
             self._ways.told.tell("failed", attempt, TooManyAttempts(why))
+        return verdict
+
+    def _decide(
+        self, attempt: Attempt[T], when: str, ask: Callable[[], V], kinds: UnionType
+    ) -> V | Bury:
+        """
+        Ask the policy; one with a fault, or that says nothing, buries.
+        """
+        try:
+            verdict = ask()
+            if not isinstance(verdict, kinds):
+                raise TypeError(f"a policy gives a verdict, not {verdict!r}")
+        except BaseException:
+            self._log.failure("in the policy, {when} {job}", when=when, job=attempt)
+            return Bury()
         return verdict
 
     def _start_limit(self, attempt: Attempt[T]) -> IDelayedCall | None:
@@ -202,18 +252,19 @@ class Carrying(Held, Generic[T]):
         return timer
 
     def _run(self, attempt: Attempt[T]) -> Deferred[Any]:
-        doer, threads = self._ways.doer, self._ways.threads
-        if threads is not None:
-            return threads.run(lambda: doer(attempt))
-        running: Deferred[Any] = maybeDeferred(doer, attempt)
-        running.addCallback(_awaited)
-        attempt.when_cancelled(running.cancel)
-        return running
+        read: Deferred[Any] = execute(attempt.read, self._ways.serialiser.load)
+        return read.addCallback(lambda _: self._do(attempt)).addErrback(results.no_exit)
 
-    def _succeeded(self, attempt: Attempt[T], result: Any) -> Verdict | None:
-        verdict: Verdict = result if isinstance(result, Delete | Release | Bury) else Delete()
-        # Done is done, whoever has the job now: a delete may still be in time.
-        return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
+    def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
+        doer, threads = self._ways.doer, self._ways.threads
+        running: Deferred[Any]
+        if threads is not None:
+            # No thread can be cancelled; a coroutine that comes out of it can.
+            running = threads.run(lambda: doer(attempt))
+        else:
+            running = maybeDeferred(doer, attempt)
+            attempt.when_cancelled(running.cancel)
+        return running.addCallback(results.awaited, attempt)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if _is_lost(attempt):
@@ -223,11 +274,9 @@ class Carrying(Held, Generic[T]):
         if attempt.ending is Ending.LIMIT:
             error = TookTooLong(f"not done within {self._ways.limit_s:g} s")
         self._ways.told.tell("failed", attempt, error)
-        try:
-            return self._ways.policy.after(attempt.stats, error, self._ways.chance())
-        except Exception:
-            self._log.failure("in the policy, after {job}", job=attempt)
-            return Bury()
+        ways = self._ways
+        ask = partial(ways.policy.after, attempt.stats, error, ways.chance())
+        return self._decide(attempt, "after", ask, Verdict)
 
     # What the server is told.
 
@@ -248,27 +297,42 @@ class Carrying(Held, Generic[T]):
             await self._delete()
             return
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
-        client = self._lane.client
         if isinstance(verdict, Release):
-            await client.release(self._job, priority=priority, delay=verdict.delay_s)
+            delay = verdict.delay_s
+            await self._send("release", lambda client: client.release(
+                self._job, priority=priority, delay=delay))  # fmt: skip
         else:
-            await client.bury(self._job, priority=priority)
+            await self._send("bury", lambda client: client.bury(self._job, priority=priority))
 
     async def _delete(self) -> None:
         """
         Delete it; if the connection is lost before the answer, once more on the next: the server
-        has made the job ready, and anybody may delete that.
+        has made the job ready, and anybody may delete that.  But only if it is the same process
+        of a server: another one may have given the number to another job.
         """
-        unanswered: errors.Unanswered | None = None
-        while True:
+        session, unanswered = self._session, None
+        while session.knows_jobs_of(self._session):
             try:
-                await self._lane.client.delete(self._job)
+                await self._send("delete", lambda client: client.delete(self._job), session)
                 return
             except errors.Unanswered as error:
                 unanswered = error
+            except errors.NotCarriedOut:
+                if self._lane.session is session:
+                    raise
             except errors.NotFound:
-                # It was deleted the first time, or somebody else has it: nobody knows.
-                raise unanswered or errors.NotFound("delete", self._job.id) from None
+                break
+            session = await self._lane.when_up()
+        # It was deleted the first time, or somebody else has it, or may have: nobody knows.
+        raise unanswered or errors.NotFound("delete", self._job.id) from None
+
+    def _send(
+        self, name: str, send: Callable[[Client], Deferred[None]], session: Session | None = None
+    ) -> Deferred[None]:
+        """
+        Send a command that is about the job only where it is known to be.
+        """
+        return self._lane.send_in(session or self._session, name, self._job, send)
 
     def _tell_loss(self, attempt: Attempt[T]) -> None:
         ending = attempt.ending
@@ -278,7 +342,3 @@ class Carrying(Held, Generic[T]):
 
 def _is_lost(attempt: Attempt[Any]) -> bool:
     return attempt.ending is not None and attempt.ending.is_loss
-
-
-def _awaited(result: Any) -> Any:
-    return Deferred.fromFuture(result) if isfuture(result) else result

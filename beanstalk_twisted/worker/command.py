@@ -154,20 +154,22 @@ def cli(
       beanstalk-work --tube mail 'jobs:send'
       beanstalk-work --tube thumbs -n 4 --shell 'convert - -resize 128 "out/$BEANSTALK_JOB_ID.png"'
     """
-    try:
-        what = doing(function, command, in_reactor)
-        endpoint = loading.endpoint(server)
-    except ValueError as problem:
-        raise click.UsageError(str(problem)) from None
+    from twisted.internet import reactor
+
     serialiser: Serialiser[Any] = Json() if is_json else Bytes()
     retry = policy.Retry(
         attempts, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
     )
-    worker: service.Worker[Any] = service.Worker(
-        endpoint, tubes or ("default",), what.doer, concurrency, serialiser=serialiser,
-        policy=retry, in_threads=what.in_threads, limit_s=limit_s, touches=not no_touch,
-        finish_s=finish_s,
-    )  # fmt: skip
+    try:
+        what = doing(function, command, in_reactor)
+        endpoint = loading.connectable(reactor, loading.endpoint(server))
+        worker: service.Worker[Any] = service.Worker(
+            endpoint, tubes or ("default",), what.doer, concurrency, serialiser=serialiser,
+            policy=retry, in_threads=what.in_threads, limit_s=limit_s, touches=not no_touch,
+            finish_s=finish_s,
+        )  # fmt: skip
+    except ValueError as problem:
+        raise click.UsageError(str(problem)) from None
     run(worker, verbose)
 
 

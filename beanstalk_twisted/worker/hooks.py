@@ -60,7 +60,8 @@ class Hooks:
 
     def troubled(self, error: BaseException) -> None:
         """
-        The server has answered a `reserve` with an error; it will be asked again.
+        The server has answered a `reserve`, or a command that it needs, with an error; it will be
+        asked again.
         """
 
 
@@ -200,5 +201,5 @@ class Told:
         for hooks in self._hooks:
             try:
                 getattr(hooks, what)(*facts)
-            except Exception:
+            except BaseException:
                 self._log.failure("in a hook of the application: {what}", what=what)

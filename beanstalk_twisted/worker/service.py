@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors
+from beanstalk_twisted.client import errors, forms
 from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.forms import Job
@@ -80,13 +80,12 @@ class Worker(Service, Generic[T]):
         :param finish_s: how long the jobs in hand may take when the worker stops, seconds.
         :param connections: 1 to ``concurrency``; more than that is never used.
         :param chance: gives a number from 0 up to 1 for each call.
-        :raise ValueError: a number is out of its range, there is no tube, or a coroutine is to run
-            in threads.
+        :raise ValueError: a number is out of its range, there is no tube, one has a name that no
+            tube can have, or a coroutine is to run in threads.
         """
         _check(concurrency, connections, finish_s, limit_s)
         self._tubes = [tubes] if isinstance(tubes, str | bytes) else list(tubes)
-        if not self._tubes:
-            raise ValueError("no tube to take jobs from")
+        _check_tubes(self._tubes)
         self.concurrency = concurrency
         self._clock = reactor or the_reactor()
         self._finish_s = finish_s
@@ -101,13 +100,15 @@ class Worker(Service, Generic[T]):
         self._is_looking = False
         self._is_stopping = False
         self._when_idle: Deferred[None] | None = None
+        self._when_stopped: list[Deferred[None]] | None = None
 
         def make_client(**callbacks: Any) -> Client:
             each = None if backoff is None else backoff()
             return Client(endpoint, reactor=reactor, grace_s=grace_s, backoff=each, **callbacks)
 
         self._lanes = [
-            Lane(make_client, self._look, self._lost) for _ in range(min(connections, concurrency))
+            Lane(self._clock, make_client, self._look, self._lost, self._troubled)
+            for _ in range(min(connections, concurrency))
         ]
 
     @property
@@ -138,6 +139,11 @@ class Worker(Service, Generic[T]):
 
         :return: fires when all is settled and the connections are closed.
         """
+        if self._when_stopped is not None:
+            again: Deferred[None] = Deferred()
+            self._when_stopped.append(again)
+            return again
+        self._when_stopped = []
         super().stopService()
         self._is_stopping = True
         self._stop_timer()
@@ -147,7 +153,7 @@ class Worker(Service, Generic[T]):
                 cast(Carrying[T], held).do_not_begin()
         finished = self._idle()
         limit = self._clock.callLater(self._finish_s, self._give_back)
-        return finished.addCallback(lambda _: self._part(limit))
+        return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
 
     # Asking for jobs.
 
@@ -185,7 +191,7 @@ class Worker(Service, Generic[T]):
         if polls:
             return None
         for lane in up:
-            if lane.is_empty:
+            if lane.is_empty and now_s >= lane.no_wait_until_s:
                 return lane, PATIENCE_S
         if now_s < self._demand.next_s:
             self._later(self._demand.next_s - now_s)
@@ -235,6 +241,9 @@ class Worker(Service, Generic[T]):
     def _lost(self, losses: Losses) -> None:
         self._ways.told.tell("disconnected", losses)
 
+    def _troubled(self, error: BaseException) -> None:
+        self._ways.told.tell("troubled", error)
+
     def _log_failure(self, failure: Failure) -> None:
         self._log.failure("a fault in the worker", failure)
 
@@ -276,6 +285,15 @@ class Worker(Service, Generic[T]):
         parted: Deferred[Any] = gatherResults([lane.stop() for lane in self._lanes])
         return parted.addCallback(lambda results: None)
 
+    def _stopped(self, outcome: Any) -> Any:
+        """
+        Tell those who have asked for it once more.
+        """
+        waiting, self._when_stopped = self._when_stopped or [], None
+        for again in waiting:
+            again.callback(None)
+        return outcome
+
 
 def _check(concurrency: int, connections: int, finish_s: float, limit_s: float | None) -> None:
     if not 1 <= concurrency <= MAX_CONCURRENCY:
@@ -286,6 +304,13 @@ def _check(concurrency: int, connections: int, finish_s: float, limit_s: float |
         raise ValueError(f"finish_s is at least 0, not {finish_s}")
     if limit_s is not None and limit_s <= 0:
         raise ValueError(f"limit_s is more than 0, not {limit_s}")
+
+
+def _check_tubes(tubes: Sequence[Tube]) -> None:
+    if not tubes:
+        raise ValueError("no tube to take jobs from")
+    for tube in tubes:
+        forms.WATCH.line((tube.encode() if isinstance(tube, str) else tube,))
 
 
 def _threads(

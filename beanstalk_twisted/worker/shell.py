@@ -38,7 +38,13 @@ class Shell:
     get SIGTERM, and SIGKILL 5 seconds later.
     """
 
-    def __init__(self, command: str, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, command: str, environment: Mapping[str, str] = os.environ, kill_s: float = KILL_S
+    ) -> None:
+        """
+        :param kill_s: from SIGTERM to SIGKILL, seconds.
+        """
+        self._kill_s = kill_s
         self._command = command
         self._environment = environment
 
@@ -53,7 +59,7 @@ class Shell:
             self._command, shell=True, executable=SHELL, stdin=subprocess.PIPE,
             start_new_session=True, env={**self._environment, **_facts(attempt)},
         )  # fmt: skip
-        ending = _Ending(process)
+        ending = _Ending(process, self._kill_s)
         attempt.when_cancelled(ending.begin)
         try:
             process.communicate(attempt.body)
@@ -85,10 +91,12 @@ class _Ending:
     Ends a command, first politely.  Its process group is its own, so all of it is meant.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", kill_s: float) -> None:
         self._process = process
-        # No daemon: the worker's process stays for as long as a command may.
-        self._timer = Timer(KILL_S, self._signal, (signal.SIGKILL,))
+        self._timer = Timer(kill_s, self._signal, (signal.SIGKILL,))
+        # The worker's process stays for as long as a command may, though its threads do not matter:
+        # one that is made in a daemon is a daemon, unless told.
+        self._timer.daemon = False
 
     def begin(self) -> None:
         """

@@ -12,9 +12,9 @@ MAX_U32: Final = (1 << 32) - 1
 """The largest delay, seconds, and the largest priority number, by the protocol."""
 
 
-def _check(name: str, value: int | None) -> None:
-    if value is not None and not 0 <= value <= MAX_U32:
-        raise ValueError(f"{name} is from 0 to {MAX_U32}, not {value}")
+def _check(name: str, value: int) -> None:
+    if type(value) is not int or not 0 <= value <= MAX_U32:
+        raise ValueError(f"{name} is a whole number from 0 to {MAX_U32}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Release:
         :raise ValueError: the protocol has no such numbers.
         """
         _check("delay_s", self.delay_s)
-        _check("priority", self.priority)
+        if self.priority is not None:
+            _check("priority", self.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ class Bury:
         """
         :raise ValueError: the protocol has no such number.
         """
-        _check("priority", self.priority)
+        if self.priority is not None:
+            _check("priority", self.priority)
 
 
 Verdict = Delete | Release | Bury
@@ -70,6 +72,11 @@ class Decided(Exception):
     """
 
     def __init__(self, verdict: Verdict) -> None:
+        """
+        :raise TypeError: that is no verdict; so the job fails.
+        """
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"a verdict is Delete(), Release() or Bury(), not {verdict!r}")
         super().__init__(f"{verdict}")
         self.verdict = verdict
 
@@ -77,6 +84,13 @@ class Decided(Exception):
 class TookTooLong(Exception):
     """
     What a job fails with that was not done within the worker's ``limit_s``.
+    """
+
+
+class NoResult(Exception):
+    """
+    What a job fails with whose function has given what cannot have been meant: an exception, the
+    class of a verdict, or a generator, of which nothing has run.
     """
 
 

@@ -2,13 +2,15 @@
 ``binlog-inspect check``.
 """
 
+from itertools import zip_longest
+
 import click
 
 from binlog_tools.checking import Finding, Trouble, check
 from binlog_tools.cli import options
+from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns, progress
 from binlog_tools.moments import Span
-from binlog_tools.sources import open_sources
 
 
 @click.command("check", cls=options.Command)
@@ -69,14 +71,18 @@ def _print(output: Output, finding: Finding) -> None:
     titles = columns("segment", "#first LSN", "#last LSN", "#frames", "#bytes")
     output.table(titles, finding.segments)
     output.line(finding.verdict)
-    for trouble in finding.troubles:
-        for line in _described(trouble):
+    for trouble, following in zip_longest(finding.troubles, finding.troubles[1:]):
+        lines = _described(trouble)
+        # One command often mends all of it; it is told once.
+        if following is None or following.mend != trouble.mend:
+            lines.append(f"    to mend it: {trouble.mend}")
+        for line in lines:
             output.line(f"  {line}")
 
 
 def _cells(trouble: Trouble) -> tuple[object, ...]:
     return (
-        trouble.kind, trouble.file or None, trouble.offset, trouble.end, trouble.first_lsn,
+        trouble.kind, trouble.file, trouble.offset, trouble.end, trouble.first_lsn,
         trouble.last_lsn, _ids(trouble.jobs), _ids(trouble.perhaps), trouble.what, trouble.mend,
     )  # fmt: skip
 
@@ -86,7 +92,9 @@ def _ids(jobs: tuple[int, ...]) -> str | None:
 
 
 def _described(trouble: Trouble) -> list[str]:
-    where = f"{trouble.file}: " if trouble.file else ""
+    # Words about a log as a whole begin with the file that they are about.
+    is_named = trouble.file is None or trouble.what.startswith(trouble.file)
+    where = "" if is_named else f"{trouble.file}: "
     if trouble.offset is not None and trouble.end is not None:
         where += f"bytes {trouble.offset} to {trouble.end}"
         where += f" ({trouble.kind})" + (f", {_lsns(trouble)}" if trouble.first_lsn else "") + ": "
@@ -95,7 +103,7 @@ def _described(trouble: Trouble) -> list[str]:
         lines.append(f"    jobs: {_ids(trouble.jobs)}")
     if trouble.perhaps:
         lines.append(f"    jobs, as far as one can tell: {_ids(trouble.perhaps)}")
-    return [*lines, f"    to mend it: {trouble.mend}"]
+    return lines
 
 
 def _lsns(trouble: Trouble) -> str:

@@ -2,8 +2,10 @@
 The subcommands of ``binlog-inspect``, and how a call of it ends.
 """
 
+import codecs
 import importlib
 import io
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -21,6 +23,9 @@ PROGRAM: Final = "binlog-inspect"
 
 STDOUT: Final = "stdout"
 """What errors of it call it."""
+
+ESCAPED: Final = "binlog-inspect"
+"""How stdout treats what its encoding cannot say."""
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
@@ -129,11 +134,15 @@ def _code() -> int:
 
 def _name_stdout() -> None:
     """
-    Errors of stdout are to say that they are; it may have been closed.
+    Errors of stdout are to say that they are; it may have been closed.  What its encoding lacks is
+    escaped.
     """
     was = sys.stdout
     out = NamedBuffer(1, STDOUT, closefd=False)
     encoding, errors = (was.encoding, was.errors) if was else ("utf-8", "strict")
+    if errors == "strict":
+        codecs.register_error(ESCAPED, _escaped)
+        errors = ESCAPED
     sys.stdout = io.TextIOWrapper(out, encoding, errors, line_buffering=out.isatty())
 
 
@@ -146,6 +155,14 @@ def _forgive_stderr() -> None:
     out = io.BufferedWriter(ForgivingFile(2, "w", closefd=False))
     encoding = was.encoding if was else "utf-8"
     sys.stderr = io.TextIOWrapper(out, encoding, "backslashreplace", line_buffering=True)
+
+
+def _escaped(problem: UnicodeError) -> tuple[str, int]:
+    """
+    Characters as JSON escapes them, so that a document stays one.
+    """
+    assert isinstance(problem, UnicodeEncodeError)
+    return json.dumps(problem.object[problem.start : problem.end])[1:-1], problem.end
 
 
 def _flushed(code: int) -> int:

@@ -6,9 +6,9 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.making import segment_size, tell
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.rewriting import load, rewrite
-from binlog_tools.sources import open_source
 
 
 @click.command("compact", cls=options.Command)

@@ -12,12 +12,12 @@ import click
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.cli.making import told
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.client import Connection, parse_address
 from binlog_tools.comparing import FIELDS, Difference, ServerComparison, compare_logs
 from binlog_tools.rewriting import Loaded, load
 from binlog_tools.selection import Selection
-from binlog_tools.sources import open_source
 
 DIFFERENT: Final = 1
 
@@ -66,7 +66,7 @@ def command(
     else:
         count = _with_server(output, a, b, selection, ignored, quiet)
     if count and output.is_terminal and not quiet and not is_json:
-        output.line(f"{told(count, 'job')} differ")
+        output.line(f"{told(count, 'job')} differ{'s' if count == 1 else ''}")
     raise SystemExit(DIFFERENT if count else 0)
 
 
@@ -93,7 +93,18 @@ def _with_server(
         click.echo(
             f"binlog-inspect: {b} has {told(others, 'job')} that {a} does not have", err=True
         )
+        _tell_others(output, others)
     return count + (others or 0)
+
+
+def _tell_others(output: Output, count: int) -> None:
+    """
+    Of these jobs only the number is known.
+    """
+    if output.is_json:
+        output.document({"job": None, "where": "b", "fields": {}, "jobs": count})
+    elif not output.is_terminal:
+        output.table([], [("b", None, "jobs", None, count)])
 
 
 def _show(output: Output, found: Iterable[Difference], quiet: bool) -> int:

@@ -13,15 +13,18 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
+from binlog_tools.cli.gaps import code_of_gaps
+from binlog_tools.cli.opening import open_source, open_sources
 from binlog_tools.cli.output import opened
 from binlog_tools.cli.records import writer_of
 from binlog_tools.dumping import Entry, Gap, Records, bounds_of, entries
 from binlog_tools.following import Follower
 from binlog_tools.frameview import place_of, view_of
+from binlog_tools.moments import Span
 from binlog_tools.outputs import as_text, growing_file
 from binlog_tools.reading import Broken, OpenSegment, segments
 from binlog_tools.selection import Selection
-from binlog_tools.sources import Source, open_source, open_sources
+from binlog_tools.sources import Source
 
 POLL_S: Final = 0.05
 """How often ``--follow`` looks: soon enough for eyes, and before small segments are deleted."""
@@ -75,6 +78,7 @@ def command(
       binlog-inspect dump /var/lib/bs/00000000000000000042.tql --frame 4096
     """
     if place is not None:
+        options.refuse_beside("place")
         _show_frame(paths, place)
         return
     selection = options.selection(**chosen)
@@ -99,7 +103,8 @@ def command(
             writer.write(islice(found, limit))
             writer.close()
     if gaps.count:
-        raise SystemExit(DAMAGED)
+        # What was deleted before it was followed is no torn tail.
+        raise SystemExit(DAMAGED if follow else code_of_gaps(sources))
 
 
 @contextmanager
@@ -134,8 +139,9 @@ class _Gaps:
                 yield each
                 continue
             self.count += 1
-            lsns = f"LSN {each.first_lsn}" if each.first_lsn else "all of it"
-            lsns += f" to {each.next_lsn - 1}" if each.next_lsn else " and later"
+            lsns = f"LSN {each.first_lsn} and later" if each.first_lsn else "all of it"
+            if each.next_lsn:
+                lsns = f"LSN {Span(each.first_lsn, each.next_lsn - 1)}"
             click.echo(
                 f"binlog-inspect: {each.segment}: offset {each.offset}: {lsns}: {each.why}",
                 err=True,

@@ -8,10 +8,10 @@ from typing import Any, Final
 import click
 
 from binlog_tools.cli import options
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import opened, progress
 from binlog_tools.exporting import export
 from binlog_tools.rewriting import load
-from binlog_tools.sources import open_source
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 

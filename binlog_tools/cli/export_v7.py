@@ -13,9 +13,9 @@ from beanstalk_twisted.binlog.survey import Progress, Survey
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED, SOUND, TORN
 from binlog_tools.cli.making import tell_unusable
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress, text_of
 from binlog_tools.newdirectory import NewDirectory
-from binlog_tools.sources import open_source
 from binlog_tools.stored import StoredJob, loaded_jobs, loaded_pauses
 from binlog_tools.tubenames import is_tube_name
 from binlog_tools.v7.exporting import Exported, Tally, export_jobs

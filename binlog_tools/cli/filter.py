@@ -2,6 +2,7 @@
 ``binlog-inspect filter``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -10,11 +11,11 @@ from beanstalk_twisted.binlog.errors import LockHeld
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
 from binlog_tools.cli.making import segment_size, tell, told
-from binlog_tools.cli.output import Output, progress
+from binlog_tools.cli.opening import open_source
+from binlog_tools.cli.output import Output, columns, progress
 from binlog_tools.dropping import drop_in_place
-from binlog_tools.dumping import state_name
+from binlog_tools.dumping import state_name, text_of
 from binlog_tools.rewriting import ANY_AGE, Ages, Choice, Loaded, load, rewrite
-from binlog_tools.sources import open_source
 
 
 @click.command("filter", cls=options.Command)
@@ -77,26 +78,48 @@ def command(
     assert output is not None
     outcome = rewrite(loaded, output, "filter", choice, segment_bytes)
     tell(shown, outcome.written, dropped=outcome.dropped)
-    if not is_json:
+    if shown.is_terminal and not is_json:
         shown.line(f"{told(outcome.dropped, 'job')} left out")
+    elif not is_json:
+        shown.table([], [("dropped", outcome.dropped)])
 
 
 def _list(output: Output, loaded: Loaded, choice: Choice) -> None:
-    going = staying = 0
-    for job in loaded.jobs():
-        if choice.stays(job, loaded.now_ns):
-            staying += 1
-            continue
-        going += 1
-        if output.is_json:
-            output.document({"job": job.job_id, "tube": job.tube.decode("utf-8", "replace"),
-                             "state": state_name(job.state), "bytes": len(job.body)})  # fmt: skip
-        else:
-            output.table([], [(job.job_id, job.tube, state_name(job.state), len(job.body))])
-    warn(f"{loaded.source.path}: {told(going, 'job')} would go, {staying} would stay")
+    sorting = _Sorting(loaded, choice)
+    if output.is_json:
+        for job_id, tube, state, size in sorting.going():
+            output.document({"job": job_id, "tube": text_of(tube), "state": state, "bytes": size})
+    else:
+        output.table(columns("#job", "tube", "state", "#bytes"), sorting.going())
+    gone, stay = told(sorting.gone, "job"), sorting.stay
+    warn(f"{loaded.source.path}: {gone} would go, {stay} would stay")
+
+
+class _Sorting:
+    """
+    Counts the jobs that would go and those that would stay.
+    """
+
+    def __init__(self, loaded: Loaded, choice: Choice) -> None:
+        self._loaded = loaded
+        self._choice = choice
+        self.gone = self.stay = 0
+
+    def going(self) -> Iterator[tuple[int, bytes, str, int]]:
+        """
+        Id, tube, state and size of each that would go.
+        """
+        for job in self._loaded.jobs():
+            if self._choice.stays(job, self._loaded.now_ns):
+                self.stay += 1
+            else:
+                self.gone += 1
+                yield job.job_id, job.tube, state_name(job.state), len(job.body)
 
 
 def _in_place(output: Output, path: str, choice: Choice) -> None:
+    # Only to tell what a server would leave out.
+    open_source(path)
     try:
         with progress(f"reading {path}") as report:
             dropped = drop_in_place(path, choice, report)
@@ -104,6 +127,10 @@ def _in_place(output: Output, path: str, choice: Choice) -> None:
         fail(CANNOT_READ, str(problem))
     if output.is_json:
         output.document({"log": path, **dropped._asdict()})
+        return
+    if not output.is_terminal:
+        kept_at = dropped.kept_at or None
+        output.table([], [("deleted", dropped.jobs, dropped.left, path, kept_at)])
         return
     output.line(f"{path}: {told(dropped.jobs, 'job')} deleted, {dropped.left} left")
     if dropped.kept_at:

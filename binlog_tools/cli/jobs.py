@@ -2,6 +2,7 @@
 ``binlog-inspect jobs``.
 """
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -10,7 +11,9 @@ from typing import Any, Final, NoReturn
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
+from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
+from binlog_tools.cli.gaps import code_of_gaps, end_with_gaps, place
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Escaped, Output, columns, opened, progress
 from binlog_tools.dumping import Fields, body_fields, body_text, fields_of, text_of
 from binlog_tools.listing import (
@@ -22,10 +25,16 @@ from binlog_tools.listing import (
     story_of,
     would_load,
 )
-from binlog_tools.liveset import Point
-from binlog_tools.moments import format_duration, format_size, format_time, parse_time
+from binlog_tools.liveset import END, Point
+from binlog_tools.moments import (
+    format_duration,
+    format_size,
+    format_time,
+    format_time_exactly,
+    parse_time,
+)
 from binlog_tools.rewriting import load
-from binlog_tools.sources import Source, open_source
+from binlog_tools.sources import Source
 from binlog_tools.stored import NS, StoredJob
 
 COLUMNS: Final = (
@@ -43,7 +52,11 @@ def _point(text: str) -> Point:
     """
     if text.isdigit():
         return Point(lsn=int(text))
-    return Point(time_ns=parse_time(text, time.time_ns()))
+    try:
+        return Point(time_ns=parse_time(text, time.time_ns()))
+    except ValueError as problem:
+        why = str(problem).replace("or seconds since the epoch", "@ and seconds since the epoch")
+        raise ValueError(f"{why}, or an LSN") from None
 
 
 POINT: Final = options.Parsed("time|lsn", _point)
@@ -106,6 +119,10 @@ def command(
       binlog-inspect jobs /var/lib/bs --body 4711 -o body.bin
       binlog-inspect jobs /var/lib/bs --json --bodies text | jq -r .body
     """
+    if wanted is not None:
+        options.refuse_beside("wanted", "target")
+    elif explained is not None:
+        options.refuse_beside("explained", "is_json")
     source = open_source(path)
     if wanted is not None:
         _write_body(source, wanted, target)
@@ -127,6 +144,7 @@ def command(
         now_ns, pauses = past.now_ns, past.pauses()
         found = past.jobs(selection, how != "none")
         _tell_unknown(past)
+        _tell_outside(past, point)
     _list(output, islice(found, limit), now_ns, how)
     if output.is_terminal and not is_json:
         for pause in pauses:
@@ -136,11 +154,23 @@ def command(
 
 def _tell_unknown(past: PastJobs) -> None:
     if past.unknown:
-        click.echo(
-            f"binlog-inspect: {past.unknown} more jobs were there, in a state that the log no "
-            f"longer tells: compaction has deleted it. An archive may have it.",
-            err=True,
+        were = "job was" if past.unknown == 1 else "jobs were"
+        warn(
+            f"{past.unknown} more {were} there, in a state that the log no longer tells: "
+            f"compaction has deleted it. An archive may have it."
         )
+
+
+def _tell_outside(past: PastJobs, point: Point) -> None:
+    if not past.last_lsn:
+        warn(f"there were no jobs yet: the log begins at {format_time_exactly(past.since_ns)}")
+    elif point.lsn != END.lsn and point.lsn > past.last_lsn:
+        warn(
+            f"the log ends with LSN {past.last_lsn}, before LSN {point.lsn}: these are the jobs "
+            f"at its end. If a time was meant: --as-of @{point.lsn}"
+        )
+    elif point.time_ns != END.time_ns and point.time_ns > time.time_ns():
+        warn("that is in the future: these are the jobs at the end of the log")
 
 
 def _list(output: Output, found: Iterable[ListedJob], now_ns: int, how: str) -> None:
@@ -205,11 +235,7 @@ def _explain(output: Output, source: Source, job_id: int) -> None:
         _tell(output, story)
     else:
         output.table([], (_event_row(event) for event in story.events))
-    for gap in story.gaps:
-        where = f"{gap.segment}: offset {gap.offset}"
-        click.echo(f"binlog-inspect: {where}: perhaps more, but {gap.why}", err=True)
-    if story.gaps:
-        raise SystemExit(DAMAGED)
+    end_with_gaps(source, story.gaps)
 
 
 def _event_row(event: Any) -> tuple[object, ...]:
@@ -234,9 +260,28 @@ def _tell(output: Output, story: Story) -> None:
 def _write_body(source: Source, job_id: int, target: str | None) -> None:
     body = body_of(source, job_id)
     if body is None:
-        _not_there(source, job_id)
+        _no_body(source, story_of(source, job_id, time.time_ns()))
     with opened(target) as out:
         out.buffer.write(body)
+
+
+def _no_body(source: Source, story: Story) -> NoReturn:
+    if story.gaps:
+        places = "".join(f"\n  {place(gap)}: {gap.why}" for gap in story.gaps)
+        known = "there are records of it, and its body" if story.events else "if it was put, it"
+        fail(
+            code_of_gaps([source]),
+            f"{source.path}: no body of job {story.job_id} can be read: {known} stood where the "
+            f"log is damaged:{places}\nTo get what is left of it: binlog-inspect salvage "
+            f"{shlex.quote(source.path)} -o NEW_DIRECTORY",
+        )
+    if not story.events:
+        _not_there(source, story.job_id)
+    fail(
+        CANNOT_READ,
+        f"{source.path}: there are records of job {story.job_id}, but its body is no longer there: "
+        f"compaction has deleted it; an archive may have it",
+    )
 
 
 def _not_there(source: Source, job_id: int) -> NoReturn:

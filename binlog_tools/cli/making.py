@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.format import (
 from binlog_tools.cli.exits import warn
 from binlog_tools.cli.options import SIZE
 from binlog_tools.cli.output import Output
-from binlog_tools.moments import format_size
+from binlog_tools.moments import Span, format_size
 from binlog_tools.newlog import Written
 from binlog_tools.tubenames import quoted
 
@@ -40,17 +40,23 @@ def _in_range(ctx: click.Context, param: click.Parameter, value: int) -> int:
 
 def tell(output: Output, written: Written, **more: object) -> None:
     """
-    Say what was written.
+    Say what was written; in a pipe the first field of each line says what it is.
 
     :param more: beside what every log has.
     """
     if output.is_json:
         output.document({**written._asdict(), **more})
-        return
-    output.line(
-        f"{written.path}: {told(written.jobs, 'job')}, {format_size(written.bytes)} in "
-        f"{told(written.segments, 'segment')}, LSN {written.first_lsn} to {written.last_lsn}"
-    )
+    elif output.is_terminal:
+        lsns = Span(written.first_lsn, written.last_lsn)
+        output.line(
+            f"{written.path}: {told(written.jobs, 'job')}, {format_size(written.bytes)} in "
+            f"{told(written.segments, 'segment')}, LSN {lsns}"
+        )
+    else:
+        output.table([], [(
+            "written", written.jobs, written.segments, written.path, written.bytes,
+            written.first_lsn, written.last_lsn,
+        )])  # fmt: skip
 
 
 def tell_unusable(tubes: Mapping[bytes, int], what: str) -> None:

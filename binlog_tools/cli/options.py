@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from binlog_tools import moments
 from binlog_tools.cli.exits import USAGE, fail
@@ -157,7 +158,7 @@ def job_option(function: F) -> F:
     ``--job``.
     """
     return click.option(
-        "--job", "jobs", multiple=True, type=IDS, help="Only these jobs: 7 or 7,9 or 20-29.",
+        "--job", "jobs", multiple=True, type=IDS, help="Only these jobs: 7 or 7,9,20-29 or 201-.",
     )(function)  # fmt: skip
 
 
@@ -200,6 +201,25 @@ def of_records(function: F) -> F:
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def refuse_beside(allowed: str, *more: str) -> None:
+    """
+    Where an option makes a command do another thing, end if there are options that mean nothing to
+    it.
+
+    :param allowed: the parameter of the option, and behind it the others that go with it.
+    """
+    ctx = click.get_current_context()
+    given = {
+        param.name: param.opts[-1]
+        for param in ctx.command.params
+        if isinstance(param, click.Option)
+        and ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+    }
+    wrong = [option for name, option in given.items() if name not in (allowed, *more)]
+    if wrong:
+        fail(USAGE, f"{given[allowed]} does not go with {', '.join(wrong)}.")
 
 
 def selection(

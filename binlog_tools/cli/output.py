@@ -23,7 +23,7 @@ VERSION: Final = 1
 TABLE_ROWS: Final = 500
 """A longer table is drawn in parts, each with its titles: its widths are those of its rows."""
 
-CUT_CHARACTERS: Final = 20
+CUT_CHARACTERS: Final = 14
 """So much is shown at least of text that may be cut."""
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -83,6 +83,16 @@ class Output:
     def __init__(self, is_json: bool = False, is_terminal: bool | None = None) -> None:
         self.is_json = is_json
         self.is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
+
+    def can_show(self, text: str) -> bool:
+        """
+        Whether the output has these characters.
+        """
+        try:
+            text.encode(sys.stdout.encoding)
+        except UnicodeEncodeError:
+            return False
+        return True
 
     def document(self, fields: Mapping[str, object]) -> None:
         """
@@ -160,23 +170,39 @@ def _rich_table() -> _Draw | None:
 
     def draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        needed = 0
-        for title, width in zip(titles, _widths(titles, cells), strict=True):
-            least = min(width, CUT_CHARACTERS) if title.may_be_cut else width
-            # A blank on the right, and what stands between two columns.
-            needed += least + 2
+        console = Console()
+        # Each column has a blank on the right, and what stands between two.
+        edges = 2 * len(titles) + 2
+        widths = _room(titles, _widths(titles, cells), console.width - edges)
+        for title, width in zip(titles, widths, strict=True):
             table.add_column(
                 title.title, justify="right" if title.is_number else "left", no_wrap=True,
-                min_width=least, overflow="ellipsis",
+                min_width=width, max_width=width, overflow="ellipsis",
             )  # fmt: skip
         for row in cells:
             table.add_row(*(Text(text) for text in row))
-        console = Console()
         # A terminal that is too narrow breaks lines; no number is ever cut.
-        console.width = max(console.width, needed + 2)
+        console.width = max(console.width, sum(widths) + edges)
         console.print(table)
 
     return draw
+
+
+def _room(titles: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """
+    How wide columns are where there is so much room; those that may be cut share what is left.
+    """
+    least = [
+        min(width, CUT_CHARACTERS) if title.may_be_cut else width
+        for title, width in zip(titles, widths, strict=True)
+    ]
+    rest = max(0, room - sum(least))
+    given = []
+    for width, at_least in zip(widths, least, strict=True):
+        more = min(rest, width - at_least)
+        rest -= more
+        given.append(at_least + more)
+    return given
 
 
 def _widths(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:

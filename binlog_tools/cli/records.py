@@ -3,6 +3,7 @@ Records as text, JSON lines, CSV or Parquet.
 """
 
 import csv
+import json
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, Final, Protocol, TextIO
 
@@ -98,7 +99,19 @@ class JsonLines(_Lines):
         fields = fields_of(entry)
         if entry.raw[TYPE] in FULL:
             fields.update(body_fields(entry.data, self._how))
+        if "counters" in fields:
+            fields["counters"] = _parsed(str(fields["counters"]))
         return as_json(fields)
+
+
+def _parsed(text: str) -> object:
+    """
+    A document in a record; as text if it is none.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 class TabLines(_Lines):

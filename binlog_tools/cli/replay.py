@@ -13,19 +13,25 @@ import click
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail
 from binlog_tools.cli.making import tell_unusable, told
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress, text_of
 from binlog_tools.client import Connection, parse_address
 from binlog_tools.newlog import OriginSource
 from binlog_tools.outputs import refuse_inside_sources
 from binlog_tools.putting import Journal, Put, Putter, Stopped, plan
-from binlog_tools.sources import open_source
 
 ADDRESS = options.Parsed("host:port", parse_address)
 
 
 @click.command("replay", cls=options.Command)
 @options.log
-@click.option("--to", "address", type=ADDRESS, required=True, help="The server, HOST:PORT.")
+@click.option(
+    "--to",
+    "address",
+    type=ADDRESS,
+    required=True,
+    help="The server, HOST:PORT; without a port, 11300.",
+)
 @options.job_option
 @options.tube_option
 @options.state_option

@@ -15,6 +15,8 @@ from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.checking import check
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
+from binlog_tools.cli.making import told
+from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, OUTPUT_FILE, Command, as_json
 from binlog_tools.cli.output import Output, columns, progress, text_of
 from binlog_tools.moments import Numbers, Span
@@ -26,7 +28,7 @@ from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Doubtful, Judgement
 from binlog_tools.salvage.report import Report, types_of
 from binlog_tools.salvage.salvaging import Salvage
-from binlog_tools.sources import Source, open_source
+from binlog_tools.sources import Source
 
 MOST_SHOWN: Final = 20
 """Jobs of a kind that are shown; the report has them all."""
@@ -73,8 +75,9 @@ def command(
     which a server starts on.  docs/recovery.md says what the words mean and how to go on.
 
     \b
-    binlog-inspect salvage /var/lib/bs
-    binlog-inspect salvage /var/lib/bs -o /var/lib/bs-new --report salvage.json
+    Examples:
+      binlog-inspect salvage /var/lib/bs
+      binlog-inspect salvage /var/lib/bs -o /var/lib/bs-new --report salvage.json
 
     Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written.
     """
@@ -96,8 +99,10 @@ def command(
                 source, consent, Doubtful(doubtful), seen, is_whole=not source.is_partial
             )
     except Refused as refused:
-        _refuse(path, output, is_in_place, refused)
+        _refuse(path, output, is_in_place, refused, _given(prefer, doubtful, report_path))
     report = Report(salvage)
+    is_needless = is_in_place and _is_sound(salvage)
+    is_in_place = is_in_place and not is_needless
     target = replacing.new_path(path) if is_in_place else output
     _carry_out(report, target)
     if CODES[report.verdict] == SOUND:
@@ -110,7 +115,8 @@ def command(
         lock.close()
     if report_path:
         _save(report, report_path)
-    _print(report, Output(is_json), _command(path, None, False, salvage.options))
+    more = _given(prefer, doubtful, report_path) + salvage.options
+    _print(report, Output(is_json), None if is_needless else _command(path, None, False, more))
     raise SystemExit(CODES[report.verdict])
 # fmt: on
 
@@ -120,6 +126,15 @@ def _refuse_unknown(source: Source, prefer: tuple[str, ...]) -> None:
     for name in prefer:
         if os.path.basename(name) not in names:
             raise click.UsageError(f"--prefer: {name} is not in {source.path}")
+
+
+def _is_sound(salvage: Salvage) -> bool:
+    """
+    Whether there is nothing to mend, which only going through all jobs shows.
+    """
+    report = Report(salvage)
+    _carry_out(report, None)
+    return CODES[report.verdict] == SOUND and not salvage.plan.left_out
 
 
 def _lock(path: str) -> RealDirectory:
@@ -148,11 +163,22 @@ def _carry_out(report: Report, target: str | None) -> None:
         report.written = new.finish()
 
 
-def _refuse(path: str, output: str | None, is_in_place: bool, refused: Refused) -> NoReturn:
+def _given(prefer: tuple[str, ...], doubtful: str, report_path: str | None) -> list[str]:
+    """
+    The options that a command that goes on has to repeat.
+    """
+    words = [word for name in prefer for word in ("--prefer", name)]
+    words += [] if doubtful == Doubtful.KEEP.value else ["--doubtful", doubtful]
+    return words + (["--report", report_path] if report_path else [])
+
+
+def _refuse(
+    path: str, output: str | None, is_in_place: bool, refused: Refused, given: list[str]
+) -> NoReturn:  # fmt: skip
     lines = "\n  ".join(refused.problems)
     message = f"{path}: nothing was written:\n  {lines}"
     if refused.options:
-        command = _command(path, output, is_in_place, refused.options)
+        command = _command(path, output, is_in_place, given + refused.options)
         message += f"\nTo go on all the same: {command}"
     fail(DAMAGED, message)
 
@@ -160,7 +186,14 @@ def _refuse(path: str, output: str | None, is_in_place: bool, refused: Refused) 
 def _command(path: str, output: str | None, is_in_place: bool, options: list[str]) -> str:
     where = ["--in-place"] if is_in_place else ["-o", output or "NEW_DIRECTORY"]
     words = ["binlog-inspect", "salvage", path, *where]
-    return " ".join([*map(shlex.quote, words), *options])
+    return shlex.join([*words, *[word for option in options for word in _split(option)]])
+
+
+def _split(option: str) -> list[str]:
+    """
+    ``--accept-gap 2`` is two words; the name of a file is one, with any blanks in it.
+    """
+    return option.split(" ", 1) if option.startswith("--") else [option]
 
 
 def _save(report: Report, path: str) -> None:
@@ -169,9 +202,11 @@ def _save(report: Report, path: str) -> None:
         file.write("\n")
 
 
-def _print(report: Report, out: Output, command: str) -> None:
+def _print(report: Report, out: Output, command: str | None) -> None:
     """
     In a pipe the first field of each line says what it is.
+
+    :param command: that writes it, None if there is nothing to mend.
     """
     if out.is_json:
         out.document(report.document())
@@ -181,7 +216,7 @@ def _print(report: Report, out: Output, command: str) -> None:
         _show(report, out, command)
 
 
-def _lines(report: Report, command: str) -> Iterator[tuple[object, ...]]:
+def _lines(report: Report, command: str | None) -> Iterator[tuple[object, ...]]:
     salvage = report.salvage
     yield from (("place", *place) for place in report.places)
     yield from (("hole", *_hole(hole)) for hole in salvage.holes)
@@ -197,11 +232,11 @@ def _lines(report: Report, command: str) -> Iterator[tuple[object, ...]]:
         yield "written", report.written.jobs, report.written.segments, report.written.path
     if report.kept_at:
         yield "kept", report.kept_at
-    if not report.written:
+    if command and not report.written:
         yield "next", command
 
 
-def _show(report: Report, out: Output, command: str) -> None:
+def _show(report: Report, out: Output, command: str | None) -> None:
     salvage = report.salvage
     if report.places:
         out.heading("Places that are not as they were written")
@@ -215,19 +250,23 @@ def _show(report: Report, out: Output, command: str) -> None:
     _show_jobs(out, "Doubtful jobs", report.doubtful)
     _show_jobs(out, "Lost jobs", report.lost)
     out.line(
-        f"{report.verdict}: {report.certain} jobs are certain, {len(report.doubtful)} doubtful, "
-        f"{len(report.lost)} lost; {report.hidden} records cannot be read"
+        f"{report.verdict}: jobs: {report.certain} certain, {len(report.doubtful)} doubtful, "
+        f"{len(report.lost)} lost; records that cannot be read: {report.hidden}"
     )
     if report.doubtful and report.most_deleted is not None:
-        out.line(f"by the seals, at most {report.most_deleted} of the doubtful ones were deleted")
+        most = f"at most {report.most_deleted}" if report.most_deleted else "none"
+        out.line(f"by the seals, {most} of the doubtful ones were deleted")
     written = report.written
-    if written is None:
+    if command is None:
+        out.line("nothing was written: there is nothing to mend")
+    elif written is None:
         out.line(f"nothing was written; to write it: {command}")
     elif report.kept_at:
         out.line(f"the log was replaced; the original segments are in {report.kept_at}")
     else:
-        where = f"{written.path}, {written.segments} segments"
-        out.line(f"{written.jobs} jobs were written to {where}")
+        where = f"{written.path}, {told(written.segments, 'segment')}"
+        was = "was" if written.jobs == 1 else "were"
+        out.line(f"{told(written.jobs, 'job')} {was} written to {where}")
 
 
 def _show_jobs(out: Output, title: str, jobs: list[Judgement]) -> None:

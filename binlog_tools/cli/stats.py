@@ -2,28 +2,42 @@
 ``binlog-inspect stats``.
 """
 
+import textwrap
 import time
 from typing import Final
 
 import click
 
 from binlog_tools.cli import options
+from binlog_tools.cli.making import told
+from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns
 from binlog_tools.dumping import text_of
-from binlog_tools.measuring import Depth, SegmentStats, Stats, TubeStats, chart, measure
+from binlog_tools.measuring import (
+    ASCII_BARS,
+    BARS,
+    Depth,
+    SegmentStats,
+    Stats,
+    TubeStats,
+    chart,
+    measure,
+)
 from binlog_tools.moments import (
     format_duration,
     format_size,
     format_time,
     format_time_exactly,
 )
-from binlog_tools.sources import open_sources
 from binlog_tools.stored import NS
 
 SHOWN_PINS: Final = 5
 """Jobs that a line names of those that keep a segment; JSON has 1000."""
 
 CHART_CHARACTERS: Final = 60
+
+LINE_CHARACTERS: Final = 76
+"""Of a line of text, so that it has room on a terminal of 80."""
 
 
 @click.command("stats", cls=options.Command)
@@ -105,9 +119,13 @@ def _lines(output: Output, stats: Stats, top: int) -> None:
     output.table([], (("tube", *tube) for tube in stats.tubes[: top or None]))
     depth = stats.depth
     since, until = format_time_exactly(depth.since_ns), format_time_exactly(depth.until_ns)
-    bars = chart(depth, CHART_CHARACTERS)
+    bars = _bars(output, depth)
     most = max(depth.jobs, default=0)
     output.table([], [("depth", since, until, bars, most, f"{_character_s(depth, bars):g}")])
+
+
+def _bars(output: Output, depth: Depth) -> str:
+    return chart(depth, CHART_CHARACTERS, BARS if output.can_show(BARS) else ASCII_BARS)
 
 
 def _character_s(depth: Depth, bars: str) -> float:
@@ -119,7 +137,9 @@ def _character_s(depth: Depth, bars: str) -> float:
 
 def _show(output: Output, stats: Stats, top: int) -> None:
     output.line(stats.path)
-    output.line(f"  {stats.jobs} jobs: " + ", ".join(f"{n} {s}" for s, n in stats.states.items()))
+    output.line(
+        f"  {told(stats.jobs, 'job')}: " + ", ".join(f"{n} {s}" for s, n in stats.states.items())
+    )
     share = 100 * stats.live // stats.bytes if stats.bytes else 0
     output.line(f"  {format_size(stats.bytes)}, of which {share} % is live")
     due = "a server would compact it now" if stats.is_due else "a server would leave it as it is"
@@ -147,7 +167,7 @@ def _segment_row(segment: SegmentStats) -> tuple[object, ...]:
     if segment.pinned_by > SHOWN_PINS:
         pins += f" and {segment.pinned_by - SHOWN_PINS} more"
     return (
-        segment.seq, segment.first_lsn, segment.last_lsn, format_time(segment.since_ns)[:19],
+        segment.seq, segment.first_lsn, segment.last_lsn, format_time(segment.since_ns)[:16],
         format_size(segment.end), f"{share} %", pins or "nothing",
     )  # fmt: skip
 
@@ -157,7 +177,9 @@ def _show_types(output: Output, stats: Stats) -> None:
     for segment in stats.segments:
         for name, count in segment.types.items():
             counts[name] = counts.get(name, 0) + count
-    output.line("  " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    for line in textwrap.wrap(said, LINE_CHARACTERS):
+        output.line(f"  {line}")
 
 
 def _tube_row(tube: TubeStats) -> tuple[object, ...]:
@@ -171,7 +193,7 @@ def _show_depth(output: Output, stats: Stats) -> None:
     depth = stats.depth
     if not depth.jobs:
         return
-    bars = chart(depth, CHART_CHARACTERS)
+    bars = _bars(output, depth)
     each = format_duration(round(_character_s(depth, bars) * NS))
     output.heading(f"jobs over time, 0 to {max(depth.jobs)}; each bar is the most in {each}")
     output.line(f"  {bars}")

@@ -7,14 +7,20 @@ from typing import Any
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import DAMAGED, USAGE, fail
+from binlog_tools.cli.exits import USAGE, fail
+from binlog_tools.cli.gaps import end_with_gaps
 from binlog_tools.cli.making import tell, told
-from binlog_tools.cli.output import Output
-from binlog_tools.dumping import Fields
-from binlog_tools.listing import ListedJob, fields_of_job
-from binlog_tools.moments import format_time_exactly
-from binlog_tools.sources import Source, open_source
-from binlog_tools.undeleting import Deleted, find_deleted, into_files, into_log, restored
+from binlog_tools.cli.opening import open_source
+from binlog_tools.cli.output import Output, columns
+from binlog_tools.sources import Source
+from binlog_tools.undeleting import (
+    Deleted,
+    fields_of_deleted,
+    find_deleted,
+    into_files,
+    into_log,
+    restored,
+)
 
 
 @click.command("undelete", cls=options.Command)
@@ -73,33 +79,30 @@ def command(
         count = into_files(source, deleted, folder)
         if is_json:
             shown.document({"path": folder, "jobs": count, "without_body": deleted.without_body})
+        elif not shown.is_terminal:
+            shown.table([], [("files", count, folder)])
         else:
             shown.line(f"{folder}: {told(count, 'body', 'bodies')}")
     else:
         _list(shown, source, deleted)
-    _tell_missing(deleted)
+    _tell_missing(source, deleted)
 
 
 def _list(output: Output, source: Source, deleted: Deleted) -> None:
-    for found, job in restored(source, deleted):
-        fields: Fields = fields_of_job(ListedJob(job, len(job.body)), found.deleted_ns)
-        fields["deleted"] = format_time_exactly(found.deleted_ns)
-        if output.is_json:
-            output.document({**fields, "deleted_lsn": found.lsn})
-        else:
-            names = ("job", "tube", "state", "deleted", "bytes")
-            output.table([], [[fields[name] for name in names]])
+    found = (fields_of_deleted(*each) for each in restored(source, deleted))
+    if output.is_json:
+        for fields in found:
+            output.document(fields)
+        return
+    titles = columns("#job", "tube", "state", "deleted", "#bytes")
+    output.table(titles, ([fields[title.title] for title in titles] for fields in found))
 
 
-def _tell_missing(deleted: Deleted) -> None:
+def _tell_missing(source: Source, deleted: Deleted) -> None:
     if deleted.without_body:
         click.echo(
             f"binlog-inspect: {told(deleted.without_body, 'job')} more deleted, whose bodies "
             f"are no longer there; an archive may have them.",
             err=True,
         )
-    for gap in deleted.gaps:
-        where = f"{gap.segment}: offset {gap.offset}"
-        click.echo(f"binlog-inspect: {where}: perhaps more, but {gap.why}", err=True)
-    if deleted.gaps:
-        raise SystemExit(DAMAGED)
+    end_with_gaps(source, deleted.gaps)

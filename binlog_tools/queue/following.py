@@ -24,7 +24,10 @@ MOST_AT_ONCE: Final = 10_000
 
 
 AHEAD: Final = 16
-"""Numbers looked at beyond those that were counted."""
+"""Numbers looked at, in the beginning, beyond those that were counted."""
+
+ALIGNING: Final = 20
+"""Attempts to find a moment in which nobody puts; on a server that is so busy some are missed."""
 
 
 class Seen(NamedTuple):
@@ -53,36 +56,31 @@ class Follower:
         self._tubes = {tube.decode() for tube in tubes}
         queue.use(OWN_TUBE)
         own = queue.put(b"", LEAST_URGENT, OWN_DELAY_S, 1)
-        self._counted = int(queue.stats()["cmd-put"])
         queue.delete(own)
-        queue.use(b"default")
         self._next = own + 1
+        self._offset = self._align()
+        self._markers = self._count_markers()
 
-    def new(self) -> Iterator[Seen]:
+    def _align(self) -> int:
         """
-        Give the jobs that were put since the last time and are still there.
-        """
-        end = self._end()
-        if end - self._next > MOST_AT_ONCE:
-            self.missed += end - MOST_AT_ONCE - self._next
-            self._next = end - MOST_AT_ONCE
-        ids = range(self._next, end)
-        self._next = end
-        replies = self._queue.ask_many(b"stats-job %d\r\n" % job for job in ids)
-        found = [parsed(reply) for reply in replies if reply.name == b"OK"]
-        self.missed += len(ids) - len(found)
-        yield from self._bodies([each for each in found if self._is_wanted(each)])
+        Say what to add to the count of puts for the number that comes next.
 
-    def _end(self) -> int:
+        Puts of others between our job and the count are counted, so look a little further; that
+        holds if nobody put meanwhile.
         """
-        Say which number comes next.
+        counted = self._counted()
+        for _ in range(ALIGNING):
+            end, before = self._end_of_given(), counted
+            counted = self._counted()
+            if counted == before:
+                break
+        return end - counted
 
-        Puts of others between our job and our first count were counted in it.  So from where the
-        count leads to, look a little further.
-        """
-        counted = int(self._queue.stats()["cmd-put"])
-        end = self._next + max(0, counted - self._counted)
-        self._counted = counted
+    def _counted(self) -> int:
+        return int(self._queue.stats()["cmd-put"])
+
+    def _end_of_given(self) -> int:
+        end = self._next
         while True:
             ahead = [b"stats-job %d\r\n" % job for job in range(end, end + AHEAD)]
             replies = list(self._queue.ask_many(ahead))
@@ -91,7 +89,36 @@ class Follower:
                 return end
             end += there[-1] + 1
 
+    def _count_markers(self) -> int:
+        # The tube is there as long as anybody uses it, and so is its count.
+        return int(self._queue.stats_tube(OWN_TUBE)["total-jobs"])
+
+    def new(self) -> Iterator[Seen]:
+        """
+        Give the jobs that were put since the last time and are still there.
+        """
+        end = max(self._next, self._counted() + self._offset)
+        if end - self._next > MOST_AT_ONCE:
+            self.missed += end - MOST_AT_ONCE - self._next
+            self._next = end - MOST_AT_ONCE
+        ids = range(self._next, end)
+        self._next = end
+        replies = self._queue.ask_many(b"stats-job %d\r\n" % job for job in ids)
+        found = [parsed(reply) for reply in replies if reply.name == b"OK"]
+        if len(found) < len(ids):
+            self._miss(len(ids) - len(found))
+        yield from self._bodies([each for each in found if self._is_wanted(each)])
+
+    def _miss(self, count: int) -> None:
+        """
+        Count jobs that are gone, but for those of other followers.
+        """
+        before, self._markers = self._markers, self._count_markers()
+        self.missed += max(0, count - (self._markers - before))
+
     def _is_wanted(self, stats: Stats) -> bool:
+        if stats["tube"] == OWN_TUBE.decode():
+            return False
         return not self._tubes or stats["tube"] in self._tubes
 
     def _bodies(self, wanted: Sequence[Stats]) -> Iterator[Seen]:

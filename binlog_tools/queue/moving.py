@@ -2,8 +2,12 @@
 Jobs from one tube into another, none lost.
 
 A job is first reserved, so that no worker has it meanwhile; then it is put into the new tube; and
-when the server has confirmed that, it is deleted.  Whatever breaks off in between, the job is there
-once or, at worst, twice.  It gets a new number; priority, TTR and what is left of its delay stay.
+when the server has confirmed that, it is deleted.  Whatever breaks off in between (our death, or
+the connection), the job is there once or, at worst, twice.  But a reservation ends with its
+connection, so the one job that was on its way is then ready in its old tube, even if it was buried
+or delayed; and in the new tube it may be there too, and if it was buried is not yet so.
+
+It gets a new number; priority, TTR and what is left of its delay stay.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +18,8 @@ from binlog_tools.queue.server import Job, Queue, Refused
 BURYING_S: Final = 3600
 """
 A job that is to be buried in its new tube is put with this delay, seconds, so that no worker gets
-it before it is buried.  If we die in that moment, it is ready after an hour instead of never.
+it before it is buried.  If we die in that moment it is ready after an hour instead of never; and if
+between being reserved there and being buried, which are sent as one, at once.
 """
 
 STATES: Final = ("ready", "delayed", "buried")
@@ -63,7 +68,8 @@ class Mover:
     def _taker(self, source: bytes, state: str, is_paused: bool) -> Callable[[], Moved | None]:
         # Nobody can reserve from a paused tube, but each job of it.
         if state == "ready" and not is_paused:
-            return lambda: self._move_ready(source)
+            # A pause in its last second looks like none.
+            return lambda: self._move_ready(source) or self._move_first(source, state)
         return lambda: self._move_first(source, state)
 
     def _move_ready(self, source: bytes) -> Moved | None:
@@ -108,8 +114,7 @@ class Mover:
             raise
         try:
             if buries:
-                self._queue.reserve_job(new)
-                self._queue.bury(new, priority)
+                self._queue.bury_free(new, priority)
             self._queue.delete(job.id)
         except (OSError, Refused) as problem:
             target = self._target.decode()

@@ -53,7 +53,7 @@ def rows(now: Look, before: Look | None) -> list[Row]:
     """
     seconds = 0.0 if before is None else now.at_s - before.at_s
     old = {} if before is None else {tube["name"]: tube for tube in before.tubes}
-    return [_row(tube, old.get(tube["name"], {}), seconds) for tube in now.tubes]
+    return [_row(tube, old.get(tube["name"], Stats()), seconds) for tube in now.tubes]
 
 
 def _row(tube: Stats, old: Stats, seconds: float) -> Row:

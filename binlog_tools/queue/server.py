@@ -25,6 +25,9 @@ PATIENCE_S: Final = 20
 """How long one `reserve` waits, seconds: less than the connection's limit, then it is sent anew."""
 
 
+NO_SERVER: Final = "this is no server of this protocol"
+
+
 class Refused(Exception):
     """
     The server has answered, and the answer is no.
@@ -33,8 +36,23 @@ class Refused(Exception):
     """
 
     def __init__(self, what: str, reply: Reply) -> None:
-        super().__init__(f"{what}: the server says {reply}")
+        super().__init__(f"{what}: the server says {reply}{_meaning(what, reply)}")
         self.reply = reply.name
+
+
+def _meaning(what: str, reply: Reply) -> str:
+    """
+    What a NOT_FOUND means: nearly always a number or a name that is wrong.
+    """
+    command, _, about = what.partition(" ")
+    if reply.name != b"NOT_FOUND" or not about:
+        return ""
+    if command == "stats-tube":
+        return f": there is no tube {about}"
+    number = about.split()[0]
+    if command in ("peek", "stats-job"):
+        return f": there is no job {number}"
+    return f": there is no job {number}, or not in a state for that"
 
 
 class Job(NamedTuple):
@@ -104,7 +122,16 @@ def tube_name(text: str) -> bytes:
     return name
 
 
-Stats = dict[str, str]
+class Stats(dict[str, str]):
+    """
+    What a server says of itself, a tube or a job.
+    """
+
+    def __missing__(self, key: str) -> str:
+        """
+        :raise Lost: it is not there, so nothing else can be trusted either.
+        """
+        raise Lost(0, f"{NO_SERVER} (there is no {key} in its statistics)")
 
 
 class Queue:
@@ -168,7 +195,10 @@ class Queue:
         Name all tubes.
         """
         reply = self.ask(b"list-tubes\r\n", b"OK")
-        return yaml.read_listing(reply.data)
+        try:
+            return yaml.read_listing(reply.data)
+        except ValueError as problem:
+            raise Lost(0, f"{NO_SERVER} ({problem})") from None
 
     def pause(self, tube: bytes, seconds: int) -> None:
         """
@@ -226,6 +256,18 @@ class Queue:
         """
         self.ask(b"bury %d %d\r\n" % (job, priority), b"BURIED")
 
+    def bury_free(self, job: int, priority: int) -> None:
+        """
+        Bury a job that nobody has reserved.  It is reserved for a moment; both commands leave in
+        one piece, so that our death can hardly come in between, and make it ready.
+        """
+        request = b"reserve-job %d\r\nbury %d %d\r\n" % (job, job, priority)
+        self._line.send(request)
+        taken, buried = self._line.reply(), self._line.reply()
+        for reply, good in ((taken, b"RESERVED"), (buried, b"BURIED")):
+            if reply.name != good:
+                raise Refused(f"bury {job}", reply)
+
     def touch(self, job: int) -> None:
         """
         Let its TTR begin anew.
@@ -273,11 +315,13 @@ class Queue:
         """
         return parsed(self.ask(tube_request(b"stats-tube", tube), b"OK"))
 
-    def stats_job(self, job: int) -> Stats:
+    def stats_job(self, job: int, what: str = "") -> Stats:
         """
         Ask about a job.
+
+        :param what: what for, if it is refused.
         """
-        return parsed(self.ask(b"stats-job %d\r\n" % job, b"OK"))
+        return parsed(self.ask(b"stats-job %d\r\n" % job, b"OK", what=what))
 
     def all_tubes(self) -> list[Stats]:
         """
@@ -299,5 +343,10 @@ def put_request(body: bytes, priority: int, delay_s: int, ttr_s: int) -> bytes:
 def parsed(reply: Reply) -> Stats:
     """
     The keys and values of a server's small YAML.
+
+    :raise Lost: it is none.
     """
-    return dict(yaml.read_mapping(reply.data))
+    try:
+        return Stats(yaml.read_mapping(reply.data))
+    except ValueError as problem:
+        raise Lost(0, f"{NO_SERVER} ({problem})") from None

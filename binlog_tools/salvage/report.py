@@ -85,7 +85,9 @@ class Report:
         """
         if finding.exit_code == checking.DAMAGED and self.verdict == SOUND:
             self.places += [
-                Place(each.file, each.offset or 0, each.end or 0, each.first_lsn or 0, each.what)
+                Place(
+                    each.file or "", each.offset or 0, each.end or 0, each.first_lsn or 0, each.what
+                )
                 for each in finding.troubles
             ]
 

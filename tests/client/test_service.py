@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
@@ -218,6 +218,19 @@ def test_what_waits_for_the_next_connection_can_still_be_cancelled() -> None:
     come_back(world)
     assert world.result(client.stats()).total_jobs == 1
     assert world.result(client.peek(result(later))).body == b"later"
+
+
+def test_what_has_no_answer_can_be_cancelled_when_the_loss_is_told() -> None:
+    world = World()
+    sent: list[Deferred[int]] = []
+    endpoint = cast(Any, world.endpoint)
+    client = Client(endpoint, reactor=world.clock, lost=lambda losses: sent[0].cancel())
+    client.startService()
+    world.settle()
+    sent += [client.put(b"1"), client.put(b"2")]
+    lose(world)
+    error(sent[0], CancelledError)
+    error(sent[1], errors.Unanswered)
 
 
 def test_tubes_that_were_asked_for_but_not_confirmed_are_asked_for_again_in_order() -> None:

@@ -341,6 +341,9 @@ async def test_a_command_of_the_shell_that_takes_too_long_is_ended_with_all_it_h
         ([], "name a function"), (["json:dumps", "--shell", "true"], "name a function"),
         (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),
         (["json:dumps", "-n", "0"], "is not in the range"),
+        (["json:dumps", "--tube", "bad name"], "not the name of a tube"),
+        (["json:dumps", "-s", "tcp:x"], "is no server"),
+        (["json:dumps", "-s", "tcp:x:1:timeout=y"], "is no server"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_told_with_2(options: list[str], why: str) -> None:

@@ -24,18 +24,6 @@ if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """
-    Keep all tests that need Spark in one process of a run on many: each would start a JVM.
-
-    Before xdist's own hook, which reads the mark.
-    """
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 def need_java() -> None:
     """
     Skip with what to do, where there is no Java; but what runs for all must not skip this.

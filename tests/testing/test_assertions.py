@@ -53,8 +53,8 @@ TRUE: dict[str, Callable[[Beanstalk], None]] = {
 }
 
 FALSE: dict[str, Callable[[Beanstalk], None]] = {
-    "wanted 1 jobs INSERTED, but 2 were": lambda double: double.assert_job_put(),
-    "wanted 1 jobs INSERTED (body=b'c'), but 0 were\nevery put:\n  t=0s connection 1: "
+    "wanted 1 job INSERTED, but 2 were": lambda double: double.assert_job_put(),
+    "wanted 1 job INSERTED (body=b'c'), but 0 were\nevery put:\n  t=0s connection 1: "
     "'put 1 0 60 1' in mail body b'a' -> INSERTED\n  t=0s connection 1: "
     "'put 2 5 70 1' in mail body b'b' -> INSERTED": lambda double: double.assert_job_put(body=b"c"),
     "(pri=1, ttr=70), but 0": lambda double: double.assert_job_put(priority=1, ttr=70),
@@ -66,9 +66,7 @@ FALSE: dict[str, Callable[[Beanstalk], None]] = {
     "kick was to be received at least once, and was 0 times": lambda double: double.assert_command(
         "kick"
     ),
-    "delete was to be received 1 times, and was 2": lambda double: double.assert_command(
-        "delete", 1
-    ),
+    "delete was to be received once, and was 2": lambda double: double.assert_command("delete", 1),
     "in all tubes: wanted no job\njobs that are there:\n  2 in mail: delayed, 5 s left, "
     "priority 2, b'b'": lambda double: double.assert_no_jobs(),
     "in the tube mail: wanted no job": lambda double: double.assert_tube_empty("mail"),
@@ -122,3 +120,13 @@ def test_long_bodies_are_shown_in_part(beanstalk: Beanstalk) -> None:
     beanstalk.put(b"x" * 61)
     assert described(beanstalk.jobs()[0]).endswith(f"{b'x' * 60!r}... (61 bytes)")
     assert shown(b"x" * 60) == repr(b"x" * 60)
+
+
+def test_a_command_that_does_not_exist_is_a_mistake_of_the_test(beanstalk: Beanstalk) -> None:
+    with pytest.raises(ValueError, match="no command: 'putt'"):
+        beanstalk.assert_command("putt", 0)
+
+
+def test_one_job_that_was_is_not_several(lived: Beanstalk) -> None:
+    with pytest.raises(AssertionError, match="wanted 2 jobs DELETED, but 1 was\n"):
+        lived.assert_job_deleted(2)

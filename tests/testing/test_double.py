@@ -16,6 +16,7 @@ from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.double import Beanstalk
+from beanstalk_twisted.testing.sockets import BeanstalkServer
 from tests.client.world import error, is_waiting
 
 
@@ -404,3 +405,27 @@ def test_each_test_has_a_double_of_its_own() -> None:
     one.advance(5)
     other.assert_no_jobs()
     assert other.time() == 0 and is_waiting(client_of(other).reserve())
+
+
+# Forgiving what can only be meant in one way, and nothing else.
+
+
+@pytest.mark.parametrize("seconds", [-5, float("nan"), float("inf")])
+def test_only_time_that_can_pass_passes(
+    beanstalk: Beanstalk, beanstalk_server: BeanstalkServer, seconds: float
+) -> None:
+    for double in (beanstalk, beanstalk_server):
+        with pytest.raises(ValueError, match="cannot pass"):
+            double.advance(seconds)
+        assert double.time() == 0
+
+
+def test_text_is_put_as_utf_8(beanstalk: Beanstalk) -> None:
+    beanstalk.put("grüße")
+    (job,) = beanstalk.jobs()
+    assert job.body == "grüße".encode()
+
+
+def test_a_deferred_is_run_like_a_coroutine(beanstalk: Beanstalk) -> None:
+    client = client_of(beanstalk)
+    assert beanstalk.run(client.put(b"x")) == 1

@@ -47,6 +47,22 @@ def test_that_fails(beanstalk):
     beanstalk.assert_no_jobs()
 """
 
+MODULE_WIDE = """
+import pytest
+
+pytestmark = pytest.mark.beanstalk(clock="real", piece_bytes=1)
+
+def test_in_memory(beanstalk):
+    beanstalk.put(b"x")
+
+def test_on_a_port(beanstalk_server):
+    beanstalk_server.put(b"x")
+
+@pytest.mark.beanstalk(False)
+def test_without_a_name(beanstalk):
+    pass
+"""
+
 COROUTINE = """
 from beanstalk_twisted.client.service import Client
 import pytest_twisted
@@ -103,6 +119,15 @@ def test_both_fixtures_work_with_and_without_pytest_twisted(
     # What is shown is the line of the test, and what there was.
     result.stdout.fnmatch_lines(["*in all tubes: wanted no job", "*1 in default: ready*b'rest'"])
     result.stdout.no_fnmatch_line("*assertions.py*")
+
+
+def test_a_mark_on_a_module_is_for_both_fixtures_and_options_have_names(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(MODULE_WIDE)
+    result = pytester.runpytest_subprocess(*QUIET, timeout=LIMIT_S)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*mark.beanstalk(False): options have names*"])
 
 
 def test_a_coroutine_awaits_the_double_under_pytest_twisted(pytester: pytest.Pytester) -> None:

@@ -123,8 +123,12 @@ def test_a_segment_that_is_there_twice_is_named(tmp_path: Path) -> None:
     raw = (path / name).read_bytes()
     (path / "3-999.tql").write_bytes(raw)
     (path / "0003-1000.tql").write_bytes(raw[:-1] + b"x")
+    (path / "9-900.tql").write_bytes(raw)
     verdict = verify(str(path))
-    assert kinds(verdict) == [("duplicate", "3-999.tql"), ("duplicate", "0003-1000.tql")]
+    copies = ["3-999.tql", "0003-1000.tql", "9-900.tql"]
+    assert kinds(verdict) == [("duplicate", copy) for copy in copies]
+    first, behind = (int(n.split("-")[1][:-4]) for n in (name, names_in(path)[5]))
+    assert {(f.first_lsn, f.last_lsn) for f in verdict.flaws} == {(first, behind - 1)}
     assert verdict.flaws[0].what.endswith(f"also as {name}, with the same bytes")
     assert verdict.flaws[1].what.endswith("with other bytes")
 
@@ -190,7 +194,11 @@ def test_the_stores_of_an_archive_are_found(tmp_path: Path) -> None:
     (root / "notes").mkdir()
     assert stores_of(str(root)) == [str(root / UUID.hex())]
     assert stores_of(str(root / UUID.hex())) == [str(root / UUID.hex())]
-    with pytest.raises(NoLog):
+    with pytest.raises(NoLog, match="there is no archive here"):
+        stores_of(str(root / "notes"))
+    for name, raw in five_segments().items():
+        (root / "notes" / name).write_bytes(raw)
+    with pytest.raises(NoLog, match=r"this is a server's log, no archive; .* binlog-inspect check"):
         stores_of(str(root / "notes"))
 
 

@@ -25,6 +25,7 @@ from binlog_tools.stored import StoredJob
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
+    FIRST,
     MS,
     NS,
     T0,
@@ -163,9 +164,13 @@ def test_a_copy_of_a_ready_job_tells_nothing_of_when_it_may_have_been_delayed_or
 
 
 def test_a_point_before_the_log_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", spoken(1).files)
-    with pytest.raises(Damaged, match="the log begins with LSN 1, behind that point"):
+    scribe = Scribe(position=FIRST._replace(first_lsn=100), opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    path = written(tmp_path / "log", scribe.files())
+    with pytest.raises(Damaged, match="the log begins with LSN 100, behind that point"):
         past(path, Point(time_ns=T0 - NS))
+    first = written(tmp_path / "first", spoken(1).files)
+    assert past(first, Point(time_ns=T0 - NS)) == {}, "nothing comes before LSN 1"
 
 
 def test_the_end_as_a_point_is_the_log_as_it_stands(tmp_path: Path) -> None:
@@ -233,7 +238,7 @@ def test_all_that_happened_to_a_job_is_told() -> None:
     ]  # fmt: skip
     assert told[0] == ("put into default by connection 7, ready: priority 1024, TTR 60 s, 5 bytes")
     told = words_of(GOLDEN / "v1-every-kind", 8, T0 + 65 * NS)
-    assert told[-1] == "buried since 1m5s"
+    assert told[-1] == "buried for 1m5s"
 
 
 def test_each_record_of_the_job_is_an_event(tmp_path: Path) -> None:
@@ -255,7 +260,7 @@ def test_a_reservation_that_a_start_has_ended_is_told(tmp_path: Path) -> None:
     assert words_of(before, 1)[-1] == "reserved; a server that starts now has it ready"
     Started(directory)  # type: ignore[arg-type]
     after = written(tmp_path / "after", files_of(directory))
-    assert words_of(after, 1)[2:] == ["a server started; ready again", "ready since 0ms"]
+    assert words_of(after, 1)[2:] == ["a server started; ready again", "ready for 0ms"]
     assert len(words_of(after, 2)) == 2
     assert past(after, END)[1][1] is State.READY
 

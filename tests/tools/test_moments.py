@@ -105,9 +105,13 @@ def test_ids_are_lists_and_ranges() -> None:
     chosen = [number for number in range(40) if number in numbers]
     assert chosen == [7, 9, *range(20, 30)]
     assert MAX_NUMBER in Numbers(parse_numbers(str(MAX_NUMBER)))
+    above = Numbers(parse_numbers("3,201-"))
+    assert [n in above for n in (3, 200, 201, MAX_NUMBER)] == [True, False, True, True]
 
 
-@pytest.mark.parametrize("text", ["", "x", "1,", "9-1", "-5", str(MAX_NUMBER + 1), "1-2-3", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1,", "9-1", "-5", "0-", "-", str(MAX_NUMBER + 1), "1-2-3", "٣"]
+)
 def test_what_is_no_id(text: str) -> None:
     with pytest.raises(ValueError):
         parse_numbers(text)

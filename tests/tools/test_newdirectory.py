@@ -40,3 +40,10 @@ def test_what_another_run_left_behind_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="left behind by a run that did not end"):
         NewDirectory(str(tmp_path / "new"))
     assert [each.name for each in tmp_path.iterdir()] == ["new.part"]
+
+
+def test_the_name_that_was_given_is_told_where_its_folder_is_not_there(tmp_path: Path) -> None:
+    wanted = str(tmp_path / "nowhere" / "new")
+    with pytest.raises(FileNotFoundError, match="should be in is not there") as caught:
+        NewDirectory(wanted)
+    assert caught.value.filename == wanted

@@ -298,7 +298,12 @@ def test_one_may_stop_between_two_windows(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_another_log_or_server_is_not_used(tmp_path: Path) -> None:
-    journal_in(tmp_path).close()
+    unused = journal_in(tmp_path)
+    unused.close()
+    assert not (tmp_path / "journal").exists(), "nothing was sent"
+    journal = journal_in(tmp_path)
+    journal.note({"sent": [1]})
+    journal.close()
     for uuid, target in (("11" * 16, "fake:1"), (UUID, "fake:2")):
         with pytest.raises(Stopped, match="is not the journal of this log"):
             Journal(str(tmp_path / "journal"), uuid, target)

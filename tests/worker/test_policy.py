@@ -94,9 +94,11 @@ def test_numbers_that_make_no_sense_are_refused(options: Any) -> None:
         Retry(**options)
 
 
-@pytest.mark.parametrize("value", [-1, MAX_U32 + 1])
-def test_a_verdict_has_only_numbers_of_the_protocol(value: int) -> None:
+@pytest.mark.parametrize("value", [-1, MAX_U32 + 1, 0.5, 1.0, "1", True])
+def test_a_verdict_has_only_numbers_of_the_protocol(value: Any) -> None:
     for make in (Release, lambda number: Release(0, number), Bury):
         with pytest.raises(ValueError):
             make(value)
     assert (Release(MAX_U32, 0).delay_s, Bury(MAX_U32).priority) == (MAX_U32, MAX_U32)
+    with pytest.raises(ValueError):
+        Release(None)  # type: ignore[arg-type]

@@ -670,6 +670,21 @@ def test_a_worker_that_stops_without_a_server_stops_within_its_bound() -> None:
     shop.world.result(worker.stopService())
 
 
+def test_a_worker_may_be_told_to_stop_more_than_once() -> None:
+    shop = Shop()
+    slow = Slow()
+    worker = shop.worker(slow)
+    job = shop.put()
+    told = [worker.stopService() for _ in range(3)]
+    shop.world.advance(1)
+    assert all(is_waiting(each) for each in told)
+    slow.finish(job)
+    shop.world.settle()
+    for each in told:
+        shop.world.result(each)
+    shop.world.result(worker.stopService())
+
+
 def test_a_stopped_worker_can_be_started_again() -> None:
     shop = Shop()
     bodies: list[bytes] = []
@@ -689,7 +704,8 @@ def test_a_stopped_worker_can_be_started_again() -> None:
     "options",
     [
         {"concurrency": 0}, {"concurrency": MAX_CONCURRENCY + 1}, {"connections": 0},
-        {"finish_s": -1}, {"limit_s": 0}, {"tubes": []},
+        {"finish_s": -1}, {"limit_s": 0}, {"tubes": []}, {"tubes": ""}, {"tubes": "-x"},
+        {"tubes": ["a", "a b"]}, {"tubes": "\u00e9"}, {"tubes": b"a\r\n"}, {"tubes": "a" * 201},
         {"handler": coroutine, "in_threads": True},
     ],
 )  # fmt: skip
@@ -701,4 +717,4 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
 
 def test_the_limits_themselves_are_taken() -> None:
     endpoint = Shop().world.endpoint
-    Worker(endpoint, "t", print, MAX_CONCURRENCY, connections=1, finish_s=0, limit_s=0.001)
+    Worker(endpoint, "t" * 200, print, MAX_CONCURRENCY, connections=1, finish_s=0, limit_s=0.001)

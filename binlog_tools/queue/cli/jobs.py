@@ -42,6 +42,8 @@ def peek(
       beanstalk peek 4711
       beanstalk peek -t mail --state buried --json
     """
+    if job is not None and (given := options.given("tube", "state")):
+        raise click.UsageError(f"the number of a job is enough: leave out {given}")
     with options.connected(address) as queue:
         if job is None:
             queue.use(tube)
@@ -96,9 +98,8 @@ def bury(jobs: tuple[int, ...], address: Address, priority: int | None) -> None:
     with options.connected(address) as queue:
 
         def one(job: int) -> None:
-            pri = int(queue.stats_job(job)["pri"]) if priority is None else priority
-            queue.reserve_job(job)
-            queue.bury(job, pri)
+            pri = int(queue.stats_job(job, f"bury {job}")["pri"]) if priority is None else priority
+            queue.bury_free(job, pri)
 
         _each(jobs, one, "buried")
 
@@ -125,8 +126,12 @@ def kick(
       beanstalk kick -t mail -n 10
       beanstalk kick -t mail --all
     """
-    if bool(jobs) + bool(count) + is_all != 1:
-        raise click.UsageError("give the numbers of jobs, or --count, or --all")
+    chosen = bool(jobs) + bool(count) + is_all
+    if chosen != 1:
+        only = ", only one of them" if chosen else ""
+        raise click.UsageError(f"give the numbers of jobs, or --count, or --all{only}")
+    if jobs and (given := options.given("tube")):
+        raise click.UsageError(f"the numbers of jobs are enough: leave out {given}")
     with options.connected(address) as queue:
         if jobs:
             _each(jobs, queue.kick_job, "kicked")

@@ -3,6 +3,7 @@ The command ``beanstalk`` and the list of its subcommands.
 """
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,12 @@ COMMANDS: Final[Mapping[str, str]] = {
     "top": "top", "tail": "tail",
 }  # fmt: skip
 """The module of each subcommand, in the order of the help; there it is the function so named."""
+
+
+STREAMS: Final = (
+    ("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"),
+)  # fmt: skip
+"""Of a process, by number; how each is opened, and the mode of its file."""
 
 
 class Commands(click.Group):
@@ -78,6 +85,16 @@ def main() -> None:
     The console script.  A reader that goes away ends it as it ends any Unix tool.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    _open_closed()
+    try:
+        _call()
+    except SystemExit as end:
+        _flush(is_told=bool(end.code))
+        raise
+    _flush()
+
+
+def _call() -> None:
     try:
         cli.main(prog_name=PROGRAM, standalone_mode=False)
     except click.Abort:
@@ -85,6 +102,36 @@ def main() -> None:
     except click.ClickException as problem:
         problem.show()
         sys.exit(problem.exit_code)
+
+
+def _open_closed() -> None:
+    """
+    Open stdin, stdout and stderr if they are closed: else a socket may get one's number.
+
+    Reading from stdin and writing to stdout still fail, as the wrong way is open; what is said on
+    stderr is dropped.
+    """
+    for number, (name, wrong, mode) in enumerate(STREAMS):
+        if getattr(sys, name) is None:
+            # The lowest free number is taken, so they are opened in this order.
+            opened = os.open(os.devnull, wrong)
+            assert opened == number
+            setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115 - for good.
+
+
+def _flush(is_told: bool = False) -> None:
+    """
+    Write what is left now, where a failure can be told.
+
+    :param is_told: that something has failed already.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as problem:
+        # Else the interpreter tries it once more, and complains in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not is_told:
+            fail(REFUSED, f"stdout: {problem.strerror}")
 
 
 if __name__ == "__main__":

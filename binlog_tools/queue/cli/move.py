@@ -8,7 +8,8 @@ import click
 
 from binlog_tools.cli.output import Output
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, told
+from binlog_tools.queue.cli.exits import NOTHING, told, warn
+from binlog_tools.queue.cli.signals import Noted, signal_name
 from binlog_tools.queue.moving import STATES, Moved, Mover
 from binlog_tools.queue.server import Address
 
@@ -35,8 +36,9 @@ def move(
     """
     Move jobs into the tube TO: those of these numbers, or with --from those of a tube.
 
-    A job is put into its new tube before it is deleted in the old one; if this breaks off in
-    between, it is there twice, and never lost.  It gets a new number, and keeps its priority, its
+    A job is put into its new tube before it is deleted in the old one.  SIGINT and SIGTERM let the
+    job in hand be finished.  If it is killed, that one job is ready in its old tube, and may be in
+    the new one too; none is lost.  A job gets a new number, and keeps its priority, its
     TTR, what is left of its delay, and whether it is buried.  Workers may go on meanwhile.  Needs
     beanstalkd 1.12 or newer but for ready jobs.
 
@@ -46,7 +48,8 @@ def move(
       beanstalk move attic 4711 4712
     """
     if bool(jobs) == (source is not None):
-        raise click.UsageError("give the numbers of jobs, or --from a tube")
+        both = ", not both" if jobs else ""
+        raise click.UsageError(f"give the numbers of jobs, or --from a tube{both}")
     if source == target:
         raise click.UsageError("a tube cannot be moved into itself")
     output, moved = Output(is_json), 0
@@ -55,9 +58,13 @@ def move(
         found: Iterator[Moved] = map(mover.move_job, jobs)
         if source is not None:
             found = mover.move_all(source, state, count)
-        for each in found:
-            moved += 1
-            _show(output, each)
+        with Noted() as noted:
+            while noted.number is None and (each := next(found, None)) is not None:
+                moved += 1
+                _show(output, each)
+    if noted.number is not None:
+        warn(f"{signal_name(noted.number)}: stopped after {told(moved, 'job')}, the last one whole")
+        raise SystemExit(noted.exit_code)
     if not is_json:
         click.echo(f"{told(moved, 'job')} moved into {target.decode()}", err=True)
     if not moved:

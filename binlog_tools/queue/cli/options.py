@@ -93,6 +93,17 @@ def raw(function: F) -> F:
     )
 
 
+def given(*names: str) -> str:
+    """
+    Say which of these options of the command that runs were given; empty if none.
+    """
+    context = click.get_current_context()
+    typed = click.core.ParameterSource.COMMANDLINE
+    return " and ".join(
+        f"--{name}" for name in names if context.get_parameter_source(name) is typed
+    )
+
+
 @contextmanager
 def connected(address: Address) -> Iterator[Queue]:
     """

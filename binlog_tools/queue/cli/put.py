@@ -11,7 +11,7 @@ import click
 from binlog_tools.cli.output import Output
 from binlog_tools.client import Reply
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail, warn
+from binlog_tools.queue.cli.exits import REFUSED, fail, told, warn
 from binlog_tools.queue.server import Address, Queue, put_request
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
@@ -23,16 +23,20 @@ class Putter:
     Puts jobs until the server will not.
     """
 
-    def __init__(self, queue: Queue, head: tuple[int, int, int], output: Output) -> None:
+    def __init__(
+        self, queue: Queue, head: tuple[int, int, int], output: Output, of_lines: bool
+    ) -> None:
         """
         :param head: priority, delay and TTR.
         """
         self.put = 0
         self.refused = 0
         self.sent = 0
+        self.too_big = 0
         self._queue = queue
         self._head = head
         self._output = output
+        self._of_lines = of_lines
         self._is_stopped = False
 
     def run(self, bodies: Iterator[bytes]) -> None:
@@ -51,7 +55,7 @@ class Putter:
 
     def _answered(self, number: int, reply: Reply) -> None:
         if reply.name == b"INSERTED":
-            self.put += 1
+            self.put += 1  # Whether or not its number can be written.
             if self._output.is_json:
                 self._output.document({"id": int(reply.words[1])})
             else:
@@ -59,7 +63,9 @@ class Putter:
             return
         self.refused += 1
         self._is_stopped = self._is_stopped or reply.name not in GOES_ON
-        warn(f"job {number} of the input was not put: the server says {reply}")
+        self.too_big += reply.name == b"JOB_TOO_BIG"
+        which = f"line {number} of the input" if self._of_lines else "the job"
+        warn(f"{which} was not put: the server says {reply}")
 
 
 @click.command("put")
@@ -112,13 +118,17 @@ def put(
         raise click.UsageError("--lines reads the input; leave out BODY")
     with options.connected(address) as queue:
         queue.use(tube)
-        putter = Putter(queue, (priority, delay, ttr), Output(is_json))
+        putter = Putter(queue, (priority, delay, ttr), Output(is_json), lines)
         try:
             putter.run(_bodies(body, lines))
         except OSError as problem:
             on_their_way = putter.sent - putter.put - putter.refused
-            told = f"{putter.put} jobs are put, up to {on_their_way} more may be"
-            fail(REFUSED, f"{problem.filename}: {problem.strerror}; {told}")
+            where = f"{problem.filename}: " if problem.filename else ""
+            done = f"{told(putter.put, 'job')} put, and up to {on_their_way} more may be"
+            fail(REFUSED, f"{where}{problem.strerror or problem}; {done}")
+        if putter.too_big:
+            limit = int(queue.stats()["max-job-size"])
+            warn(f"the server takes jobs of up to {limit:,} bytes (its option -z)")
     if putter.refused:
         raise SystemExit(REFUSED)
 

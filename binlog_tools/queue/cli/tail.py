@@ -2,12 +2,13 @@
 ``beanstalk tail``.
 """
 
+import sys
 import time
 
 import click
 
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import warn
+from binlog_tools.queue.cli.exits import told, warn
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.following import Follower, Seen
 from binlog_tools.queue.server import Address
@@ -62,10 +63,13 @@ def tail(
             return
         finally:
             if follower.missed:
-                warn(f"{follower.missed} puts were missed: done, or refused, before a look")
+                were = f"{told(follower.missed, 'put')} {'was' if follower.missed == 1 else 'were'}"
+                warn(f"{were} missed: done, or refused, before a look")
 
 
 def _show(seen: Seen, is_json: bool, is_raw: bool) -> None:
+    if sys.stdout.isatty() and not (is_json or is_raw):
+        click.secho(f"job {seen.job.id} in {seen.stats['tube']}:", dim=True)
     facts = numbers(seen.stats)
     facts.pop("id")
     options.show_job(seen.job, is_json, is_raw, **facts)

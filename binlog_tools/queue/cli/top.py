@@ -12,6 +12,7 @@ import click
 
 from binlog_tools.cli.output import Output
 from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import told
 from binlog_tools.queue.rates import Look, Row, look, rows, total
 from binlog_tools.queue.server import Address
 
@@ -27,8 +28,12 @@ TO_END: Final = "\x1b[J"
 TITLES: Final = (
     "ready", "reserved", "delayed", "buried", "waiting", "put/s", "deleted/s", "pause",
 )  # fmt: skip
-WIDTH: Final = 10
 NAME_WIDTH: Final = 24
+"""Characters of a tube's name at most, where there is room."""
+LEAST_NAME: Final = 8
+"""And at least, where there is none."""
+GAP: Final = 3
+"""Blanks before a number at most."""
 
 SORTS: Final = ("tube", "ready", "reserved", "delayed", "buried", "waiting", "puts", "deletes")
 
@@ -122,19 +127,35 @@ def _draw(output: Output, address: Address, now: Look, found: Sequence[Row], sor
     draining = "  DRAINING" if server["draining"] == "true" else ""
     head = (
         f"{where}  {server['version']}  up {server['uptime']} s  "
-        f"{server['current-connections']} connections  "
+        f"{told(int(server['current-connections']), 'connection')}  "
         f"{server['current-waiting']} waiting{draining}"
     )
-    table = [_line("tube", TITLES), *(_line(row.tube, _cells(row)) for row in ordered(found, sort))]
+    lines_of = [("tube", TITLES), *((row.tube, _cells(row)) for row in ordered(found, sort))]
+    *table, last = layout([*lines_of, ("all", [*_cells(total(found))[:-1], ""])], size.columns)
     lines = [head, "", *table]
     if len(lines) > size.lines - 2:
         hidden = len(lines) - (size.lines - 2)
         lines = [*lines[: size.lines - 2], f"and {hidden} more"]
-    lines.append(_line("all", _cells(total(found))[:-1]))
+    lines.append(last)
     shown = [line[: size.columns] + TO_END_OF_LINE for line in lines]
     sys.stdout.write(HOME + "\r\n".join(shown) + TO_END)
 
 
-def _line(name: str, cells: Sequence[str]) -> str:
-    short = name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…"
-    return short.ljust(NAME_WIDTH) + "".join(cell.rjust(WIDTH) for cell in cells)
+def layout(rows: Sequence[tuple[str, Sequence[str]]], columns: int) -> list[str]:
+    """
+    Lay out a table: names, which may be cut, and numbers, which stay.
+
+    :param columns: of the terminal; with less than about 70 the last numbers do not fit.
+    """
+    widths = [max(map(len, column)) for column in zip(*(cells for _, cells in rows), strict=True)]
+    name_width = min(NAME_WIDTH, max(len(name) for name, _ in rows))
+    room = columns - name_width - sum(widths)
+    gap = min(GAP, max(1, room // len(widths)))
+    name_width = max(LEAST_NAME, min(name_width, columns - sum(widths) - gap * len(widths)))
+    return [_line(name, name_width, cells, widths, gap) for name, cells in rows]
+
+
+def _line(name: str, name_width: int, cells: Sequence[str], widths: Sequence[int], gap: int) -> str:
+    short = name if len(name) <= name_width else name[: name_width - 1] + "…"
+    right = (cell.rjust(width + gap) for cell, width in zip(cells, widths, strict=True))
+    return short.ljust(name_width) + "".join(right)

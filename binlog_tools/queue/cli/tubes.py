@@ -2,6 +2,10 @@
 ``beanstalk tubes``, ``stats`` and ``pause``.
 """
 
+import shutil
+from collections.abc import Sequence
+from typing import Final
+
 import click
 
 from binlog_tools.cli.output import Output, columns
@@ -17,6 +21,13 @@ KEYS = (
     "current-jobs-buried", "current-jobs-urgent", "total-jobs", "cmd-delete", "current-watching",
     "current-waiting", "pause-time-left",
 )  # fmt: skip
+
+NOT_IF_NARROW: Final = (
+    "current-jobs-urgent", "current-watching", "cmd-delete", "total-jobs", "current-waiting",
+)  # fmt: skip
+"""What a terminal without room is not shown, the first first."""
+BETWEEN: Final = 2
+"""Blanks between two columns, and around all of them together."""
 
 
 def numbers(stats: Stats) -> dict[str, object]:
@@ -49,7 +60,26 @@ def tubes(address: Address, is_json: bool) -> None:
         for each in found:
             output.document(numbers(each))
         return
-    output.table(TITLES, ([_number(key, each[key]) for key in KEYS] for each in found))
+    rows = [[_number(key, each[key]) for key in KEYS] for each in found]
+    shown = list(range(len(KEYS)))
+    if output.is_terminal:
+        shown = fitting(rows, shutil.get_terminal_size().columns)
+    output.table(
+        [TITLES[place] for place in shown], ([row[place] for place in shown] for row in rows)
+    )
+
+
+def fitting(rows: Sequence[Sequence[object]], columns: int) -> list[int]:
+    """
+    Say which columns of the table a terminal has room for, by their places.
+    """
+    cells = [[title.title for title in TITLES], *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) + BETWEEN for column in zip(*cells, strict=True)]
+    shown = list(range(len(KEYS)))
+    for key in NOT_IF_NARROW:
+        if BETWEEN + sum(widths[place] for place in shown) > columns:
+            shown.remove(KEYS.index(key))
+    return shown
 
 
 @click.command("stats")

@@ -47,6 +47,15 @@ def on_a_terminal(*arguments: str | Path, code: str = MAIN, columns: int = 160) 
 
     :return: what it showed, without the escape sequences being taken out.
     """
+    return ended_on_a_terminal(*arguments, code=code, columns=columns)[1]
+
+
+def ended_on_a_terminal(
+    *arguments: str | Path, code: str = MAIN, columns: int = 160
+) -> tuple[int, str]:
+    """
+    The same, and before it the exit code.
+    """
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
     process = subprocess.Popen(
@@ -64,5 +73,4 @@ def on_a_terminal(*arguments: str | Path, code: str = MAIN, columns: int = 160) 
             break
         shown += part
     os.close(ours)
-    process.wait(timeout=30)
-    return shown.decode()
+    return process.wait(timeout=30), shown.decode()

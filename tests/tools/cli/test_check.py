@@ -115,3 +115,41 @@ def test_of_a_log_of_beanstalkd_it_names_the_command_to_run(tmp_path: Path) -> N
     result = run("check", tmp_path)
     assert result.exit_code == 3
     assert f"import-v7 {tmp_path} -o" in result.stdout
+
+
+def finished() -> Scribe:
+    """
+    A segment with two jobs, and its seal.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"body 1"))
+    scribe.write(put(2, b"body 2"))
+    scribe.write(put(3, b"x" * 3500))
+    scribe.end_segment()
+    return scribe
+
+
+def test_a_finished_segment_is_durable_to_its_end(tmp_path: Path) -> None:
+    raw = finished().files()[ONE]
+    path = written(tmp_path / "log", {ONE: raw})
+    (document,) = documents(run("check", "--json", path))
+    assert document["durable_lsn"] == document["segments"][0]["last_lsn"] == document["records"]
+
+
+def test_the_frames_of_a_segment_are_those_that_can_be_read_behind_damage_too(
+    tmp_path: Path,
+) -> None:
+    files = finished().files()
+    whole = documents(run("check", "--json", written(tmp_path / "whole", files)))[0]["segments"][0]
+    spoilt = edited(files, ONE, lambda raw: flipped(raw, raw.index(b"body 1")))
+    path = written(tmp_path / "log", spoilt)
+    (segment,) = documents(run("check", "--json", path))[0]["segments"]
+    assert segment == {**whole, "frames": whole["frames"] - 1}
+
+
+def test_what_mends_all_of_it_is_told_once(tmp_path: Path) -> None:
+    files = edited(finished().files(), ONE, lambda raw: flipped(raw, raw.index(b"body 1")))
+    files = edited(files, ONE, lambda raw: flipped(raw, raw.index(b"xxxxx")))
+    shown = on_a_terminal("check", written(tmp_path / "log", files))
+    assert shown.count("the checksum of its bodies is wrong") == 2
+    assert shown.count("to mend it:") == 1

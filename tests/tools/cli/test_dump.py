@@ -223,3 +223,15 @@ def test_it_follows_a_log_that_is_written(tmp_path: Path) -> None:
 
 def test_following_stops_at_its_limit() -> None:
     assert len(rows(run("dump", "-f", EVERY_KIND, "-n", "3"))) == 3
+
+
+@pytest.mark.parametrize("options", [("--json",), ("--format", "csv"), ("-n", "1"), ("-o", "x")])
+def test_a_frame_does_not_go_with_what_would_be_ignored(options: tuple[str, ...]) -> None:
+    result = run("dump", EVERY_KIND, "--frame", "4096", *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--frame does not go with -" in result.stderr
+
+
+def test_counters_are_an_object_in_json() -> None:
+    told = documents(run("dump", "--json", EVERY_KIND, "--type", "state"))
+    assert {"cmd-put": 3, "total-jobs": 3} in [each["counters"] for each in told]

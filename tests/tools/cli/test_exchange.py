@@ -55,7 +55,7 @@ def test_export_writes_lines_that_import_reads(log: Path, tmp_path: Path) -> Non
     again = run("import", target, "-o", tmp_path / "new")
     assert again.exit_code == 0
     assert served(tmp_path / "new", LATER) == served(log, LATER)
-    assert again.stdout.startswith(f"{tmp_path / 'new'}: ")
+    assert rows(again)[0][3] == str(tmp_path / "new")
 
 
 def test_export_chooses() -> None:
@@ -118,15 +118,15 @@ def test_replay_chooses(log: Path, server: ServerProcess) -> None:
 
 
 def test_replay_asks_about_what_is_uncertain(log: Path, server: ServerProcess) -> None:
-    assert replay(log, server, "--tube", "none").exit_code == 0
+    jobs = served(log, LATER).keys()
+    assert replay(log, server, "--job", str(max(jobs))).exit_code == 0
     with open(log.parent / "journal", "a") as journal:
         journal.write('{"sent": [1, 2]}\n')
     result = replay(log, server)
     assert result.exit_code == 4
     assert "on their way: 1, 2" in result.stderr
-    everything = len(served(log, LATER))
     assert replay(log, server, "--uncertain", "skip").stdout.startswith(
-        f"{everything - len({1, 2} & served(log, LATER).keys())} jobs put"
+        f"{len(jobs - {1, 2, max(jobs)})} jobs put"
     )
 
 
@@ -134,6 +134,7 @@ def test_replay_without_a_server_is_4(log: Path, tmp_path: Path) -> None:
     result = run("replay", log, "--to", "127.0.0.1:1", "--journal", tmp_path / "journal")
     assert result.exit_code == 4
     assert "127.0.0.1:1: " in result.stderr
+    assert not (tmp_path / "journal").exists(), "another log may go to this server"
     assert run("replay", log, "--to", "nowhere:x").exit_code == 2
 
 
@@ -206,7 +207,7 @@ def test_the_journal_has_a_name_of_its_own(
     before = Path.cwd()
     os.chdir(folder)
     try:
-        run("replay", log, "--to", f"127.0.0.1:{server.port()}", "--tube", "none")
+        run("replay", log, "--to", f"127.0.0.1:{server.port()}")
     finally:
         os.chdir(before)
     assert os.listdir(folder) == [f"binlog-replay-127.0.0.1-{server.port()}.journal"]
@@ -246,9 +247,12 @@ def test_diff_with_a_server(tmp_path: Path) -> None:
         address = f"127.0.0.1:{server.port()}"
         assert run("diff", tmp_path / "own", address).exit_code == 0
         result = run("diff", EVERY_KIND, address)
+        told = documents(run("diff", "--json", EVERY_KIND, address))
         client.close()
     assert result.exit_code == 1
-    assert [row[:2] for row in rows(result)] == [["a", "8"], ["a", "9"]]
+    assert [row[:2] for row in rows(result)[:-1]] == [["a", "8"], ["a", "9"]]
+    assert rows(result)[-1] == ["b", "-", "jobs", "-", "1"]
+    assert told[-1] == {"v": 1, "job": None, "where": "b", "fields": {}, "jobs": 1}
     assert "has 1 job that" in result.stderr
 
 

@@ -8,11 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.format import parse_segment_name
-from beanstalk_twisted.binlog.records import TubeDef
+from beanstalk_twisted.binlog.format import parse_segment_name, segment_name
+from beanstalk_twisted.binlog.records import Kind, State, TubeDef
 from binlog_tools.cli.jobs import COLUMNS
 from tests.binlog.make_golden import GOLDEN
-from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
+from tests.binlog.scribe import (
+    DEFAULT_TUBE,
+    FIRST,
+    NS,
+    T0,
+    Scribe,
+    delete,
+    edited,
+    flipped,
+    image,
+    put,
+)
 from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run
 from tests.tools.folders import written
 
@@ -58,9 +69,6 @@ def test_an_earlier_moment_is_an_lsn_or_a_time() -> None:
     by_time = rows(run("jobs", EVERY_KIND, "--as-of", "2025-11-20T12:00:00.002Z"))
     assert by_time == by_lsn
     assert run("jobs", EVERY_KIND, "--as-of", "someday").exit_code == 2
-    early = run("jobs", EVERY_KIND, "--as-of", "2025-01-01")
-    assert (early.exit_code, early.stdout) == (3, "")
-    assert "the log begins with LSN 1" in early.stderr
 
 
 def test_what_an_earlier_moment_no_longer_tells_is_said(tmp_path: Path) -> None:
@@ -151,3 +159,86 @@ def test_a_terminal_is_told_of_pauses(tmp_path: Path) -> None:
     paused = on_a_terminal("jobs", EVERY_KIND, "--as-of", "21")
     assert "tube mail is paused for 4s" in paused
     assert "is paused" not in on_a_terminal("jobs", EVERY_KIND)
+
+
+def test_of_a_body_in_a_damaged_place_it_says_where(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(2, b"body two"))
+    scribe.write(image(Kind.RESERVE, 2, state=State.RESERVED, deadline_ns=T0 + NS))
+    name = segment_name(1)
+    files = edited(scribe.files(), name, lambda raw: flipped(raw, raw.index(b"body two")))
+    path = written(tmp_path / "log", files)
+    result = run("jobs", path, "--body", "2")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "there are records of it, and its body stood where the log is damaged" in result.stderr
+    assert f"{name}: offset 4096: the checksum of its bodies is wrong" in result.stderr
+    assert f"binlog-inspect salvage {path} -o" in result.stderr
+    never = run("jobs", path, "--body", "77")
+    assert never.exit_code == 3
+    assert "if it was put, it stood where" in never.stderr
+
+
+def test_of_a_body_that_compaction_has_deleted_it_says_so(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(delete(5))
+    result = run("jobs", written(tmp_path / "log", scribe.files()), "--body", "5")
+    assert result.exit_code == 4
+    assert "there are records of job 5, but its body is no longer there" in result.stderr
+
+
+def test_before_the_first_record_of_a_log_there_were_no_jobs() -> None:
+    for early in ("2025-01-01", "0"):
+        result = run("jobs", EVERY_KIND, "--as-of", early)
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert "there were no jobs yet: the log begins at 2025-11-20T12:00:00" in result.stderr
+
+
+def test_a_log_that_begins_later_does_not_know_what_was_before(tmp_path: Path) -> None:
+    scribe = Scribe(position=FIRST._replace(first_lsn=100), opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"one"))
+    result = run("jobs", written(tmp_path / "log", scribe.files()), "--as-of", "99")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "the log begins with LSN 100, behind that point" in result.stderr
+
+
+def test_a_moment_behind_the_end_of_the_log_is_told() -> None:
+    result = run("jobs", EVERY_KIND, "--as-of", "1795285453")
+    assert result.exit_code == 0
+    assert [row[0] for row in rows(result)] == ["8", "9"]
+    assert "before LSN 1795285453" in result.stderr
+    assert "If a time was meant: --as-of @1795285453" in result.stderr
+    assert "before LSN" not in run("jobs", EVERY_KIND, "--as-of", "@1795285453").stderr
+    assert "in the future" in run("jobs", EVERY_KIND, "--as-of", "2200-01-01").stderr
+    assert run("jobs", EVERY_KIND, "--as-of", "now").stderr == ""
+    wrong = run("jobs", EVERY_KIND, "--as-of", "gestern")
+    assert wrong.exit_code == 2
+    assert "-2h, @ and seconds since the epoch, or an LSN" in " ".join(wrong.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--body", "9", "--json"), "--body does not go with --json."),
+        (("--body", "9", "--bodies", "none"), "--body does not go with --bodies."),
+        (("--explain", "9", "--tube", "x"), "--explain does not go with --tube."),
+        (("--explain", "9", "--body", "9"), "--body does not go with --explain."),
+    ],
+)  # fmt: skip
+def test_options_that_would_mean_nothing_are_refused(options: tuple[str, ...], named: str) -> None:
+    result = run("jobs", EVERY_KIND, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert set(named.split()) == set(result.stderr.removeprefix("binlog-inspect: ").split())
+
+
+def test_the_words_of_a_refusal_are_not_those_of_a_server() -> None:
+    said = run("jobs", GOLDEN / "v1-damaged").stderr
+    assert "the server" not in said
+    assert "nothing was changed" in said
+
+
+def test_a_torn_tail_is_nothing_to_a_list_and_1_to_a_story() -> None:
+    torn = GOLDEN / "v1-torn"
+    for command in (["jobs"], ["stats"], ["export"]):
+        assert run(*command, torn).exit_code == 0, command
+    for command in (["jobs", "--explain", "1"], ["dump"], ["undelete", "--since", "2025-01-01"]):
+        assert run(*command, torn).exit_code == 1, command

@@ -2,7 +2,6 @@
 ``compact``, ``merge``, ``filter`` and ``undelete`` as they are called.
 """
 
-import json
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,8 @@ def test_compact_says_what_it_has_written(log: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     result = run("compact", log, "-o", new)
     assert result.exit_code == 0
-    assert result.stdout.startswith(f"{new}: {len(served(log, LATER))} jobs, ")
+    (row,) = rows(result)
+    assert row[:4] == ["written", str(len(served(log, LATER))), "1", str(new)]
     assert served(new, LATER) == served(log, LATER)
     (document,) = documents(run("compact", "--json", log, "-o", tmp_path / "again"))
     assert document["jobs"] == len(served(log, LATER))
@@ -102,7 +102,8 @@ def test_merge_tells_which_jobs_got_another_id(tmp_path: Path) -> None:
     first, second = two_logs(tmp_path)
     result = run("merge", first, second, "-o", tmp_path / "new")
     assert result.exit_code == 0
-    moved = [row for row in rows(result)[1:]]
+    assert {row[0] for row in rows(result)[1:]} == {"renumbered"}
+    moved = [row[1:] for row in rows(result)[1:]]
     assert {row[0] for row in moved} == {str(second)}
     jobs = served(tmp_path / "new", LATER)
     theirs = served(second, LATER)
@@ -127,7 +128,7 @@ def test_filter_drops_or_keeps(log: Path, tmp_path: Path) -> None:
     mail = {n for n, job in before.items() if job[0] == b"mail"}
     dropped = run("filter", log, "--drop", "--tube", "mail", "-o", tmp_path / "others")
     assert served(tmp_path / "others", LATER).keys() == before.keys() - mail
-    assert f"{len(mail)} jobs left out" in dropped.stdout
+    assert rows(dropped)[1:] == [["dropped", str(len(mail))]]
     run("filter", log, "--keep", "--tube", "mail", "-o", tmp_path / "mail")
     assert served(tmp_path / "mail", LATER).keys() == mail
 
@@ -152,8 +153,8 @@ def test_filter_in_place_deletes_and_keeps(log: Path) -> None:
     result = run("filter", log, "--drop", "--tube", "mail", "--in-place")
     assert result.exit_code == 0
     kept_at = log / "quarantine" / "filtered-1"
-    assert f"{log}: {len(mail)} jobs deleted, {len(before) - len(mail)} left" in result.stdout
-    assert str(kept_at) in result.stdout
+    counts = [str(len(mail)), str(len(before) - len(mail))]
+    assert rows(result) == [["deleted", *counts, str(log), str(kept_at)]]
     assert served(log, LATER).keys() == before.keys() - mail
     assert served(kept_at, LATER).keys() == mail
     (document,) = documents(run("filter", log, "--drop", "--tube", "mail", "--in-place", "--json"))
@@ -169,6 +170,7 @@ def test_filter_in_place_beside_a_server_is_refused(log: Path) -> None:
     server.close()
     assert result.exit_code == 4
     assert "is locked by" in result.stderr
+    assert "this one" not in result.stderr, "we are no server"
 
 
 @pytest.mark.parametrize(
@@ -211,10 +213,11 @@ def test_undelete_writes_a_log_or_files(deleted: Path, tmp_path: Path) -> None:
     assert run("undelete", deleted, *since, "-o", tmp_path / "new").exit_code == 0
     assert list(served(tmp_path / "new", LATER)) == [1, 2, 3]
     result = run("undelete", deleted, *since, "--files", tmp_path / "files", "--tube", "mail")
-    assert "1 body" in result.stdout
+    assert rows(result) == [["files", "1", str(tmp_path / "files")]]
     assert (tmp_path / "files" / "2.body").read_bytes() == b"two"
     (index,) = (tmp_path / "files" / "index.jsonl").read_text().splitlines()
-    assert json.loads(index)["tube"] == "mail"
+    chosen = ("--since", "2025-11-20T12:00Z", "--tube", "mail", "--json")
+    assert index == run("undelete", deleted, *chosen).stdout[:-2] + ',"file":"2.body"}'
     both = run("undelete", deleted, *since, "--files", tmp_path / "x", "-o", tmp_path / "y")
     assert both.exit_code == 2
 
@@ -228,3 +231,28 @@ def test_undelete_goes_on_behind_damage_and_says_so(tmp_path: Path) -> None:
     result = run("undelete", path, "--since", "2025-01-01")
     assert result.exit_code == 3
     assert "perhaps more, but" in result.stderr
+
+
+def test_a_log_and_what_was_made_of_it_have_the_same_jobs_and_are_not_merged(
+    log: Path, tmp_path: Path
+) -> None:
+    small, smaller, new = tmp_path / "small", tmp_path / "smaller", tmp_path / "new"
+    run("compact", log, "-o", small)
+    run("compact", log, "-o", smaller)
+    for pair in ((log, small), (small, log), (small, smaller)):
+        result = run("merge", *pair, "-o", new)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "it would be there twice; nothing was written" in result.stderr
+        assert not new.exists()
+    result = run("merge", log, small, "-o", new, "--accept-copies")
+    assert result.exit_code == 0
+    assert len(served(new, LATER)) == 2 * len(served(log, LATER))
+
+
+def test_what_was_filtered_out_can_be_merged_back(log: Path, tmp_path: Path) -> None:
+    before = served(log, LATER)
+    run("filter", log, "--drop", "--tube", "mail", "--in-place")
+    kept = log / "quarantine" / "filtered-1"
+    copy = written(tmp_path / "kept", contents(kept))
+    assert run("merge", log, copy, "-o", tmp_path / "new").exit_code == 0
+    assert served(tmp_path / "new", LATER) == before

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,8 @@ def test_a_pipe_gets_lines_whose_first_field_says_what_they_are(log: Path) -> No
 
 def test_a_terminal_gets_tables_and_sentences(log: Path) -> None:
     shown = on_a_terminal("salvage", log)
-    assert "damaged: 2 jobs are certain, 3 doubtful, 0 lost; 3 records cannot be read" in shown
+    counts = "jobs: 2 certain, 3 doubtful, 0 lost; records that cannot be read: 3"
+    assert f"damaged: {counts}" in shown
     assert "it may have been deleted in LSN 5 to 7" in shown
     assert "at most 1 of the doubtful ones were deleted" in shown
     assert f"nothing was written; to write it: binlog-inspect salvage {log} -o NEW" in shown
@@ -234,6 +236,40 @@ def test_in_place_keeps_the_original_segments(log: Path) -> None:
     assert run("check", log).exit_code == 0
     assert jobs_by_tube(log) == {"default": 4, "lost+found": 1}
     assert sorted(path.name for path in log.glob("*")) == [ONE, "LOCK", "lock", "quarantine"]
+
+
+def test_in_place_leaves_a_sound_log_as_it_is(tmp_path: Path) -> None:
+    log = written(tmp_path / "log", sound())
+    before = contents(log)
+    result = run("salvage", log, "--in-place")
+    assert result.exit_code == 0
+    assert rows(result) == [["log", "sound", str(log), "4", "0", "0", "0"]]
+    assert {name: raw for name, raw in contents(log).items() if name in before} == before
+    assert not (log / "quarantine").exists()
+    shown = on_a_terminal("salvage", log, "--in-place")
+    assert "nothing was written: there is nothing to mend" in shown
+
+
+def test_the_command_that_goes_on_repeats_what_was_said(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", {name: raw for name, raw in sound().items() if name != TWO})
+    new, report = tmp_path / "new", tmp_path / "a report"
+    said = ("--prefer", ONE, "--doubtful", "bury", "--report", str(report))
+    result = run("salvage", path, "-o", new, *said)
+    assert result.exit_code == 3
+    (line,) = [each for each in result.stderr.splitlines() if each.startswith("To go on")]
+    words = shlex.split(line.removeprefix("To go on all the same: binlog-inspect "))
+    assert words == ["salvage", str(path), "-o", str(new), *said, "--accept-gap", "2"]
+    assert run(*words).exit_code == 3
+    assert new.exists() and report.exists()
+
+
+def test_a_segment_that_was_copied_to_a_higher_number_makes_no_gap(tmp_path: Path) -> None:
+    files = sound()
+    path = written(tmp_path / "log", {**files, f"{7:020d}.tql": files[TWO]})
+    result = run("check", path)
+    assert result.exit_code == 3
+    assert "its header says that it is segment 2" in result.stdout
+    assert "missing" not in result.stdout and "--accept-gap" not in result.stdout
 
 
 def test_in_place_needs_the_server_to_be_down(log: Path) -> None:

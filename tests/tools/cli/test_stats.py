@@ -2,8 +2,17 @@
 ``binlog-inspect stats``.
 """
 
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 from tests.binlog.make_golden import GOLDEN
-from tests.tools.cli.running import documents, on_a_terminal, rows, run
+from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run
+from tests.tools.conversation import Conversation
+from tests.tools.folders import written
 
 ROTATED = GOLDEN / "v1-rotated"
 
@@ -56,3 +65,36 @@ def test_several_logs_come_one_behind_the_other() -> None:
 def test_a_damaged_log_is_refused() -> None:
     result = run("stats", GOLDEN / "v1-damaged")
     assert (result.exit_code, result.stdout) == (3, "")
+
+
+def test_a_stdout_that_is_not_utf_8_gets_digits_for_bars_and_json_that_can_be_read(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "jobs").write_text('{"body": "gr\u00fc\u00df \U0001f41d"}\n')
+    assert run("import", tmp_path / "jobs", "-o", tmp_path / "log").exit_code == 0
+    told = in_ascii("stats", ROTATED).splitlines()
+    assert re.fullmatch("[1-8]+", told[-1].split("\t")[3])
+    (line,) = in_ascii("jobs", tmp_path / "log", "--json", "--bodies", "text").splitlines()
+    assert json.loads(line)["body"] == "gr\u00fc\u00df \U0001f41d"
+    assert r"gr\u00fc" in in_ascii("dump", tmp_path / "log")
+
+
+def in_ascii(*arguments: str | Path) -> str:
+    """
+    What it prints where nothing but ASCII can be printed.
+    """
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *map(str, arguments)],
+        capture_output=True, check=True, env=environment,
+    )  # fmt: skip
+    return done.stdout.decode("ascii")
+
+
+def test_on_80_columns_no_line_is_longer_and_what_is_cut_is_seen_to_be(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", Conversation(1).say(200).files)
+    shown = on_a_terminal("stats", path, columns=80)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()[1:]
+    assert max(map(len, lines)) <= 80
+    assert any(line.rstrip().endswith("…") for line in lines)
+    assert "…" not in on_a_terminal("stats", path, columns=160)

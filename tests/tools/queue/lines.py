@@ -16,12 +16,14 @@ class MemoryLine:
     See `Line`.
 
     :ivar sent: how many requests were.
+    :ivar requests: all of them, as they were sent.
     :ivar breaks_at: the number of the request at which the connection breaks.
     :ivar is_heard: whether that request still reaches the server.
     """
 
     def __init__(self, server: MemoryServer) -> None:
         self.sent = 0
+        self.requests: list[bytes] = []
         self.breaks_at: int | None = None
         self.is_heard = False
         self._server = server
@@ -33,6 +35,7 @@ class MemoryLine:
         See `Line`.
         """
         self.sent += 1
+        self.requests.append(request)
         if self.sent == self.breaks_at:
             if self.is_heard:
                 self._client.ask(request)

@@ -5,6 +5,7 @@ New jobs, without taking any.
 from __future__ import annotations
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from binlog_tools.client import Reply
 from binlog_tools.queue import following
 from binlog_tools.queue.following import Follower
 from binlog_tools.queue.server import Queue
@@ -50,7 +51,7 @@ def test_puts_between_our_own_job_and_the_first_count_are_found_all_the_same() -
 
     class Raced(MemoryLine):
         def send(self, request: bytes) -> None:
-            if request == b"stats\r\n" and self.sent == 2:
+            if request == b"stats\r\n" and self.sent == 3:
                 for number in range(3):
                     producer.put(b"%d" % number, 0, 0, 100)
             super().send(request)
@@ -69,3 +70,42 @@ def test_of_too_many_the_newest_are_shown() -> None:
     list(producer.ask_many(requests))
     assert len(bodies(follower)) == following.MOST_AT_ONCE
     assert follower.missed == 5
+
+
+def test_while_nobody_puts_one_question_a_look_is_enough() -> None:
+    line = MemoryLine(MemoryServer())
+    follower = Follower(Queue(line), [])
+    before = line.sent
+    for _ in range(10):
+        assert bodies(follower) == []
+    assert line.requests[before:] == [b"stats\r\n"] * 10
+
+
+def test_followers_do_not_miss_each_other_s_jobs() -> None:
+    server = MemoryServer()
+    first = Follower(Queue(MemoryLine(server)), [])
+    second = Follower(Queue(MemoryLine(server)), [])
+    producer = Queue(MemoryLine(server))
+    producer.put(b"x", 0, 0, 100)
+    assert bodies(first) == bodies(second) == [b"x"]
+    assert (first.missed, second.missed) == (0, 0)
+    producer.delete(producer.put(b"gone", 0, 0, 100))
+    assert bodies(first) == bodies(second) == []
+    assert (first.missed, second.missed) == (1, 1)
+
+
+def test_jobs_put_while_it_looks_are_seen_once_and_not_missed() -> None:
+    server = MemoryServer()
+    producer = Queue(MemoryLine(server))
+
+    class Raced(MemoryLine):
+        def reply(self) -> Reply:
+            reply = super().reply()
+            if self.requests[-1] == b"stats\r\n" and len(self.requests) < 60:
+                producer.put(b"%d" % len(self.requests), 0, 0, 100)
+            return reply
+
+    follower = Follower(Queue(Raced(server)), [])
+    seen = [body for _ in range(60) for body in bodies(follower)]
+    assert sorted(seen) == sorted(body for _, _, body in jobs_of(server))
+    assert follower.missed == 0

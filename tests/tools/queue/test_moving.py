@@ -59,6 +59,22 @@ def test_jobs_of_a_paused_tube_are_moved_too() -> None:
     assert {tube for tube, _, _ in jobs_of(server)} == {"b"}
 
 
+def test_jobs_are_moved_in_the_last_moment_of_a_pause_too() -> None:
+    server = filled("ready")
+    queue = Queue(MemoryLine(server))
+    queue.pause(b"a", 10)
+    server.advance(9.7)
+    assert queue.stats_tube(b"a")["pause-time-left"] == "0"
+    assert len(list(Mover(queue, b"b").move_all(b"a", "ready", None))) == 3
+
+
+def test_a_job_is_reserved_and_buried_in_its_new_tube_by_one_piece_of_bytes() -> None:
+    server = filled("buried")
+    line = MemoryLine(server)
+    list(Mover(Queue(line), b"b").move_all(b"a", "buried", 1))
+    assert b"reserve-job 4\r\nbury 4 10\r\n" in line.requests
+
+
 def test_jobs_that_come_meanwhile_are_left() -> None:
     server = filled("ready")
     line = MemoryLine(server)

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from binlog_tools.queue.cli import exits, main, reserve
+from binlog_tools.queue.cli import execution, exits, main
 from binlog_tools.queue.following import OWN_TUBE
 from tests.test_docs import blocks, section, table
 
@@ -58,5 +58,5 @@ def test_the_exit_codes_are_those_of_the_code() -> None:
 
 
 def test_the_numbers_and_names_of_the_text_are_those_of_the_code() -> None:
-    assert f"{reserve.USELESS}: buried" in section(PAGE, "reserve")
+    assert f"{execution.USELESS}: buried" in section(PAGE, "reserve")
     assert f"`{OWN_TUBE.decode()}`" in section(PAGE, "tail")

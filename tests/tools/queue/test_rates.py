@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.queue.rates import Look, look, rows, total
-from binlog_tools.queue.server import Queue
+from binlog_tools.queue.server import Queue, Stats
 from tests.tools.queue.lines import MemoryLine
 
 
@@ -32,11 +32,11 @@ def test_rates_are_what_came_and_went_in_a_second() -> None:
 
 
 def test_a_tube_that_was_made_anew_counts_from_nothing() -> None:
-    old = {
+    old = Stats({
         "name": "a", "current-jobs-ready": "0", "current-jobs-reserved": "0",
         "current-jobs-delayed": "0", "current-jobs-buried": "0", "current-waiting": "0",
         "pause-time-left": "0", "total-jobs": "100", "cmd-delete": "100",
-    }  # fmt: skip
-    new = old | {"total-jobs": "6", "cmd-delete": "2"}
-    (row,) = rows(Look(2.0, {}, [new]), Look(0.0, {}, [old]))
+    })  # fmt: skip
+    new = Stats(old | {"total-jobs": "6", "cmd-delete": "2"})
+    (row,) = rows(Look(2.0, Stats(), [new]), Look(0.0, Stats(), [old]))
     assert (row.puts_s, row.deletes_s) == (3.0, 1.0)

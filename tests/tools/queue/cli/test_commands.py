@@ -8,12 +8,15 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -23,6 +26,7 @@ from tests.end_to_end.test_client import ours
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 
 MAX_JOB_BYTES = 100_000
+STATES = ("ready", "reserved", "delayed", "buried")
 MAIN = "from binlog_tools.queue.cli.main import main; main()"
 
 
@@ -67,6 +71,17 @@ class Server:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "BEANSTALK_SERVER": self.address},
         )  # fmt: skip
+
+    def shell(self, words: str) -> tuple[int, str]:
+        """
+        Call it from a shell, which may redirect; give its exit code and what it says.
+        """
+        done = subprocess.run(
+            f'"{sys.executable}" -c "{MAIN}" {words}', shell=True, text=True,
+            stderr=subprocess.PIPE, env={**os.environ, "BEANSTALK_SERVER": self.address},
+            timeout=LIMIT_S,
+        )  # fmt: skip
+        return done.returncode, done.stderr
 
     def state(self, job: object) -> str:
         """
@@ -113,7 +128,10 @@ def test_what_is_refused_is_told_and_the_rest_put(server: Server) -> None:
     result = server.result("put", "-t", "big", "--lines", typed=b"a\n" + big + b"\nb\n")
     assert result.exit_code == 4
     assert len(result.stdout.splitlines()) == 2
-    assert "job 2 of the input was not put: the server says JOB_TOO_BIG" in result.stderr
+    assert "line 2 of the input was not put: the server says JOB_TOO_BIG" in result.stderr
+    assert "the server takes jobs of up to 100,000 bytes" in result.stderr
+    result = server.result("put", "-t", "big", big.decode())
+    assert "beanstalk: the job was not put: the server says JOB_TOO_BIG\n" in result.stderr
 
 
 def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
@@ -208,6 +226,77 @@ def test_a_command_whose_job_is_lost_is_ended(tmp_path: Path) -> None:
         assert f"job {job} is not ours any more" in said
 
 
+@pytest.mark.parametrize(("size", "command"), [(99_000, "true"), (5, "exec 0<&-")], ids=str)
+def test_a_command_need_not_read_its_input(server: Server, size: int, command: str) -> None:
+    tube = f"unread-{size}"
+    job = server.run("put", "-t", tube, "x" * size).strip()
+    process = server.start("reserve", "-t", tube, "--exec", command)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, said) == (0, "")
+    server.run("peek", job, code=4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_signal_ends_the_command_with_all_it_has_started_and_gives_the_job_back(
+    server: Server, number: signal.Signals
+) -> None:
+    tube = f"signal-{number}"
+    job = server.run("put", "-t", tube, "x").strip()
+    process = server.start("reserve", "-t", tube, "--exec", "sleep 600 & echo $!; wait; echo no")
+    assert process.stdout is not None
+    sleeper = int(process.stdout.readline())
+    process.send_signal(number)
+    # The pipe is closed only when the last who has it is gone.
+    shown, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, shown) == (128 + number, "")
+    assert said == f"beanstalk: {number.name}: the command was ended, job {job} was given back\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(sleeper, 0)
+    assert server.state(job) == "ready"
+
+
+def test_a_command_that_finishes_its_job_in_spite_of_a_signal_has_done_it(server: Server) -> None:
+    job = server.run("put", "-t", "stubborn", "x").strip()
+    script = "trap 'echo finished; exit 0' TERM; echo begun; while :; do sleep 0.05; done"
+    process = server.start("reserve", "-t", "stubborn", "--exec", script)
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    shown, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, shown) == (143, "finished\n")
+    assert f"job {job} was deleted" in said
+    server.run("peek", job, code=4)
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (35, "signal 35")])
+def test_a_command_that_a_signal_ends_gives_its_job_back(
+    server: Server, number: int, name: str
+) -> None:
+    tube = f"killed-{number}"
+    job = server.run("put", "-t", tube, "x").strip()
+    result = server.result("reserve", "-t", tube, "--exec", f"kill -{number} $$")
+    assert result.exit_code == 128 + number
+    assert result.stderr == (
+        f"beanstalk: the command has failed, ended by {name}: job {job} was given back\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--delete", "--bury"], "--delete and --bury contradict"),
+        (["--release", "--delete"], "--delete and --release contradict"),
+        (["--delete", "--exec", "true"], "--delete and --exec contradict"),
+        (["--delete", "--delay", "5"], "--delay is for a job that is given back, not for --delete"),
+        (["--bury", "-d", "0"], "not for --bury"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_contradictions_are_refused(server: Server, words: list[str], message: str) -> None:
+    result = server.result("reserve", "-t", "contradiction", "--timeout", 0, *words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 # Jobs
 
 
@@ -254,6 +343,33 @@ def test_jobs_are_moved_into_another_tube(server: Server, state: str) -> None:
     server.run("move", target, "--from", target, code=2)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+def test_a_signal_lets_move_finish_the_job_in_hand(
+    server: Server, state: str, number: signal.Signals
+) -> None:
+    source, target = f"half-{state}-{number}", f"other-{state}-{number}"
+    delay = 500 if state == "delayed" else 0
+    count = 400
+    put = server.run("put", "-t", source, "-d", delay, "-l", typed=b"x\n" * count)
+    if state == "buried":
+        server.run("bury", *put.split())
+    process = server.start("move", target, "--from", source, "--state", state)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    process.send_signal(number)
+    rest = process.stdout.read()  # `communicate` leaves out what was read ahead.
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 128 + number, said
+    moved = len((first + rest).splitlines())
+    assert 0 < moved < count
+    assert f"{number.name}: stopped after {moved} job" in said
+    for tube, wanted in ((source, count - moved), (target, moved)):
+        (found,) = server.documents("stats", "-t", tube)
+        assert found[f"current-jobs-{state}"] == wanted
+        assert sum(found[f"current-jobs-{each}"] for each in STATES) == wanted
+
+
 # Tubes
 
 
@@ -293,7 +409,7 @@ def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, "top", "-i", "0.1", "-s", server.address],
         stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
-        env={**os.environ, "LINES": "50", "COLUMNS": "120"},
+        env={**os.environ, "LINES": "50", "COLUMNS": "80"},
     )  # fmt: skip
     os.close(terminal)
     shown = b""
@@ -309,7 +425,72 @@ def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None
     assert process.wait(timeout=LIMIT_S) == 0
     text = shown.decode()
     assert text.startswith(ENTER) and text.endswith(LEAVE)
-    assert "put/s" in text and server.address in text and "Traceback" not in text
+    assert (
+        "put/s" in text
+        and "deleted/s" in text
+        and "pause" in text
+        and server.address in text
+        and "Traceback" not in text
+    )
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
+    server.run("put", "-t", "a-tube-with-quite-a-name", "x")
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "tubes", "-s", server.address],
+        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
+        env={**os.environ, "LINES": "500", "COLUMNS": str(columns)},
+    )  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    try:
+        while part := os.read(screen, 1 << 16):
+            shown += part
+    except OSError:
+        pass  # A terminal ends like this.
+    os.close(screen)
+    assert process.wait(timeout=LIMIT_S) == 0
+    lines = [line.rstrip() for line in click.unstyle(shown.decode()).splitlines()]
+    assert max(map(len, lines)) <= columns, lines
+    assert "a-tube-with" in shown.decode() and "pause" in shown.decode()
+    assert ("watching" in shown.decode()) == (columns == 120)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("kick --all --count 3", "only one of them"),
+        ("move m2 --from m 3", "not both"),
+        ("peek 5 -t m", "leave out --tube"),
+        ("peek 5 --state ready", "leave out --state"),
+        ("kick -t m 5", "leave out --tube"),
+        ("stats -s 127.0.0.1:99999", "ports are 1 to 65535"),
+    ],
+)
+def test_wrong_usage_is_told_in_words_that_help(words: str, message: str) -> None:
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("peek 999999", "there is no job 999999\n"),
+        ("stats -t nowhere", "there is no tube nowhere\n"),
+        (
+            "bury 999999",
+            "beanstalk: bury 999999: the server says NOT_FOUND: there is no job 999999",
+        ),
+        ("kick 999999", "there is no job 999999, or not in a state for that\n"),
+    ],
+)
+def test_what_is_not_there_is_named(server: Server, words: str, message: str) -> None:
+    result = server.result(*words.split())
+    assert result.exit_code == 4
+    assert message in result.stderr
 
 
 def test_tail_shows_new_jobs_and_leaves_them(server: Server) -> None:
@@ -366,6 +547,61 @@ def test_an_interrupt_ends_it_with_130(server: Server) -> None:
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=LIMIT_S)
     assert waiting.returncode == 130
+
+
+@pytest.mark.parametrize("target", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("form", ["", "--json"])
+def test_output_that_cannot_be_written_is_told(server: Server, target: str, form: str) -> None:
+    tube = f"unwritten{target == '>&-'}{form}"
+    code, said = server.shell(f"put -t {tube} x {form} {target}")
+    assert code == 4 and said.startswith("beanstalk: ") and len(said.splitlines()) == 1
+    why = "Bad file descriptor" if "&" in target else "No space left on device"
+    assert why in said and "None" not in said
+    assert form or "1 job put, and up to 0 more may be" in said
+    code, said = server.shell(f"reserve -t {tube} --delete {form} {target}")
+    assert code == 4 and why in said
+    (stats,) = server.documents("stats", "-t", tube)
+    assert stats["current-jobs-ready"] == 1
+    code, said = server.shell(f"stats --json {target}")
+    assert code == 4 and said.endswith(f": {why}\n") and len(said.splitlines()) == 1
+
+
+def test_a_closed_input_puts_nothing(server: Server) -> None:
+    code, said = server.shell("put -t closed <&-")
+    assert (code, said) == (
+        4,
+        "beanstalk: Bad file descriptor; 0 jobs put, and up to 0 more may be\n",
+    )
+    assert server.shell("put -t closed x 2>&- >/dev/null") == (0, "")
+
+
+@pytest.mark.parametrize("data", [b"hello", b"---\na: b\n"], ids=str)
+@pytest.mark.parametrize(
+    "words", ["tubes", "stats", "top", "kick --all", "move a --from b", "tail"]
+)
+def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answers = threading.Thread(target=_talk_nonsense, args=(listener, data))
+        answers.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = CliRunner().invoke(cli, [*words.split(), "-s", address])
+        answers.join(LIMIT_S)
+    if words == "stats" and b"a" in data:
+        assert result.exit_code == 0  # It is shown as it is.
+        return
+    assert result.exit_code == 4, result.output
+    assert "this is no server of this protocol" in result.stderr
+
+
+def _talk_nonsense(listener: socket.socket, data: bytes) -> None:
+    talk, _ = listener.accept()
+    with talk, talk.makefile("rb") as lines:
+        for line in lines:
+            name = line.split()[0]
+            if name == b"put":
+                lines.readline()
+            other = {b"put": b"INSERTED 1\r\n", b"use": b"USING x\r\n", b"delete": b"DELETED\r\n"}
+            talk.sendall(other.get(name, b"OK %d\r\n%b\r\n" % (len(data), data)))
 
 
 def test_it_needs_no_twisted() -> None:

@@ -1,0 +1,53 @@
+"""
+Opening logs for a command, which tells what of them is not read.
+"""
+
+import os
+import shlex
+from collections.abc import Iterable
+from typing import Final
+
+from beanstalk_twisted.binlog.format import segment_name
+from binlog_tools import sources
+from binlog_tools.cli.exits import warn
+from binlog_tools.sources import Source, parse_archived_name
+
+MOST_NAMED: Final = 5
+"""Files that are left out and told one by one; of a whole archive the first ones say enough."""
+
+
+def open_sources(paths: Iterable[str]) -> list[Source]:
+    """
+    See `sources.open_sources`.
+    """
+    found = sources.open_sources(paths)
+    for source in found:
+        _tell_left_out(source)
+    return found
+
+
+def open_source(path: str) -> Source:
+    """
+    See `sources.open_source`.
+    """
+    found = sources.open_source(path)
+    _tell_left_out(found)
+    return found
+
+
+def _tell_left_out(source: Source) -> None:
+    for name in source.left_out[:MOST_NAMED]:
+        path = os.path.join(source.path, name)
+        warn(f"{path}: left out, as a server does: it is named as in an archive. {_advice(path)}")
+    more = len(source.left_out) - MOST_NAMED
+    if more > 0:
+        warn(f"{source.path}: {more} more files that are named so are left out")
+
+
+def _advice(path: str) -> str:
+    said = parse_archived_name(os.path.basename(path))
+    assert said is not None
+    target = os.path.join(os.path.dirname(path), segment_name(said.seq))
+    if os.path.exists(target):
+        return f"Segment {said.seq} is there under its own name; move this file elsewhere."
+    return f"If the log lacks it: {shlex.join(['mv', path, target])}"
