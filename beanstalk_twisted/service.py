@@ -1,9 +1,9 @@
 """
 The shell around the queue: clock, the one timer, log and connections; start, drain, stop.
 
-Each call from a connection reads the clock once, lets the queue decide, passes on the answers it
-has for other connections, sees that new records go to disk, and sets the timer for what is due
-next.
+Each call from a connection reads the clock once, lets the queue decide, and passes on the answers
+it has for other connections.  When all is carried out that came in one piece, the service sees that
+new records go to disk, and sets the timer for what is due next.
 
 Differs from beanstalkd: a server that cannot write its log ends; there, it goes on without.
 """
@@ -28,13 +28,14 @@ from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.commit import Clock, Io
 from beanstalk_twisted.compactor import Compactor
+from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.facts import NS, LogClock, Process
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.keeping import Keeping
-from beanstalk_twisted.protocol import TURN_NS, BeanstalkFactory, BeanstalkProtocol
+from beanstalk_twisted.protocol import TURN_NS, BeanstalkProtocol
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
 from beanstalk_twisted.watchdog import WatchedIo, close_sockets
@@ -207,7 +208,7 @@ class BeanstalkService(Service):
 
     def connected(self, protocol: BeanstalkProtocol) -> Session:
         """
-        See `protocol.Shell.connected`.
+        See `Shell.connected`.
         """
         session = self.queue.connect()
         self._protocols[session] = protocol
@@ -217,7 +218,7 @@ class BeanstalkService(Service):
 
     def disconnected(self, session: Session) -> None:
         """
-        See `protocol.Shell.disconnected`.
+        See `Shell.disconnected`.
         """
         if self._protocols.pop(session, None) is None:
             return
@@ -228,7 +229,7 @@ class BeanstalkService(Service):
 
     def half_closed(self, session: Session) -> None:
         """
-        See `protocol.Shell.half_closed`.
+        See `Shell.half_closed`.
         """
         answer = self.queue.half_close(session)
         if answer is not None:
@@ -236,13 +237,13 @@ class BeanstalkService(Service):
 
     def count(self, counter: str | None) -> None:
         """
-        See `protocol.Shell.count`.
+        See `Shell.count`.
         """
         self.queue.count(counter)
 
     def execute(self, session: Session, parsed: Parsed) -> Answer | None:
         """
-        See `protocol.Shell.execute`.
+        See `Shell.execute`.
         """
         command = parsed.command
         assert command.run is not None
@@ -253,29 +254,37 @@ class BeanstalkService(Service):
                 number=session.number, command=command.name, args=parsed.args,
             )  # fmt: skip
         answer = command.run(self.queue, session, self.clock.now_ns(), *parsed.args)
-        self._after_change()
+        self._deliver_waiting()
         return answer
+
+    def end_chunk(self) -> None:
+        """
+        See `Shell.end_chunk`.
+        """
+        if self._keeping is not None:
+            self._keeping.schedule()
+        self._set_timer()
 
     def begin_put(self, session: Session, parsed: Parsed) -> Draft:
         """
-        See `protocol.Shell.begin_put`.
+        See `Shell.begin_put`.
         """
         self.queue.count(parsed.command.counter)
         return self.queue.begin_put(session, self.clock.now_ns())
 
     def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
         """
-        See `protocol.Shell.put`.
+        See `Shell.put`.
         """
         priority, delay_s, ttr_s, _ = parsed.args
         answer = self.queue.put(session, self.clock.now_ns(), draft, priority, delay_s, ttr_s, body)
-        self._after_change()
+        self._deliver_waiting()
         return answer
 
     @property
     def has_room(self) -> bool:
         """
-        See `protocol.Shell.has_room`.
+        See `Shell.has_room`.
         """
         has_room = len(self._protocols) < self.settings.max_connections
         if not has_room:
@@ -284,35 +293,36 @@ class BeanstalkService(Service):
 
     def now_ns(self) -> int:
         """
-        See `protocol.Shell.now_ns`.
+        See `Shell.now_ns`.
         """
         return self.clock.now_ns()
 
     def rest(self, protocol: BeanstalkProtocol) -> None:
         """
-        See `protocol.Shell.rest`.
+        See `Shell.rest`.
         """
         self._resting.append(protocol)
         self._arm_rest()
 
     def holds(self, protocol: BeanstalkProtocol) -> None:
         """
-        See `protocol.Shell.holds`.
+        See `Shell.holds`.
         """
         self._holding.add(protocol)
 
     # After each change.
 
     def _after_change(self) -> None:
-        if not self._is_delivering:
+        self._deliver_waiting()
+        self.end_chunk()
+
+    def _deliver_waiting(self) -> None:
+        if self.queue.outbox and not self._is_delivering:
             self._is_delivering = True
             try:
                 self._empty_outbox()
             finally:
                 self._is_delivering = False
-        if self._keeping is not None:
-            self._keeping.schedule()
-        self._set_timer()
 
     def _empty_outbox(self) -> None:
         """

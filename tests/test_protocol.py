@@ -17,11 +17,12 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import MAX_UNSETTLED_BYTES
 from beanstalk_twisted.protocol import (
     MAX_BUFFERED_BYTES,
+    MAX_GATHERED_BYTES,
     MAX_HELD_BYTES,
     MAX_HELD_REPLIES,
     BeanstalkProtocol,
-    Shell,
 )
+from beanstalk_twisted.shell import Shell
 from beanstalk_twisted.testing.memory_server import (
     OUTPUT_LIMIT_BYTES,
     READ_BYTES,
@@ -491,7 +492,7 @@ def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory() -> None:
     client.send(command * count)
     server.advance()
     parsed = counted(server, b"cmd-list-tubes-watched")
-    assert len(client.transport.unread) <= OUTPUT_LIMIT_BYTES + len(reply)
+    assert len(client.transport.unread) <= OUTPUT_LIMIT_BYTES + MAX_GATHERED_BYTES + len(reply)
     assert parsed * len(reply) == len(client.transport.unread)
     read = count * len(command) - len(client.transport.unsent)
     assert read - parsed * len(command) <= MAX_BUFFERED_BYTES + READ_BYTES
