@@ -36,6 +36,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.commands import MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.hub import Feed
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
@@ -98,6 +99,7 @@ class BeanstalkProtocol(LineReceiver):
         self._raw: Callable[[bytes], None] = self._skip_line
         self._missing = 0
         self._chunks: list[bytes] = []
+        self._feed: Feed | None = None
         self._put: tuple[Parsed, Draft] | None = None
         self._held: deque[tuple[int, bytes]] = deque()
         self._held_bytes = 0
@@ -120,6 +122,7 @@ class BeanstalkProtocol(LineReceiver):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
         self._outlet = Outlet(self.transport, self)
+        self._feed = self._shell.feed(self)
         self.session = self._shell.connected(self)
 
     def dataReceived(self, data: bytes) -> None:
@@ -171,6 +174,7 @@ class BeanstalkProtocol(LineReceiver):
         """
         Nobody hears our replies.
         """
+        self._stop_reading()
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -178,6 +182,7 @@ class BeanstalkProtocol(LineReceiver):
         It is over.
         """
         self._is_leaving = self.paused = True
+        self._stop_reading()
         self._held.clear()
         self._chunks.clear()
         self._shell.disconnected(self.session)
@@ -258,6 +263,7 @@ class BeanstalkProtocol(LineReceiver):
         """
         self._send_gathered()
         self._outlet.close()
+        self._stop_reading()
         self.transport.loseConnection()
 
     # Replies that may be seen.
@@ -429,10 +435,15 @@ class BeanstalkProtocol(LineReceiver):
         has_room = not (self.paused and len(self._buffer) > MAX_BUFFERED_BYTES)
         if has_room != self._is_reading and not self._is_half_closed:
             self._is_reading = has_room
+            source = self._feed or self.transport
             if has_room:
-                self.transport.resumeProducing()
+                source.resumeProducing()
             else:
-                self.transport.pauseProducing()
+                source.pauseProducing()
+
+    def _stop_reading(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
 
     def _part_when_done(self) -> None:
         """

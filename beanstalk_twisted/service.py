@@ -12,11 +12,11 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorFDSet
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -30,6 +30,7 @@ from beanstalk_twisted.commit import Clock, Io
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.facts import NS, LogClock, Process
+from beanstalk_twisted.hub import Feed, Hub, has_place_in
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
@@ -85,6 +86,8 @@ class BeanstalkService(Service):
         self._protocols: dict[Session, BeanstalkProtocol] = {}
         self._holding: set[BeanstalkProtocol] = set()
         self._is_delivering = False
+        self._hub: Hub | None = None
+        self._is_in_turn = False
         self._found: Replay | None = None
         self._resting: deque[BeanstalkProtocol] = deque()
         self._rest_call: IDelayedCall | None = None
@@ -114,6 +117,8 @@ class BeanstalkService(Service):
                 self.load()
             self._open_log(self._directory)
         super().startService()
+        if self.settings.has_hub and has_place_in(self._reactor):
+            self._hub = Hub(cast(IReactorFDSet, self._reactor), self._begin_turn, self._end_turn)
         self._set_timer()
 
     def _open_log(self, directory: Directory) -> None:
@@ -171,6 +176,8 @@ class BeanstalkService(Service):
             protocol.part()
         if was_running and self._keeping is not None:
             await self._keeping.deliver_rest()
+        if self._hub is not None:
+            self._hub.close()
         if self._directory is not None:
             self._directory.close()
 
@@ -215,6 +222,14 @@ class BeanstalkService(Service):
         if self.settings.verbosity:
             self.log.info("connection {number} made", number=session.number)
         return session
+
+    def feed(self, protocol: BeanstalkProtocol) -> Feed | None:
+        """
+        See `Shell.feed`.
+        """
+        if self._hub is None:
+            return None
+        return self._hub.feed(protocol.transport, protocol.dataReceived)
 
     def disconnected(self, session: Session) -> None:
         """
@@ -261,8 +276,22 @@ class BeanstalkService(Service):
         """
         See `Shell.end_chunk`.
         """
+        if self._is_in_turn:
+            return
         if self._keeping is not None:
             self._keeping.schedule()
+        self._set_timer()
+
+    def _begin_turn(self) -> None:
+        self._is_in_turn = True
+
+    def _end_turn(self) -> None:
+        """
+        All who had sent something are served.
+        """
+        self._is_in_turn = False
+        if self._keeping is not None:
+            self._keeping.end_turn()
         self._set_timer()
 
     def begin_put(self, session: Session, parsed: Parsed) -> Draft:

@@ -5,6 +5,7 @@ What connections need of the service.
 from typing import TYPE_CHECKING, Protocol
 
 from beanstalk_twisted.commands import Parsed
+from beanstalk_twisted.hub import Feed
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
@@ -35,6 +36,11 @@ class Shell(Protocol):
     def connected(self, protocol: "BeanstalkProtocol") -> Session:
         """
         A connection was made.
+        """
+
+    def feed(self, protocol: "BeanstalkProtocol") -> Feed | None:
+        """
+        Who reads the connection's socket, if not Twisted.
         """
 
     def disconnected(self, session: Session) -> None:

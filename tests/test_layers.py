@@ -43,7 +43,9 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.exchange",),
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.
-    ("facts", "commit", "outlet", "shell", "client.methods", "client.gate", "client.deadline"),
+    ("facts", "commit", "outlet", "client.methods", "client.gate", "client.deadline"),
+    ("hub",),
+    ("shell",),
     ("protocol", "client.pending"),
     ("chunks",),
     ("factory",),

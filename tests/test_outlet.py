@@ -4,63 +4,28 @@ Replies leave at once where they can, and in order where they cannot.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from twisted.internet.main import CONNECTION_DONE
-from twisted.internet.protocol import Protocol
-from twisted.internet.tcp import Connection
+from twisted.internet.protocol import Factory, Protocol
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 
 from beanstalk_twisted.outlet import Outlet, is_plain
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryServer
+from tests.hand_reactor import HandReactor, Wire
 
 MUCH = bytes(range(256)) * 40_000
 """More than a socket takes that nobody reads."""
 
 
-class HandReactor:
+class Replying(Wire):
     """
-    A reactor that does nothing by itself.
-    """
-
-    def __init__(self) -> None:
-        self.writers: list[Any] = []
-
-    def addReader(self, reader: Any) -> None:
-        """
-        See `IReactorFDSet.addReader`.
-        """
-
-    removeReader = addReader
-
-    def addWriter(self, writer: Any) -> None:
-        """
-        See `IReactorFDSet.addWriter`.
-        """
-        if writer not in self.writers:
-            self.writers.append(writer)
-
-    def removeWriter(self, writer: Any) -> None:
-        """
-        See `IReactorFDSet.removeWriter`.
-        """
-        if writer in self.writers:
-            self.writers.remove(writer)
-
-
-class Wire:
-    """
-    A connection of Twisted's and the socket at its other end, and what its outlet says.
+    A connection with an outlet, and what that says.
     """
 
     def __init__(self) -> None:
-        near, self.far = socket.socketpair()
-        self.far.setblocking(False)
-        self.reactor = HandReactor()
-        self.transport = Connection(near, Protocol(), cast(Any, self.reactor))
-        self.transport.connected = True
+        super().__init__(HandReactor())
         self.said: list[str] = []
         self.outlet = Outlet(self.transport, self)
 
@@ -76,47 +41,22 @@ class Wire:
         """
         self.said.append("go on")
 
-    def read(self) -> bytes:
-        """
-        Read all that is there.
-        """
-        found = bytearray()
-        try:
-            while data := self.far.recv(1 << 20):
-                found += data
-        except BlockingIOError:
-            pass
-        return bytes(found)
-
-    def read_on(self) -> bytes:
-        """
-        Read while the transport writes, until it has no more.
-        """
-        found = self.read()
-        while self.reactor.writers:
-            ended = self.transport.doWrite()
-            found += self.read()
-            if ended is CONNECTION_DONE:
-                break
-        return found
-
 
 @pytest.fixture
-def wire() -> Iterator[Wire]:
-    made = Wire()
+def wire() -> Iterator[Replying]:
+    made = Replying()
     yield made
-    made.far.close()
-    made.transport.socket.close()
+    made.close()
 
 
-def test_a_reply_is_sent_at_once(wire: Wire) -> None:
+def test_a_reply_is_sent_at_once(wire: Replying) -> None:
     wire.outlet.write(b"DELETED\r\n")
     assert wire.read() == b"DELETED\r\n"
     assert wire.reactor.writers == []
     assert wire.said == []
 
 
-def test_what_the_socket_does_not_take_comes_later_and_all_behind_it_too(wire: Wire) -> None:
+def test_what_the_socket_does_not_take_comes_later_and_all_behind_it_too(wire: Replying) -> None:
     wire.outlet.write(MUCH)
     wire.outlet.write(b"two")
     assert wire.said == ["pause"]
@@ -127,7 +67,7 @@ def test_what_the_socket_does_not_take_comes_later_and_all_behind_it_too(wire: W
     assert wire.said == ["pause", "go on"]
 
 
-def test_a_peer_that_reads_again_gets_replies_at_once_again(wire: Wire) -> None:
+def test_a_peer_that_reads_again_gets_replies_at_once_again(wire: Replying) -> None:
     for _ in range(3):
         wire.outlet.write(MUCH)
         assert wire.read_on() == MUCH
@@ -137,7 +77,7 @@ def test_a_peer_that_reads_again_gets_replies_at_once_again(wire: Wire) -> None:
     assert wire.said == ["pause", "go on"] * 3
 
 
-def test_a_connection_that_is_to_end_still_says_all(wire: Wire) -> None:
+def test_a_connection_that_is_to_end_still_says_all(wire: Replying) -> None:
     wire.outlet.write(MUCH)
     wire.outlet.write(b"two")
     wire.outlet.close()
@@ -146,14 +86,19 @@ def test_a_connection_that_is_to_end_still_says_all(wire: Wire) -> None:
     assert wire.read_on() == MUCH + b"twothree"
 
 
-def test_a_broken_connection_is_left_to_twisted(wire: Wire) -> None:
+def test_a_broken_connection_is_left_to_twisted(wire: Replying) -> None:
     wire.far.close()
     wire.outlet.write(b"DELETED\r\n")
     assert wire.reactor.writers == [wire.transport]
 
 
-def test_what_is_encrypted_or_wrapped_goes_through_the_transport(wire: Wire) -> None:
+def test_what_is_encrypted_or_wrapped_goes_through_the_transport(wire: Replying) -> None:
     assert is_plain(wire.transport)
+    wrapper = ProtocolWrapper(WrappingFactory(Factory()), Protocol())
+    wrapper.transport = wire.transport
+    # It passes on what it does not know, so it seems to have a socket of its own.
+    assert cast(Any, wrapper).getHandle() is wire.transport.getHandle()
+    assert not is_plain(wrapper)
     wire.transport.TLS = True
     assert not is_plain(wire.transport)
     transport = MemoryServer().connect().transport

@@ -1,0 +1,207 @@
+"""
+One reader for all client sockets.
+
+For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
+through four functions.  A `Hub` is one descriptor of the reactor, an epoll of its own that holds
+the sockets: the reactor's price is paid once a turn, for all who have sent something.  It also
+knows when all of them have been served, so the log is written right then.
+
+It only receives.  A socket whose end or error it meets goes back to Twisted, which finds the same
+and deals with it.
+
+Round trips on 50 connections, processor time a command: 3.3 times beanstalkd's instead of 3.9
+(unoptimised CPython 3.11).
+"""
+
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from beanstalk_twisted.outlet import is_plain
+
+READ_BYTES: Final = 64 << 10
+"""What one socket may bring in a turn, as in Twisted's own reading."""
+
+MAX_READS: Final = 256
+"""Sockets read in a turn, before timers and new connections come in between: some milliseconds."""
+
+
+class Feed:
+    """
+    What one connection gets from a `Hub`; pauses and goes on as an IPushProducer does.
+    """
+
+    __slots__ = ("_hub", "_is_here", "_receive", "_received", "_transport", "fd")
+
+    def __init__(self, hub: "Hub", transport: Any, received: Callable[[bytes], None]) -> None:
+        handle = transport.getHandle()
+        self.fd: int = handle.fileno()
+        self._hub = hub
+        self._transport = transport
+        self._receive: Callable[[int], bytes] = handle.recv
+        self._received = received
+        self._is_here = True
+        transport.pauseProducing()
+        hub.add(self)
+
+    def read(self) -> None:
+        """
+        Bring what has come.
+        """
+        try:
+            arrived = self._receive(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            arrived = b""
+        if arrived:
+            self._received(arrived)
+        else:
+            self._give_back()
+
+    def pauseProducing(self) -> None:
+        """
+        Bring nothing for now.
+        """
+        if self._is_here:
+            self._hub.remove(self)
+        else:
+            self._transport.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """
+        Bring again what comes.
+        """
+        if self._is_here:
+            self._hub.add(self)
+        else:
+            self._transport.resumeProducing()
+
+    def close(self) -> None:
+        """
+        Bring nothing more; what else happens to the connection is Twisted's.
+        """
+        if self._is_here:
+            self._is_here = False
+            self._hub.remove(self)
+
+    def _give_back(self) -> None:
+        self.close()
+        self._transport.resumeProducing()
+
+    def fail(self) -> None:
+        """
+        Whoever receives has failed: as with Twisted, that costs the connection and nothing else.
+        """
+        self.close()
+        self._transport.abortConnection()
+
+
+@implementer(IReadDescriptor)
+class Hub:
+    """
+    Reads all sockets that have something, then says that the turn is over.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: IReactorFDSet, begin_turn: Callable[[], None], end_turn: Callable[[], None]
+    ) -> None:
+        """
+        :param begin_turn: called before the first socket is read, ``end_turn`` after the last.
+        """
+        self._reactor = reactor
+        self._begin_turn = begin_turn
+        self._end_turn = end_turn
+        self._epoll = select.epoll()
+        self._feeds: dict[int, Feed] = {}
+        reactor.addReader(self)
+
+    def feed(self, transport: Any, received: Callable[[bytes], None]) -> Feed | None:
+        """
+        Read a connection from now on.
+
+        :return: None if that is better left to Twisted: TLS, wrappers, other reactors.
+        """
+        if is_plain(transport) and transport.reactor is self._reactor:
+            return Feed(self, transport, received)
+        return None
+
+    def add(self, feed: Feed) -> None:
+        """
+        Look at its socket.
+        """
+        if feed.fd not in self._feeds:
+            self._feeds[feed.fd] = feed
+            self._epoll.register(feed.fd, select.EPOLLIN)
+
+    def remove(self, feed: Feed) -> None:
+        """
+        Do not look at its socket.  One that was closed has left the epoll by itself.
+        """
+        if self._feeds.get(feed.fd) is feed:
+            del self._feeds[feed.fd]
+            with suppress(OSError):
+                self._epoll.unregister(feed.fd)
+
+    def close(self) -> None:
+        """
+        Read nothing more.
+        """
+        self._reactor.removeReader(self)
+        self._feeds.clear()
+        self._epoll.close()
+
+    # What the reactor calls.
+
+    def fileno(self) -> int:
+        """
+        :return: the epoll's, which can be read when one of its sockets can; -1 when closed.
+        """
+        return -1 if self._epoll.closed else self._epoll.fileno()
+
+    def doRead(self) -> None:
+        """
+        One turn: each socket that has something is read once.
+        """
+        self._begin_turn()
+        for fd, _ in self._epoll.poll(0, MAX_READS):
+            # One that was read before it may have ended this connection.
+            feed = self._feeds.get(fd)
+            if feed is not None:
+                self._attempt(feed.read, feed)
+        self._attempt(self._end_turn)
+
+    def _attempt(self, step: Callable[[], None], feed: Feed | None = None) -> None:
+        try:
+            step()
+        except Exception:
+            self.log.failure("while reading connections")
+            if feed is not None:
+                feed.fail()
+
+    def logPrefix(self) -> str:
+        """
+        See `ILoggingContext.logPrefix`.
+        """
+        return "hub"
+
+    def connectionLost(self, reason: Failure) -> None:
+        """
+        The reactor ends.
+        """
+        self.close()
+
+
+def has_place_in(reactor: object) -> bool:
+    """
+    Whether there is an epoll here, and a reactor that can wait for it.
+    """
+    return hasattr(select, "epoll") and IReactorFDSet.providedBy(reactor)
