@@ -41,8 +41,11 @@ class ChunkProtocol(BeanstalkProtocol):
             self._turn_began_ns = self._shell.now_ns()
         self._busyReceiving = True
         try:
-            while self._buffer and not self.paused and self._take():
-                pass
+            while self._buffer and not self.paused:
+                if not self.line_mode:
+                    self._take_raw()
+                elif not self._take_lines(self._buffer):
+                    break
         finally:
             self._busyReceiving = False
         self._end_chunk()
@@ -54,40 +57,41 @@ class ChunkProtocol(BeanstalkProtocol):
         self.line_mode = 1
         self._buffer = extra
 
-    def _take(self) -> bool:
-        """
-        :return: whether anything more can be done with what is left in the buffer.
-        """
-        if self.line_mode:
-            self._take_lines(self._buffer)
-            self._buffer = self._buffer[self._at :]
-            return not self.line_mode
+    def _take_raw(self) -> None:
         data, self._buffer = self._buffer, b""
         self.rawDataReceived(data)
-        return True
 
-    def _take_lines(self, data: bytes) -> None:
+    def _take_lines(self, data: bytes) -> bool:
         """
-        Carry out the commands that have wholly come; ``_at`` is then behind them.
+        Carry out the commands that have wholly come; ``_at`` is always behind the last one.
+
+        :return: whether something else than a line is to be taken from what is left.
         """
         self._at = 0
-        while self.line_mode and not self.paused:
-            end = data.find(CRLF, self._at, self._at + MAX_LINE_BYTES)
-            if end < 0:
-                if len(data) - self._at >= MAX_LINE_BYTES:
-                    self.lineLengthExceeded(b"")
-                return
-            line = data[self._at : end]
-            self._at = end + len(CRLF)
-            try:
-                self._carry_out(line, data)
-            except ParseError as error:
-                self._refuse(error)
-            except Exception:
-                self._note_fault(line)
-            if self._shell.now_ns() - self._turn_began_ns > TURN_NS:
+        size = len(data)
+        while self._at < size and self.line_mode and not self.paused:
+            if self._at and self._shell.now_ns() - self._turn_began_ns > TURN_NS:
                 self._rest_if_due()
                 self._update_pause()
+                break
+            end = data.find(CRLF, self._at, self._at + MAX_LINE_BYTES)
+            if end < 0:
+                if size - self._at >= MAX_LINE_BYTES:
+                    self.lineLengthExceeded(b"")
+                break
+            line = data[self._at : end]
+            self._at = end + len(CRLF)
+            self._attempt_line(line, data)
+        self._buffer = self._buffer[self._at :]
+        return not self.line_mode
+
+    def _attempt_line(self, line: bytes, data: bytes) -> None:
+        try:
+            self._carry_out(line, data)
+        except ParseError as error:
+            self._refuse(error)
+        except Exception:
+            self._note_fault(line)
 
     def _carry_out(self, line: bytes, data: bytes) -> None:
         """

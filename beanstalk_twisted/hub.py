@@ -4,7 +4,7 @@ One reader for all client sockets.
 For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
 through four functions.  A `Hub` is one descriptor of the reactor, an epoll of its own that holds
 the sockets: the reactor's price is paid once a turn, for all who have sent something.  It also
-knows when all of them have been served, so the log is written right then.
+knows when all of them have been served, so right then the log is written, and replies leave.
 
 It only receives.  A socket whose end or error it meets goes back to Twisted, which finds the same
 and deals with it.
@@ -29,7 +29,13 @@ READ_BYTES: Final = 64 << 10
 """What one socket may bring in a turn, as in Twisted's own reading."""
 
 MAX_READS: Final = 256
-"""Sockets read in a turn, before timers and new connections come in between: some milliseconds."""
+"""Sockets read in a turn: then so many replies wait for one write of the log."""
+
+TURN_NS: Final = 20_000_000
+"""
+How long a turn may take, but for the last socket in it, before timers and new connections have
+theirs: with 256 sockets of one command each it takes half of that.
+"""
 
 
 class Feed:
@@ -63,7 +69,7 @@ class Feed:
         if arrived:
             self._received(arrived)
         else:
-            self._give_back()
+            self.give_back()
 
     def pauseProducing(self) -> None:
         """
@@ -91,7 +97,10 @@ class Feed:
             self._is_here = False
             self._hub.remove(self)
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """
+        Twisted reads the connection from now on.
+        """
         self.close()
         self._transport.resumeProducing()
 
@@ -112,11 +121,14 @@ class Hub:
     log = Logger()
 
     def __init__(
-        self, reactor: IReactorFDSet, begin_turn: Callable[[], None], end_turn: Callable[[], None]
-    ) -> None:
+        self, reactor: IReactorFDSet, now_ns: Callable[[], int],
+        begin_turn: Callable[[], None], end_turn: Callable[[], None],
+    ) -> None:  # fmt: skip
         """
         :param begin_turn: called before the first socket is read, ``end_turn`` after the last.
         """
+        self._now_ns = now_ns
+        self._ready: list[tuple[int, int]] = []
         self._reactor = reactor
         self._begin_turn = begin_turn
         self._end_turn = end_turn
@@ -138,7 +150,9 @@ class Hub:
         """
         Look at its socket.
         """
-        if feed.fd not in self._feeds:
+        if self._epoll.closed:
+            feed.give_back()
+        elif feed.fd not in self._feeds:
             self._feeds[feed.fd] = feed
             self._epoll.register(feed.fd, select.EPOLLIN)
 
@@ -153,11 +167,14 @@ class Hub:
 
     def close(self) -> None:
         """
-        Read nothing more.
+        Read nothing more; Twisted reads what is still connected.
         """
         self._reactor.removeReader(self)
-        self._feeds.clear()
+        feeds, self._feeds = list(self._feeds.values()), {}
+        self._ready.clear()
         self._epoll.close()
+        for feed in feeds:
+            feed.give_back()
 
     # What the reactor calls.
 
@@ -169,23 +186,32 @@ class Hub:
 
     def doRead(self) -> None:
         """
-        One turn: each socket that has something is read once.
+        One turn: each socket that has something is read once.  Those for whom no time is left are
+        the first of the next turn.
         """
+        ready = self._ready
+        if not ready:
+            ready.extend(reversed(self._epoll.poll(0, MAX_READS)))
+        ends_ns = self._now_ns() + TURN_NS
         self._begin_turn()
-        for fd, _ in self._epoll.poll(0, MAX_READS):
-            # One that was read before it may have ended this connection.
-            feed = self._feeds.get(fd)
+        while ready:
+            # A connection may have ended since it was found ready.
+            feed = self._feeds.get(ready.pop()[0])
             if feed is not None:
-                self._attempt(feed.read, feed)
-        self._attempt(self._end_turn)
-
-    def _attempt(self, step: Callable[[], None], feed: Feed | None = None) -> None:
+                self._read(feed)
+                if self._now_ns() > ends_ns:
+                    break
         try:
-            step()
+            self._end_turn()
         except Exception:
-            self.log.failure("while reading connections")
-            if feed is not None:
-                feed.fail()
+            self.log.failure("while ending a turn")
+
+    def _read(self, feed: Feed) -> None:
+        try:
+            feed.read()
+        except Exception:
+            self.log.failure("while reading a connection")
+            feed.fail()
 
     def logPrefix(self) -> str:
         """

@@ -184,6 +184,7 @@ class BeanstalkProtocol(LineReceiver):
         self._is_leaving = self.paused = True
         self._stop_reading()
         self._held.clear()
+        self._gathered.clear()
         self._chunks.clear()
         self._shell.disconnected(self.session)
 
@@ -261,7 +262,7 @@ class BeanstalkProtocol(LineReceiver):
         """
         The server stops, and all that was begun is answered.
         """
-        self._send_gathered()
+        self.send_gathered()
         self._outlet.close()
         self._stop_reading()
         self.transport.loseConnection()
@@ -274,10 +275,15 @@ class BeanstalkProtocol(LineReceiver):
         """
         self._gathered.append(output)
         self._gathered_bytes += len(output)
-        if not self._busyReceiving or self._gathered_bytes >= MAX_GATHERED_BYTES:
-            self._send_gathered()
+        if self._gathered_bytes >= MAX_GATHERED_BYTES:
+            self.send_gathered()
+        elif not self._busyReceiving:
+            self._shell.send_soon(self)
 
-    def _send_gathered(self) -> None:
+    def send_gathered(self) -> None:
+        """
+        Send what there is.
+        """
         if self._gathered:
             output = b"".join(self._gathered)
             self._gathered.clear()
@@ -424,9 +430,11 @@ class BeanstalkProtocol(LineReceiver):
         self._part_when_done()
 
     def _end_chunk(self) -> None:
-        self._send_gathered()
+        if self._gathered:
+            self._shell.send_soon(self)
         self._shell.end_chunk()
-        self._watch_input()
+        if self.paused or not self._is_reading:
+            self._watch_input()
 
     def _watch_input(self) -> None:
         """

@@ -73,10 +73,12 @@ class BeanstalkService(Service):
         """
         self.settings = settings
         self.clock = clock
+        self.now_ns = clock.now_ns
         self.process = Process(clock, settings.segment_bytes)
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes)
         self.factory: Factory = BeanstalkFactory(self)
         self.max_job_bytes = settings.max_job_bytes
+        self._tells_commands = settings.verbosity > 1
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
         self._directory = directory
@@ -88,6 +90,7 @@ class BeanstalkService(Service):
         self._is_delivering = False
         self._hub: Hub | None = None
         self._is_in_turn = False
+        self._unsent: list[BeanstalkProtocol] = []
         self._found: Replay | None = None
         self._resting: deque[BeanstalkProtocol] = deque()
         self._rest_call: IDelayedCall | None = None
@@ -118,7 +121,8 @@ class BeanstalkService(Service):
             self._open_log(self._directory)
         super().startService()
         if self.settings.has_hub and has_place_in(self._reactor):
-            self._hub = Hub(cast(IReactorFDSet, self._reactor), self._begin_turn, self._end_turn)
+            reactor = cast(IReactorFDSet, self._reactor)
+            self._hub = Hub(reactor, self.now_ns, self._begin_turn, self._end_turn)
         self._set_timer()
 
     def _open_log(self, directory: Directory) -> None:
@@ -263,13 +267,14 @@ class BeanstalkService(Service):
         command = parsed.command
         assert command.run is not None
         self.queue.count(command.counter)
-        if self.settings.verbosity > 1:
+        if self._tells_commands:
             self.log.info(
                 "connection {number}: {command} {args}",
                 number=session.number, command=command.name, args=parsed.args,
             )  # fmt: skip
-        answer = command.run(self.queue, session, self.clock.now_ns(), *parsed.args)
-        self._deliver_waiting()
+        answer = command.run(self.queue, session, self.now_ns(), *parsed.args)
+        if self.queue.outbox:
+            self._deliver_waiting()
         return answer
 
     def end_chunk(self) -> None:
@@ -287,27 +292,50 @@ class BeanstalkService(Service):
 
     def _end_turn(self) -> None:
         """
-        All who had sent something are served.
+        All who had sent something are served.  The disk begins first; then replies leave, one
+        right after the other.
         """
         self._is_in_turn = False
-        if self._keeping is not None:
-            self._keeping.end_turn()
-        self._set_timer()
+        try:
+            if self._keeping is not None:
+                self._keeping.end_turn()
+        finally:
+            self._send_all()
+            self._set_timer()
+
+    def _send_all(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for protocol in unsent:
+            try:
+                protocol.send_gathered()
+            except Exception:
+                self.log.failure("while sending replies")
+                protocol.transport.abortConnection()
+
+    def send_soon(self, protocol: BeanstalkProtocol) -> None:
+        """
+        See `Shell.send_soon`.
+        """
+        if self._is_in_turn:
+            self._unsent.append(protocol)
+        else:
+            protocol.send_gathered()
 
     def begin_put(self, session: Session, parsed: Parsed) -> Draft:
         """
         See `Shell.begin_put`.
         """
         self.queue.count(parsed.command.counter)
-        return self.queue.begin_put(session, self.clock.now_ns())
+        return self.queue.begin_put(session, self.now_ns())
 
     def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
         """
         See `Shell.put`.
         """
         priority, delay_s, ttr_s, _ = parsed.args
-        answer = self.queue.put(session, self.clock.now_ns(), draft, priority, delay_s, ttr_s, body)
-        self._deliver_waiting()
+        answer = self.queue.put(session, self.now_ns(), draft, priority, delay_s, ttr_s, body)
+        if self.queue.outbox:
+            self._deliver_waiting()
         return answer
 
     @property
@@ -319,12 +347,6 @@ class BeanstalkService(Service):
         if not has_room:
             self.log.warn("{most} connections: no more are taken", most=len(self._protocols))
         return has_room
-
-    def now_ns(self) -> int:
-        """
-        See `Shell.now_ns`.
-        """
-        return self.clock.now_ns()
 
     def rest(self, protocol: BeanstalkProtocol) -> None:
         """
@@ -346,7 +368,7 @@ class BeanstalkService(Service):
         self.end_chunk()
 
     def _deliver_waiting(self) -> None:
-        if self.queue.outbox and not self._is_delivering:
+        if not self._is_delivering:
             self._is_delivering = True
             try:
                 self._empty_outbox()
@@ -360,9 +382,9 @@ class BeanstalkService(Service):
         turn.
         """
         outbox = self.queue.outbox
-        ends_ns = self.clock.now_ns() + TURN_NS
+        ends_ns = self.now_ns() + TURN_NS
         delivered = 0
-        while delivered < len(outbox) and self.clock.now_ns() <= ends_ns:
+        while delivered < len(outbox) and self.now_ns() <= ends_ns:
             session, answer = outbox[delivered]
             delivered += 1
             self._deliver(session, answer)
@@ -411,13 +433,13 @@ class BeanstalkService(Service):
             if self._timer_due_ns <= due_ns:
                 return
             self._timer.cancel()
-        delay_s = max(0, due_ns - self.clock.now_ns()) / NS
+        delay_s = max(0, due_ns - self.now_ns()) / NS
         self._timer_due_ns = due_ns
         self._timer = self._reactor.callLater(delay_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self.queue.tick(self.clock.now_ns())
+        self.queue.tick(self.now_ns())
         self._after_change()
 
     # The end.

@@ -2,6 +2,7 @@
 What connections need of the service.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from beanstalk_twisted.commands import Parsed
@@ -64,9 +65,10 @@ class Shell(Protocol):
         Whether one more connection may be taken.
         """
 
-    def now_ns(self) -> int:
+    @property
+    def now_ns(self) -> Callable[[], int]:
         """
-        The time.
+        Tells the time.
         """
 
     def rest(self, protocol: "BeanstalkProtocol") -> None:
@@ -77,6 +79,11 @@ class Shell(Protocol):
     def count(self, counter: str | None) -> None:
         """
         A command counts although it is not carried out.
+        """
+
+    def send_soon(self, protocol: "BeanstalkProtocol") -> None:
+        """
+        Call ``protocol.send_gathered`` now, or when this turn is over.
         """
 
     def end_chunk(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.hub import MAX_READS, READ_BYTES, Feed, Hub, has_place_in
+from beanstalk_twisted.hub import MAX_READS, READ_BYTES, TURN_NS, Feed, Hub, has_place_in
 from tests.hand_reactor import HandReactor, Wire
 
 
@@ -27,8 +27,10 @@ class Bench:
         self.reactor = HandReactor()
         self.heard: list[Any] = []
         self.wires: list[Wire] = []
+        self.now_ns = 0
         self.hub = Hub(
             cast(Any, self.reactor),
+            lambda: self.now_ns,
             lambda: self.heard.append("begin"),
             lambda: self.heard.append("end"),
         )
@@ -92,6 +94,26 @@ def test_many_sockets_are_read_in_several_turns_and_none_is_left_out(bench: Benc
     first, second = bench.turn(), bench.turn()
     assert len(first) == MAX_READS + 2
     assert {number for number, _ in first[1:-1] + second[1:-1]} == set(range(count))
+
+
+def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
+    bench: Bench,
+) -> None:
+    def work(data: bytes) -> None:
+        bench.heard.append(data)
+        bench.now_ns += cost_ns
+
+    wires = [Wire(bench.reactor) for _ in range(4)]
+    bench.wires += wires
+    for number, wire in enumerate(wires):
+        assert bench.hub.feed(wire.transport, work) is not None
+        wire.far.send(b"%d" % number)
+    cost_ns = TURN_NS // 2
+    first = bench.turn()
+    assert first == ["begin", b"0", b"1", b"2", "end"]
+    wires[0].far.send(b"again")
+    assert bench.turn() == ["begin", b"3", "end"]
+    assert bench.turn() == ["begin", b"again", "end"]
 
 
 def test_a_feed_that_pauses_brings_nothing_until_it_goes_on(bench: Bench) -> None:
@@ -190,8 +212,10 @@ def test_a_reactor_without_descriptors_has_no_place_for_a_hub() -> None:
     assert not has_place_in(Clock())
 
 
-def test_the_hub_ends_with_the_reactor(bench: Bench) -> None:
-    _, feed = bench.wire()
+def test_a_hub_that_ends_leaves_its_connections_to_twisted(bench: Bench) -> None:
+    (one, _), (two, paused) = bench.wire(), bench.wire()
+    paused.pauseProducing()
     bench.hub.connectionLost(Failure(ValueError()))
-    assert (bench.hub.fileno(), bench.reactor.readers) == (-1, [])
-    feed.close()
+    assert (bench.hub.fileno(), bench.reactor.readers) == (-1, [one.transport])
+    paused.resumeProducing()
+    assert bench.reactor.readers == [one.transport, two.transport]
