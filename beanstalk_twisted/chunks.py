@@ -7,8 +7,9 @@ come is cut out right behind its line.  Whatever is not so plain (a body that is
 too big, a line that is too long) is left to the modes of `BeanstalkProtocol`, which stays the
 reference: both keep the same state, so each can go on where the other has stopped.
 
-Processor time a command, as a ratio to beanstalkd's (unoptimised CPython 3.11): round trips on 50
-connections 3.9 instead of 4.6, pipelined by the hundred 3.4 instead of 4.5.
+Processor time a command, as a ratio to beanstalkd's (unoptimised CPython 3.11): pipelined by the
+hundred 2.4 instead of 4.3, round trips on 50 connections 3.5 instead of 3.6.  Of the 8 µs of a
+pipelined command 6 are the queue's.
 """
 
 from typing import Final

@@ -9,8 +9,9 @@ knows when all of them have been served, so right then the log is written, and r
 It only receives.  A socket whose end or error it meets goes back to Twisted, which finds the same
 and deals with it.
 
-Round trips on 50 connections, processor time a command: 3.3 times beanstalkd's instead of 3.9
-(unoptimised CPython 3.11).
+Round trips on 50 connections, processor time a command, as a ratio to beanstalkd's (unoptimised
+CPython 3.11): 2.6 instead of 3.5 in memory, 3.2 instead of 4.1 with a log and no fsync.  To look
+again before the reactor has its turn, for those who have answered at once, saves nothing.
 """
 
 import select
