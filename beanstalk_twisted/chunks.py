@@ -82,17 +82,14 @@ class ChunkProtocol(BeanstalkProtocol):
                 break
             line = data[self._at : end]
             self._at = end + len(CRLF)
-            self._attempt_line(line, data)
+            try:
+                self._carry_out(line, data)
+            except ParseError as error:
+                self._refuse(error)
+            except Exception:
+                self._note_fault(line)
         self._buffer = self._buffer[self._at :]
         return not self.line_mode
-
-    def _attempt_line(self, line: bytes, data: bytes) -> None:
-        try:
-            self._carry_out(line, data)
-        except ParseError as error:
-            self._refuse(error)
-        except Exception:
-            self._note_fault(line)
 
     def _carry_out(self, line: bytes, data: bytes) -> None:
         """

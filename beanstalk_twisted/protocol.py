@@ -285,7 +285,7 @@ class BeanstalkProtocol(LineReceiver):
         Send what there is.
         """
         if self._gathered:
-            output = b"".join(self._gathered)
+            output = self._gathered[0] if len(self._gathered) == 1 else b"".join(self._gathered)
             self._gathered.clear()
             self._gathered_bytes = 0
             self._outlet.write(output)
@@ -430,9 +430,7 @@ class BeanstalkProtocol(LineReceiver):
         self._part_when_done()
 
     def _end_chunk(self) -> None:
-        if self._gathered:
-            self._shell.send_soon(self)
-        self._shell.end_chunk()
+        self._shell.end_chunk(self)
         if self.paused or not self._is_reading:
             self._watch_input()
 

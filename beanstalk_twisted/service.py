@@ -277,12 +277,17 @@ class BeanstalkService(Service):
             self._deliver_waiting()
         return answer
 
-    def end_chunk(self) -> None:
+    def end_chunk(self, protocol: BeanstalkProtocol) -> None:
         """
         See `Shell.end_chunk`.
         """
         if self._is_in_turn:
-            return
+            self._unsent.append(protocol)
+        else:
+            protocol.send_gathered()
+            self._plan()
+
+    def _plan(self) -> None:
         if self._keeping is not None:
             self._keeping.schedule()
         self._set_timer()
@@ -365,7 +370,8 @@ class BeanstalkService(Service):
 
     def _after_change(self) -> None:
         self._deliver_waiting()
-        self.end_chunk()
+        if not self._is_in_turn:
+            self._plan()
 
     def _deliver_waiting(self) -> None:
         if not self._is_delivering:

@@ -86,9 +86,9 @@ class Shell(Protocol):
         Call ``protocol.send_gathered`` now, or when this turn is over.
         """
 
-    def end_chunk(self) -> None:
+    def end_chunk(self, protocol: "BeanstalkProtocol") -> None:
         """
-        All that has come in one piece is carried out.
+        All that has come in one piece is carried out; `send_soon` what there is to say.
         """
 
     def begin_put(self, session: Session, parsed: Parsed) -> Draft:
