@@ -235,6 +235,15 @@ class Committer:
         if self._turn is None and not self._is_busy and (self._log.has_open or self._wanted()):
             self._turn = self._clock.callLater(0, self._end_turn)
 
+    def end_turn(self) -> None:
+        """
+        The turn is over for all connections: take what was appended to disk now.
+        """
+        if self._turn is None and not self._is_busy and self._log.has_open:
+            self._flush()
+        else:
+            self.schedule()
+
     def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
         """
         Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable.

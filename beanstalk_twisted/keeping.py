@@ -101,6 +101,12 @@ class Keeping:
         """
         self._committer.schedule()
 
+    def end_turn(self) -> None:
+        """
+        See `Committer.end_turn`.
+        """
+        self._committer.end_turn()
+
     def start(self) -> None:
         """
         Begin to work.

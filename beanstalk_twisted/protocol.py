@@ -9,14 +9,15 @@ The wire, on Twisted: one `BeanstalkProtocol` for each connection.
     skip line  raw: a line of more than 224 bytes up to its CR LF, then BAD_FORMAT
 
 Replies leave in order.  One that may not be seen yet, since the disk does not have what it tells
-of, is held, and so are all behind it.
+of, is held, and so are all behind it.  The others are gathered, and sent as one when all that has
+come is carried out.
 
 Flow: the parser rests after a few milliseconds, and lets others have their turn.  It stops while
 a `reserve` waits, while a large kick runs, while the peer does not
 read its replies or too many are held.  The socket is still read then, so that a hang-up is
 noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a bounded amount of
 memory, whatever its peer does: that buffer, one body, `MAX_HELD_BYTES` of replies and what the
-transport buffers.
+transport buffers, `MAX_GATHERED_BYTES` included.
 
 Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
 too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
@@ -26,19 +27,21 @@ the next command.
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
-from typing import Protocol as Interface
 
 from twisted.internet.interfaces import IHalfCloseableProtocol, ITCPTransport
-from twisted.internet.protocol import Factory, connectionDone
+from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.commands import MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.hub import Feed
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.outlet import Outlet
+from beanstalk_twisted.shell import Shell
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
@@ -59,88 +62,17 @@ MAX_HELD_BYTES: Final = 1 << 20
 MAX_HELD_REPLIES: Final = 4096
 """Held replies above which no further command is parsed: a deep pipeline for one group commit."""
 
+MAX_GATHERED_BYTES: Final = 16 << 10
+"""
+Bytes of gathered replies from which they are sent: a call of the kernel is then a small part of
+what they cost, and a peer that does not read is noticed soon.
+"""
 
 TURN_NS: Final = 5_000_000
 """
 How long one connection's commands are carried out in one turn of the reactor, all that it has
 sent already included: the most that others, and time itself, wait for it.
 """
-
-
-class Shell(Interface):
-    """
-    What a protocol needs of the service.
-    """
-
-    max_job_bytes: int
-
-    @property
-    def settled_lsn(self) -> int:
-        """
-        Replies that wait for this LSN or a lower one may be seen.
-        """
-
-    @property
-    def is_congested(self) -> bool:
-        """
-        Whether whoever waits for the disk should be read no further.
-        """
-
-    def connected(self, protocol: "BeanstalkProtocol") -> Session:
-        """
-        A connection was made.
-        """
-
-    def disconnected(self, session: Session) -> None:
-        """
-        A connection has ended, or is about to by its peer's wish.
-        """
-
-    def half_closed(self, session: Session) -> None:
-        """
-        The peer will send no more.
-        """
-
-    def execute(self, session: Session, parsed: Parsed) -> Answer | None:
-        """
-        Carry out a command.
-        """
-
-    @property
-    def has_room(self) -> bool:
-        """
-        Whether one more connection may be taken.
-        """
-
-    def now_ns(self) -> int:
-        """
-        The time.
-        """
-
-    def rest(self, protocol: "BeanstalkProtocol") -> None:
-        """
-        Call ``protocol.rested`` when others have had their turn.
-        """
-
-    def count(self, counter: str | None) -> None:
-        """
-        A command counts although it is not carried out.
-        """
-
-    def begin_put(self, session: Session, parsed: Parsed) -> Draft:
-        """
-        A `put` line was accepted.
-        """
-
-    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
-        """
-        A job's body has come.
-        """
-
-    def holds(self, protocol: "BeanstalkProtocol") -> None:
-        """
-        Call ``protocol.release`` when more is settled.
-        """
 
 
 @implementer(IHalfCloseableProtocol)
@@ -157,15 +89,22 @@ class BeanstalkProtocol(LineReceiver):
     transport: Any
     """An ITransport that is also an IConsumer and an IPushProducer."""
 
+    _outlet: Outlet
+    _buffer: bytes
+    _busyReceiving: bool
+
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._aside = b""
         self._raw: Callable[[bytes], None] = self._skip_line
         self._missing = 0
         self._chunks: list[bytes] = []
+        self._feed: Feed | None = None
         self._put: tuple[Parsed, Draft] | None = None
         self._held: deque[tuple[int, bytes]] = deque()
         self._held_bytes = 0
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
         self._is_output_full = False
         self._is_reading = True
         self._is_half_closed = False
@@ -182,7 +121,8 @@ class BeanstalkProtocol(LineReceiver):
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
-        self.transport.registerProducer(self, True)
+        self._outlet = Outlet(self.transport, self)
+        self._feed = self._shell.feed(self)
         self.session = self._shell.connected(self)
 
     def dataReceived(self, data: bytes) -> None:
@@ -190,13 +130,16 @@ class BeanstalkProtocol(LineReceiver):
         `LineReceiver` leaves its loop when a line is too long, with the rest unparsed: feed it
         what was laid aside.
         """
+        if self._busyReceiving:
+            super().dataReceived(data)
+            return
         if not self._is_resting:
             self._turn_began_ns = self._shell.now_ns()
         super().dataReceived(data)
         while self._aside and not self._is_resting:
             aside, self._aside = self._aside, b""
             super().dataReceived(aside)
-        self._watch_input()
+        self._end_chunk()
 
     def lineReceived(self, line: bytes) -> None:
         """
@@ -231,6 +174,7 @@ class BeanstalkProtocol(LineReceiver):
         """
         Nobody hears our replies.
         """
+        self._stop_reading()
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -238,7 +182,9 @@ class BeanstalkProtocol(LineReceiver):
         It is over.
         """
         self._is_leaving = self.paused = True
+        self._stop_reading()
         self._held.clear()
+        self._gathered.clear()
         self._chunks.clear()
         self._shell.disconnected(self.session)
 
@@ -268,13 +214,13 @@ class BeanstalkProtocol(LineReceiver):
         Send a reply as soon as it may be seen, and all before it are.
         """
         encoded = answer.reply.encode()
-        if self._held or answer.lsn > self._shell.settled_lsn:
+        if self._held or (answer.lsn and answer.lsn > self._shell.settled_lsn):
             if not self._held:
                 self._shell.holds(self)
             self._held.append((answer.lsn, encoded))
             self._held_bytes += len(encoded)
         else:
-            self.transport.write(encoded)
+            self._gather(encoded)
 
     def rested(self) -> None:
         """
@@ -302,7 +248,7 @@ class BeanstalkProtocol(LineReceiver):
         if ready:
             output = b"".join(ready)
             self._held_bytes -= len(output)
-            self.transport.write(output)
+            self._gather(output)
             self._go_on()
         return bool(held)
 
@@ -316,8 +262,33 @@ class BeanstalkProtocol(LineReceiver):
         """
         The server stops, and all that was begun is answered.
         """
-        self.transport.unregisterProducer()
+        self.send_gathered()
+        self._outlet.close()
+        self._stop_reading()
         self.transport.loseConnection()
+
+    # Replies that may be seen.
+
+    def _gather(self, output: bytes) -> None:
+        """
+        Whoever is not carrying out what has come has nothing to wait for.
+        """
+        self._gathered.append(output)
+        self._gathered_bytes += len(output)
+        if self._gathered_bytes >= MAX_GATHERED_BYTES:
+            self.send_gathered()
+        elif not self._busyReceiving:
+            self._shell.send_soon(self)
+
+    def send_gathered(self) -> None:
+        """
+        Send what there is.
+        """
+        if self._gathered:
+            output = self._gathered[0] if len(self._gathered) == 1 else b"".join(self._gathered)
+            self._gathered.clear()
+            self._gathered_bytes = 0
+            self._outlet.write(output)
 
     # Lines.
 
@@ -329,13 +300,19 @@ class BeanstalkProtocol(LineReceiver):
         try:
             step(received)
         except ParseError as error:
-            self._shell.count(error.counter)
-            self._say(error.reply)
+            self._refuse(error)
         except Exception:
-            self.log.failure("while executing {line!r}", line=received[:MAX_LINE_BYTES])
-            self._say(INTERNAL_ERROR)
+            self._note_fault(received)
         self._rest_if_due()
         self._update_pause()
+
+    def _refuse(self, error: ParseError) -> None:
+        self._shell.count(error.counter)
+        self._say(error.reply)
+
+    def _note_fault(self, received: bytes) -> None:
+        self.log.failure("while executing {line!r}", line=received[:MAX_LINE_BYTES])
+        self._say(INTERNAL_ERROR)
 
     def _rest_if_due(self) -> None:
         if self._is_resting or self._shell.now_ns() - self._turn_began_ns <= TURN_NS:
@@ -446,8 +423,16 @@ class BeanstalkProtocol(LineReceiver):
         """
         self._update_pause()
         if not self.paused:
-            self.dataReceived(b"")
+            if self._buffer or self._aside:
+                self.dataReceived(b"")
+            else:
+                self._watch_input()
         self._part_when_done()
+
+    def _end_chunk(self) -> None:
+        self._shell.end_chunk(self)
+        if self.paused or not self._is_reading:
+            self._watch_input()
 
     def _watch_input(self) -> None:
         """
@@ -456,10 +441,15 @@ class BeanstalkProtocol(LineReceiver):
         has_room = not (self.paused and len(self._buffer) > MAX_BUFFERED_BYTES)
         if has_room != self._is_reading and not self._is_half_closed:
             self._is_reading = has_room
+            source = self._feed or self.transport
             if has_room:
-                self.transport.resumeProducing()
+                source.resumeProducing()
             else:
-                self.transport.pauseProducing()
+                source.pauseProducing()
+
+    def _stop_reading(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
 
     def _part_when_done(self) -> None:
         """
@@ -468,21 +458,3 @@ class BeanstalkProtocol(LineReceiver):
         is_done = self._is_leaving or (self._is_half_closed and not self.paused)
         if is_done and not self._held:
             self.part()
-
-
-class BeanstalkFactory(Factory):
-    """
-    Makes a `BeanstalkProtocol` for each connection.
-    """
-
-    noisy = False
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
-
-    def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
-        """
-        :param addr: the peer's address; all are equal.
-        :return: None, and the connection is closed, if there is no room for it.
-        """
-        return BeanstalkProtocol(self._shell) if self._shell.has_room else None

@@ -1,9 +1,9 @@
 """
 The shell around the queue: clock, the one timer, log and connections; start, drain, stop.
 
-Each call from a connection reads the clock once, lets the queue decide, passes on the answers it
-has for other connections, sees that new records go to disk, and sets the timer for what is due
-next.
+Each call from a connection reads the clock once, lets the queue decide, and passes on the answers
+it has for other connections.  When all is carried out that came in one piece, the service sees that
+new records go to disk, and sets the timer for what is due next.
 
 Differs from beanstalkd: a server that cannot write its log ends; there, it goes on without.
 """
@@ -12,11 +12,11 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorFDSet
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -28,13 +28,15 @@ from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.commit import Clock, Io
 from beanstalk_twisted.compactor import Compactor
+from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.facts import NS, LogClock, Process
+from beanstalk_twisted.hub import Feed, Hub, has_place_in
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.keeping import Keeping
-from beanstalk_twisted.protocol import TURN_NS, BeanstalkFactory, BeanstalkProtocol
+from beanstalk_twisted.protocol import TURN_NS, BeanstalkProtocol
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
 from beanstalk_twisted.watchdog import WatchedIo, close_sockets
@@ -71,10 +73,12 @@ class BeanstalkService(Service):
         """
         self.settings = settings
         self.clock = clock
+        self.now_ns = clock.now_ns
         self.process = Process(clock, settings.segment_bytes)
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes)
         self.factory: Factory = BeanstalkFactory(self)
         self.max_job_bytes = settings.max_job_bytes
+        self._tells_commands = settings.verbosity > 1
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
         self._directory = directory
@@ -84,6 +88,9 @@ class BeanstalkService(Service):
         self._protocols: dict[Session, BeanstalkProtocol] = {}
         self._holding: set[BeanstalkProtocol] = set()
         self._is_delivering = False
+        self._hub: Hub | None = None
+        self._is_in_turn = False
+        self._unsent: list[BeanstalkProtocol] = []
         self._found: Replay | None = None
         self._resting: deque[BeanstalkProtocol] = deque()
         self._rest_call: IDelayedCall | None = None
@@ -113,6 +120,9 @@ class BeanstalkService(Service):
                 self.load()
             self._open_log(self._directory)
         super().startService()
+        if self.settings.has_hub and has_place_in(self._reactor):
+            reactor = cast(IReactorFDSet, self._reactor)
+            self._hub = Hub(reactor, self.now_ns, self._begin_turn, self._end_turn)
         self._set_timer()
 
     def _open_log(self, directory: Directory) -> None:
@@ -170,6 +180,8 @@ class BeanstalkService(Service):
             protocol.part()
         if was_running and self._keeping is not None:
             await self._keeping.deliver_rest()
+        if self._hub is not None:
+            self._hub.close()
         if self._directory is not None:
             self._directory.close()
 
@@ -207,7 +219,7 @@ class BeanstalkService(Service):
 
     def connected(self, protocol: BeanstalkProtocol) -> Session:
         """
-        See `protocol.Shell.connected`.
+        See `Shell.connected`.
         """
         session = self.queue.connect()
         self._protocols[session] = protocol
@@ -215,9 +227,17 @@ class BeanstalkService(Service):
             self.log.info("connection {number} made", number=session.number)
         return session
 
+    def feed(self, protocol: BeanstalkProtocol) -> Feed | None:
+        """
+        See `Shell.feed`.
+        """
+        if self._hub is None:
+            return None
+        return self._hub.feed(protocol.transport, protocol.dataReceived)
+
     def disconnected(self, session: Session) -> None:
         """
-        See `protocol.Shell.disconnected`.
+        See `Shell.disconnected`.
         """
         if self._protocols.pop(session, None) is None:
             return
@@ -228,7 +248,7 @@ class BeanstalkService(Service):
 
     def half_closed(self, session: Session) -> None:
         """
-        See `protocol.Shell.half_closed`.
+        See `Shell.half_closed`.
         """
         answer = self.queue.half_close(session)
         if answer is not None:
@@ -236,83 +256,130 @@ class BeanstalkService(Service):
 
     def count(self, counter: str | None) -> None:
         """
-        See `protocol.Shell.count`.
+        See `Shell.count`.
         """
         self.queue.count(counter)
 
     def execute(self, session: Session, parsed: Parsed) -> Answer | None:
         """
-        See `protocol.Shell.execute`.
+        See `Shell.execute`.
         """
         command = parsed.command
         assert command.run is not None
         self.queue.count(command.counter)
-        if self.settings.verbosity > 1:
+        if self._tells_commands:
             self.log.info(
                 "connection {number}: {command} {args}",
                 number=session.number, command=command.name, args=parsed.args,
             )  # fmt: skip
-        answer = command.run(self.queue, session, self.clock.now_ns(), *parsed.args)
-        self._after_change()
+        answer = command.run(self.queue, session, self.now_ns(), *parsed.args)
+        if self.queue.outbox:
+            self._deliver_waiting()
         return answer
+
+    def end_chunk(self, protocol: BeanstalkProtocol) -> None:
+        """
+        See `Shell.end_chunk`.
+        """
+        if self._is_in_turn:
+            self._unsent.append(protocol)
+        else:
+            protocol.send_gathered()
+            self._plan()
+
+    def _plan(self) -> None:
+        if self._keeping is not None:
+            self._keeping.schedule()
+        self._set_timer()
+
+    def _begin_turn(self) -> None:
+        self._is_in_turn = True
+
+    def _end_turn(self) -> None:
+        """
+        All who had sent something are served.  The disk begins first; then replies leave, one
+        right after the other.
+        """
+        self._is_in_turn = False
+        try:
+            if self._keeping is not None:
+                self._keeping.end_turn()
+        finally:
+            self._send_all()
+            self._set_timer()
+
+    def _send_all(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for protocol in unsent:
+            try:
+                protocol.send_gathered()
+            except Exception:
+                self.log.failure("while sending replies")
+                protocol.transport.abortConnection()
+
+    def send_soon(self, protocol: BeanstalkProtocol) -> None:
+        """
+        See `Shell.send_soon`.
+        """
+        if self._is_in_turn:
+            self._unsent.append(protocol)
+        else:
+            protocol.send_gathered()
 
     def begin_put(self, session: Session, parsed: Parsed) -> Draft:
         """
-        See `protocol.Shell.begin_put`.
+        See `Shell.begin_put`.
         """
         self.queue.count(parsed.command.counter)
-        return self.queue.begin_put(session, self.clock.now_ns())
+        return self.queue.begin_put(session, self.now_ns())
 
     def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
         """
-        See `protocol.Shell.put`.
+        See `Shell.put`.
         """
         priority, delay_s, ttr_s, _ = parsed.args
-        answer = self.queue.put(session, self.clock.now_ns(), draft, priority, delay_s, ttr_s, body)
-        self._after_change()
+        answer = self.queue.put(session, self.now_ns(), draft, priority, delay_s, ttr_s, body)
+        if self.queue.outbox:
+            self._deliver_waiting()
         return answer
 
     @property
     def has_room(self) -> bool:
         """
-        See `protocol.Shell.has_room`.
+        See `Shell.has_room`.
         """
         has_room = len(self._protocols) < self.settings.max_connections
         if not has_room:
             self.log.warn("{most} connections: no more are taken", most=len(self._protocols))
         return has_room
 
-    def now_ns(self) -> int:
-        """
-        See `protocol.Shell.now_ns`.
-        """
-        return self.clock.now_ns()
-
     def rest(self, protocol: BeanstalkProtocol) -> None:
         """
-        See `protocol.Shell.rest`.
+        See `Shell.rest`.
         """
         self._resting.append(protocol)
         self._arm_rest()
 
     def holds(self, protocol: BeanstalkProtocol) -> None:
         """
-        See `protocol.Shell.holds`.
+        See `Shell.holds`.
         """
         self._holding.add(protocol)
 
     # After each change.
 
     def _after_change(self) -> None:
+        self._deliver_waiting()
+        if not self._is_in_turn:
+            self._plan()
+
+    def _deliver_waiting(self) -> None:
         if not self._is_delivering:
             self._is_delivering = True
             try:
                 self._empty_outbox()
             finally:
                 self._is_delivering = False
-        if self._keeping is not None:
-            self._keeping.schedule()
-        self._set_timer()
 
     def _empty_outbox(self) -> None:
         """
@@ -321,9 +388,9 @@ class BeanstalkService(Service):
         turn.
         """
         outbox = self.queue.outbox
-        ends_ns = self.clock.now_ns() + TURN_NS
+        ends_ns = self.now_ns() + TURN_NS
         delivered = 0
-        while delivered < len(outbox) and self.clock.now_ns() <= ends_ns:
+        while delivered < len(outbox) and self.now_ns() <= ends_ns:
             session, answer = outbox[delivered]
             delivered += 1
             self._deliver(session, answer)
@@ -372,13 +439,13 @@ class BeanstalkService(Service):
             if self._timer_due_ns <= due_ns:
                 return
             self._timer.cancel()
-        delay_s = max(0, due_ns - self.clock.now_ns()) / NS
+        delay_s = max(0, due_ns - self.now_ns()) / NS
         self._timer_due_ns = due_ns
         self._timer = self._reactor.callLater(delay_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self.queue.tick(self.clock.now_ns())
+        self.queue.tick(self.now_ns())
         self._after_change()
 
     # The end.

@@ -16,6 +16,7 @@ class Settings(NamedTuple):
     :ivar is_foreground: whether the process may end itself with an exit code of its own.
     :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
     :ivar fsync_timeout_s: see `WatchedIo`.
+    :ivar has_hub: whether one reader serves all sockets where it can; see `Hub`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     """
 
@@ -29,6 +30,7 @@ class Settings(NamedTuple):
     may_rehome: bool = True
     compaction: Policy = Policy()
     fsync_timeout_s: int = DEFAULT_LIMIT_S
+    has_hub: bool = True
 
     @property
     def keeps_unsafe(self) -> bool:

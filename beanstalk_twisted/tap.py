@@ -121,6 +121,7 @@ class Options(usage.Options):
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
         self["may_rehome"] = True
+        self["has_hub"] = True
         self["warnings"] = []
 
     def opt_listen(self, endpoint: str) -> None:
@@ -159,6 +160,14 @@ class Options(usage.Options):
         if what not in ("rehome", "exit"):
             raise usage.UsageError(f"--on-io-error is rehome or exit, not {what!r}")
         self["may_rehome"] = what == "rehome"
+
+    def opt_hub(self, when: str) -> None:
+        """
+        One reader for all connections: auto [default], where it can be; or off, each by Twisted.
+        """
+        if when not in ("auto", "off"):
+            raise usage.UsageError(f"--hub is auto or off, not {when!r}")
+        self["has_hub"] = when == "auto"
 
     def opt_verbose(self) -> None:
         """
@@ -338,7 +347,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         pidfile=os.path.abspath(launcher["pidfile"]) if launcher.get("pidfile") else "",
         may_rehome=options["may_rehome"], max_connections=_max_connections(),
         compaction=options["compaction"],
-        fsync_timeout_s=options["fsync_timeout_s"],
+        fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]

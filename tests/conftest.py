@@ -22,15 +22,27 @@ from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.factory import BeanstalkFactory
+from beanstalk_twisted.protocol import BeanstalkProtocol
+
 LIMIT_SECONDS = 20.0
 
 CoroutineTest = Callable[..., Coroutine[Deferred[Any], Any, None]]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """
+    Let the tests of the wire run on the reference of its quick path too.
+    """
+    parser.addoption("--plain", action="store_true", help="serve by BeanstalkProtocol itself")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """
-    Make the mark known.
+    Make the mark known, and choose the path.
     """
+    if config.getoption("--plain"):
+        BeanstalkFactory.makes = BeanstalkProtocol
     config.addinivalue_line(
         "markers",
         f"limit(seconds): how long this coroutine test may take; {LIMIT_SECONDS:g} without it",

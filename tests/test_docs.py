@@ -245,13 +245,14 @@ def default_of(option: str) -> str:
     """
     options = Options()
     assert (options["listen"], options["fsync"], options["verbosity"]) == ([], ALWAYS, 0)
-    assert options["may_rehome"]
+    assert options["may_rehome"] and options["has_hub"]
     others = {
         "address": ADDRESS,
         "port": PORT,
         "fsync": "always",
         "verbose": "off",
         "on-io-error": "rehome",
+        "hub": "auto",
         "binlog-archive-age": str(DEFAULT_AGE_S),
     }
     if option in ("help", "version"):

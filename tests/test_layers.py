@@ -39,13 +39,17 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("jobs.kicks", "jobs.puts"),
     ("jobs.workqueue",),
     ("commands", "client.stats"),
-    ("client.forms", "worker.policy"),
+    ("recognition", "client.forms", "worker.policy"),
     ("client.reading",),
     ("client.exchange",),
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.
-    ("facts", "commit", "protocol", "client.methods", "client.gate", "client.deadline"),
-    ("client.pending",),
+    ("facts", "commit", "outlet", "client.methods", "client.gate", "client.deadline"),
+    ("hub",),
+    ("shell",),
+    ("protocol", "client.pending"),
+    ("chunks",),
+    ("factory",),
     ("client.connection",),
     ("client.service",),
     ("worker.attempt", "worker.threads", "worker.loading"),
@@ -69,7 +73,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("testing.sockets",),
     ("testing.plugin",),
 )  # fmt: skip
-LINE = next(rank for rank, names in enumerate(RANKS) if "protocol" in names)
+LINE = next(rank for rank, names in enumerate(RANKS) if "outlet" in names)
 RANK = {f"{OURS}.{name}": rank for rank, names in enumerate(RANKS) for name in names}
 
 IMPURE = {

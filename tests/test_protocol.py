@@ -15,13 +15,14 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import MAX_UNSETTLED_BYTES
+from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.protocol import (
     MAX_BUFFERED_BYTES,
+    MAX_GATHERED_BYTES,
     MAX_HELD_BYTES,
     MAX_HELD_REPLIES,
-    BeanstalkProtocol,
-    Shell,
 )
+from beanstalk_twisted.shell import Shell
 from beanstalk_twisted.testing.memory_server import (
     OUTPUT_LIMIT_BYTES,
     READ_BYTES,
@@ -491,7 +492,7 @@ def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory() -> None:
     client.send(command * count)
     server.advance()
     parsed = counted(server, b"cmd-list-tubes-watched")
-    assert len(client.transport.unread) <= OUTPUT_LIMIT_BYTES + len(reply)
+    assert len(client.transport.unread) <= OUTPUT_LIMIT_BYTES + MAX_GATHERED_BYTES + len(reply)
     assert parsed * len(reply) == len(client.transport.unread)
     read = count * len(command) - len(client.transport.unsent)
     assert read - parsed * len(command) <= MAX_BUFFERED_BYTES + READ_BYTES
@@ -593,7 +594,8 @@ def connect_broken(server: MemoryServer, method: str) -> Client:
     """
     Connect to a server that fails in that method.
     """
-    return Client(server, BeanstalkProtocol(cast(Shell, Broken(server.service, method))))
+    shell = cast(Shell, Broken(server.service, method))
+    return Client(server, BeanstalkFactory.makes(shell))
 
 
 def test_a_command_that_fails_is_an_internal_error_and_the_connection_goes_on(

@@ -83,6 +83,7 @@ def test_without_options_these_hold() -> None:
         "fsync": ALWAYS,
         "fsync-timeout": "60",
         "fsync_timeout_s": 60,
+        "has_hub": True,
         "listen": [],
         "max-job-size": "65535",
         "max_job_bytes": 65_535,

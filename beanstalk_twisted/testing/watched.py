@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from beanstalk_twisted.binlog.records import Kind, Reason, State
 from beanstalk_twisted.commands import COMMANDS, MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.facts import NS
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import SAFETY_MARGIN_NS, Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.protocol import BeanstalkFactory, BeanstalkProtocol
+from beanstalk_twisted.protocol import BeanstalkProtocol
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import grammar

@@ -1,0 +1,234 @@
+"""
+One reader for all client sockets.
+
+For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
+through four functions.  A `Hub` is one descriptor of the reactor, an epoll of its own that holds
+the sockets: the reactor's price is paid once a turn, for all who have sent something.  It also
+knows when all of them have been served, so right then the log is written, and replies leave.
+
+It only receives.  A socket whose end or error it meets goes back to Twisted, which finds the same
+and deals with it.
+
+Round trips on 50 connections, processor time a command, as a ratio to beanstalkd's (unoptimised
+CPython 3.11): 2.6 instead of 3.5 in memory, 3.2 instead of 4.1 with a log and no fsync.  To look
+again before the reactor has its turn, for those who have answered at once, saves nothing.
+"""
+
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from beanstalk_twisted.outlet import is_plain
+
+READ_BYTES: Final = 64 << 10
+"""What one socket may bring in a turn, as in Twisted's own reading."""
+
+MAX_READS: Final = 256
+"""Sockets read in a turn: then so many replies wait for one write of the log."""
+
+TURN_NS: Final = 20_000_000
+"""
+How long a turn may take, but for the last socket in it, before timers and new connections have
+theirs: with 256 sockets of one command each it takes half of that.
+"""
+
+
+class Feed:
+    """
+    What one connection gets from a `Hub`; pauses and goes on as an IPushProducer does.
+    """
+
+    __slots__ = ("_hub", "_is_here", "_receive", "_received", "_transport", "fd")
+
+    def __init__(self, hub: "Hub", transport: Any, received: Callable[[bytes], None]) -> None:
+        handle = transport.getHandle()
+        self.fd: int = handle.fileno()
+        self._hub = hub
+        self._transport = transport
+        self._receive: Callable[[int], bytes] = handle.recv
+        self._received = received
+        self._is_here = True
+        transport.pauseProducing()
+        hub.add(self)
+
+    def read(self) -> None:
+        """
+        Bring what has come.
+        """
+        try:
+            arrived = self._receive(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            arrived = b""
+        if arrived:
+            self._received(arrived)
+        else:
+            self.give_back()
+
+    def pauseProducing(self) -> None:
+        """
+        Bring nothing for now.
+        """
+        if self._is_here:
+            self._hub.remove(self)
+        else:
+            self._transport.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """
+        Bring again what comes.
+        """
+        if self._is_here:
+            self._hub.add(self)
+        else:
+            self._transport.resumeProducing()
+
+    def close(self) -> None:
+        """
+        Bring nothing more; what else happens to the connection is Twisted's.
+        """
+        if self._is_here:
+            self._is_here = False
+            self._hub.remove(self)
+
+    def give_back(self) -> None:
+        """
+        Twisted reads the connection from now on.
+        """
+        self.close()
+        self._transport.resumeProducing()
+
+    def fail(self) -> None:
+        """
+        Whoever receives has failed: as with Twisted, that costs the connection and nothing else.
+        """
+        self.close()
+        self._transport.abortConnection()
+
+
+@implementer(IReadDescriptor)
+class Hub:
+    """
+    Reads all sockets that have something, then says that the turn is over.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: IReactorFDSet, now_ns: Callable[[], int],
+        begin_turn: Callable[[], None], end_turn: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        :param begin_turn: called before the first socket is read, ``end_turn`` after the last.
+        """
+        self._now_ns = now_ns
+        self._ready: list[tuple[int, int]] = []
+        self._reactor = reactor
+        self._begin_turn = begin_turn
+        self._end_turn = end_turn
+        self._epoll = select.epoll()
+        self._feeds: dict[int, Feed] = {}
+        reactor.addReader(self)
+
+    def feed(self, transport: Any, received: Callable[[bytes], None]) -> Feed | None:
+        """
+        Read a connection from now on.
+
+        :return: None if that is better left to Twisted: TLS, wrappers, other reactors.
+        """
+        if is_plain(transport) and transport.reactor is self._reactor:
+            return Feed(self, transport, received)
+        return None
+
+    def add(self, feed: Feed) -> None:
+        """
+        Look at its socket.
+        """
+        if self._epoll.closed:
+            feed.give_back()
+        elif feed.fd not in self._feeds:
+            self._feeds[feed.fd] = feed
+            self._epoll.register(feed.fd, select.EPOLLIN)
+
+    def remove(self, feed: Feed) -> None:
+        """
+        Do not look at its socket.  One that was closed has left the epoll by itself.
+        """
+        if self._feeds.get(feed.fd) is feed:
+            del self._feeds[feed.fd]
+            with suppress(OSError):
+                self._epoll.unregister(feed.fd)
+
+    def close(self) -> None:
+        """
+        Read nothing more; Twisted reads what is still connected.
+        """
+        self._reactor.removeReader(self)
+        feeds, self._feeds = list(self._feeds.values()), {}
+        self._ready.clear()
+        self._epoll.close()
+        for feed in feeds:
+            feed.give_back()
+
+    # What the reactor calls.
+
+    def fileno(self) -> int:
+        """
+        :return: the epoll's, which can be read when one of its sockets can; -1 when closed.
+        """
+        return -1 if self._epoll.closed else self._epoll.fileno()
+
+    def doRead(self) -> None:
+        """
+        One turn: each socket that has something is read once.  Those for whom no time is left are
+        the first of the next turn.
+        """
+        ready = self._ready
+        if not ready:
+            ready.extend(reversed(self._epoll.poll(0, MAX_READS)))
+        ends_ns = self._now_ns() + TURN_NS
+        self._begin_turn()
+        while ready:
+            # A connection may have ended since it was found ready.
+            feed = self._feeds.get(ready.pop()[0])
+            if feed is not None:
+                self._read(feed)
+                if self._now_ns() > ends_ns:
+                    break
+        try:
+            self._end_turn()
+        except Exception:
+            self.log.failure("while ending a turn")
+
+    def _read(self, feed: Feed) -> None:
+        try:
+            feed.read()
+        except Exception:
+            self.log.failure("while reading a connection")
+            feed.fail()
+
+    def logPrefix(self) -> str:
+        """
+        See `ILoggingContext.logPrefix`.
+        """
+        return "hub"
+
+    def connectionLost(self, reason: Failure) -> None:
+        """
+        The reactor ends.
+        """
+        self.close()
+
+
+def has_place_in(reactor: object) -> bool:
+    """
+    Whether there is an epoll here, and a reactor that can wait for it.
+    """
+    return hasattr(select, "epoll") and IReactorFDSet.providedBy(reactor)

@@ -1,0 +1,107 @@
+"""
+What connections need of the service.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from beanstalk_twisted.commands import Parsed
+from beanstalk_twisted.hub import Feed
+from beanstalk_twisted.jobs.puts import Draft
+from beanstalk_twisted.jobs.reservations import Answer
+from beanstalk_twisted.jobs.session import Session
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.protocol import BeanstalkProtocol
+
+
+class Shell(Protocol):
+    """
+    The service, as its connections see it.
+    """
+
+    max_job_bytes: int
+
+    @property
+    def settled_lsn(self) -> int:
+        """
+        Replies that wait for this LSN or a lower one may be seen.
+        """
+
+    @property
+    def is_congested(self) -> bool:
+        """
+        Whether whoever waits for the disk should be read no further.
+        """
+
+    def connected(self, protocol: "BeanstalkProtocol") -> Session:
+        """
+        A connection was made.
+        """
+
+    def feed(self, protocol: "BeanstalkProtocol") -> Feed | None:
+        """
+        Who reads the connection's socket, if not Twisted.
+        """
+
+    def disconnected(self, session: Session) -> None:
+        """
+        A connection has ended, or is about to by its peer's wish.
+        """
+
+    def half_closed(self, session: Session) -> None:
+        """
+        The peer will send no more.
+        """
+
+    def execute(self, session: Session, parsed: Parsed) -> Answer | None:
+        """
+        Carry out a command.
+        """
+
+    @property
+    def has_room(self) -> bool:
+        """
+        Whether one more connection may be taken.
+        """
+
+    @property
+    def now_ns(self) -> Callable[[], int]:
+        """
+        Tells the time.
+        """
+
+    def rest(self, protocol: "BeanstalkProtocol") -> None:
+        """
+        Call ``protocol.rested`` when others have had their turn.
+        """
+
+    def count(self, counter: str | None) -> None:
+        """
+        A command counts although it is not carried out.
+        """
+
+    def send_soon(self, protocol: "BeanstalkProtocol") -> None:
+        """
+        Call ``protocol.send_gathered`` now, or when this turn is over.
+        """
+
+    def end_chunk(self, protocol: "BeanstalkProtocol") -> None:
+        """
+        All that has come in one piece is carried out; `send_soon` what there is to say.
+        """
+
+    def begin_put(self, session: Session, parsed: Parsed) -> Draft:
+        """
+        A `put` line was accepted.
+        """
+
+    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
+        """
+        A job's body has come.
+        """
+
+    def holds(self, protocol: "BeanstalkProtocol") -> None:
+        """
+        Call ``protocol.release`` when more is settled.
+        """

@@ -1,0 +1,165 @@
+"""
+Clients of all manners on real sockets: with the hub and without it, nobody notices a difference.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
+
+BOTH = pytest.mark.parametrize("hub", ["auto", "off"])
+KINDS = pytest.mark.parametrize("kind", ["memory", "log"])
+
+FLOOD = 60_000
+"""Commands of a client that does not read: their replies fill the sockets of both ends."""
+
+
+@pytest.fixture
+def server(tmp_path: Path, hub: str, kind: str) -> Iterator[ServerProcess]:
+    """
+    Run a server each way.
+    """
+    log = ["-b", tmp_path / "log"] if kind == "log" else []
+    with ServerProcess(ours_at_once("-p0", "--hub", hub, *log), tmp_path) as process:
+        yield process
+
+
+def raw(server: ServerProcess) -> socket.socket:
+    """
+    Connect.
+    """
+    return socket.create_connection(("127.0.0.1", server.port()), timeout=LIMIT_S)
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """
+    Read until the server closes.
+    """
+    found = bytearray()
+    while arrived := connection.recv(1 << 16):
+        found += arrived
+    return bytes(found)
+
+
+@BOTH
+@KINDS
+def test_what_is_pipelined_is_answered_in_order(server: ServerProcess) -> None:
+    count = 2_000
+    with raw(server) as connection:
+        puts = (
+            b"put 0 0 60 %d\r\n%s\r\n" % (size % 90, b"x" * (size % 90)) for size in range(count)
+        )
+        connection.sendall(b"".join(puts) + b"reserve\r\ndelete 1\r\nquit\r\n")
+        replies = all_of(connection)
+    inserted = b"".join(b"INSERTED %d\r\n" % number for number in range(1, count + 1))
+    assert replies == inserted + b"RESERVED 1 0\r\n\r\nDELETED\r\n"
+
+
+@BOTH
+@KINDS
+def test_many_clients_that_take_turns_each_hear_their_own(server: ServerProcess) -> None:
+    clients = [server.connect() for _ in range(20)]
+    for round_ in range(5):
+        for number, client in enumerate(clients):
+            client.send(b"use tube-%d\r\nput 0 0 60 3\r\n%03d\r\n" % (number, round_))
+        for number, client in enumerate(clients):
+            assert client.reply() == b"USING tube-%d\r\n" % number
+            assert client.reply().startswith(b"INSERTED ")
+    for client in clients:
+        assert client.ask(b"peek-ready\r\n").endswith(b" 3\r\n000\r\n")
+        client.close()
+
+
+@BOTH
+@KINDS
+def test_a_half_close_is_answered_and_then_closed(server: ServerProcess) -> None:
+    with raw(server) as connection:
+        connection.sendall(b"put 0 0 60 1\r\nx\r\nreserve\r\nreserve\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert all_of(connection) == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nTIMED_OUT\r\n"
+
+
+@BOTH
+@KINDS
+@pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
+def test_the_job_of_a_worker_that_vanishes_goes_to_the_next(
+    server: ServerProcess, is_reset: bool
+) -> None:
+    holding, waiting = raw(server), server.connect()
+    holding.sendall(b"put 0 0 60 1\r\nx\r\nreserve\r\nreserve\r\n")
+    assert waiting.ask(b"use default\r\n") == b"USING default\r\n"
+    while b"RESERVED 1 1\r\nx\r\n" not in holding.recv(100, socket.MSG_PEEK):
+        pass
+    waiting.send(b"reserve\r\n")
+    if is_reset:
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    holding.close()
+    assert waiting.reply() == b"RESERVED 1 1\r\nx\r\n"
+    waiting.close()
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["memory"])
+def test_who_does_not_read_is_not_read_and_then_hears_all(server: ServerProcess) -> None:
+    request, reply = b"list-tubes-watched\r\n", b"OK 14\r\n---\n- default\n\r\n"
+    unsent, heard = memoryview(request * FLOOD), 0
+    with raw(server) as connection, selectors.DefaultSelector() as selector:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        selector.register(connection, selectors.EVENT_WRITE)
+        # Until it is not taken any more, or all is.
+        while unsent and selector.select(1):
+            unsent = unsent[connection.send(unsent) :]
+        other: Connection = server.connect()
+        assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        other.close()
+        selector.modify(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        while heard < len(reply) * FLOOD:
+            for _, events in selector.select(LIMIT_S):
+                if events & selectors.EVENT_READ:
+                    arrived = connection.recv(1 << 16)
+                    assert (
+                        arrived
+                        == (reply * (len(arrived) // len(reply) + 2))[heard % len(reply) :][
+                            : len(arrived)
+                        ]
+                    )
+                    heard += len(arrived)
+                if events & selectors.EVENT_WRITE and unsent:
+                    unsent = unsent[connection.send(unsent) :]
+                if not unsent:
+                    selector.modify(connection, selectors.EVENT_READ)
+
+
+@BOTH
+@KINDS
+def test_large_bodies_come_back_whole(server: ServerProcess) -> None:
+    body = bytes(range(256)) * 255
+    client = server.connect()
+    for number in range(1, 6):
+        assert client.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body)) == (
+            b"INSERTED %d\r\n" % number
+        )
+    client.send(b"reserve\r\n" * 5)
+    for number in range(1, 6):
+        assert client.reply() == b"RESERVED %d %d\r\n%s\r\n" % (number, len(body), body)
+    client.close()
+
+
+@BOTH
+@KINDS
+def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
+    with raw(server) as connection:
+        connection.sendall(b"put 0 0 60 1\r\nx\r\n")
+        assert connection.recv(100) == b"INSERTED 1\r\n"
+        server.process.terminate()
+        assert all_of(connection) == b""
+    assert server.process.wait(LIMIT_S) == -signal.SIGTERM

@@ -1,0 +1,115 @@
+"""
+Twisted's own connections, on sockets, with a reactor that does nothing by itself.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, cast
+
+from twisted.internet.interfaces import IReactorFDSet
+from twisted.internet.protocol import Protocol
+from twisted.internet.tcp import Connection
+from zope.interface import implementer
+
+
+@implementer(IReactorFDSet)
+class HandReactor:
+    """
+    Notes what it is to look at.
+    """
+
+    def __init__(self) -> None:
+        self.readers: list[Any] = []
+        self.writers: list[Any] = []
+
+    def addReader(self, reader: Any) -> None:
+        """
+        See `IReactorFDSet.addReader`.
+        """
+        if reader not in self.readers:
+            self.readers.append(reader)
+
+    def removeReader(self, reader: Any) -> None:
+        """
+        See `IReactorFDSet.removeReader`.
+        """
+        if reader in self.readers:
+            self.readers.remove(reader)
+
+    def addWriter(self, writer: Any) -> None:
+        """
+        See `IReactorFDSet.addWriter`.
+        """
+        if writer not in self.writers:
+            self.writers.append(writer)
+
+    def removeWriter(self, writer: Any) -> None:
+        """
+        See `IReactorFDSet.removeWriter`.
+        """
+        if writer in self.writers:
+            self.writers.remove(writer)
+
+    def removeAll(self) -> list[Any]:
+        """
+        See `IReactorFDSet.removeAll`.
+        """
+        return []
+
+    def getReaders(self) -> list[Any]:
+        """
+        See `IReactorFDSet.getReaders`.
+        """
+        return list(self.readers)
+
+    def getWriters(self) -> list[Any]:
+        """
+        See `IReactorFDSet.getWriters`.
+        """
+        return list(self.writers)
+
+
+class Wire:
+    """
+    A connection of Twisted's, and the socket at its other end.
+    """
+
+    def __init__(self, reactor: HandReactor) -> None:
+        near, self.far = socket.socketpair()
+        self.far.setblocking(False)
+        self.reactor = reactor
+        self.transport = Connection(near, Protocol(), cast(Any, reactor))
+        self.transport.connected = True
+        self.transport.startReading()
+
+    def read(self) -> bytes:
+        """
+        Read all that is there.
+        """
+        found = bytearray()
+        try:
+            while data := self.far.recv(1 << 20):
+                found += data
+        except BlockingIOError:
+            pass
+        return bytes(found)
+
+    def read_on(self) -> bytes:
+        """
+        Read while the transport writes, until it has no more.
+        """
+        found = self.read()
+        while self.reactor.writers:
+            is_over = self.transport.doWrite() is not None
+            found += self.read()
+            if is_over:
+                break
+        return found
+
+    def close(self) -> None:
+        """
+        Close both ends.
+        """
+        self.far.close()
+        self.transport.socket.close()

@@ -1,0 +1,221 @@
+"""
+One reader for all sockets: who is read, when, and who is left to Twisted.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.hub import MAX_READS, READ_BYTES, TURN_NS, Feed, Hub, has_place_in
+from tests.hand_reactor import HandReactor, Wire
+
+
+class Bench:
+    """
+    A hub and its wires.
+
+    :ivar heard: what has happened, in order.
+    """
+
+    def __init__(self) -> None:
+        self.reactor = HandReactor()
+        self.heard: list[Any] = []
+        self.wires: list[Wire] = []
+        self.now_ns = 0
+        self.hub = Hub(
+            cast(Any, self.reactor),
+            lambda: self.now_ns,
+            lambda: self.heard.append("begin"),
+            lambda: self.heard.append("end"),
+        )
+
+    def wire(self) -> tuple[Wire, Feed]:
+        """
+        Make a connection that the hub reads; what it brings is heard with its number.
+        """
+        wire, number = Wire(self.reactor), len(self.wires)
+        self.wires.append(wire)
+        feed = self.hub.feed(wire.transport, lambda data: self.heard.append((number, data)))
+        assert feed is not None
+        return wire, feed
+
+    def turn(self) -> list[Any]:
+        """
+        Let the reactor call the hub, and say what was heard.
+        """
+        self.heard.clear()
+        self.hub.doRead()
+        return list(self.heard)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.hub.close()
+    for wire in made.wires:
+        wire.close()
+
+
+def test_a_turn_brings_what_each_socket_has_and_then_ends(bench: Bench) -> None:
+    (one, _), (two, _), _ = bench.wire(), bench.wire(), bench.wire()
+    one.far.send(b"a\r\n")
+    two.far.send(b"b\r\n")
+    begin, *brought, end = bench.turn()
+    assert (begin, end) == ("begin", "end")
+    assert sorted(brought) == [(0, b"a\r\n"), (1, b"b\r\n")]
+    assert bench.reactor.readers == [bench.hub]
+
+
+def test_the_descriptor_of_the_hub_can_be_read_when_a_socket_can(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    assert select.select([bench.hub], [], [], 0)[0] == []
+    wire.far.send(b"a")
+    assert select.select([bench.hub], [], [], 0)[0] == [bench.hub]
+
+
+def test_a_turn_brings_no_more_than_one_read_of_each_socket(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    wire.far.send(b"x" * (READ_BYTES + 1))
+    assert bench.turn() == ["begin", (0, b"x" * READ_BYTES), "end"]
+    assert bench.turn() == ["begin", (0, b"x"), "end"]
+
+
+def test_many_sockets_are_read_in_several_turns_and_none_is_left_out(bench: Bench) -> None:
+    count = MAX_READS + 1
+    for _ in range(count):
+        bench.wire()[0].far.send(b"x")
+    first, second = bench.turn(), bench.turn()
+    assert len(first) == MAX_READS + 2
+    assert {number for number, _ in first[1:-1] + second[1:-1]} == set(range(count))
+
+
+def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
+    bench: Bench,
+) -> None:
+    def work(data: bytes) -> None:
+        bench.heard.append(data)
+        bench.now_ns += cost_ns
+
+    wires = [Wire(bench.reactor) for _ in range(4)]
+    bench.wires += wires
+    for number, wire in enumerate(wires):
+        assert bench.hub.feed(wire.transport, work) is not None
+        wire.far.send(b"%d" % number)
+    cost_ns = TURN_NS // 2
+    first = bench.turn()
+    assert first == ["begin", b"0", b"1", b"2", "end"]
+    wires[0].far.send(b"again")
+    assert bench.turn() == ["begin", b"3", "end"]
+    assert bench.turn() == ["begin", b"again", "end"]
+
+
+def test_a_feed_that_pauses_brings_nothing_until_it_goes_on(bench: Bench) -> None:
+    wire, feed = bench.wire()
+    feed.pauseProducing()
+    feed.pauseProducing()
+    wire.far.send(b"a")
+    assert bench.turn() == ["begin", "end"]
+    feed.resumeProducing()
+    feed.resumeProducing()
+    assert bench.turn() == ["begin", (0, b"a"), "end"]
+
+
+def test_a_connection_that_ends_goes_back_to_twisted_when_all_was_read(bench: Bench) -> None:
+    wire, feed = bench.wire()
+    wire.far.send(b"a")
+    wire.far.shutdown(1)
+    assert bench.turn() == ["begin", (0, b"a"), "end"]
+    assert bench.turn() == ["begin", "end"]
+    assert bench.reactor.readers == [bench.hub, wire.transport]
+    feed.pauseProducing()
+    assert bench.reactor.readers == [bench.hub]
+    feed.resumeProducing()
+    assert bench.reactor.readers == [bench.hub, wire.transport]
+
+
+def test_a_connection_that_vanishes_while_it_is_paused_costs_no_turns(bench: Bench) -> None:
+    wire, feed = bench.wire()
+    feed.pauseProducing()
+    wire.far.close()
+    assert select.select([bench.hub], [], [], 0)[0] == []
+    feed.resumeProducing()
+    assert bench.turn() == ["begin", "end"]
+    assert wire.transport in bench.reactor.readers
+
+
+def test_a_connection_that_is_closed_in_a_turn_is_not_read_in_it(bench: Bench) -> None:
+    feeds: list[Feed] = []
+
+    def part(data: bytes) -> None:
+        bench.heard.append(data)
+        for feed in feeds:
+            feed.close()
+
+    for _ in range(2):
+        wire = Wire(bench.reactor)
+        bench.wires.append(wire)
+        feed = bench.hub.feed(wire.transport, part)
+        assert feed is not None
+        feeds.append(feed)
+        wire.far.send(b"a")
+    assert bench.turn() == ["begin", b"a", "end"]
+    assert bench.reactor.readers == [bench.hub]
+
+
+def test_the_number_of_a_closed_socket_is_free_for_another_connection(bench: Bench) -> None:
+    wire, feed = bench.wire()
+    wire.close()
+    other = Wire(bench.reactor)
+    feed.close()
+    bench.wires.append(other)
+    assert other.transport.fileno() == feed.fd or other.far.fileno() == feed.fd
+    assert bench.hub.feed(other.transport, bench.heard.append) is not None
+    other.far.send(b"b")
+    assert bench.turn() == ["begin", b"b", "end"]
+
+
+def test_a_fault_of_ours_costs_one_connection_and_nobody_else(
+    bench: Bench, clean_reactor: list[Failure]
+) -> None:
+    broken = Wire(bench.reactor)
+    bench.wires.append(broken)
+    aborted: list[bool] = []
+    cast(Any, broken.transport).abortConnection = lambda: aborted.append(True)
+    bench.hub.feed(broken.transport, lambda data: cast(Any, None)())
+    good, _ = bench.wire()
+    broken.far.send(b"a")
+    good.far.send(b"b")
+    assert bench.turn() == ["begin", (1, b"b"), "end"]
+    assert aborted == [True]
+    assert [failure.type for failure in clean_reactor] == [TypeError]
+    clean_reactor.clear()
+
+
+def test_what_is_encrypted_or_another_reactors_is_left_to_twisted(bench: Bench) -> None:
+    encrypted, foreign = Wire(bench.reactor), Wire(HandReactor())
+    bench.wires += [encrypted, foreign]
+    cast(Any, encrypted.transport).TLS = True
+    assert bench.hub.feed(encrypted.transport, bench.heard.append) is None
+    assert bench.hub.feed(foreign.transport, bench.heard.append) is None
+    assert encrypted.transport in bench.reactor.readers
+
+
+def test_a_reactor_without_descriptors_has_no_place_for_a_hub() -> None:
+    assert has_place_in(HandReactor())
+    assert not has_place_in(Clock())
+
+
+def test_a_hub_that_ends_leaves_its_connections_to_twisted(bench: Bench) -> None:
+    (one, _), (two, paused) = bench.wire(), bench.wire()
+    paused.pauseProducing()
+    bench.hub.connectionLost(Failure(ValueError()))
+    assert (bench.hub.fileno(), bench.reactor.readers) == (-1, [one.transport])
+    paused.resumeProducing()
+    assert bench.reactor.readers == [one.transport, two.transport]
