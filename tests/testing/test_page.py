@@ -18,13 +18,15 @@ from beanstalk_twisted.testing.ground import Ground
 from beanstalk_twisted.testing.sockets import BeanstalkServer
 from tests.test_docs import blocks, quoted, section, table, tables
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "testing.md"
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "testing.md"
 LIMIT_S = 60
 
 
 def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
     code = blocks(PAGE, "python")
     assert len(code) >= 6
+    code += [block for block in blocks(ROOT / "README.md", "python") if "def test_" in block]
     pytester.makepyfile(**{f"test_block_{at}": block for at, block in enumerate(code)})
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=LIMIT_S)
     result.assert_outcomes(passed=sum(block.count("def test_") for block in code))
