@@ -101,7 +101,7 @@ def command(
     except Refused as refused:
         _refuse(path, output, is_in_place, refused, _given(prefer, doubtful, report_path))
     report = Report(salvage)
-    is_needless = is_in_place and _is_sound(salvage)
+    is_needless = is_in_place and _is_sound(salvage, source)
     is_in_place = is_in_place and not is_needless
     target = replacing.new_path(path) if is_in_place else output
     _carry_out(report, target)
@@ -128,12 +128,14 @@ def _refuse_unknown(source: Source, prefer: tuple[str, ...]) -> None:
             raise click.UsageError(f"--prefer: {name} is not in {source.path}")
 
 
-def _is_sound(salvage: Salvage) -> bool:
+def _is_sound(salvage: Salvage, source: Source) -> bool:
     """
     Whether there is nothing to mend, which only going through all jobs shows.
     """
     report = Report(salvage)
     _carry_out(report, None)
+    if CODES[report.verdict] == SOUND:
+        report.compare(check(source))
     return CODES[report.verdict] == SOUND and not salvage.plan.left_out
 
 
