@@ -9,7 +9,7 @@ What was sent whole and not answered fails with `Unanswered`; what was not, with
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred, fail, succeed
@@ -36,6 +36,8 @@ from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
 from beanstalk_twisted.client.pending import Ended, Pending, lose_all
 from beanstalk_twisted.client.stats import JobStats
 
+T = TypeVar("T")
+
 GRACE_S: Final = 30.0
 """
 How long a server may be silent beyond the time that a command gives it, seconds: longer than a disk
@@ -53,6 +55,9 @@ MAX_WAITING_BYTES: Final = 64 << 20
 What may wait to be sent, bytes, each command counted with `outbox.REQUEST_BYTES`: above it, further
 ones fail with `Overfull`.
 """
+
+_WAITING: Final = frozenset((forms.RESERVE, forms.RESERVE_WITH_TIMEOUT))
+"""Commands whose answer may be long in coming, and that of all behind them with it."""
 
 
 @implementer(IPushProducer)
@@ -87,6 +92,8 @@ class Connection(Protocol, Commands):
         self._ended = ended
         self._exchange: Exchange[Pending] = Exchange()
         self._outbox: Outbox[Pending] = Outbox()
+        self._postponed: list[Pending] = []
+        self._giving_back = 0
         self._is_full = False
         self._send_now: Callable[[bytes], object] | None = None
         self._reason: Exception | None = None
@@ -152,6 +159,9 @@ class Connection(Protocol, Commands):
                 request.fail(error)
                 return
         request.forget = self._forget
+        if self._postponed or (self._giving_back and request.form in _WAITING):
+            self._postponed.append(request)
+            return
         exchange = self._exchange
         is_alone = not exchange.unanswered
         if not exchange.ask(request):
@@ -214,8 +224,9 @@ class Connection(Protocol, Commands):
             self._part_timer.cancel()
         self._own_gate.close(errors.Closed("the connection is closed"))
         exchange = self._exchange
-        left = list(exchange.unanswered)
+        left = [*exchange.unanswered, *self._postponed]
         exchange.unanswered.clear()
+        self._postponed.clear()
         assert reason.value is not None
         why = self._reason or reason.value
         self._ended(Ended(why, left, tuple(exchange.reserved), exchange.tubes))
@@ -271,6 +282,9 @@ class Connection(Protocol, Commands):
             self.transport.write(data)
 
     def _forget(self, request: Pending) -> None:
+        if request in self._postponed:
+            self._postponed.remove(request)
+            return
         if not request.is_begun:
             self._outbox.drop(request)
         self._exchange.forget(request)
@@ -296,16 +310,43 @@ class Connection(Protocol, Commands):
     def _give_back(self, job_id: int) -> None:
         """
         Release a job that came when its `reserve` was cancelled, with the priority it has.
+
+        A `reserve` that is wanted meanwhile would be in the way of that release, and wait for
+        another job: it is postponed, and what follows it too.
         """
 
         def release(stats: JobStats) -> Deferred[None]:
-            return self.release(job_id, priority=stats.pri)
+            self._giving_back -= 1
+            released = self._send_first(lambda: self.release(job_id, priority=stats.pri))
+            self._send_postponed()
+            return released
+
+        def give_up(failure: Failure) -> Failure:
+            self._giving_back -= 1
+            self._send_postponed()
+            return failure
 
         def note(failure: Failure) -> None:
             self.log.info("job {job}, which nobody wants, not released: {why}",
                           job=job_id, why=failure.getErrorMessage())  # fmt: skip
 
-        self.stats_job(job_id).addCallback(release).addErrback(note)
+        self._giving_back += 1
+        asked = self._send_first(lambda: self.stats_job(job_id))
+        asked.addErrback(give_up).addCallback(release).addErrback(note)
+
+    def _send_first(self, send: Callable[[], Deferred[T]]) -> Deferred[T]:
+        """
+        Send ahead of what is postponed.
+        """
+        postponed, self._postponed = self._postponed, []
+        sent = send()
+        self._postponed = postponed
+        return sent
+
+    def _send_postponed(self) -> None:
+        postponed, self._postponed = self._postponed, []
+        for request in postponed:
+            self.submit(request)
 
     def _note_announced(self, names: Sequence[str]) -> frozenset[str]:
         self.announced = frozenset(names)

@@ -280,6 +280,50 @@ def test_a_job_that_comes_for_a_cancelled_reserve_is_given_back_with_its_priorit
     assert line.connection.is_open
 
 
+def given_back(line: Line) -> None:
+    """
+    Let a job come for a `reserve` that was cancelled.
+    """
+    reserve = line.connection.reserve()
+    reserve.cancel()
+    error(reserve, CancelledError)
+    line.say(b"RESERVED 7 1\r\na\r\n")
+    assert line.sent() == b"reserve\r\nstats-job 7\r\n"
+
+
+@pytest.mark.parametrize("wanted", ["reserve", "reserve-with-timeout 9"])
+def test_a_reserve_waits_until_a_job_that_is_given_back_is(wanted: str) -> None:
+    line = Line()
+    given_back(line)
+    connection = line.connection
+    reserve = connection.reserve() if wanted == "reserve" else connection.reserve_with_timeout(9)
+    put = line.connection.put(b"b")
+    assert line.sent() == b""
+    line.say(STATS_JOB_7)
+    behind = f"{wanted}\r\nput 65536 0 60 1\r\nb\r\n"
+    assert line.sent() == b"release 7 5 0\r\n" + behind.encode()
+    line.say(b"RELEASED\r\nRESERVED 7 1\r\na\r\nINSERTED 8\r\n")
+    assert (result(reserve), result(put)) == (Job(7, b"a"), 8)
+
+
+def test_a_reserve_is_sent_also_if_the_job_to_give_back_is_gone() -> None:
+    line = Line()
+    given_back(line)
+    line.connection.reserve()
+    line.say(b"NOT_FOUND\r\n")
+    assert line.sent() == b"reserve\r\n"
+
+
+def test_a_reserve_that_waits_for_that_can_be_cancelled_and_lost() -> None:
+    line = Line()
+    given_back(line)
+    cancelled, lost = line.connection.reserve(), line.connection.reserve()
+    cancelled.cancel()
+    error(cancelled, CancelledError)
+    line.end()
+    error(lost, errors.NotCarriedOut)
+
+
 def test_on_a_server_the_job_of_a_cancelled_reserve_is_ready_again_as_it_was() -> None:
     world = World()
     connection, other = world.connection(), world.connection()

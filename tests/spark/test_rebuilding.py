@@ -229,12 +229,14 @@ def test_the_tails_above_are_damaged_torn_and_not_known_durable(tmp_path: Path) 
 def test_what_a_server_left_behind_is_loaded_alike_from_its_log_and_its_archive(
     history: Made, tmp_path: Path
 ) -> None:
-    expected = loaded(history.log)
+    now_ns = newest_time(history.log)
+    expected = loaded(history.log, now_ns)
     assert expected[0]
     (store,) = stores_of(history.archive)
     for number, paths in enumerate(((history.log,), (store, history.log), (store,))):
-        made = rebuilt(*paths, to=tmp_path / str(number), segment_bytes=1 << 16)
-        assert loaded(tmp_path / str(number)) == expected
+        new = tmp_path / str(number)
+        made = rebuilt(*paths, to=new, segment_bytes=1 << 16, now_ns=now_ns)
+        assert loaded(new, now_ns) == expected
         assert made.written.bytes < sum(map(len, contents(Path(history.log)).values()))
 
 
