@@ -144,7 +144,7 @@ class _without_garbage_collection:
 
 def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -> None:
     small = found.small
-    queue.load_tubes(found.tubes(), small.next_tube_id, small.next_job_id)
+    queue.state.load_tubes(found.tubes(), small.next_tube_id, small.next_job_id)
     for count, (image, segment) in enumerate(found.survivors(now_ns), start=1):
         queue.state.apply(image, segment=segment)
         if not count % REPORT_JOBS:

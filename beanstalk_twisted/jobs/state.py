@@ -7,6 +7,7 @@ its image alone: a delayed job is ready when its time has come (`QueueState.ripe
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.records import (
@@ -61,6 +62,16 @@ class QueueState:
         if known is not None:
             self.tubes.drop(known)
         self.tubes.make(tube_id, name)
+
+    def load_tubes(self, tubes: Mapping[int, bytes], next_tube_id: int, next_job_id: int) -> None:
+        """
+        Make the tubes that a log names, before any job; see `WorkQueue.finish_loading`.
+        """
+        self.tubes.clear()
+        for tube_id, name in sorted(tubes.items()):
+            self.define(tube_id, name)
+        self.tubes.next_tube_id = max(self.tubes.next_tube_id, next_tube_id)
+        self.next_job_id = max(self.next_job_id, next_job_id)
 
     def apply(self, image: JobImage, lsn: int = 0, segment: int = 0) -> None:
         """

@@ -16,7 +16,7 @@ Differs from beanstalkd: a job exists from its last byte on, not from its first,
 given out again (there, ids begin anew behind the largest one in the log).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import (
@@ -407,19 +407,10 @@ class WorkQueue:
 
     # Loading, and the head of a log segment.
 
-    def load_tubes(self, tubes: Mapping[int, bytes], next_tube_id: int, next_job_id: int) -> None:
-        """
-        Make the tubes that a log names, before any job; see `finish_loading`.
-        """
-        self.state.tubes.clear()
-        for tube_id, name in sorted(tubes.items()):
-            self.state.define(tube_id, name)
-        self.state.tubes.next_tube_id = max(self.state.tubes.next_tube_id, next_tube_id)
-        self.state.next_job_id = max(self.state.next_job_id, next_job_id)
-
     def finish_loading(self, pauses: Sequence[Pause], now_ns: int) -> None:
         """
-        All jobs are applied: take up pauses and timers, forget tubes that nothing refers to.
+        Behind `QueueState.load_tubes` all jobs are applied: take up pauses and timers, forget
+        tubes that nothing refers to.
         """
         for pause in pauses:
             if self.state.tubes.has_id(pause.tube_id):
