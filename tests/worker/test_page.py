@@ -8,13 +8,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.worker import command, demand, service, verdicts
@@ -23,34 +18,16 @@ from beanstalk_twisted.worker.hooks import Hooks
 from beanstalk_twisted.worker.keepalive import EARLIEST, LATEST
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.shell import KILL_S, USELESS, Shell
-from tests.end_to_end.test_client import endpoint_of, ours
-from tests.server_process import LIMIT_S, ServerProcess
+from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import blocks, section, table
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "worker.md"
-ENDPOINT = "tcp:127.0.0.1:11300"
-EXAMPLES = list(zip(blocks(PAGE, "python"), blocks(PAGE, "text"), strict=True))
+EXAMPLES = examples_of(PAGE)
 
 
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """
-    Run a new server for all examples: they are run in the order of the page.
-    """
-    with ServerProcess(ours("-p", 0), tmp_path_factory.mktemp("server")) as server:
-        yield endpoint_of(server)
-
-
-def test_the_examples_of_the_page_print_what_it_says(endpoint: str) -> None:
+def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
     assert len(EXAMPLES) >= 2
-    for code, expected in EXAMPLES:
-        assert ENDPOINT in code
-        done = subprocess.run(
-            [sys.executable, "-c", code.replace(ENDPOINT, endpoint)], cwd=ROOT,
-            capture_output=True, text=True, timeout=LIMIT_S,
-        )  # fmt: skip
-        assert (done.stdout, done.stderr) == (expected, "")
+    see_that_examples_print(EXAMPLES, tmp_path)
 
 
 def test_the_exchange_happens_as_the_page_tells_it() -> None:
