@@ -3,7 +3,6 @@ The subcommands of ``binlog-inspect``, and how a call of it ends.
 """
 
 import codecs
-import importlib
 import io
 import json
 import os
@@ -17,6 +16,7 @@ from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.errors import BinlogError
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, code_of, fail, message_of, warn
 from binlog_tools.cli.interrupts import INTERRUPTS
+from binlog_tools.cli.parameters import LateGroup
 from binlog_tools.outputs import ForgivingFile, NamedBuffer
 
 PROGRAM: Final = "binlog-inspect"
@@ -49,26 +49,12 @@ COMMANDS: Final[Mapping[str, str]] = {
 """The module of each subcommand, in the order of the help; it has a ``command``."""
 
 
-class Commands(click.Group):
+class Commands(LateGroup):
     """
-    The subcommands; a module is imported when its command is asked for.
+    The subcommands, and what is said when one fails.
     """
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """
-        See `click.Group`.
-        """
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """
-        See `click.Group`.
-        """
-        if name not in COMMANDS:
-            return None
-        command = importlib.import_module(COMMANDS[name]).command
-        assert isinstance(command, click.Command)
-        return command
+    places = {name: (module, "command") for name, module in COMMANDS.items()}
 
     def invoke(self, ctx: click.Context) -> Any:
         """

@@ -4,7 +4,7 @@ Options and arguments that several commands share.
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from binlog_tools import moments
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.cli.interrupts import INTERRUPTS
+from binlog_tools.cli.parameters import Parsed as Parsed
 from binlog_tools.moments import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
 from binlog_tools.outputs import (
     InsideNew,
@@ -27,36 +28,6 @@ from binlog_tools.selection import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[object]
-else:
-    # Before click 8.3 it had no arguments.
-    _ParamType = click.ParamType
-
-
-class Parsed(_ParamType):
-    """
-    A value that one of the functions of `moments` reads.
-    """
-
-    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> object:
-        """
-        See `click.ParamType`.
-        """
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError as problem:
-            self.fail(str(problem), param, ctx)
 
 
 TIME: Final = Parsed("time", lambda text: moments.parse_time(text, time.time_ns()))

@@ -2,7 +2,6 @@
 The command ``beanstalk`` and the list of its subcommands.
 """
 
-import importlib
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from typing import Any, Final
 import click
 
 from beanstalk_twisted import __version__
+from binlog_tools.cli.parameters import LateGroup
 from binlog_tools.queue.cli.exits import INTERRUPTED, PROGRAM, REFUSED, fail
 from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
@@ -30,27 +30,12 @@ STREAMS: Final = (
 """Of a process, by number; how each is opened, and the mode of its file."""
 
 
-class Commands(click.Group):
+class Commands(LateGroup):
     """
-    The subcommands; a module is imported when its command is asked for.
+    The subcommands, and what is said when one fails.
     """
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """
-        See `click.Group`.
-        """
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """
-        See `click.Group`.
-        """
-        if name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"binlog_tools.queue.cli.{COMMANDS[name]}")
-        command = getattr(module, name)
-        assert isinstance(command, click.Command)
-        return command
+    places = {name: (f"binlog_tools.queue.cli.{module}", name) for name, module in COMMANDS.items()}
 
     def invoke(self, ctx: click.Context) -> Any:
         """

@@ -6,11 +6,12 @@ import base64
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from binlog_tools.cli.output import Output
+from binlog_tools.cli.parameters import Parsed
 from binlog_tools.queue.server import Address, Job, Queue, tube_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,36 +21,6 @@ MAX_U32: Final = (1 << 32) - 1
 DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, unless told: what other clients take."""
 DEFAULT_TTR_S: Final = 60
-
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[object]
-else:
-    # Before click 8.3 it had no arguments.
-    _ParamType = click.ParamType
-
-
-class Parsed(_ParamType):
-    """
-    A value that a function reads.
-    """
-
-    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> object:
-        """
-        See `click.ParamType`.
-        """
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError as problem:
-            self.fail(str(problem), param, ctx)
-
 
 TUBE: Final = Parsed("name", tube_name)
 ADDRESS: Final = Parsed("server", Address.parse)
@@ -82,6 +53,15 @@ def tube(function: F) -> F:
         "-t", "--tube", type=TUBE, default=b"default", show_default="default", metavar="NAME",
         help="The tube.",
     )(function)  # fmt: skip
+
+
+def tubes(help_text: str) -> Callable[[F], F]:
+    """
+    ``--tube``, any number.
+    """
+    return click.option(
+        "-t", "--tube", "tubes", type=TUBE, multiple=True, metavar="NAME", help=help_text
+    )
 
 
 def raw(function: F) -> F:

@@ -20,15 +20,7 @@ AND_THEN: Final = "one of --delete, --release, --bury and --exec CMD"
 
 @click.command("reserve")
 @options.server
-@click.option(
-    "-t",
-    "--tube",
-    "tubes",
-    type=options.TUBE,
-    multiple=True,
-    metavar="NAME",
-    help="From this tube; may be repeated.  'default' without one.",
-)
+@options.tubes("From this tube; may be repeated.  'default' without one.")
 @click.option(
     "--timeout",
     type=options.SECONDS,

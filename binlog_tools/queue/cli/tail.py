@@ -16,15 +16,7 @@ from binlog_tools.queue.server import Address
 
 @click.command("tail")
 @options.server
-@click.option(
-    "-t",
-    "--tube",
-    "tubes",
-    type=options.TUBE,
-    multiple=True,
-    metavar="NAME",
-    help="Of this tube; may be repeated.  All tubes without one.",
-)
+@options.tubes("Of this tube; may be repeated.  All tubes without one.")
 @click.option(
     "-i",
     "--interval",
