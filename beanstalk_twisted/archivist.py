@@ -22,7 +22,7 @@ from beanstalk_twisted.binlog.delivery import Gap, deliver, deliver_rest, gap, s
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.commit import Clock, Io
+from beanstalk_twisted.blocking import Clock, Io
 
 T = TypeVar("T")
 

@@ -23,11 +23,9 @@ timer keeps it; there, a sync happens only when something more is written.
 
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred, execute
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
@@ -36,6 +34,7 @@ from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.room import Demand, Spare
 from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.blocking import Clock, Io
 
 T = TypeVar("T")
 
@@ -50,30 +49,6 @@ tens of milliseconds of a disk's time, and the most that a slow one makes us hol
 
 SPACE_RETRY_S: Final = 1.0
 """From one try on a full disk to the next: soon for a person, seldom for the disk."""
-
-
-class Clock(Protocol):
-    """
-    What is needed of an IReactorTime.
-    """
-
-    def callLater(
-        self, delay: float, callable: Callable[..., object], *args: object
-    ) -> IDelayedCall:
-        """
-        See `IReactorTime.callLater`.
-        """
-
-
-class Reactor(Clock, Protocol):
-    """
-    What is needed of a reactor.
-    """
-
-    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """
-        See `IReactorFromThreads.callFromThread`.
-        """
 
 
 class FsyncPolicy(NamedTuple):
@@ -96,78 +71,6 @@ class FsyncPolicy(NamedTuple):
 
 ALWAYS: Final = FsyncPolicy(0)
 NEVER: Final = FsyncPolicy(None)
-
-
-class Io(Protocol):
-    """
-    Runs blocking work, one piece after the other.
-    """
-
-    def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        :return: fires in the reactor's thread with what ``work`` returned or raised.
-        """
-
-    def stop(self) -> None:
-        """
-        End when all that was given is done.
-        """
-
-
-class IoThread:
-    """
-    An `Io` of one thread.
-    """
-
-    def __init__(self, reactor: Reactor) -> None:
-        self._reactor = reactor
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        # A daemon: a hung disk must not keep the process from ending.
-        self._thread = Thread(target=self._main, name="binlog", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        See `Io.run`.
-        """
-        result: Deferred[T] = Deferred()
-        self._work.put(partial(self._run, work, result))
-        return result
-
-    def stop(self) -> None:
-        """
-        See `Io.stop`.
-        """
-        self._work.put(None)
-
-    def _main(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
-
-    def _run(self, work: Callable[[], T], result: "Deferred[T]") -> None:
-        try:
-            value = work()
-        except BaseException:
-            self._reactor.callFromThread(result.errback, Failure())
-        else:
-            self._reactor.callFromThread(result.callback, value)
-
-
-class InlineIo:
-    """
-    An `Io` that does the work at once, for tests without threads.
-    """
-
-    def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        See `Io.run`.
-        """
-        return execute(work)
-
-    def stop(self) -> None:
-        """
-        Nothing runs.
-        """
 
 
 class Committer:
@@ -205,7 +108,7 @@ class Committer:
         self._failed = failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
-        self._is_busy = False
+        self._is_busy = self._is_flushing = self._is_again = False
         self._has_failed = False
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
@@ -275,9 +178,22 @@ class Committer:
 
     def _flush(self) -> None:
         """
-        Give the I/O thread its next work, if there is any.
+        Give the disk its next work, if there is any.  What is done at once may let replies go, and
+        so commands come: what they append is next, here, and not one call deeper.
         """
-        if self._has_failed:
+        self._is_again = True
+        if self._is_flushing:
+            return
+        self._is_flushing = True
+        try:
+            while self._is_again:
+                self._is_again = False
+                self._begin_next()
+        finally:
+            self._is_flushing = False
+
+    def _begin_next(self) -> None:
+        if self._has_failed or self._is_busy:
             return
         spare = self._wanted()
         if spare is not None:
@@ -301,15 +217,17 @@ class Committer:
 
     def _start(self, batch: Batch, sync: bool) -> None:
         self._in_flight_bytes = batch.end - batch.offset
-        running = self._run(partial(self._writer.write, batch, sync), self._written, batch)
+        run = self._io.run if sync or batch.syncs else self._io.run_brief
+        running = self._run(run, partial(self._writer.write, batch, sync), self._written, batch)
         running.addErrback(self._not_written, batch, sync)
         running.addErrback(self._fail)
 
     def _run(
-        self, work: Callable[[], T], done: Callable[..., None], *args: object
-    ) -> "Deferred[None]":
+        self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T],
+        done: Callable[..., None], *args: object,
+    ) -> "Deferred[None]":  # fmt: skip
         self._is_busy = True
-        return self._io.run(work).addCallback(done, *args)
+        return run(work).addCallback(done, *args)
 
     def _written(self, is_durable: bool, batch: Batch) -> None:
         self._in_flight_bytes = 0
@@ -392,7 +310,9 @@ class Committer:
         return self._log.room.wanted(self.demand())
 
     def _prepare(self, spare: Spare) -> None:
-        running = self._run(partial(self._writer.prepare, spare), self._prepared, spare)
+        running = self._run(
+            self._io.run, partial(self._writer.prepare, spare), self._prepared, spare
+        )
         running.addErrback(self._not_prepared)
         running.addErrback(self._fail)
 
@@ -457,7 +377,9 @@ class Committer:
 
     def _run_sync(self) -> None:
         self._wants_sync = False
-        self._run(self._sync_all, self._synced, self._written_lsn).addErrback(self._fail)
+        self._run(self._io.run, self._sync_all, self._synced, self._written_lsn).addErrback(
+            self._fail
+        )
 
     # The sync mark.
 
@@ -480,7 +402,7 @@ class Committer:
     def _end_log(self) -> None:
         batch = self._log.finish(self._now_ns())
         spares = self._log.room.leave()
-        running = self._run(partial(self._writer.end, batch, spares), self._ended)
+        running = self._run(self._io.run, partial(self._writer.end, batch, spares), self._ended)
         running.addErrback(self._fail)
 
     def _ended(self, ignored: None) -> None:

@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import Trim
-from beanstalk_twisted.commit import Clock, Io
+from beanstalk_twisted.blocking import Clock, Io
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 
 COPIES: Final = 100

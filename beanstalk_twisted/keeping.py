@@ -14,7 +14,8 @@ from beanstalk_twisted.binlog.batches import Rehoming
 from beanstalk_twisted.binlog.compaction import SegmentUse
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.records import ClockStep
-from beanstalk_twisted.commit import Clock, Committer, Io
+from beanstalk_twisted.blocking import Clock, Io
+from beanstalk_twisted.commit import Committer
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.facts import LogClock, LogFacts
 from beanstalk_twisted.jobs.workqueue import WorkQueue

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.commit import Reactor
+from beanstalk_twisted.blocking import Reactor
 from beanstalk_twisted.service import BeanstalkService
 
 LISTEN_FAILED: Final = 111

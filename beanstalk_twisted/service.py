@@ -25,8 +25,8 @@ from beanstalk_twisted.archivist import MakeArchivist
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.replay import Replay
+from beanstalk_twisted.blocking import Clock, Io
 from beanstalk_twisted.commands import COUNTERS, Parsed
-from beanstalk_twisted.commit import Clock, Io
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.facts import NS, LogClock, Process

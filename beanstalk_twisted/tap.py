@@ -38,7 +38,8 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
-from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, IoThread
+from beanstalk_twisted.blocking import IoThread
+from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
 from beanstalk_twisted.service import BeanstalkService

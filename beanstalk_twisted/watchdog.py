@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
-from beanstalk_twisted.commit import Clock, Io
+from beanstalk_twisted.blocking import Clock, Io
 
 T = TypeVar("T")
 
@@ -75,8 +75,19 @@ class WatchedIo:
         """
         See `Io.run`.
         """
+        return self._watch(self._io.run, work)
+
+    def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        See `Io.run_brief`.
+        """
+        return self._watch(self._io.run_brief, work)
+
+    def _watch(
+        self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T]
+    ) -> "Deferred[T]":
         self._given += 1
-        running = self._io.run(work)
+        running = run(work)
         running.addBoth(self._note_end)
         if self._is_busy and self._timer is None and not self._has_given_up:
             self._ended_before, self._seconds = self._ended, 0

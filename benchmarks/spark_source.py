@@ -203,7 +203,7 @@ def through_spark(place: Path, count: int, rounds: int, labels: Sequence[str]) -
     for label in labels:
         columns = COLUMNS[label]
         ours = spark.read.format("beanstalk_binlog").options(
-            columns=",".join(columns), partitionBytes="1M"
+            columns=",".join(columns)
         )
         tuples = spark.read.format("beanstalk_tuples").options(columns=json.dumps(columns))
         found: dict[str, list[float]] = {"ours": [], "tuples": []}

@@ -20,7 +20,8 @@ from beanstalk_twisted.archivist import RETRY_S
 from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.binlog.format import archive_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, InlineIo, Io
+from beanstalk_twisted.blocking import InlineIo, Io
+from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.independent_reader import Fields

@@ -5,14 +5,12 @@ Group commit: what goes to disk together, when replies may go, and what happens 
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -25,6 +23,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State, TubeDef
 from beanstalk_twisted.binlog.room import Demand
 from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.blocking import Io
 from beanstalk_twisted.commit import (
     ALWAYS,
     MARK_DELAY_S,
@@ -33,13 +32,9 @@ from beanstalk_twisted.commit import (
     SPACE_RETRY_S,
     Committer,
     FsyncPolicy,
-    InlineIo,
-    Io,
-    IoThread,
 )
 from beanstalk_twisted.facts import NS
 from beanstalk_twisted.testing.memory_server import HeldIo
-from tests.conftest import the_reactor
 
 INTERVAL_S = 0.25
 PERIODIC = FsyncPolicy(INTERVAL_S)
@@ -752,50 +747,3 @@ def test_an_end_whose_last_commit_fails_is_not_an_ordered_one() -> None:
     assert not ended.called and not bench.settled
     assert [failure.type for failure in bench.failures] == [WriteFailed]
     assert not read(bench.directory.after_kill()).small.is_clean
-
-
-# What runs the blocking work.
-
-
-def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
-    assert outcome(InlineIo().run(lambda: 5)) == 5
-    assert isinstance(outcome(InlineIo().run(lambda: 1 // 0)), Failure)
-
-
-def outcome(fired: Deferred[int]) -> object:
-    """
-    Give the result of a Deferred that has fired.
-    """
-    results: list[object] = []
-    fired.addBoth(results.append)
-    return results[0]
-
-
-async def test_the_io_thread_works_in_order_in_another_thread() -> None:
-    io = IoThread(the_reactor())
-    order: list[int] = []
-    names: list[Deferred[str]] = []
-    for number in range(100):
-        io.run(partial(order.append, number))
-        names.append(io.run(lambda: threading.current_thread().name))
-    assert await names[-1] == "binlog"
-    assert order == list(range(100))
-    io.stop()
-
-
-async def test_the_io_thread_passes_on_what_was_raised_and_goes_on() -> None:
-    io = IoThread(the_reactor())
-    with pytest.raises(ZeroDivisionError):
-        await io.run(lambda: 1 // 0)
-    assert await io.run(threading.current_thread) is not threading.current_thread()
-    io.stop()
-
-
-async def test_the_io_thread_ends_when_all_that_it_was_given_is_done() -> None:
-    io = IoThread(the_reactor())
-    thread = io.run(threading.current_thread)
-    done = io.run(lambda: None)
-    io.stop()
-    await done
-    (await thread).join(timeout=10)
-    assert not (await thread).is_alive()

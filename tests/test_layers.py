@@ -44,8 +44,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.exchange",),
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.
-    ("facts", "commit", "outlet", "client.methods", "client.gate", "client.deadline"),
-    ("hub",),
+    ("facts", "blocking", "outlet", "client.methods", "client.gate", "client.deadline"),
+    ("hub", "commit"),
     ("shell",),
     ("protocol", "client.pending"),
     ("chunks",),

@@ -26,7 +26,8 @@ from zope.interface import implementer
 
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.commit import ALWAYS, Io, IoThread
+from beanstalk_twisted.blocking import Io, IoThread
+from beanstalk_twisted.commit import ALWAYS
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import (
     STOP_LIMIT_S,

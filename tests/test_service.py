@@ -13,7 +13,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.commit import NEVER, FsyncPolicy, InlineIo
+from beanstalk_twisted.blocking import InlineIo
+from beanstalk_twisted.commit import NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 
 DAY_S = 86_400

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.commit import InlineIo
+from beanstalk_twisted.blocking import InlineIo
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, SLOW_S, WatchedIo
 from tests.server_process import LIMIT_S

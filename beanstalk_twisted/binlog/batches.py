@@ -38,6 +38,13 @@ class Batch(NamedTuple):
         return self.file is not None
 
     @property
+    def syncs(self) -> bool:
+        """
+        Whether to write them means to wait for the disk.
+        """
+        return self.file is not None or self.seals
+
+    @property
     def end(self) -> int:
         """
         Length of the segment when this is written.

@@ -1,5 +1,6 @@
 """
-Carries batches out: the one place that writes, syncs and renames segments.  One thread calls it.
+Carries batches out: the one place that writes, syncs and renames segments.  One thread at a time
+calls it.
 
 The order of its steps is the promise (docs/binlog-format.md, "Writing"): a predecessor is durable
 before its successor exists, and a segment's content is durable before its name is.
@@ -114,7 +115,7 @@ class Writer:
             self._finish(batch.end)
         elif sync and not batch.file:
             self._sync_file()
-        return sync or batch.file is not None or batch.seals
+        return sync or batch.syncs
 
     @property
     def _open_file(self) -> File:

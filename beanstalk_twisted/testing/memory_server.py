@@ -24,7 +24,8 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.archivist import Archivist
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.commit import ALWAYS, FsyncPolicy, InlineIo, Io
+from beanstalk_twisted.blocking import InlineIo, Io
+from beanstalk_twisted.commit import ALWAYS, FsyncPolicy
 from beanstalk_twisted.facts import NS, LogClock
 from beanstalk_twisted.protocol import BeanstalkProtocol
 from beanstalk_twisted.service import BeanstalkService
@@ -64,6 +65,12 @@ class HeldIo:
         result: Deferred[T] = Deferred()
         self._waiting.append((work, result))
         return result
+
+    def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
+        """
+        See `Io.run_brief`.
+        """
+        return self.run(work)
 
     def stop(self) -> None:
         """

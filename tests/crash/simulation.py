@@ -83,6 +83,12 @@ class SteppedIo:
         self._todo.append((work, result))
         return result
 
+    def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        See `Io.run_brief`; what is done at once is one of the orders that are tried.
+        """
+        return self.run(work)
+
     def stop(self) -> None:
         """
         See `Io.stop`.

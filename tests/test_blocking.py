@@ -1,0 +1,165 @@
+"""
+What runs the blocking work: in order, in another thread, or at once while that is quick.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.blocking import BRIEF_S, WARY_S, InlineIo, IoThread
+from tests.conftest import the_reactor
+
+
+def outcome(fired: Deferred[int]) -> object:
+    """
+    Give the result of a Deferred that has fired.
+    """
+    results: list[object] = []
+    fired.addBoth(results.append)
+    return results[0]
+
+
+def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
+    for run in InlineIo().run, InlineIo().run_brief:
+        assert outcome(run(lambda: 5)) == 5
+        assert isinstance(outcome(run(lambda: 1 // 0)), Failure)
+
+
+# The thread.
+
+
+async def test_the_io_thread_works_in_order_in_another_thread() -> None:
+    io = IoThread(the_reactor())
+    order: list[int] = []
+    names: list[Deferred[str]] = []
+    for number in range(100):
+        io.run(partial(order.append, number))
+        names.append(io.run(lambda: threading.current_thread().name))
+    assert await names[-1] == "binlog"
+    assert order == list(range(100))
+    io.stop()
+
+
+async def test_the_io_thread_passes_on_what_was_raised_and_goes_on() -> None:
+    io = IoThread(the_reactor())
+    with pytest.raises(ZeroDivisionError):
+        await io.run(lambda: 1 // 0)
+    assert await io.run(threading.current_thread) is not threading.current_thread()
+    io.stop()
+
+
+async def test_the_io_thread_ends_when_all_that_it_was_given_is_done() -> None:
+    io = IoThread(the_reactor())
+    thread = io.run(threading.current_thread)
+    done = io.run(lambda: None)
+    io.stop()
+    await done
+    (await thread).join(timeout=10)
+    assert not (await thread).is_alive()
+
+
+# Brief work.
+
+
+class SteppedReactor(Clock):
+    """
+    A reactor whose time stands still, and whose thread is the test's.
+
+    :ivar from_thread: what the other thread wants to have called.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.from_thread: list[Callable[[], object]] = []
+        self._has_come = threading.Semaphore(0)
+
+    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
+        """
+        See `IReactorFromThreads.callFromThread`.
+        """
+        self.from_thread.append(partial(callable, *args))
+        self._has_come.release()
+
+    def turn(self) -> None:
+        """
+        Wait for what the other thread wants to have called next, and call it.
+        """
+        assert self._has_come.acquire(timeout=10)
+        self.from_thread.pop(0)()
+
+
+class Bench:
+    """
+    A thread, its reactor, and where work was done.
+    """
+
+    def __init__(self) -> None:
+        self.reactor = SteppedReactor()
+        self.io = IoThread(self.reactor)
+        self.threads: list[str] = []
+
+    def work(self, seconds: float = 0.0) -> None:
+        """
+        Takes so long.
+        """
+        self.threads.append(threading.current_thread().name)
+        self.reactor.advance(seconds)
+
+
+def test_brief_work_is_done_at_once_and_here() -> None:
+    bench = Bench()
+    done = bench.io.run_brief(bench.work)
+    assert done.called and bench.threads == [threading.current_thread().name]
+    assert isinstance(outcome(bench.io.run_brief(lambda: 1 // 0)), Failure)
+    bench.io.stop()
+
+
+def test_brief_work_waits_for_the_work_that_was_given_before_it() -> None:
+    bench = Bench()
+    may_go_on = threading.Event()
+    bench.io.run(lambda: may_go_on.wait(10))
+    done = bench.io.run_brief(bench.work)
+    assert not done.called
+    may_go_on.set()
+    bench.reactor.turn()
+    bench.reactor.turn()
+    assert done.called and bench.threads == ["binlog"]
+    bench.io.run_brief(bench.work)
+    assert bench.threads[1:] == [threading.current_thread().name]
+    bench.io.stop()
+
+
+def test_work_that_failed_in_the_thread_is_over_too() -> None:
+    bench = Bench()
+    failed = bench.io.run(lambda: 1 // 0)
+    bench.reactor.turn()
+    assert isinstance(outcome(failed), Failure)
+    assert bench.io.run_brief(bench.work).called
+    bench.io.stop()
+
+
+@pytest.mark.parametrize(("seconds", "is_slow"), [(BRIEF_S, False), (BRIEF_S * 1.01, True)])
+def test_after_a_slow_one_brief_work_goes_to_the_thread(seconds: float, is_slow: bool) -> None:
+    bench = Bench()
+    bench.io.run_brief(partial(bench.work, seconds))
+    assert bench.io.run_brief(bench.work).called is not is_slow
+    bench.io.stop()
+
+
+def test_after_a_while_brief_work_is_tried_here_again() -> None:
+    bench = Bench()
+    bench.io.run_brief(partial(bench.work, 2 * BRIEF_S))
+    bench.reactor.advance(WARY_S * 0.99)
+    bench.io.run_brief(bench.work)
+    bench.reactor.turn()
+    assert bench.threads[1:] == ["binlog"]
+    bench.reactor.advance(WARY_S * 0.02)
+    assert bench.io.run_brief(bench.work).called
+    bench.io.stop()
