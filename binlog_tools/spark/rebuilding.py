@@ -16,7 +16,9 @@ from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, REHOMED
 from binlog_tools.liveset import END, Point
 from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.spark.errors import unreadable
-from binlog_tools.spark.reading.finding import BrokenFile, Segment, find
+from binlog_tools.spark.reading.candidates import BrokenFile
+from binlog_tools.spark.reading.finding import find
+from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place

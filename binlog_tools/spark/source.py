@@ -22,7 +22,8 @@ from binlog_tools.spark.columns import BY_NAME, ddl
 from binlog_tools.spark.errors import SourceError, damaged, unreadable
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
-from binlog_tools.spark.reading.finding import BrokenFile, Findings, Gap, find
+from binlog_tools.spark.reading.candidates import BrokenFile
+from binlog_tools.spark.reading.finding import Findings, Gap, find
 from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
 from binlog_tools.spark.reading.planning import (
     Share,

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from binlog_tools.moments import parse_size, parse_time
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.following.admission import UNLIMITED
+from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
-from binlog_tools.spark.following.tailing import Log
 from binlog_tools.spark.reading.options import OPTIONS, Asked, parse_options
 from binlog_tools.spark.segments.framing import MAX_NUMBER
 

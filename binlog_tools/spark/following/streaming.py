@@ -2,7 +2,7 @@
 ``spark.readStream.format("beanstalk_binlog")``: logs and archives as they grow, each record once.
 
 One `BinlogStreamReader` lives beside the driver for as long as the query; it says how far the logs
-are durable and cuts what is new into tasks.  `read` runs in the tasks, on a pickled copy.
+are durable and cuts what is new into tasks.  What runs in these: `streamtasks`.
 
 What lies between two offsets is the same for ever: only durable frames are given, and segments
 never change.  So after a crash of the driver Spark asks for the same rows again, and its sinks
@@ -10,8 +10,8 @@ tell that they have had them.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -25,14 +25,16 @@ from pyspark.sql.streaming.datasource import (
 from binlog_tools.spark.errors import SourceError, unreadable
 from binlog_tools.spark.following.admission import UNLIMITED
 from binlog_tools.spark.following.frontier import Durable
+from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
+from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position, Positions, decode, encode
 from binlog_tools.spark.following.startings import Streamed
 from binlog_tools.spark.following.stores import look
-from binlog_tools.spark.following.tailing import Log, Lost, Part
+from binlog_tools.spark.following.streamtasks import Beside, StreamPartition, task_batches
+from binlog_tools.spark.following.tailing import Part, advance, parts
 from binlog_tools.spark.following.tubememory import TubeMemory
-from binlog_tools.spark.reading.planning import Share, Task, Trouble, named, open_share, packed
-from binlog_tools.spark.segments.decoding import Wanted, batches
-from binlog_tools.spark.segments.producing import Place, damage_row
+from binlog_tools.spark.reading.planning import Share, Trouble, named, packed
+from binlog_tools.spark.segments.producing import Place
 
 LOOKS: Final = 5
 """
@@ -41,32 +43,6 @@ server has deleted one, which it does every few seconds at most.
 """
 
 T = TypeVar("T")
-
-
-class Beside(NamedTuple):
-    """
-    What a task has to know of a file beside what it is to read.
-
-    :ivar elsewhere: where else the same file may be: a server moves segments on.
-    :ivar tubes: names that were said before, if they are not to be searched for.
-    """
-
-    elsewhere: tuple[str, ...]
-    tubes: Mapping[int, bytes] | None
-
-
-class StreamPartition(InputPartition):
-    """
-    What one task reads.
-
-    :ivar beside: by path, what else is known of the files.
-    """
-
-    def __init__(self, task: Task, beside: Mapping[str, "Beside"]) -> None:
-        super().__init__(task)
-        self.task = task
-        paths = (item.place.path for item in task.items if isinstance(item, Share))
-        self.beside = {path: beside[path] for path in paths}
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -81,7 +57,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tubes = TubeMemory()
         self._pinned: Positions | None = None
 
-    # What Spark calls beside the driver.
+    # What Spark calls.
 
     def initialOffset(self) -> dict[str, Any]:
         """
@@ -135,6 +111,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Nothing is held open.
         """
 
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """
+        The batches of a task; this runs where the task does, on a pickled copy.
+        """
+        if isinstance(partition, StreamPartition):
+            yield from task_batches(partition, self._streamed.asked, self._columns)
+
     # What it does.
 
     def _looking(self, what: Callable[[dict[str, Log]], T]) -> T:
@@ -183,7 +166,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._refuse_missing(logs, before)
         targets = self._pinned or _frontiers(logs)
         for store in before.keys() & logs.keys():
-            logs[store].refuse_other_history(before[store])
+            refuse_other_history(logs[store], before[store])
         behind = [store for store, at in before.items() if at.lsn < _lsn(targets.get(store))]
         most_bytes, most_rows = self._limits(limit)
         ends = dict(before)
@@ -203,12 +186,12 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _advance(
         self, log: Log, before: Position, to: Position, most_bytes: int, most_rows: int
     ) -> Position:
-        place = log.locate(before)
+        place = locate(log, before)
         if isinstance(place, Lost):
             if not self._streamed.tolerates_loss:
                 raise place.error()
             place = place.after
-        return log.advance(place, to, most_bytes, most_rows)
+        return advance(log, place, to, most_bytes, most_rows)
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
         """
@@ -241,7 +224,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._refuse_missing(logs, {store: at for store, at in begins.items()
                                     if at.lsn < _lsn(ends.get(store))})  # fmt: skip
         for store in sorted(begins.keys() & ends.keys() & logs.keys()):
-            for part in logs[store].parts(begins[store], ends[store]):
+            for part in parts(logs[store], begins[store], ends[store]):
                 items.append(self._item(part))
                 if isinstance(part, Part):
                     wants_tubes = "tube" in self._columns
@@ -271,32 +254,6 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield os.path.join(path, header.store_uuid.hex(), name)
             yield os.path.join(path, name)
 
-    # What Spark calls in the tasks.
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """
-        The batches of a task.
-        """
-        if not isinstance(partition, StreamPartition):
-            return
-        for item in partition.task.items:
-            try:
-                yield from self._read_item(item, partition.beside)
-            except OSError as problem:
-                raise unreadable(problem) from None
-
-    def _read_item(self, item: Share | Trouble, beside: Mapping[str, Beside]) -> Iterator[Any]:
-        if isinstance(item, Trouble):
-            yield damage_row(self._columns, item.place, item.lsn, item.problem, size=item.size)
-            return
-        known = beside[item.place.path]
-        share = _where_it_is(item, known.elsewhere)
-        asked = self._streamed.asked
-        wanted = Wanted(self._columns, asked.records, asked.copies, asked.damage, asked.verify)
-        opened = open_share(share)
-        tubes = opened.tubes if opened.tubes is not None else known.tubes
-        yield from batches(opened.buffer, share.place, share.stretch, wanted, tubes)
-
 
 def _frontiers(logs: dict[str, Log]) -> Positions:
     return {store: log.frontier() for store, log in logs.items()}
@@ -304,13 +261,3 @@ def _frontiers(logs: dict[str, Log]) -> Positions:
 
 def _lsn(at: Position | None) -> int:
     return 0 if at is None else at.lsn
-
-
-def _where_it_is(share: Share, elsewhere: Iterable[str]) -> Share:
-    """
-    The same part, where its file is now.
-    """
-    for path in (share.place.path, *elsewhere):
-        if os.path.exists(path):
-            return share._replace(place=share.place._replace(path=path))
-    return share

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, decode_segment_header
 from binlog_tools.spark.errors import SourceError, unreadable
-from binlog_tools.spark.reading.finding import Gap, Segment
+from binlog_tools.spark.reading.finding import Gap
+from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.reading.pruning import Span
 from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import Stretch
