@@ -27,10 +27,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.client import SERVERS, running
-from binlog_tools.spark.jobrows import JobRows
-from binlog_tools.spark.putting import put_partition
 from binlog_tools.spark.sink import register
-from binlog_tools.spark.sinkoptions import SinkOptions
+from binlog_tools.spark.writing.jobrows import JobRows
+from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.putting import put_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,9 +27,9 @@ from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 from benchmarks.spark_tables import cpu_s
 from binlog_tools.rewriting import load, rewrite
 from binlog_tools.sources import open_source
-from binlog_tools.spark.gathering import Gather, one_by_one, with_spark
 from binlog_tools.spark.rebuilding import Wish, rebuild
 from binlog_tools.spark.session import session
+from binlog_tools.spark.surviving.gathering import Gather, one_by_one, with_spark
 
 NS: Final = 1_000_000_000
 T0: Final = 1_763_640_000 * NS

@@ -74,7 +74,7 @@ def modules_with_spark() -> frozenset[str]:
     Find the test modules with tests that ask for a Spark session.
     """
     root = Path(__file__).resolve().parent.parent
-    modules = (root / "tests" / "spark").glob("test_*.py")
+    modules = (root / "tests" / "spark").rglob("test_*.py")
     return frozenset(
         module.relative_to(root).as_posix()
         for module in modules

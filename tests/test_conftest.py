@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import modules_with_spark
+
 MISBEHAVING = """
 import pytest
 from twisted.internet import reactor
@@ -74,4 +76,10 @@ def test_a_test_fails_when_it_leaves_something_behind_or_never_ends(
             "FAILED *::test_never_ends*",
             "FAILED *::test_asserts_what_is_not_so*",
         ]
+    )
+
+
+def test_modules_that_share_a_spark_session_are_found_wherever_they_lie() -> None:
+    assert {"tests/spark/test_with_spark.py", "tests/spark/tables/test_tables.py"} <= (
+        modules_with_spark()
     )

@@ -16,16 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from binlog_tools.liveset import END, Point
 from binlog_tools.moments import format_size, parse_size, parse_time
-from binlog_tools.spark.decoding import Damage
 from binlog_tools.spark.events import read_events, write_events
-from binlog_tools.spark.gathering import with_spark
-from binlog_tools.spark.options import parse_options
-from binlog_tools.spark.pipelines import FORMATS, MODES, PIPELINES, TABLES, write
-from binlog_tools.spark.poison import FAILURES
+from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
+from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.session import explained, session
 from binlog_tools.spark.source import FORMAT
-from binlog_tools.spark.tableerrors import TableError
+from binlog_tools.spark.surviving.gathering import with_spark
+from binlog_tools.spark.tables.errors import TableError
+from binlog_tools.spark.tables.pipelines import FORMATS, MODES, PIPELINES, TABLES, write
+from binlog_tools.spark.tables.poison import FAILURES
 
 INPUTS: Final = ("auto", "events", "logs")
 

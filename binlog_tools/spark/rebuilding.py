@@ -15,22 +15,24 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, REHOMED
 from binlog_tools.liveset import END, Point
 from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
-from binlog_tools.spark.decoding import Damage
 from binlog_tools.spark.errors import unreadable
-from binlog_tools.spark.finding import BrokenFile, Segment, find
-from binlog_tools.spark.gathering import Gather, Reading, one_by_one
-from binlog_tools.spark.living import Living
-from binlog_tools.spark.notes import Note, breaks, trim_of
-from binlog_tools.spark.planning import Share
-from binlog_tools.spark.producing import Place
-from binlog_tools.spark.rebuilderrors import (
+from binlog_tools.spark.reading.candidates import BrokenFile
+from binlog_tools.spark.reading.finding import find
+from binlog_tools.spark.reading.measuring import Segment
+from binlog_tools.spark.reading.planning import Share
+from binlog_tools.spark.segments.decoding import Damage
+from binlog_tools.spark.segments.producing import Place
+from binlog_tools.spark.surviving.errors import (
     cannot_write,
     incomplete,
     missing,
     several,
     too_early,
 )
-from binlog_tools.spark.restoring import Restoring
+from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
+from binlog_tools.spark.surviving.living import Living
+from binlog_tools.spark.surviving.notes import Note, breaks, trim_of
+from binlog_tools.spark.surviving.restoring import Restoring
 
 TOOL: Final = "rebuild"
 """What the new log's headers say that it was made by."""

@@ -9,10 +9,11 @@ from typing import Final
 import click
 
 from binlog_tools.cli.exits import CANNOT_READ
-from binlog_tools.spark import figures
-from binlog_tools.spark.figures import seconds_text
-from binlog_tools.spark.page import Part, Table, page
-from binlog_tools.spark.readings import (
+from binlog_tools.spark.reporting import figures
+from binlog_tools.spark.reporting.errors import TableFileError
+from binlog_tools.spark.reporting.figures import seconds_text
+from binlog_tools.spark.reporting.page import Part, Table, page
+from binlog_tools.spark.reporting.readings import (
     ENDS,
     STATES,
     Readings,
@@ -21,7 +22,6 @@ from binlog_tools.spark.readings import (
     percentile,
     read,
 )
-from binlog_tools.spark.tablefiles import TableFileError
 
 SHARES: Final = (0.5, 0.95, 0.99)
 TITLE: Final = "The queue, as its log tells it"

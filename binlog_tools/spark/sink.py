@@ -22,11 +22,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from binlog_tools.spark.complaints import SinkError
-from binlog_tools.spark.jobrows import JobRows
-from binlog_tools.spark.progress import partition_of
-from binlog_tools.spark.putting import Tally, put_partition
-from binlog_tools.spark.sinkoptions import SinkOptions
+from binlog_tools.spark.writing.complaints import SinkError
+from binlog_tools.spark.writing.jobrows import JobRows
+from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.progress import partition_of
+from binlog_tools.spark.writing.putting import Tally, put_partition
 
 NAME: Final = "beanstalk"
 

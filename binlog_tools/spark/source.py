@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from binlog_tools.spark.columns import BY_NAME, ddl
-from binlog_tools.spark.decoding import Wanted, batches
 from binlog_tools.spark.errors import SourceError, damaged, unreadable
-from binlog_tools.spark.finding import BrokenFile, Findings, Gap, find
-from binlog_tools.spark.options import Asked, check_schema, parse_options
-from binlog_tools.spark.planning import (
+from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
+from binlog_tools.spark.following.streaming import BinlogStreamReader
+from binlog_tools.spark.reading.candidates import BrokenFile
+from binlog_tools.spark.reading.finding import Findings, Gap, find
+from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
+from binlog_tools.spark.reading.planning import (
     Share,
     Task,
     Trouble,
@@ -34,11 +36,16 @@ from binlog_tools.spark.planning import (
     packed,
     shares_of,
 )
-from binlog_tools.spark.producing import damage_row
-from binlog_tools.spark.pruning import Condition, conditions_of, lsn_bounds, may_match, stats_of
-from binlog_tools.spark.startings import STREAM_OPTIONS, Streamed
-from binlog_tools.spark.streaming import BinlogStreamReader
-from binlog_tools.spark.summaries import SEGMENT_BY_NAME, segment_batch, summary
+from binlog_tools.spark.reading.pruning import (
+    Condition,
+    conditions_of,
+    lsn_bounds,
+    may_match,
+    stats_of,
+)
+from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, segment_batch, summary
+from binlog_tools.spark.segments.decoding import Wanted, batches
+from binlog_tools.spark.segments.producing import damage_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

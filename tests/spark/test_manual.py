@@ -9,12 +9,12 @@ from pathlib import Path
 from binlog_tools.spark.__main__ import cli
 from binlog_tools.spark.columns import COLUMNS
 from binlog_tools.spark.errors import CODES
+from binlog_tools.spark.following.startings import STREAM_OPTIONS
 from binlog_tools.spark.java import EXIT_UNAVAILABLE
-from binlog_tools.spark.jobrows import TYPES
-from binlog_tools.spark.options import OPTIONS
-from binlog_tools.spark.sinkoptions import OPTIONS as SINK_OPTIONS
-from binlog_tools.spark.startings import STREAM_OPTIONS
-from binlog_tools.spark.summaries import SEGMENT_COLUMNS
+from binlog_tools.spark.reading.options import OPTIONS
+from binlog_tools.spark.reading.summaries import SEGMENT_COLUMNS
+from binlog_tools.spark.writing.jobrows import TYPES
+from binlog_tools.spark.writing.options import OPTIONS as SINK_OPTIONS
 from tests.test_docs import ROOT, section, tables
 
 MANUAL: Path = ROOT / "docs" / "spark.md"

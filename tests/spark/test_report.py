@@ -17,8 +17,8 @@ from click.testing import CliRunner
 pytest.importorskip("matplotlib")
 
 from binlog_tools.cli.exits import CANNOT_READ
-from binlog_tools.spark.readings import OTHERS, ROWS, TUBES, percentile, read
 from binlog_tools.spark.report import command, render
+from binlog_tools.spark.reporting.readings import OTHERS, ROWS, TUBES, percentile, read
 
 START_S = 1_763_942_400  # A Monday.
 TITLES = (

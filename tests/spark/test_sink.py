@@ -21,10 +21,7 @@ from benchmarks.history import Made
 from binlog_tools.client import parse_stats
 from binlog_tools.liveset import live_at
 from binlog_tools.sources import open_source
-from binlog_tools.spark.complaints import SinkError, spans
 from binlog_tools.spark.errors import explain_error
-from binlog_tools.spark.progress import name_of
-from binlog_tools.spark.putting import Tally
 from binlog_tools.spark.sink import (
     BeanstalkSink,
     Done,
@@ -36,10 +33,13 @@ from binlog_tools.spark.sink import (
     tell,
     total_of,
 )
-from binlog_tools.spark.sinkoptions import SinkOptions
 from binlog_tools.spark.source import register as register_source
+from binlog_tools.spark.writing.complaints import SinkError, spans
+from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.progress import name_of
+from binlog_tools.spark.writing.putting import Tally
 from tests.server_process import Connection, ServerProcess, ours_at_once
-from tests.spark.scripted import ScriptedServer, inserted
+from tests.spark.writing.scripted import ScriptedServer, inserted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

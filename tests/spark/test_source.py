@@ -29,14 +29,14 @@ from pyspark.sql.datasource import (
 
 from binlog_tools.spark.columns import COLUMNS
 from binlog_tools.spark.errors import SourceError
-from binlog_tools.spark.footers import read_footer
+from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.source import BinlogSource
 from tests.binlog import independent_reader
 from tests.binlog.scribe import NS, T0, Scribe, flipped, put, segment_files
 from tests.spark.expected import Row
 from tests.spark.histories import NAMES, any_log, segment_of
-from tests.spark.reading import read, reader_of, tasks_of
-from tests.spark.test_decoding import place_of
+from tests.spark.segments.test_decoding import place_of
+from tests.spark.without_spark import read, reader_of, tasks_of
 from tests.tools.folders import archived, written
 
 FILES = segment_files(any_log(2, batches=60).directory)

@@ -55,7 +55,7 @@ def test_executors_of_spark_can_ask_too(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from binlog_tools import client\n"
-        "from binlog_tools.spark import sinkoptions\n"
+        "from binlog_tools.spark.writing import options\n"
         "assert client.__file__.startswith(sys.argv[1])\n"
         "client.tube_request(b'use', b'mail')\n"
     )

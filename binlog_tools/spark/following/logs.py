@@ -1,0 +1,177 @@
+"""
+One store as it was when its segments were listed: what is where, and how far it is durable.
+
+A frame may be read when the watermark of another one says that it is durable: then it will be there
+for ever, with this LSN.  What is above the watermark may be withdrawn when the server starts after
+a crash, and its LSNs given to other bytes; and the rest of the file is zeros.
+"""
+
+import mmap
+import os
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+import numpy as np
+
+from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
+from beanstalk_twisted.binlog.records import CleanStop
+from binlog_tools.reading import Hole
+from binlog_tools.spark.following.frontier import Durable, durable_end
+from binlog_tools.spark.following.positions import Position
+from binlog_tools.spark.following.stores import Segments
+from binlog_tools.spark.segments.footers import read_footer
+from binlog_tools.spark.segments.framing import Run, Stretch, runs
+
+WINDOW_BYTES: Final = 1 << 20
+"""What is looked at once where a batch is to end: it may end soon."""
+
+
+class Log:
+    """
+    One store, as it was when its segments were listed.
+
+    :ivar numbers: of its segments, ascending.
+    :ivar known: how far it was found durable, for the next look.
+    """
+
+    def __init__(self, segments: Segments, known: Durable | None = None) -> None:
+        """
+        :param known: from an earlier look: no need to read again what is before that.
+        """
+        self.store = segments.store
+        self.known = known
+        self._segments = segments
+        self.numbers = segments.numbers
+        self._headers: dict[int, SegmentHeader] = {}
+        self._frontier: Position | None = None
+
+    def first(self) -> Position:
+        """
+        Where it begins.
+        """
+        return self.beginning(self.numbers[0])
+
+    def beginning(self, seq: int) -> Position:
+        """
+        Where a segment begins.
+        """
+        return Position(seq, SEGMENT_HEADER_BYTES, self.header(seq).first_lsn)
+
+    def header(self, seq: int) -> SegmentHeader:
+        """
+        :raise FileNotFoundError: the file has gone since it was listed; look again.
+        """
+        if seq not in self._headers:
+            header = self._segments.header(seq)
+            if header is None:
+                raise FileNotFoundError(seq)
+            self._headers[seq] = header
+        return self._headers[seq]
+
+    def following(self, seq: int) -> SegmentHeader | None:
+        """
+        The successor of a segment.
+        """
+        return self.header(seq + 1) if seq + 1 in set(self.numbers) else None
+
+    def frames(self, at: Position) -> Iterator[Run | Hole]:
+        """
+        All frames of a segment from a position on.
+        """
+        end = self.end(at.seq)
+        if end <= at.offset:
+            return
+        with self.open(at.seq) as file:
+            size = min(end, os.fstat(file.fileno()).st_size)
+            buffer = memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
+        stretch = Stretch(at.offset, end, at.lsn)
+        yield from runs(buffer, self.header(at.seq), stretch, "headers", WINDOW_BYTES)
+
+    def paths(self, seq: int) -> tuple[str, ...]:
+        """
+        Where a segment is, or may be.
+        """
+        return tuple(self._segments.paths(seq))
+
+    def open(self, seq: int) -> BinaryIO:
+        """
+        A segment, from where it still is.
+
+        :raise FileNotFoundError: it has gone since it was listed; look again.
+        """
+        for path in self.paths(seq):
+            try:
+                return open(path, "rb")
+            except FileNotFoundError:
+                continue
+        raise FileNotFoundError(seq)
+
+    # How far it is durable.
+
+    def frontier(self) -> Position:
+        """
+        Behind the last frame that is durable.
+        """
+        if self._frontier is None:
+            self._frontier = self.measured(self.numbers[-1])
+        return self._frontier
+
+    def measured(self, seq: int) -> Position:
+        """
+        How far a segment without a successor may be read.
+        """
+        header = self.header(seq)
+        is_finished = seq in self._segments.archived or seq < self.numbers[-1]
+        with self.open(seq) as file:
+            size = os.fstat(file.fileno()).st_size
+            footer = read_footer(file.fileno(), size, header)
+            if footer is not None and (is_finished or CleanStop.kind in footer.types):
+                return Position(seq, footer.end, footer.next_lsn)
+            start = self.beginning(seq)
+            if self.known is not None and self.known.salt == header.salt:
+                start = max(start, self.known.at)
+            at = durable_end(file.fileno(), header, start, is_finished)
+        if seq == self.numbers[-1]:
+            self.known = Durable(header.salt, at)
+        return at
+
+    def end(self, seq: int) -> int:
+        """
+        Up to which byte a segment may be read.
+        """
+        following = self.following(seq)
+        if following is not None:
+            return following.prev_end
+        return self.frontier().offset if seq == self.numbers[-1] else self.measured(seq).offset
+
+    # Where a stream may begin.
+
+    def at_time(self, since_ns: int) -> Position:
+        """
+        The first frame that was built at this time or later; the frontier if there is none yet.
+        """
+        numbers = [seq for seq in self.numbers if self.header(seq).created_ns <= since_ns]
+        at = self.beginning(max(numbers, default=self.numbers[0]))
+        for piece in self.frames(at):
+            if isinstance(piece, Run) and piece.time_ns[-1] >= since_ns:
+                first = int(np.argmax(piece.time_ns >= since_ns))
+                return Position(at.seq, int(piece.offset[first]), int(piece.base_lsn[first]))
+        later = [seq for seq in self.numbers if seq > at.seq]
+        return self.beginning(later[0]) if later else self.frontier()
+
+    def at_lsn(self, lsn: int) -> Position:
+        """
+        The frame with this LSN; the beginning or the frontier if it lies outside.
+        """
+        first, last = self.first(), self.frontier()
+        if lsn <= first.lsn:
+            return first
+        if lsn >= last.lsn:
+            return last
+        numbers = [seq for seq in self.numbers if self.header(seq).first_lsn <= lsn]
+        at = self.beginning(numbers[-1])
+        for piece in self.frames(at):
+            if isinstance(piece, Run) and piece.next_lsn > lsn:
+                which = int(np.searchsorted(piece.base_lsn + piece.n_rec, lsn, "right"))
+                return Position(at.seq, int(piece.offset[which]), int(piece.base_lsn[which]))
+        return at

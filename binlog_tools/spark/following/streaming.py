@@ -1,0 +1,263 @@
+"""
+``spark.readStream.format("beanstalk_binlog")``: logs and archives as they grow, each record once.
+
+One `BinlogStreamReader` lives beside the driver for as long as the query; it says how far the logs
+are durable and cuts what is new into tasks.  What runs in these: `streamtasks`.
+
+What lies between two offsets is the same for ever: only durable frames are given, and segments
+never change.  So after a crash of the driver Spark asks for the same rows again, and its sinks
+tell that they have had them.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from binlog_tools.spark.errors import SourceError, unreadable
+from binlog_tools.spark.following.admission import UNLIMITED
+from binlog_tools.spark.following.frontier import Durable
+from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
+from binlog_tools.spark.following.logs import Log
+from binlog_tools.spark.following.positions import Position, Positions, decode, encode
+from binlog_tools.spark.following.startings import Streamed
+from binlog_tools.spark.following.stores import look
+from binlog_tools.spark.following.streamtasks import Beside, StreamPartition, task_batches
+from binlog_tools.spark.following.tailing import Part, advance, parts
+from binlog_tools.spark.following.tubememory import TubeMemory
+from binlog_tools.spark.reading.planning import Share, Trouble, named, packed
+from binlog_tools.spark.segments.producing import Place
+
+LOOKS: Final = 5
+"""
+How often the directories are listed anew because a segment has gone in between: each time the
+server has deleted one, which it does every few seconds at most.
+"""
+
+T = TypeVar("T")
+
+
+class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """
+    Follows logs.
+    """
+
+    def __init__(self, streamed: Streamed, columns: tuple[str, ...]) -> None:
+        self._streamed = streamed
+        self._columns = columns
+        self._known: dict[str, Durable] = {}
+        self._tubes = TubeMemory()
+        self._pinned: Positions | None = None
+
+    # What Spark calls.
+
+    def initialOffset(self) -> dict[str, Any]:
+        """
+        Where a new query begins, in every log that is there.
+        """
+        return self._offset(self._looking(self._starts))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """
+        How much a batch may read, by the options.
+        """
+        if self._streamed.most_rows < UNLIMITED and self._streamed.most_bytes == UNLIMITED:
+            return ReadMaxRows(self._streamed.most_rows)
+        return ReadMaxBytes(self._streamed.most_bytes)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """
+        Where the next batch ends: within the limit, never beyond what is durable.
+        """
+        before = decode(start, self._streamed.rows)
+        return self._offset(self._looking(lambda logs: self._forward(logs, before, limit)))
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """
+        How far the logs are durable: for whoever wants to know how far behind the query is.
+        """
+        return self._offset(self._looking(_frontiers))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """
+        What is there now is all that this run reads.
+        """
+        self._pinned = self._looking(_frontiers)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[StreamPartition]:
+        """
+        What lies between two offsets, cut into tasks.
+        """
+        rows = self._streamed.rows
+        begins, ends = decode(start, rows), decode(end, rows)
+        items, beside = self._looking(lambda logs: self._items(logs, begins, ends))
+        return [StreamPartition(task, beside) for task in packed(items)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """
+        Spark keeps the offsets; there is nothing to do.
+        """
+
+    def stop(self) -> None:
+        """
+        Nothing is held open.
+        """
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """
+        The batches of a task; this runs where the task does, on a pickled copy.
+        """
+        if isinstance(partition, StreamPartition):
+            yield from task_batches(partition, self._streamed.asked, self._columns)
+
+    # What it does.
+
+    def _looking(self, what: Callable[[dict[str, Log]], T]) -> T:
+        """
+        Do something with the logs as they are now; anew if one of their files goes meanwhile.
+        """
+        for _ in range(LOOKS):
+            logs = {
+                store: Log(segments, self._known.get(store))
+                for store, segments in look(self._streamed.paths).items()
+            }
+            try:
+                found = what(logs)
+            except FileNotFoundError:
+                continue
+            except OSError as problem:
+                raise unreadable(problem) from None
+            self._known.update(
+                {store: log.known for store, log in logs.items() if log.known is not None}
+            )
+            return found
+        raise SourceError(
+            "BINLOG_CHANGED", f"{', '.join(self._streamed.paths)}: segments go faster than they "
+            f"can be looked at; name the archive with .option('archive', DIR)",
+        )  # fmt: skip
+
+    def _starts(self, logs: dict[str, Log]) -> Positions:
+        if not logs:
+            raise SourceError(
+                "BINLOG_NO_LOG", f"{', '.join(self._streamed.paths)}: there are no segments here"
+            )
+        unknown = self._streamed.starts.keys() - logs.keys()
+        if unknown:
+            raise SourceError(
+                "BINLOG_OPTION", f"option startingOffsets: there is no store {min(unknown)} here"
+            )
+        return {store: self._streamed.start_of(log) for store, log in logs.items()}
+
+    def _offset(self, positions: Positions) -> dict[str, Any]:
+        return encode(positions, self._streamed.rows)
+
+    def _forward(self, logs: dict[str, Log], before: Positions, limit: ReadLimit) -> Positions:
+        """
+        :param before: where the last batch has ended.
+        """
+        self._refuse_missing(logs, before)
+        targets = self._pinned or _frontiers(logs)
+        for store in before.keys() & logs.keys():
+            refuse_other_history(logs[store], before[store])
+        behind = [store for store, at in before.items() if at.lsn < _lsn(targets.get(store))]
+        most_bytes, most_rows = self._limits(limit)
+        ends = dict(before)
+        for number, store in enumerate(behind):
+            # What one log leaves of its share is for those behind it.
+            share = len(behind) - number
+            taken = self._advance(
+                logs[store], before[store], targets[store], most_bytes // share, most_rows // share
+            )
+            ends[store] = taken
+        # A log that has come since begins with the next batch: so that its beginning is noted.
+        for store in logs.keys() - before.keys():
+            if self._pinned is None or store in self._pinned:
+                ends[store] = logs[store].first()
+        return ends
+
+    def _advance(
+        self, log: Log, before: Position, to: Position, most_bytes: int, most_rows: int
+    ) -> Position:
+        place = locate(log, before)
+        if isinstance(place, Lost):
+            if not self._streamed.tolerates_loss:
+                raise place.error()
+            place = place.after
+        return advance(log, place, to, most_bytes, most_rows)
+
+    def _limits(self, limit: ReadLimit) -> tuple[int, int]:
+        """
+        Bytes and records.
+        """
+        if isinstance(limit, ReadAllAvailable):
+            return UNLIMITED, UNLIMITED
+        most_bytes, most_rows = self._streamed.most_bytes, self._streamed.most_rows
+        if isinstance(limit, ReadMaxBytes):
+            most_bytes = limit.max_bytes
+        if isinstance(limit, ReadMaxRows):
+            most_rows = limit.max_rows
+        return most_bytes, most_rows
+
+    def _refuse_missing(self, logs: dict[str, Log], before: Positions) -> None:
+        for store in sorted(before.keys() - logs.keys()):
+            if not self._streamed.tolerates_loss:
+                raise SourceError(
+                    "BINLOG_NOT_FOUND",
+                    f"store {store}: none of {', '.join(self._streamed.paths)} has segments of it "
+                    f"any more; bring them back, or go on without with "
+                    f".option('failOnDataLoss', 'false')",
+                )
+
+    def _items(
+        self, logs: dict[str, Log], begins: Positions, ends: Positions
+    ) -> tuple[list[Share | Trouble], dict[str, Beside]]:
+        items: list[Share | Trouble] = []
+        beside: dict[str, Beside] = {}
+        self._refuse_missing(logs, {store: at for store, at in begins.items()
+                                    if at.lsn < _lsn(ends.get(store))})  # fmt: skip
+        for store in sorted(begins.keys() & ends.keys() & logs.keys()):
+            for part in parts(logs[store], begins[store], ends[store]):
+                items.append(self._item(part))
+                if isinstance(part, Part):
+                    wants_tubes = "tube" in self._columns
+                    beside[part.paths[0]] = Beside(
+                        (*part.paths[1:], *self._archived(part)),
+                        self._tubes.before(part) if wants_tubes else None,
+                    )
+        return items, beside
+
+    def _item(self, part: Part | Lost) -> Share | Trouble:
+        server = named(self._streamed.asked.servers)
+        if isinstance(part, Part):
+            place = Place(part.paths[0], part.header, server(part.header.store_uuid))
+            return Share(place, part.stretch, part.size)
+        if not self._streamed.tolerates_loss:
+            raise part.error()
+        place = Place(part.path, part.header, server(part.header.store_uuid))
+        return Trouble(place, part.what, part.before.lsn, None)
+
+    def _archived(self, part: Part) -> Iterator[str]:
+        """
+        Where the file will be when the server has deleted it.
+        """
+        header = part.header
+        name = f"{header.seq:020}-{header.first_lsn:020}.tql"
+        for path in self._streamed.paths:
+            yield os.path.join(path, header.store_uuid.hex(), name)
+            yield os.path.join(path, name)
+
+
+def _frontiers(logs: dict[str, Log]) -> Positions:
+    return {store: log.frontier() for store, log in logs.items()}
+
+
+def _lsn(at: Position | None) -> int:
+    return 0 if at is None else at.lsn

@@ -1,0 +1,95 @@
+"""
+Going forward in a log that is being written, never beyond what is durable.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog.format import REHOMED, SegmentHeader
+from binlog_tools.reading import Hole
+from binlog_tools.spark.following.admission import Limits
+from binlog_tools.spark.following.locating import Lost, find, locate
+from binlog_tools.spark.following.logs import Log
+from binlog_tools.spark.following.positions import Position
+from binlog_tools.spark.segments.framing import Stretch
+
+
+class Part(NamedTuple):
+    """
+    A stretch of a segment.
+
+    :ivar paths: where the file is, or may be.
+    :ivar size: how much of the file may be mapped.
+    """
+
+    paths: tuple[str, ...]
+    header: SegmentHeader
+    stretch: Stretch
+    size: int
+
+
+def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: int) -> Position:
+    """
+    Go on by so much at most, but by one frame at least if there is one.
+
+    :param at: where a frame is, as `locate` has found it.
+    :param to: not beyond this LSN.
+    """
+    limits = Limits(most_bytes, most_rows)
+    while at.lsn < to.lsn:
+        for piece in log.frames(at):
+            if isinstance(piece, Hole):
+                # What is wrong is told by whoever reads it.
+                at = Position(at.seq, piece.end, piece.next_lsn or at.lsn)
+                continue
+            count = limits.take(piece, to.lsn)
+            if count:
+                taken = piece.part(0, count)
+                at = Position(at.seq, taken.end, taken.next_lsn)
+            if count < len(piece.offset):
+                return at
+        following = log.following(at.seq)
+        if following is None:
+            return at
+        at = log.beginning(at.seq + 1)
+    return at
+
+
+def parts(log: Log, start: Position, end: Position) -> Iterator[Part | Lost]:
+    """
+    What lies between two positions.
+    """
+    at = start
+    while at.lsn < end.lsn:
+        place = locate(log, at)
+        if isinstance(place, Lost):
+            yield place
+            at = place.after
+            continue
+        following = log.following(place.seq)
+        if following is not None and following.first_lsn < end.lsn:
+            stop, at = following.prev_end, log.beginning(place.seq + 1)
+        elif following is None and place.seq < log.numbers[-1] and end.seq > place.seq:
+            at = log.measured(place.seq)
+            stop = at.offset
+        else:
+            stop, at = _stop(log, place, end, following), end
+        if stop > place.offset:
+            yield _part(log, place, stop)
+
+
+def _stop(log: Log, place: Position, end: Position, following: SegmentHeader | None) -> int:
+    """
+    Where a position lies in a segment.
+    """
+    if end.seq != place.seq:
+        return find(log, place.seq, end.lsn).offset
+    return end.offset if following is None else min(end.offset, following.prev_end)
+
+
+def _part(log: Log, place: Position, stop: int) -> Part:
+    header = log.header(place.seq)
+    # A re-homed one may say the names of its tubes further on, but in its first batch.  Not to the
+    # end of the file: that is cut off when the segment is sealed.
+    size = max(stop, log.end(place.seq)) if header.flags & REHOMED else stop
+    return Part(log.paths(place.seq), header, Stretch(place.offset, stop, place.lsn), size)

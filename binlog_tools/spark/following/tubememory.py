@@ -1,0 +1,70 @@
+"""
+The names of tubes that a segment has said before the place where a stream goes on in it.
+
+A segment that is being written has no seal that lists them.  To search all of it for each batch
+would take longer the longer it gets; so what is known is kept beside the driver, and only what has
+come since is searched.
+"""
+
+import mmap
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
+from binlog_tools.spark.following.tailing import Part
+from binlog_tools.spark.segments.framing import Run, Stretch, runs, words_of
+from binlog_tools.spark.segments.rows import Rows
+from binlog_tools.spark.segments.tubes import tubes_named
+
+_NOTHING: Final[dict[int, bytes]] = {}
+
+
+class _Known(NamedTuple):
+    """
+    :ivar salt: of the segment.
+    :ivar offset: up to here its names are known; ``lsn``, of the frame there.
+    """
+
+    salt: int
+    offset: int
+    lsn: int
+    names: dict[int, bytes]
+
+
+class TubeMemory:
+    """
+    Remembers names, of the newest segment of each store.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Known] = {}
+
+    def before(self, part: Part) -> dict[int, bytes] | None:
+        """
+        The names that a segment says before a part of it.
+
+        :return: None if the part is read without: from the segment's beginning, or one that
+            says names later than it uses them.
+        """
+        header, stretch = part.header, part.stretch
+        if stretch.start == SEGMENT_HEADER_BYTES or header.flags & REHOMED:
+            return None
+        known = self._known.get(header.store_uuid)
+        if known is None or known.salt != header.salt or known.offset > stretch.start:
+            known = _Known(header.salt, SEGMENT_HEADER_BYTES, header.first_lsn, _NOTHING)
+        names = {**known.names, **_said(part, Stretch(known.offset, stretch.start, known.lsn))}
+        self._known[header.store_uuid] = _Known(
+            header.salt, stretch.start, stretch.first_lsn, names
+        )
+        return names
+
+
+def _said(part: Part, stretch: Stretch) -> dict[int, bytes]:
+    if stretch.end <= stretch.start:
+        return {}
+    with open(part.paths[0], "rb") as file:
+        buffer = memoryview(mmap.mmap(file.fileno(), stretch.end, prot=mmap.PROT_READ))
+    words, names = words_of(buffer), {}
+    for run in runs(buffer, part.header, stretch, "headers"):
+        if isinstance(run, Run):
+            names.update(tubes_named(buffer, run, Rows(buffer, words, run)))
+    return names

@@ -1,0 +1,129 @@
+"""
+From paths to the segments of logs, each once, with how far it may be read.
+
+Which files are segments: `candidates`.  How far they may be read: `measuring`.
+"""
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.survey import beanstalkd_file, import_command
+from binlog_tools.sources import open_sources, parse_archived_name
+from binlog_tools.spark.errors import SourceError, unreadable
+from binlog_tools.spark.reading.candidates import (
+    BrokenFile,
+    Candidate,
+    Key,
+    candidates,
+    one_of_each,
+)
+from binlog_tools.spark.reading.measuring import Segment, Tail, measured
+from binlog_tools.spark.segments.durable import durable_part, loaded_part
+
+_TAILS: Final[tuple[Tail, Tail]] = (durable_part, loaded_part)
+
+
+class Gap(NamedTuple):
+    """
+    Segments that are missing between two of one store.
+    """
+
+    before: Segment
+    after: Segment
+
+    @property
+    def what(self) -> str:
+        """
+        Which ones, in words.
+        """
+        first, last = self.before.header.seq + 1, self.after.header.seq - 1
+        which = f"segments {first} to {last} are" if first < last else f"segment {first} is"
+        lsns = f"up to LSN {self.after.header.first_lsn - 1}"
+        if self.before.next_lsn is not None:
+            lsns = f"LSN {self.before.next_lsn} to {self.after.header.first_lsn - 1}"
+        return f"{which} missing between {self.before.path} and {self.after.path} ({lsns})"
+
+
+class Findings(NamedTuple):
+    """
+    What there is to read.
+
+    :ivar segments: in the order of stores and sequence numbers.
+    """
+
+    segments: list[Segment]
+    broken: list[BrokenFile]
+    gaps: list[Gap]
+
+
+def find(
+    paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False
+) -> Findings:  # fmt: skip
+    """
+    The segments that these paths name.
+
+    :param paths: directories of servers, archives or stores in them, files, or patterns.
+    :param with_live: whether those that are being written are read, as far as they are durable.
+    :param as_at_a_start: these are read as far as a server would that starts on them.
+    :raise SourceError: there are none, two differ that should be the same, one is of a newer
+        version.
+    """
+    expanded = [path for each in paths for path in _expanded(each)]
+    try:
+        sources = open_sources(expanded)
+        found = [each for source in sources for each in candidates(source)]
+    except OSError as problem:
+        raise unreadable(problem, ", ".join(expanded)) from None
+    if not found:
+        raise _nothing(expanded)
+    broken = [each for each in found if isinstance(each, BrokenFile)]
+    chosen = one_of_each(each for each in found if isinstance(each, Candidate))
+    unfinished = _TAILS[as_at_a_start] if with_live else None
+    segments = measured(chosen, unfinished)
+    folders = {key for key, each in chosen.items() if each.from_folder}
+    return Findings(segments, broken, list(_gaps(segments, folders)))
+
+
+def _expanded(path: str) -> list[str]:
+    """
+    The files and directories that a path or pattern names.
+    """
+    path = path.removeprefix("file://")
+    if os.path.exists(path):
+        return [path]
+    found = sorted(glob.glob(path))
+    if not found:
+        raise SourceError("BINLOG_NOT_FOUND", f"{path}: there is no such file or directory")
+    return found
+
+
+def _nothing(paths: list[str]) -> SourceError:
+    where = ", ".join(paths)
+    for path in paths:
+        theirs = beanstalkd_file(os.listdir(path)) if os.path.isdir(path) else None
+        if theirs:
+            what = f"{path}: {theirs} is a log of the C beanstalkd; run: {import_command(path)}"
+            return SourceError("BINLOG_NO_LOG", what)
+    return SourceError("BINLOG_NO_LOG", f"{where}: there are no segments here")
+
+
+def _gaps(segments: list[Segment], folders: set[Key]) -> Iterator[Gap]:
+    """
+    Where segments are missing between others of a store, if all of them were asked for, and if it
+    was not the server that deleted them.
+    """
+    trimmed: dict[bytes, int] = {}
+    for each in segments:
+        store, trim_seq = each.header.store_uuid, each.header.trim_seq
+        trimmed[store] = max(trim_seq, trimmed.get(store, 0))
+    for before, after in pairwise(segments):
+        store = before.header.store_uuid
+        if store != after.header.store_uuid or after.header.seq == before.header.seq + 1:
+            continue
+        is_archived = parse_archived_name(os.path.basename(before.path)) is not None
+        is_trimmed = after.header.seq <= trimmed[store] and not is_archived
+        if {before.key, after.key} <= folders and not is_trimmed:
+            yield Gap(before, after)

@@ -1,0 +1,147 @@
+"""
+How far each segment may be read.
+
+Where one ends, its successor says; else its seal; else, while a server writes it, the watermark
+(`durable`).
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from beanstalk_twisted.binlog.records import CleanStop
+from binlog_tools.sources import Source
+from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
+from binlog_tools.spark.segments.durable import Durable
+from binlog_tools.spark.segments.footers import Footer, read_footer
+from binlog_tools.spark.segments.framing import Stretch
+
+Tail = Callable[[memoryview, SegmentHeader, Stretch, bool], Durable]
+"""What says how far the newest segment is read."""
+
+
+class Segment(NamedTuple):
+    """
+    A segment, and what of it may be read.
+
+    :ivar size: how much of the file may be mapped: what lies behind may be cut off.
+    :ivar next_lsn: the LSN behind it, None if nothing says that.
+    :ivar logged_ns: when its first and last frames were built; None if nothing says that without
+        reading it.
+    :ivar footer: what its seal says, if it has one that holds.
+    """
+
+    path: str
+    header: SegmentHeader
+    size: int
+    stretch: Stretch
+    next_lsn: int | None
+    logged_ns: tuple[int, int] | None
+    footer: Footer | None
+
+    @property
+    def key(self) -> Key:
+        """
+        What tells segments apart.
+        """
+        return self.header.store_uuid, self.header.seq
+
+
+def measured(chosen: Mapping[Key, Candidate], unfinished: Tail | None) -> list[Segment]:
+    """
+    How far each segment may be read; those are left out of which nothing may.
+
+    :param unfinished: what says it of those that are being written; None: they are not read.
+    """
+
+    def measure(item: tuple[Key, Candidate]) -> Segment | None:
+        (store, seq), each = item
+        after = chosen.get((store, seq + 1))
+        try:
+            return _measure(each, after.header if after else _beside(each), unfinished)
+        except FileNotFoundError:
+            return None
+
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        return [segment for segment in pool.map(measure, chosen.items()) if segment is not None]
+
+
+def _beside(each: Candidate) -> SegmentHeader | None:
+    """
+    The successor of a file that was named alone, if it lies beside it.
+    """
+    if each.from_folder or parse_segment_name(os.path.basename(each.path)) is None:
+        return None
+    path = os.path.join(os.path.dirname(each.path), segment_name(each.header.seq + 1))
+    try:
+        with open(path, "rb") as file:
+            header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
+    except OSError:
+        return None
+    is_next = isinstance(header, SegmentHeader) and header.store_uuid == each.header.store_uuid
+    return header if is_next and isinstance(header, SegmentHeader) else None
+
+
+def _measure(
+    each: Candidate, after: SegmentHeader | None, unfinished: Tail | None
+) -> Segment | None:
+    with open(each.path, "rb") as file:
+        footer = read_footer(file.fileno(), each.size, each.header)
+    if after is not None:
+        if footer is not None and footer.end != after.prev_end:
+            footer = None
+        return _segment(each, after.prev_end, after.first_lsn, footer)
+    if footer is not None and (not each.is_in_use or CleanStop.kind in footer.types):
+        return _segment(each, footer.end, footer.next_lsn, footer)
+    if each.is_archived:
+        return _segment(each, _without_trailer(each), None, None)
+    return _measure_unfinished(each, unfinished) if unfinished else None
+
+
+def _segment(each: Candidate, end: int, next_lsn: int | None, footer: Footer | None) -> Segment:
+    first_lsn = each.header.first_lsn
+    logged = None
+    if footer is not None and footer.indexed:
+        logged = footer.indexed[0].time_ns, footer.sealed_ns
+    stretch = Stretch(SEGMENT_HEADER_BYTES, end, first_lsn)
+    size = min(each.size, end)
+    return Segment(each.path, each.header, size, stretch, next_lsn, logged, footer)
+
+
+def _without_trailer(each: Candidate) -> int:
+    """
+    Where the frames of an archived segment end whose seal cannot be understood.
+    """
+    with open(each.path, "rb") as file:
+        end = os.pread(file.fileno(), TRAILER_BYTES, max(0, each.size - TRAILER_BYTES))
+    return each.size - TRAILER_BYTES if end.endswith(b"TQLEND\r\n") else each.size
+
+
+def _measure_unfinished(each: Candidate, tail: Tail) -> Segment | None:
+    """
+    A segment that a server may be writing, or was writing when it crashed.
+    """
+    source = Source(each.path, lambda: {os.path.basename(each.path): each.path}, is_partial=True)
+    buffer = memoryview(source.read(os.path.basename(each.path)))
+    whole = Stretch(SEGMENT_HEADER_BYTES, _without_trailer(each), each.header.first_lsn)
+    is_complete = each.from_folder and not each.is_in_use
+    found = tail(buffer, each.header, whole, is_complete)
+    if found.end == SEGMENT_HEADER_BYTES:
+        return None
+    stretch = Stretch(SEGMENT_HEADER_BYTES, found.end, each.header.first_lsn)
+    logged = (found.first_ns, found.last_ns)
+    is_whole = found.last_ns and found.end <= len(buffer)
+    size = min(found.end, len(buffer))
+    return Segment(
+        each.path, each.header, size, stretch, found.next_lsn if is_whole else None,
+        logged if is_whole else None, None,
+    )  # fmt: skip

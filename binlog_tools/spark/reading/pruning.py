@@ -1,0 +1,160 @@
+"""
+Which segments a query need not read: those that cannot have a row that it asks for.
+
+All filters are given back to Spark, which applies them to each row.  So a segment that is read
+though it need not be costs time, and nothing else; one that is not read must have nothing.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from beanstalk_twisted.binlog.format import REHOMED
+from beanstalk_twisted.binlog.records import JOB_KINDS, Seal
+from binlog_tools.dumping import text_of
+from binlog_tools.selection import type_name
+from binlog_tools.spark.reading.measuring import Segment
+from binlog_tools.spark.segments.producing import DAMAGE
+
+_BOUNDS: Final = {
+    "EqualTo": "=", "EqualNullSafe": "=", "In": "=", "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<=",
+}  # fmt: skip
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_TIMES: Final = ("time", "logged")
+
+
+class Condition(NamedTuple):
+    """
+    What a row has to fulfil: ``=`` one of the values, or ``<``, ``<=``, ``>``, ``>=`` the only one.
+    """
+
+    column: str
+    how: str
+    values: tuple[Any, ...]
+
+
+class Span(NamedTuple):
+    """
+    The smallest and the largest value that a column has in a segment.
+    """
+
+    low: int
+    high: int
+
+
+NOTHING: Final = Span(1 << 63, -(1 << 63))
+"""No value at all."""
+
+
+def conditions_of(filters: Iterable[Any]) -> tuple[Condition, ...]:
+    """
+    Spark's filters, as far as something can be made of them.
+    """
+    found = (_condition(each) for each in filters)
+    return tuple(each for each in found if each is not None)
+
+
+def _condition(each: Any) -> Condition | None:
+    how = _BOUNDS.get(type(each).__name__)
+    if how is None or len(each.attribute) != 1:
+        return None
+    values = tuple(each.value) if type(each).__name__ == "In" else (each.value,)
+    values = tuple(_comparable(value) for value in values)
+    if any(value is None for value in values):
+        return None
+    return Condition(each.attribute[0], how, values)
+
+
+def _comparable(value: Any) -> int | str | None:
+    """
+    A moment as microseconds since the epoch; None for what cannot be compared with certainty.
+    """
+    if isinstance(value, datetime):
+        return None if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
+    return value if isinstance(value, int | str) and not isinstance(value, bool) else None
+
+
+Stats = dict[str, Span | frozenset[str]]
+
+
+def stats_of(segment: Segment, server: str, records: str) -> Stats:
+    """
+    What is known of the columns of a segment, by their names.  What nothing is known of is not
+    there; rows of damage are not counted, since they have null there or are in their bounds.
+    """
+    header = segment.header
+    # Re-homed records are of earlier ones.
+    first_incarnation = 0 if header.flags & REHOMED else header.incarnation
+    stats: Stats = {
+        "server": frozenset([server]),
+        "segment": Span(header.seq, header.seq),
+        "incarnation": Span(first_incarnation, header.incarnation),
+    }
+    if segment.next_lsn is not None:
+        stats["lsn"] = Span(header.first_lsn, segment.next_lsn - 1)
+    if segment.logged_ns is not None:
+        stats.update(_moments("logged", *segment.logged_ns))
+    if segment.footer is not None:
+        stats.update(_of_footer(segment, records))
+    return stats
+
+
+def _of_footer(segment: Segment, records: str) -> Stats:
+    footer = segment.footer
+    assert footer is not None
+    kinds = [kind for kind in footer.types if records == "all" or kind in JOB_KINDS]
+    # The seal does not count itself, and damage is found by looking.
+    stats: Stats = {"event": frozenset({*map(type_name, kinds), type_name(Seal.kind), DAMAGE})}
+    stats["tube"] = frozenset(text_of(name) for name in footer.tubes.values())
+    has_jobs = footer.jobs != (0, 0)
+    stats["job"] = Span(*footer.jobs) if has_jobs else NOTHING
+    if records == "jobs":
+        none: Stats = {"time": NOTHING, "time_ns": NOTHING}
+        stats.update(_moments("time", *footer.times_ns) if has_jobs else none)
+    return stats
+
+
+def _moments(name: str, low_ns: int, high_ns: int) -> Stats:
+    return {f"{name}_ns": Span(low_ns, high_ns), name: Span(low_ns // 1000, high_ns // 1000)}
+
+
+def may_match(stats: Stats, conditions: Iterable[Condition]) -> bool:
+    """
+    Whether a row may be there that fulfils all conditions.
+    """
+    return all(_may_fulfil(stats.get(each.column), each) for each in conditions)
+
+
+def _may_fulfil(known: Span | frozenset[str] | None, condition: Condition) -> bool:
+    if known is None:
+        return True
+    if isinstance(known, frozenset):
+        return condition.how != "=" or any(value in known for value in condition.values)
+    return any(_reaches(known, condition.how, value) for value in condition.values)
+
+
+def _reaches(span: Span, how: str, value: Any) -> bool:
+    if not isinstance(value, int):
+        return True
+    if how == "=":
+        return span.low <= value <= span.high
+    if how in (">", ">="):
+        return span.high > value or (how == ">=" and span.high == value)
+    return span.low < value or (how == "<=" and span.low == value)
+
+
+def lsn_bounds(conditions: Iterable[Condition]) -> Span:
+    """
+    The LSNs that rows may have.
+    """
+    low, high = 0, (1 << 63) - 1
+    for column, how, values in conditions:
+        if column != "lsn" or not all(isinstance(value, int) for value in values):
+            continue
+        if how in ("=", ">", ">="):
+            low = max(low, min(values) + (how == ">"))
+        if how in ("=", "<", "<="):
+            high = min(high, max(values) - (how == "<"))
+    return Span(low, high)

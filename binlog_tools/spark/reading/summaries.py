@@ -1,0 +1,138 @@
+"""
+One row a segment: what is in it, and whether it can be read.  The view ``segments`` of the source.
+"""
+
+from collections import Counter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from beanstalk_twisted.binlog.records import Seal
+from binlog_tools.reading import Hole
+from binlog_tools.selection import type_name
+from binlog_tools.spark.columns import ARROW_TYPES, Column
+from binlog_tools.spark.errors import damaged
+from binlog_tools.spark.segments.framing import Run, Stretch, Verify, bad_heaps, runs, words_of
+from binlog_tools.spark.segments.producing import Place
+from binlog_tools.spark.segments.rows import TYPE, Rows
+
+COUNTS: Final = "map<string,bigint>"
+
+SEGMENT_COLUMNS: Final = (
+    Column("server", "string", "as in the events"),
+    Column("incarnation", "int", "as in the events"),
+    Column("segment", "bigint", "sequence number"),
+    Column("path", "string", "where it was read; null: segments that are missing"),
+    Column("sealed", "boolean", "whether its last record is a seal: it was ended in order"),
+    Column("first_lsn", "bigint", "of its first record"),
+    Column("last_lsn", "bigint", "of its last record; null: it has none that can be read"),
+    Column("first_logged", "timestamp", "when its first frame was built"),
+    Column("last_logged", "timestamp", "when its last frame was built"),
+    Column("frames", "bigint", "how many can be read"),
+    Column("records", "bigint", "how many are in those"),
+    Column("events", COUNTS, "how many records there are of each type"),
+    Column("bytes", "bigint", "header and frames"),
+    Column("damages", "bigint", "places that cannot be read, and frames whose bodies are not those "
+           "that were written"),
+    Column("damaged_bytes", "bigint", "how many bytes they have"),
+    Column("problem", "string", "the first of them, in words; null: none"),
+)  # fmt: skip
+
+SEGMENT_BY_NAME: Final = {column.name: column for column in SEGMENT_COLUMNS}
+
+_KINDS: Final = {**ARROW_TYPES, COUNTS: pa.map_(pa.string(), pa.int64())}
+
+Row = dict[str, object]
+
+
+def segment_schema(names: tuple[str, ...]) -> Any:
+    """
+    The Arrow schema of these columns of the view.
+    """
+    return pa.schema([(name, _KINDS[SEGMENT_BY_NAME[name].ddl]) for name in names])
+
+
+def segment_batch(rows: list[Row], names: tuple[str, ...]) -> Any:
+    """
+    Rows of the view as a batch.
+    """
+    return pa.RecordBatch.from_pylist(rows, schema=segment_schema(names))
+
+
+def summary(
+    buffer: memoryview, place: Place, stretch: Stretch, verify: Verify, skips_damage: bool
+) -> Row:
+    """
+    The row of a segment.
+
+    :raise SourceError: it is damaged, and that is not to be skipped.
+    """
+    counting = _Counting(buffer, place, skips_damage)
+    for piece in runs(buffer, place.header, stretch, verify):
+        if isinstance(piece, Hole):
+            counting.add_damage(piece.offset, piece.why, piece.end - piece.offset)
+            continue
+        counting.add(piece)
+        if verify == "frames":
+            for frame in bad_heaps(buffer, piece).tolist():
+                what = "the checksum of its bodies is wrong"
+                counting.add_damage(int(piece.offset[frame]), what, int(piece.heap_len[frame]))
+    return counting.row(stretch)
+
+
+class _Counting:
+    """
+    Goes through a segment.
+    """
+
+    def __init__(self, buffer: memoryview, place: Place, skips_damage: bool) -> None:
+        self._buffer = buffer
+        self._words = words_of(buffer)
+        self._place = place
+        self._skips_damage = skips_damage
+        self._types: Counter[int] = Counter()
+        self._frames = self._damages = self._damaged_bytes = 0
+        self._problem: str | None = None
+        self._logged_ns: list[int] = []
+        self._last_lsn: int | None = None
+        self._last_type = 0
+
+    def add_damage(self, offset: int, why: str, size: int) -> None:
+        """
+        Something cannot be read.
+        """
+        if not self._skips_damage:
+            raise damaged(self._place.path, offset, why)
+        self._damages += 1
+        self._damaged_bytes += size
+        self._problem = self._problem or f"{self._place.path}: frame at byte {offset}: {why}"
+
+    def add(self, run: Run) -> None:
+        """
+        These frames can be read.
+        """
+        types = Rows(self._buffer, self._words, run).byte(TYPE)
+        counts = np.bincount(types, minlength=256)
+        self._types.update({kind: int(counts[kind]) for kind in np.flatnonzero(counts).tolist()})
+        self._frames += len(run.offset)
+        self._logged_ns = [*self._logged_ns[:1], int(run.time_ns[0]), int(run.time_ns[-1])]
+        self._last_lsn = run.next_lsn - 1
+        self._last_type = int(types[-1]) if len(types) else self._last_type
+
+    def row(self, stretch: Stretch) -> Row:
+        """
+        All of it.
+        """
+        header = self._place.header
+        first, last = (self._logged_ns[at] // 1000 if self._logged_ns else None for at in (0, -1))
+        counts = {type_name(kind): count for kind, count in sorted(self._types.items())}
+        return {
+            "server": self._place.server, "incarnation": header.incarnation,
+            "segment": header.seq, "path": self._place.path,
+            "sealed": self._last_type == Seal.kind, "first_lsn": header.first_lsn,
+            "last_lsn": self._last_lsn, "first_logged": first, "last_logged": last,
+            "frames": self._frames, "records": self._types.total(),
+            "events": list(counts.items()), "bytes": stretch.end, "damages": self._damages,
+            "damaged_bytes": self._damaged_bytes, "problem": self._problem,
+        }  # fmt: skip

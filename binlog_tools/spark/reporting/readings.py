@@ -1,0 +1,292 @@
+"""
+What the report says, read from the tables: a few hundred numbers out of any number of rows.
+
+The tables are read batch by batch with Arrow, so neither Spark nor a Java is needed, and memory
+holds what is drawn and not what is read.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from binlog_tools.spark.reporting.errors import TableFileError
+
+BINS: Final = 360
+"""Points along a time axis at most: more than the page has room for says no more."""
+
+WIDTHS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080, 43200, 129600)
+"""Widths that a bin may have, in minutes."""
+
+TUBES: Final = 6
+"""Tubes with a colour of their own; the others are one."""
+
+ROWS: Final = 12
+"""Rows of the lists of what is worst."""
+
+OTHERS: Final = "other tubes"
+STATES: Final = ("ready", "reserved", "delayed", "buried")
+ENDS: Final = ("timeouts", "releases", "buries", "disconnects")
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Series:
+    """
+    Numbers along time, one in each bin of ``width`` minutes from ``start`` (minutes since the
+    epoch).
+    """
+
+    start: int
+    width: int
+    count: int
+    depth: dict[str, np.ndarray] = field(default_factory=dict)
+    by_tube: dict[str, np.ndarray] = field(default_factory=dict)
+    flow: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def times(self) -> list[datetime]:
+        """
+        When each bin begins, in UTC.
+        """
+        return [
+            datetime.fromtimestamp((self.start + at * self.width) * 60, UTC)
+            for at in range(self.count)
+        ]
+
+
+@dataclass
+class Readings:
+    """
+    All that the report shows.  Without a table its part is None or empty.
+
+    :ivar waits: histogram of waits: nanoseconds, rounded down, to how many; likewise ``runs``.
+    :ivar hours: jobs that were put, by day of the week (Monday first) and hour, in UTC.
+    :ivar totals: by tube.
+    """
+
+    series: Series | None = None
+    waits: Counter[int] = field(default_factory=Counter)
+    runs: Counter[int] = field(default_factory=Counter)
+    hours: np.ndarray = field(default_factory=lambda: np.zeros((7, 24), np.int64))
+    totals: dict[str, Counter[str]] = field(default_factory=dict)
+    servers: set[str] = field(default_factory=set)
+    oldest_ns: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    poison: list[Row] = field(default_factory=list)
+    workers: list[Row] = field(default_factory=list)
+    worker_count: int = 0
+
+
+def read(tables: Path) -> Readings:
+    """
+    The tables in a directory, each in the one that is named after it.
+
+    :raise TableFileError: there is none, or one cannot be read.
+    """
+    found = {name: dataset(tables / name) for name in KNOWN if (tables / name).is_dir()}
+    if not found:
+        raise TableFileError(
+            f"{tables}: there is none of the tables {', '.join(KNOWN)}; make them: "
+            f"python -m binlog_tools.spark tables LOG -o {tables}"
+        )
+    readings = Readings()
+    for name, fold in KNOWN.items():
+        if name in found:
+            fold(readings, found[name])
+    return readings
+
+
+def dataset(path: Path) -> Any:
+    """
+    A table of Parquet files.
+    """
+    partitions = ds.partitioning(
+        pa.schema([("server", pa.string()), ("date", pa.string())]), flavor="hive"
+    )
+    try:
+        found = ds.dataset(path, format="parquet", partitioning=partitions)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise TableFileError(f"{path}: {str(problem).partition(chr(10))[0]}") from None
+    if not found.files:
+        raise TableFileError(f"{path}: there is no Parquet file in it")
+    return found
+
+
+def rows_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """
+    These columns, batch by batch.
+
+    :raise TableFileError: one is missing.
+    """
+    missing = [name for name in names if name not in table.schema.names]
+    if missing:
+        raise TableFileError(
+            f"{Path(table.files[0]).parent}: no column {', '.join(missing)}; was it made by "
+            "python -m binlog_tools.spark?"
+        )
+    for batch in table.to_batches(columns=list(names)):
+        if batch.num_rows:
+            yield batch
+
+
+def _minutes(batch: pa.RecordBatch) -> np.ndarray:
+    micros = pc.cast(pc.cast(batch["minute"], pa.timestamp("us", "UTC")), pa.int64())
+    minutes: np.ndarray = micros.to_numpy(zero_copy_only=False) // 60_000_000
+    return minutes
+
+
+def _fold_minutes(readings: Readings, table: Any) -> None:
+    first, last = _span(readings, table)
+    if first is None or last is None:
+        return
+    width = next((each for each in WIDTHS if (last - first) // each < BINS), WIDTHS[-1])
+    start = first - first % width
+    series = Series(start, width, (last - start) // width + 1)
+    ranks = sorted(readings.totals, key=lambda tube: (-_busy(readings.totals[tube]), tube))
+    shown = ranks if len(ranks) <= TUBES + 1 else ranks[:TUBES]
+    names = [*shown, *([OTHERS] if len(ranks) > len(shown) else [])]
+    for state in STATES:
+        series.depth[state] = np.zeros(series.count, np.int64)
+    for name in names:
+        series.by_tube[name] = np.zeros(series.count, np.int64)
+    for name in ("puts", "deletes", *ENDS):
+        series.flow[name] = np.zeros(series.count, np.int64)
+    columns = ("tube", "minute", "puts", "deletes", *ENDS, *STATES)
+    for batch in rows_of(table, columns):
+        _add_batch(readings, series, set(shown), last, batch)
+    readings.series = series
+
+
+def _busy(total: Counter[str]) -> int:
+    return total["puts"] + total["reserves"]
+
+
+def _span(readings: Readings, table: Any) -> tuple[int | None, int | None]:
+    """
+    The first and the last minute; what has to be known before the rest is looked at, and the sums
+    that need no bins.
+    """
+    first: int | None = None
+    last: int | None = None
+    counted = ("puts", "reserves", "deletes", *ENDS, "kicks")
+    columns = ("server", "tube", "minute", "oldest_ns", "wait_histogram", "run_histogram", *counted)
+    for batch in rows_of(table, columns):
+        minutes = _minutes(batch)
+        first = min(minutes.min(), first) if first is not None else int(minutes.min())
+        last = max(minutes.max(), last) if last is not None else int(minutes.max())
+        readings.servers.update(pc.unique(batch["server"]).to_pylist())
+        readings.oldest_ns = max(readings.oldest_ns, pc.max(batch["oldest_ns"]).as_py() or 0)
+        _add_histogram(readings.waits, batch["wait_histogram"])
+        _add_histogram(readings.runs, batch["run_histogram"])
+        sums = pa.table({"tube": batch["tube"], **{name: batch[name] for name in counted}})
+        grouped = sums.group_by("tube").aggregate([(name, "sum") for name in counted])
+        for row in grouped.to_pylist():
+            total = readings.totals.setdefault(row["tube"] or "?", Counter())
+            total.update({name: row[f"{name}_sum"] for name in counted})
+    return (None if first is None else int(first)), (None if last is None else int(last))
+
+
+def _add_histogram(histogram: Counter[int], maps: Any) -> None:
+    """
+    Of a slice, ``keys`` gives those of the whole; ``offsets`` says where the slice is.
+    """
+    first, end = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    entries = pa.table({
+        "key": maps.keys.slice(first, end - first), "count": maps.items.slice(first, end - first),
+    })  # fmt: skip
+    for row in entries.group_by("key").aggregate([("count", "sum")]).to_pylist():
+        histogram[row["key"]] += row["count_sum"]
+
+
+def _add_batch(
+    readings: Readings, series: Series, shown: set[str], last: int, batch: pa.RecordBatch
+) -> None:
+    minutes = _minutes(batch)
+    bins = (minutes - series.start) // series.width
+    numbers = {name: batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names[2:]}
+    for name, sums in series.flow.items():
+        np.add.at(sums, bins, numbers[name])
+    is_end = ((minutes - series.start) % series.width == series.width - 1) | (minutes == last)
+    for state in STATES:
+        np.add.at(series.depth[state], bins[is_end], numbers[state][is_end])
+    hours = (minutes // 60) % 24
+    days = (minutes // 1440 + 3) % 7
+    np.add.at(readings.hours, (days, hours), numbers["puts"])
+    tubes = batch["tube"].to_pylist()
+    ready = numbers["ready"]
+    for at in np.flatnonzero(is_end):
+        tube = tubes[at] or "?"
+        series.by_tube[tube if tube in shown else OTHERS][bins[at]] += ready[at]
+
+
+def _fold_lifetimes(readings: Readings, table: Any) -> None:
+    for batch in rows_of(table, ("outcome",)):
+        for count in pc.value_counts(batch["outcome"]).to_pylist():
+            readings.outcomes[count["values"]] += count["counts"]
+
+
+def _fold_poison(readings: Readings, table: Any) -> None:
+    columns = (
+        "tube", "fingerprint", "jobs", "failures", *ENDS, "alive", "example_server", "example_job",
+    )  # fmt: skip
+    readings.poison = _most(rows_of(table, columns), "failures", ("tube", "fingerprint"))
+
+
+def _fold_workers(readings: Readings, table: Any) -> None:
+    columns = (
+        "server", "incarnation", "connection", "jobs", "runs", "busy_ns", "deletes", *ENDS, "lost",
+    )  # fmt: skip
+    readings.worker_count = table.count_rows()
+    readings.workers = _most(
+        rows_of(table, columns), "busy_ns", ("server", "incarnation", "connection")
+    )
+
+
+def _most(batches: Iterable[pa.RecordBatch], by: str, then: Sequence[str]) -> list[Row]:
+    """
+    The `ROWS` rows with most of something, in an order that is always the same.
+    """
+    best: list[Row] = []
+    for batch in batches:
+        best += batch.to_pylist()
+        best.sort(key=lambda row: (-row[by], *(str(row[name]) for name in then)))
+        del best[ROWS:]
+    return best
+
+
+def percentile(histogram: Mapping[int, int], share: float) -> int | None:
+    """
+    The smallest duration that at least this share of all is not above.
+    """
+    wanted = share * sum(histogram.values())
+    seen = 0
+    for length_ns in sorted(histogram):
+        seen += histogram[length_ns]
+        if seen >= wanted:
+            return length_ns
+    return None
+
+
+def busiest(totals: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str]]]:
+    """
+    Tubes, the busiest first.
+    """
+    return sorted(totals.items(), key=lambda pair: (-_busy(pair[1]), pair[0]))
+
+
+KNOWN: Final = {
+    "tube_minutes": _fold_minutes,
+    "lifetimes": _fold_lifetimes,
+    "poison": _fold_poison,
+    "workers": _fold_workers,
+}
+"""The tables that the report looks at, and what it takes from each."""

@@ -1,0 +1,202 @@
+"""
+A segment's bytes into Arrow batches of the columns that are asked for: no Python per row.
+
+`batches` is all that others need.  It reads a stretch of a segment (`framing.Stretch`), all of it
+or from any frame to any other, and gives batches whose schema is exactly `columns.arrow_schema` of
+the names, in LSN order.
+
+The records of a chunk of frames are looked at as numbers of 8 bytes, ten to a record: one index for
+all of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+
+from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.records import Flag, Start
+from binlog_tools.reading import Hole
+from binlog_tools.selection import TYPE_NAMES
+from binlog_tools.spark.errors import SourceError, damaged
+from binlog_tools.spark.segments import rows as at
+from binlog_tools.spark.segments.bodies import Bodies
+from binlog_tools.spark.segments.framing import (
+    MAX_NUMBER,
+    WINDOW_BYTES,
+    Ints,
+    Run,
+    Stretch,
+    Verify,
+    Words,
+    bad_heaps,
+    parts,
+    runs,
+    words_of,
+)
+from binlog_tools.spark.segments.producing import IS_OF_JOB, Chunk, Place, batch_of, damage_row
+from binlog_tools.spark.segments.rows import Mask, Rows, lsns_of
+from binlog_tools.spark.segments.tubes import TubeNames, tubes_named, tubes_of
+
+BATCH_ROWS: Final = 65_536
+"""Rows of a batch at most: larger ones are no faster, and take more memory."""
+
+Damage: TypeAlias = Literal["fail", "skip"]
+Records: TypeAlias = Literal["jobs", "all"]
+Copies: TypeAlias = Literal["drop", "keep"]
+DAMAGE_CHOICES: Final[tuple[Damage, ...]] = get_args(Damage)
+RECORDS_CHOICES: Final[tuple[Records, ...]] = get_args(Records)
+COPIES_CHOICES: Final[tuple[Copies, ...]] = get_args(Copies)
+
+_IS_KNOWN: Final = np.isin(np.arange(256), [*TYPE_NAMES, *range(0x80, 0x100)])
+_NO_FRAMES: Final = np.zeros(0, np.int64)
+
+
+class Wanted(NamedTuple):
+    """
+    What is asked for.
+
+    :ivar columns: names of `columns`, in the order wanted; bodies are read, and their checksums
+        checked, only if ``body`` is among them.
+    :ivar records: of jobs only, or also the others.
+    :ivar copies: whether what compaction and tools restate is there too.
+    :ivar damage: ``fail``: a `SourceError` tells where; ``skip``: a row of its own does.
+    """
+
+    columns: tuple[str, ...]
+    records: Records = "jobs"
+    copies: Copies = "drop"
+    damage: Damage = "fail"
+    verify: Verify = "frames"
+
+
+def batches(
+    buffer: memoryview, place: Place, stretch: Stretch, wanted: Wanted,
+    tubes: Mapping[int, bytes] | None = None, window_bytes: int = WINDOW_BYTES,
+) -> Iterator[Any]:  # fmt: skip
+    """
+    The records of a stretch, in batches of at most `BATCH_ROWS` rows, or of one frame; none is
+    empty.
+
+    :param buffer: the segment from its first byte, to the end of the stretch or further; mapped,
+        it takes no memory of its own.
+    :param tubes: names that are known from elsewhere, as from the seal.  Without, and if the
+        stretch does not begin with the segment, the frames before it are searched for names.
+    :raise SourceError: ``BINLOG_DAMAGED`` if ``wanted.damage`` is ``fail``;
+        ``BINLOG_UNKNOWN_FORMAT``, ``BINLOG_NUMBER_TOO_LARGE``.
+    """
+    words = words_of(buffer)
+    if place.header.flags & REHOMED and "incarnation" in wanted.columns:
+        place = place._replace(starts=lsns_of(buffer, place.header, Start.kind))
+    names = TubeNames(_names_ahead(buffer, place, stretch, wanted, tubes))
+    for piece in runs(buffer, place.header, stretch, wanted.verify, window_bytes):
+        if isinstance(piece, Hole):
+            yield _of_hole(piece, place, wanted)
+            continue
+        for run in parts(piece, BATCH_ROWS):
+            batch = _of_run(buffer, words, place, run, wanted, names)
+            if batch is not None:
+                yield batch
+
+
+def _names_ahead(
+    buffer: memoryview, place: Place, stretch: Stretch, wanted: Wanted,
+    tubes: Mapping[int, bytes] | None,
+) -> dict[int, bytes]:  # fmt: skip
+    """
+    The names of tubes that the stretch uses and may not say before it does.
+    """
+    names = dict(tubes or {})
+    if "tube" not in wanted.columns:
+        return names
+    if place.header.flags & REHOMED:
+        names.update(tubes_of(buffer, place.header, len(buffer)))
+    elif tubes is None and stretch.start > SEGMENT_HEADER_BYTES:
+        names.update(tubes_of(buffer, place.header, stretch.start))
+    return names
+
+
+def _of_hole(hole: Hole, place: Place, wanted: Wanted) -> Any:
+    last = f" to {hole.next_lsn - 1}" if hole.next_lsn is not None else " and those behind it"
+    what = f"{hole.why} (LSN {hole.first_lsn}{last})"
+    if wanted.damage == "fail":
+        raise damaged(place.path, hole.offset, what)
+    size = hole.end - hole.offset
+    what = f"{place.path}: frame at byte {hole.offset}: {what}"
+    return damage_row(wanted.columns, place, hole.first_lsn, what, hole.offset, size)
+
+
+def _of_run(
+    buffer: memoryview, words: Words, place: Place, run: Run, wanted: Wanted, names: TubeNames
+) -> Any:
+    """
+    One batch, or None if nothing in it is wanted.
+    """
+    rows = Rows(buffer, words, run)
+    refuse_unknown(place, run, rows)
+    if "tube" in wanted.columns:
+        names.learn(tubes_named(buffer, run, rows))
+    rows.keep(_mask(rows, wanted))
+    if not len(rows):
+        return None
+    if "job" in wanted.columns:
+        refuse_large_ids(place, rows)
+    bodies = None
+    if "body" in wanted.columns or "bytes" in wanted.columns:
+        bodies = Bodies(buffer, run, rows, _bad_heaps(buffer, place, run, wanted))
+    chunk = Chunk(place, run, rows, names, bodies)
+    batch = batch_of(chunk, wanted.columns)
+    if chunk.problems and wanted.damage == "fail":
+        row = min(chunk.problems)
+        what = f"LSN {rows.lsn()[row]}: {chunk.problems[row]}"
+        raise damaged(place.path, int(rows.of_frame(run.offset)[row]), what)
+    return batch
+
+
+def _mask(rows: Rows, wanted: Wanted) -> Mask:
+    """
+    Which records are wanted.
+    """
+    if wanted.records == "jobs":
+        mask: Mask = IS_OF_JOB[rows.byte(at.TYPE)]
+    else:
+        mask = np.ones(len(rows), bool)
+    if wanted.copies == "drop":
+        mask &= (rows.byte(at.FLAGS) & np.uint8(Flag.COPY)) == 0
+    return mask
+
+
+def _bad_heaps(buffer: memoryview, place: Place, run: Run, wanted: Wanted) -> Ints:
+    if wanted.verify != "frames" or "body" not in wanted.columns:
+        return _NO_FRAMES
+    bad = bad_heaps(buffer, run)
+    if len(bad) and wanted.damage == "fail":
+        offset = int(run.offset[bad[0]])
+        raise damaged(place.path, offset, "the checksum of its bodies is wrong")
+    return bad
+
+
+def refuse_unknown(place: Place, run: Run, rows: Rows) -> None:
+    """
+    :raise SourceError: a newer version has written some of these.
+    """
+    types = rows.byte(at.TYPE)
+    if not _IS_KNOWN[types].all():
+        row = int(np.argmin(_IS_KNOWN[types]))
+        raise SourceError(
+            "BINLOG_UNKNOWN_FORMAT",
+            f"{place.path}: frame at byte {rows.of_frame(run.offset)[row]}: record type "
+            f"{types[row]} is unknown: a newer version wrote it; upgrade beanstalk-twisted here",
+        )
+
+
+def refuse_large_ids(place: Place, rows: Rows) -> None:
+    """
+    :raise SourceError: Spark cannot say one of their job ids.
+    """
+    job_ids = rows.word(at.JOB_ID)
+    if job_ids.max() >= MAX_NUMBER:
+        raise SourceError(
+            "BINLOG_NUMBER_TOO_LARGE",
+            f"{place.path}: job id {job_ids.max()} is 2**63 or more, which Spark cannot hold",
+        )

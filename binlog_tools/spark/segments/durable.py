@@ -1,0 +1,127 @@
+"""
+How far a segment that is being written may be read: what the watermark says is durable.
+
+What is above it may be withdrawn when the server starts after a crash, and its LSNs given to other
+bytes.  docs/binlog-format.md, "Torn or damaged".  Who wants what that start would find takes more:
+see `loaded_part`.
+"""
+
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import SegmentHeader
+from beanstalk_twisted.binlog.frames import Frame
+from beanstalk_twisted.binlog.records import CleanStop
+from beanstalk_twisted.binlog.segment import content_end
+from binlog_tools.reading import Hole
+from binlog_tools.spark.segments.framing import Run, Stretch, runs
+
+
+class Durable(NamedTuple):
+    """
+    What of a stretch is durable.
+
+    :ivar end: where the last durable frame ends; ``next_lsn``, the LSN behind it.
+    :ivar first_ns: when the first of these frames was built, ``last_ns`` the last one; 0 if there
+        is none.
+    """
+
+    end: int
+    next_lsn: int
+    first_ns: int
+    last_ns: int
+
+
+class _Frontier:
+    """
+    Moves over the runs of a stretch as they become durable, and keeps only those that are not yet.
+    """
+
+    def __init__(self, stretch: Stretch) -> None:
+        self.watermark = stretch.first_lsn - 1
+        self.durable = Durable(stretch.start, stretch.first_lsn, 0, 0)
+        self.waiting: list[Run] = []
+
+    def add(self, run: Run) -> None:
+        """
+        A run follows.
+        """
+        self.waiting.append(run)
+        self.rise(int(run.durable_lsn.max()))
+
+    def rise(self, watermark: int) -> None:
+        """
+        All up to here is durable.
+        """
+        self.watermark = max(self.watermark, watermark)
+        while self.waiting:
+            run = self.waiting[0]
+            count = int((run.base_lsn + run.n_rec - 1 <= self.watermark).sum())
+            if count:
+                self._pass(run.part(0, count))
+            if count < len(run.offset):
+                self.waiting[0] = run.part(count, len(run.offset))
+                return
+            del self.waiting[0]
+
+    def _pass(self, run: Run) -> None:
+        first_ns = self.durable.first_ns or int(run.time_ns[0])
+        self.durable = Durable(run.end, run.next_lsn, first_ns, int(run.time_ns[-1]))
+
+
+def durable_part(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch, is_complete: bool = False
+) -> Durable:
+    """
+    What of a stretch at the end of a segment is durable.
+
+    Damage within it is part of it: who reads it will find it.
+
+    :param buffer: what the stretch's offsets count in: a segment, or a copy of its end.
+    :param stretch: from the first frame, or another one that is durable, to the end of the file.
+    :param is_complete: all that was written is known to be durable, since there is a successor.
+    """
+    frontier, last, is_short = _Frontier(stretch), None, False
+    for piece in runs(buffer, header, stretch, "headers"):
+        if isinstance(piece, Run):
+            last = piece
+            frontier.add(piece)
+        is_short = isinstance(piece, Hole)
+    if last is not None and (is_complete or _ends_in_order(buffer, header, last)):
+        frontier.rise(last.next_lsn - 1)
+    durable = frontier.durable
+    if not is_short:
+        return durable
+    rest = content_end(buffer[: stretch.end], durable.end)
+    rest += -rest % 8
+    if durable.next_lsn <= frontier.watermark:
+        # Durable records are not there: whoever reads on from here has to find that out.
+        return durable._replace(end=max(rest, durable.end + 8))
+    return durable._replace(end=rest) if is_complete else durable
+
+
+def loaded_part(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch, is_complete: bool = False
+) -> Durable:
+    """
+    What of the newest segment a server would load that starts now: what is durable, and behind it
+    every frame up to the first that is not intact.
+    """
+    found = durable_part(buffer, header, stretch, is_complete)
+    last_ns = found.last_ns
+    at, lsn = found.end, found.next_lsn
+    while True:
+        frame = frames.decode(buffer, at, stretch.end, header.salt)
+        if not isinstance(frame, Frame) or frame.base_lsn != lsn:
+            return Durable(at, lsn, found.first_ns or last_ns, last_ns)
+        at, lsn, last_ns = frame.end, frame.next_lsn, frame.time_ns
+
+
+def _ends_in_order(buffer: memoryview, header: SegmentHeader, run: Run) -> bool:
+    """
+    Whether the last record says that the server has ended: all before it is durable.
+    """
+    frame = frames.decode(buffer, int(run.offset[-1]), len(buffer), header.salt)
+    if not isinstance(frame, Frame) or not frame.n_rec:
+        return False
+    return frames.raw_record(buffer, frame, frame.n_rec - 1)[0] == CleanStop.kind

@@ -1,0 +1,96 @@
+"""
+The rows of `survivors` of many segments: had in this process, or in Spark's tasks.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from binlog_tools.liveset import Point
+from binlog_tools.spark.errors import unreadable
+from binlog_tools.spark.reading.planning import Share, Task, packed
+from binlog_tools.spark.segments.decoding import Damage
+from binlog_tools.spark.surviving.survivors import DDL, survivors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Reading(NamedTuple):
+    """
+    What each task does with a segment.
+    """
+
+    point: Point
+    damage: Damage
+
+    def of(self, share: Share) -> Any:
+        """
+        Its rows.
+        """
+        try:
+            return survivors(share, self.point, self.damage)
+        except OSError as problem:
+            raise unreadable(problem) from None
+
+
+Gather = Callable[[Sequence[Share], Reading], Iterable[Any]]
+"""How the rows of many segments are had."""
+
+
+def one_by_one(shares: Sequence[Share], reading: Reading) -> Iterator[Any]:
+    """
+    In this process.
+    """
+    return map(reading.of, shares)
+
+
+def with_spark(spark: "SparkSession") -> Gather:
+    """
+    In the tasks of a session, which give of each job only the newest records.
+    """
+
+    def gather(shares: Sequence[Share], reading: Reading) -> Iterable[Any]:
+        tasks = packed(shares)
+        if not tasks:
+            return []
+        numbers = spark.range(0, len(tasks), 1, len(tasks))
+        rows = numbers.mapInArrow(InTask(tasks, reading), DDL)
+        body = "named_struct('lsn', body_lsn, 'full', full, 'segment', body_segment, " \
+               "'at', body_at, 'bytes', body_bytes)"  # fmt: skip
+        best = rows.groupBy("segment", "job").agg(
+            *(_sql(text) for text in (
+                "first(note) AS note", "max(named_struct('lsn', lsn, 'image', image)) AS newest",
+                f"max_by({body}, body_lsn) AS body",
+            ))
+        )  # fmt: skip
+        chosen = best.where("note IS NOT NULL OR newest.image IS NOT NULL").selectExpr(
+            "segment", "note", "job", "newest.lsn", "newest.image", "body.lsn AS body_lsn",
+            "body.full", "body.segment AS body_segment", "body.at AS body_at",
+            "body.bytes AS body_bytes",
+        )  # fmt: skip
+        return list(chosen.toArrow().to_batches())
+
+    return gather
+
+
+def _sql(text: str) -> Any:
+    from pyspark.sql.functions import expr
+
+    return expr(text)
+
+
+class InTask:
+    """
+    From numbers of tasks to the rows of their segments.
+    """
+
+    def __init__(self, tasks: list[Task], reading: Reading) -> None:
+        self._tasks = tasks
+        self._reading = reading
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for share in self._tasks[number].items:
+                    if isinstance(share, Share):
+                        yield self._reading.of(share)

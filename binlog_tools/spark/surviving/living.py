@@ -1,0 +1,151 @@
+"""
+From what the segments of a server say (`survivors`) to what a server would load.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from beanstalk_twisted.binlog.format import RECORD
+from beanstalk_twisted.binlog.records import JobImage, Kind, NotUnderstood, State, decode_record
+from binlog_tools.spark.segments.framing import Ints
+from binlog_tools.spark.surviving.notes import Note
+from binlog_tools.spark.surviving.survivors import SCHEMA, last_of
+from binlog_tools.stored import NS, StoredPause
+
+SLICE_ROWS: Final = 8192
+"""How many jobs become Python objects at once."""
+
+_WIDE: Final = pa.schema([
+    (field.name, pa.large_binary() if field.type == pa.binary() else field.type)
+    for field in SCHEMA
+])  # fmt: skip
+"""The same columns, with room for more than 2 GiB in one: that is 26 million jobs."""
+
+
+class Place(NamedTuple):
+    """
+    Where the data of a job's newest full record are.
+    """
+
+    seq: int
+    at: int
+    size: int
+
+
+class Survivor(NamedTuple):
+    """
+    A job that is alive.
+
+    :ivar image: its newest record, 80 bytes; ``full``, its newest full one.
+    """
+
+    job_id: int
+    image: bytes
+    full: bytes
+    place: Place
+
+    def as_loaded(self, data: bytes, now_ns: int) -> JobImage:
+        """
+        The job as a server loads it: see `Replay.survivors`.
+
+        :param data: what is at ``place``.
+        :raise NotUnderstood: a record says what this version does not know.
+        """
+        image = _job(self.full, data)
+        if self.image != self.full:
+            newest = _job(self.image, b"")
+            image = newest._replace(kind=Kind.COPY, ts_ns=image.ts_ns, body=image.body)
+        if image.state is State.RESERVED:
+            return image._replace(state=State.READY, deadline_ns=0)
+        if image.state is State.DELAYED:
+            latest = now_ns + image.delay_s * NS
+            return image._replace(deadline_ns=min(image.deadline_ns, latest))
+        return image
+
+
+def _job(record: bytes, data: bytes) -> JobImage:
+    image = decode_record(RECORD.unpack(record), data)
+    if not isinstance(image, JobImage):
+        raise NotUnderstood(f"record type {record[0]} is not one of a job")
+    return image
+
+
+class Living:
+    """
+    What the segments say, put together.
+
+    :ivar notes: in order.
+    :ivar lost: jobs with a state but without a body, ascending.
+    """
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        """
+        :param batches: rows as `survivors` gives them, in any order.
+        """
+        table = pa.Table.from_batches(batches, schema=SCHEMA).cast(_WIDE)
+        texts = table["note"].drop_null().to_pylist()
+        self.notes: list[Note] = sorted(map(Note.decode, texts), key=lambda note: note.seq)
+        self._choose(table.filter(table["job"].is_valid()).combine_chunks())
+
+    def _choose(self, rows: Any) -> None:
+        ids = _ints(rows["job"])
+        order = np.argsort(_ints(rows["lsn"]), kind="stable")
+        last = order[last_of(ids[order])]
+        last = last[_valid(rows["image"])[last]]
+        full = np.flatnonzero(_valid(rows["full"]))
+        full = full[np.argsort(_ints(rows["body_lsn"])[full], kind="stable")]
+        full = full[last_of(ids[full])]
+        has_body = np.isin(ids[last], ids[full])
+        self.lost: list[int] = ids[last[~has_body]].tolist()
+        last = last[has_body]
+        full = full[np.searchsorted(ids[full], ids[last])]
+        by_lsn = np.argsort(_ints(rows["body_lsn"])[full], kind="stable")
+        newest = rows.select(["job", "image"]).take(last[by_lsn])
+        bodies = rows.select(["full", "body_segment", "body_at", "body_bytes"]).take(full[by_lsn])
+        self._table = pa.Table.from_arrays(
+            [*newest.columns, *bodies.columns], [*newest.column_names, *bodies.column_names]
+        )
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[Survivor]:
+        """
+        The jobs, in the order of the records in which their bodies are.
+        """
+        for batch in self._table.to_batches(max_chunksize=SLICE_ROWS):
+            columns = (column.to_pylist() for column in batch.columns)
+            for job_id, image, full, seq, start, size in zip(*columns, strict=True):
+                yield Survivor(job_id, image, full, Place(seq, start, size))
+
+    def tubes(self) -> dict[int, bytes]:
+        """
+        The name of each tube.
+        """
+        return {number: name for note in self.notes for number, name in note.tubes.items()}
+
+    def pauses(self, now_ns: int) -> Iterator[StoredPause]:
+        """
+        Those in force, none longer than it was asked for: see `Replay.pauses`.
+        """
+        newest = {number: said for note in self.notes for number, said in note.pauses.items()}
+        tubes = self.tubes()
+        for number, (seconds, until_ns) in newest.items():
+            ends_ns = min(until_ns, now_ns + seconds * NS)
+            if ends_ns > now_ns and number in tubes:
+                yield StoredPause(tubes[number], seconds, ends_ns)
+
+
+def _ints(column: Any) -> Ints:
+    """
+    A column's numbers; 0 where there is none.
+    """
+    numbers: Ints = column.fill_null(0).to_numpy()
+    return numbers
+
+
+def _valid(column: Any) -> Any:
+    return column.is_valid().to_numpy()

@@ -1,0 +1,303 @@
+"""
+What one segment has to say of the jobs that may be alive behind it: `survivors`.
+
+Of each job the newest record counts and the newest full one, in which its body is; what was put and
+deleted within the segment is left out, and that is most of it.  A deletion of a job of an earlier
+segment stays, as a row without an image.  One process calls this for one segment after the other,
+Spark for many at a time; the rows of all of them are put together in `living`.
+
+No body is read here, so the checksum of bodies is looked at by whoever reads them.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beanstalk_twisted.binlog.format import RECORD_BYTES
+from beanstalk_twisted.binlog.records import Kind, Pause, Start, Trim
+from binlog_tools.liveset import END, Point
+from binlog_tools.reading import Hole
+from binlog_tools.spark.columns import ARROW_TYPES
+from binlog_tools.spark.reading.planning import Share, open_share
+from binlog_tools.spark.segments import rows as at
+from binlog_tools.spark.segments.bodies import IS_FULL
+from binlog_tools.spark.segments.decoding import Damage, refuse_large_ids, refuse_unknown
+from binlog_tools.spark.segments.framing import Ints, Run, runs, words_of
+from binlog_tools.spark.segments.producing import IS_OF_JOB
+from binlog_tools.spark.segments.rows import Rows
+from binlog_tools.spark.segments.tubes import tubes_named
+from binlog_tools.spark.surviving.errors import changed, damaged
+from binlog_tools.spark.surviving.notes import Note
+
+FIELDS: Final = (
+    ("segment", "bigint"), ("note", "string"), ("job", "bigint"), ("lsn", "bigint"),
+    ("image", "binary"), ("body_lsn", "bigint"), ("full", "binary"), ("body_segment", "bigint"),
+    ("body_at", "bigint"), ("body_bytes", "bigint"),
+)  # fmt: skip
+"""
+Of the rows: ``segment`` and ``note`` of the one that is of no job, see `Note`; of jobs the newest
+record and its LSN (no image: gone), the newest full record and its LSN, and where its data are.
+"""
+
+SCHEMA: Final = pa.schema([(name, ARROW_TYPES[kind]) for name, kind in FIELDS])
+DDL: Final = ", ".join(f"{name} {kind}" for name, kind in FIELDS)
+
+SCATTER_IDS: Final = 1 << 20
+"""Ids that lie this close together are told apart by a table of 8 MB; others by sorting."""
+
+_NONE: Final[Ints] = np.zeros(0, np.int64)
+
+Octets = npt.NDArray[np.uint8]
+
+
+def survivors(share: Share, point: Point = END, damage: Damage = "fail") -> Any:
+    """
+    The rows of a segment: one note, and jobs ascending by id.
+
+    :param share: all of it.
+    :param point: where to stop.
+    :param damage: ``skip``: places that cannot be read are left out, and named in the note.
+    :raise SourceError: it is damaged, gone, or of a newer version.
+    """
+    opened = open_share(share)
+    # What has no seal may be cut by a server that starts, and a mapping with it.
+    buffer = opened.buffer if opened.tubes is not None else _copied(share)
+    reading = _Reading(share, buffer, point, damage)
+    reading.tubes.update(opened.tubes or {})
+    for piece in runs(buffer, share.place.header, share.stretch):
+        if isinstance(piece, Hole):
+            reading.leave_out(piece)
+        elif not reading.add(piece):
+            break
+    return reading.batch()
+
+
+def _copied(share: Share) -> memoryview:
+    with open(share.place.path, "rb") as file:
+        raw = file.read(share.size)
+    if len(raw) < share.size:
+        raise changed(share.place.path)
+    return memoryview(raw)
+
+
+def last_of(ids: Ints) -> Ints:
+    """
+    Where each id stands for the last time; ascending by id.
+    """
+    if not len(ids):
+        return _NONE
+    low, high = int(ids.min()), int(ids.max())
+    if high - low >= SCATTER_IDS:
+        _, first = np.unique(ids[::-1], return_index=True)
+        backwards: Ints = len(ids) - 1 - first
+        return backwards
+    # Of many values for one place numpy keeps the last.
+    table = np.full(high - low + 1, -1, np.int64)
+    table[ids - low] = np.arange(len(ids))
+    return table[table >= 0]
+
+
+class _Chosen(NamedTuple):
+    """
+    Records of jobs.
+
+    :ivar at: where each begins in the segment; ``heap_at``: where its frame's heap does.
+    """
+
+    job: Ints
+    lsn: Ints
+    at: Ints
+    heap_at: Ints
+
+    def part(self, places: npt.NDArray[Any]) -> "_Chosen":
+        """
+        Some of them.
+        """
+        return _Chosen._make(column[places] for column in self)
+
+    @classmethod
+    def newest(cls, several: "list[_Chosen]") -> "_Chosen":
+        """
+        Of each job the last one of all.
+        """
+        if not several:
+            return cls(*(_NONE for _ in cls._fields))
+        joined = cls._make(np.concatenate(columns) for columns in zip(*several, strict=True))
+        return joined.part(last_of(joined.job))
+
+
+class _Reading:
+    """
+    Goes through a segment.
+    """
+
+    def __init__(self, share: Share, buffer: memoryview, point: Point, damage: Damage) -> None:
+        self._place = share.place
+        self._buffer = buffer
+        self._words = words_of(buffer)
+        self._point = point
+        self._damage = damage
+        header = share.place.header
+        self._next_lsn = header.first_lsn
+        self._last_lsn = header.first_lsn - 1
+        self._next_job_id = header.next_job_id
+        self._trim_seq = self._time_ns = self._records = 0
+        self.tubes: dict[int, bytes] = {}
+        self._pauses: dict[int, tuple[int, int]] = {}
+        self._damages: list[str] = []
+        self._last: list[_Chosen] = []
+        self._full: list[_Chosen] = []
+        self._put: list[Ints] = []
+
+    def leave_out(self, hole: Hole) -> None:
+        """
+        Here is nothing that can be read.
+        """
+        behind = f"to {hole.next_lsn - 1}" if hole.next_lsn is not None else "and those behind it"
+        error = damaged(
+            self._place.path, hole.offset, f"{hole.why} (LSN {hole.first_lsn} {behind})"
+        )
+        if self._damage == "fail":
+            raise error
+        self._damages.append(str(error).partition("; run: ")[0])
+        self._next_lsn = hole.next_lsn or self._next_lsn
+
+    def add(self, run: Run) -> bool:
+        """
+        Take in frames.
+
+        :return: whether those behind it count too.
+        """
+        self._last_lsn = max(self._last_lsn, run.next_lsn - 1, int(run.durable_lsn.max()))
+        frames = int(np.searchsorted(run.time_ns, self._point.time_ns, "right"))
+        is_all = frames == len(run.offset)
+        if frames:
+            run = run.part(0, frames)
+            self._add(run, Rows(self._buffer, self._words, run))
+        return is_all and run.next_lsn - 1 <= self._point.lsn
+
+    def _add(self, run: Run, rows: Rows) -> None:
+        self._time_ns = max(self._time_ns, int(run.time_ns[-1]))
+        self.tubes.update(tubes_named(self._buffer, run, rows))
+        first_lsn = int(run.base_lsn[0])
+        count = max(0, min(len(rows), self._point.lsn - first_lsn + 1))
+        self._next_lsn = first_lsn + count
+        if not count:
+            return
+        refuse_unknown(self._place, run, rows)
+        refuse_large_ids(self._place, rows)
+        self._records += count
+        kinds = rows.byte(at.TYPE)[:count]
+        self._add_jobs(run, kinds, rows.whole(at.JOB_ID)[:count])
+        self._add_others(rows, kinds)
+
+    def _add_jobs(self, run: Run, kinds: Octets, ids: Ints) -> None:
+        of_jobs, full = np.flatnonzero(IS_OF_JOB[kinds]), np.flatnonzero(IS_FULL[kinds])
+        if not len(of_jobs):
+            return
+        self._next_job_id = max(self._next_job_id, int(ids[of_jobs].max()) + 1)
+        for places, found in ((of_jobs, self._last), (full, self._full)):
+            newest = places[last_of(ids[places])]
+            found.append(_chosen(run, ids[newest], newest))
+        self._put.append(ids[kinds == Kind.PUT])
+
+    def _add_others(self, rows: Rows, kinds: Octets) -> None:
+        for row in np.flatnonzero(~IS_OF_JOB[kinds]).tolist():
+            kind = kinds[row]
+            if kind == Pause.kind:
+                said = (int(rows.half(at.DELAY_S)[row]), int(rows.whole(at.DEADLINE_NS)[row]))
+                self._pauses[int(rows.half(at.TUBE_ID)[row])] = said
+            elif kind == Trim.kind:
+                self._trim_seq = max(self._trim_seq, int(rows.whole(at.JOB_ID)[row]))
+            elif kind == Start.kind:
+                self._next_job_id = max(self._next_job_id, int(rows.whole(at.JOB_ID)[row]))
+
+    def batch(self) -> Any:
+        """
+        All that was found.
+        """
+        last, full = _Chosen.newest(self._last), _Chosen.newest(self._full)
+        is_gone = np.frombuffer(self._buffer, np.uint8)[last.at] == Kind.DELETE
+        put = np.concatenate(self._put) if self._put else _NONE
+        stays = ~(is_gone & np.isin(last.job, put))
+        last, is_gone = last.part(stays), is_gone[stays]
+        body = np.searchsorted(full.job, last.job)
+        # A job that is gone needs no body.
+        has_body = ~is_gone & np.isin(last.job, full.job)
+        columns = self._columns(last, is_gone, full.part(body[has_body]), has_body)
+        return pa.record_batch(list(columns), schema=SCHEMA)
+
+    def _columns(
+        self, last: _Chosen, is_gone: npt.NDArray[np.bool_], full: _Chosen,
+        has_body: npt.NDArray[np.bool_],
+    ) -> Iterator[Any]:  # fmt: skip
+        images = self._records_at(last.part(~is_gone))
+        records = self._records_at(full)
+        numbers = records.view("<u4").astype(np.int64)
+        place, size = at.DATA_OFF[0] * 2, at.DATA_LEN[0] * 2 + 1
+        yield _behind(pa.array([self._place.header.seq], pa.int64()), len(last.job))
+        yield _behind(pa.array([self._note().encode()], pa.string()), len(last.job))
+        for column in (last.job, last.lsn):
+            yield _before(pa.array(column, pa.int64()))
+        yield _before(_spread(_binary(images), ~is_gone))
+        yield _before(_spread(pa.array(full.lsn, pa.int64()), has_body))
+        yield _before(_spread(_binary(records), has_body))
+        seqs = np.full(len(full.job), self._place.header.seq, np.int64)
+        for column in (seqs, full.heap_at + numbers[:, place], numbers[:, size]):
+            yield _before(_spread(pa.array(column, pa.int64()), has_body))
+
+    def _records_at(self, chosen: _Chosen) -> Octets:
+        """
+        Their bytes, 80 each.
+        """
+        octets = np.frombuffer(self._buffer, np.uint8)
+        found: Octets = octets[chosen.at[:, None] + np.arange(RECORD_BYTES)]
+        return found
+
+    def _note(self) -> Note:
+        header = self._place.header
+        return Note(
+            header.seq, header.first_lsn, self._next_lsn, self._last_lsn, self._next_job_id,
+            self._trim_seq, self._time_ns, self._records, self.tubes, self._pauses,
+            tuple(self._damages),
+        )  # fmt: skip
+
+
+def _chosen(run: Run, ids: Ints, rows: Ints) -> _Chosen:
+    """
+    :param rows: which records of the run.
+    """
+    before: Ints = np.cumsum(run.n_rec) - run.n_rec
+    frame: Ints = np.searchsorted(before, rows, "right") - 1
+    starts: Ints = run.records_at[frame] + (rows - before[frame]) * run.rec_size[frame]
+    return _Chosen(ids, rows + int(run.base_lsn[0]), starts, run.heap_at[frame])
+
+
+def _binary(records: Octets) -> Any:
+    offsets = np.arange(0, records.size + 1, RECORD_BYTES, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(records))]
+    return pa.Array.from_buffers(pa.binary(), len(records), buffers)
+
+
+def _spread(values: Any, where: npt.NDArray[np.bool_]) -> Any:
+    """
+    The values at these places, and nothing at the others.
+    """
+    return values.take(pa.array(np.cumsum(where) - 1, pa.int64(), mask=~where))
+
+
+def _before(column: Any) -> Any:
+    """
+    A column of jobs: the note comes first.
+    """
+    return pa.concat_arrays([pa.nulls(1, column.type), column])
+
+
+def _behind(column: Any, jobs: int) -> Any:
+    """
+    A column of the note.
+    """
+    return pa.concat_arrays([column, pa.nulls(jobs, column.type)])

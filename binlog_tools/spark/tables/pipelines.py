@@ -1,0 +1,92 @@
+"""
+The pipelines by name, and how their tables are written.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from binlog_tools.spark.tables.attempts import attempts
+from binlog_tools.spark.tables.errors import TableError
+from binlog_tools.spark.tables.lifetimes import lifetimes
+from binlog_tools.spark.tables.poison import poison, poison_jobs
+from binlog_tools.spark.tables.snapshot import snapshot
+from binlog_tools.spark.tables.tube_minutes import tube_minutes
+from binlog_tools.spark.tables.workers import workers
+
+FORMATS: Final = ("parquet", "delta")
+MODES: Final = ("error", "overwrite", "append")
+
+
+class Pipeline(NamedTuple):
+    """
+    A table that is made of events.
+
+    :ivar make: from the events table.
+    :ivar dated_by: the column whose day is the partition ``date``; empty: no such partition.
+    :ivar by_server: whether there is a partition ``server``.
+    :ivar needs_body: whether bodies are worth reading for it.
+    """
+
+    make: Callable[..., DataFrame]
+    dated_by: str
+    by_server: bool = True
+    needs_body: bool = False
+
+
+PIPELINES: Final = {
+    "lifetimes": Pipeline(lifetimes, "first"),
+    "attempts": Pipeline(attempts, "first"),
+    "tube_minutes": Pipeline(tube_minutes, "minute"),
+    "workers": Pipeline(workers, "first"),
+    "poison": Pipeline(poison, "", by_server=False, needs_body=True),
+    "poison_jobs": Pipeline(poison_jobs, "", needs_body=True),
+    "snapshot": Pipeline(snapshot, ""),
+}
+
+TABLES: Final = ("lifetimes", "attempts", "tube_minutes", "workers", "poison")
+"""What ``tables`` makes: all that needs no choice, and so all that the report shows."""
+
+
+def write(
+    name: str, table: DataFrame, out: str, form: str = "parquet", mode: str = "error"
+) -> None:
+    """
+    A table as files, by server and day.
+
+    :raise TableError: Spark has no such format here, or there is a table already.
+    """
+    pipeline = PIPELINES[name]
+    partitions = ["server"] if pipeline.by_server else []
+    if pipeline.dated_by:
+        table = table.withColumn("date", F.to_date(pipeline.dated_by))
+        partitions.append("date")
+    table = table.repartition(*map(F.col, partitions)) if partitions else table.coalesce(1)
+    try:
+        table.write.format(form).mode(mode).partitionBy(*partitions).save(out)
+    except AnalysisException as problem:
+        raise _in_our_words(problem, out, form) from None
+    except Exception as problem:
+        if form == "delta" and "DATA_SOURCE_NOT_FOUND" in str(problem):
+            raise _no_delta() from None
+        raise
+
+
+def _in_our_words(problem: AnalysisException, out: str, form: str) -> Exception:
+    text = str(problem)
+    if "PATH_ALREADY_EXISTS" in text:
+        return TableError(
+            "TABLE_EXISTS", f"{out}: there is something already; give --mode overwrite or append"
+        )
+    return _no_delta() if form == "delta" and "DATA_SOURCE_NOT_FOUND" in text else problem
+
+
+def _no_delta() -> TableError:
+    return TableError(
+        "TABLE_FORMAT",
+        "this Spark has no Delta; start it with the jars of delta-spark (pip install delta-spark, "
+        "spark-submit --packages io.delta:…), or write Parquet",
+    )

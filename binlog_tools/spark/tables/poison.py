@@ -1,0 +1,121 @@
+"""
+Jobs that fail again and again, and what their bodies have in common.
+
+A failure is a run that did not end in `delete`: the TTR ended, the job was released or buried, or
+the worker's connection ended.  The first three are counters of the job's newest image, so they are
+right also where records are missing; connections that ended are counted from their records.
+
+A **fingerprint** is a hash of the body made alike: its first `BODY_BYTES` bytes, in which each UUID
+is `U`, each number `0`, each run of white space one blank, and letters are small.  So jobs of one
+kind have one fingerprint, and no body is in the table.
+"""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from binlog_tools.spark.tables.errors import TableError, need
+
+FAILURES: Final = 3
+"""So many failures make a job poison, unless told otherwise: two may be bad luck."""
+
+BODY_BYTES: Final = 512
+"""Of a body, for its fingerprint: what jobs of one kind share stands at the beginning."""
+
+FINGERPRINT_DIGITS: Final = 16
+"""Hex digits of the fingerprint: 64 bits tell any number of kinds of jobs apart."""
+
+COLUMNS: Final = (
+    "server", "lsn", "event", "time_ns", "job", "tube", "state", "timeouts", "releases", "buries",
+    "copy",
+)  # fmt: skip
+"""What is needed of the events table; with ``body`` there are fingerprints."""
+
+_COUNTED: Final = """
+SELECT server, job, max(tube) AS tube, max(timeouts) AS timeouts, max(releases) AS releases,
+  max(buries) AS buries, count_if(event = 'disconnect-release') AS disconnects,
+  max_by(state, lsn) AS state, max(IF(copy, NULL, time_ns)) AS last_ns
+FROM {events}
+WHERE event IN ('put', 'reserve', 'release', 'bury', 'kick', 'touch', 'delete', 'ttr-expired',
+                'disconnect-release', 'copy')
+GROUP BY server, job
+"""
+
+_FAILING: Final = """
+SELECT *, timeouts + releases + buries + disconnects AS failures FROM {counted}
+WHERE timeouts + releases + buries + disconnects >= :failures
+"""
+
+_MARKED: Final = """
+SELECT b.server, b.job, substring(sha2(encode(
+    regexp_replace(regexp_replace(regexp_replace(
+      lower(decode(substring(first(b.body), 1, :bytes), 'ISO-8859-1')),
+      '[0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}', 'U'),
+      '[0-9]+', '0'), '[ \\\\t\\\\r\\\\n]+', ' '),
+    'UTF-8'), 256), 1, :digits) AS fingerprint
+FROM {failing} AS f JOIN {events} AS b ON f.server = b.server AND f.job = b.job
+WHERE b.body IS NOT NULL GROUP BY b.server, b.job
+"""
+
+_JOBS: Final = """
+SELECT f.server, f.tube, f.job, fingerprint, state, failures, timeouts, releases, buries,
+  disconnects, timestamp_micros(last_ns DIV 1000) AS last
+FROM {failing} AS f LEFT JOIN {marked} AS m ON f.server = m.server AND f.job = m.job
+"""
+
+_KINDS: Final = """
+SELECT tube, fingerprint, count(*) AS jobs, sum(failures) AS failures, sum(timeouts) AS timeouts,
+  sum(releases) AS releases, sum(buries) AS buries, sum(disconnects) AS disconnects,
+  count_if(state <> 'gone') AS alive, max(failures) AS most_failures,
+  max_by(struct(server, job), struct(failures, server, job)) AS example, max(last) AS last
+FROM {jobs} GROUP BY tube, fingerprint
+"""
+
+
+def poison_jobs(events: DataFrame, failures: int = FAILURES) -> DataFrame:
+    """
+    One row a job that failed at least so many times.
+
+    :param events: with the columns `COLUMNS`; ``fingerprint`` is null without ``body``.
+    :param failures: 1 or more.
+    :raise TableError: it is less, or a column is missing.
+    """
+    if failures < 1:
+        raise TableError("TABLE_OPTION", f"failures is {failures}: it must be 1 or more")
+    spark = need(events, COLUMNS).sparkSession
+    counted = spark.sql(_COUNTED, events=events)
+    failing = spark.sql(_FAILING, {"failures": failures}, counted=counted)
+    marked = _fingerprints(events, failing)
+    return spark.sql(_JOBS, failing=failing, marked=marked)
+
+
+def poison(events: DataFrame, failures: int = FAILURES) -> DataFrame:
+    """
+    One row a tube and fingerprint: how many jobs of the kind fail, how often, and the worst of
+    them.
+
+    :param events: see `poison_jobs`.
+    :param failures: see `poison_jobs`.
+    """
+    jobs = poison_jobs(events, failures)
+    return jobs.sparkSession.sql(_POISON, kinds=jobs.sparkSession.sql(_KINDS, jobs=jobs))
+
+
+_POISON: Final = """
+SELECT tube, fingerprint, jobs, failures, timeouts, releases, buries, disconnects, alive,
+  most_failures, example.server AS example_server, example.job AS example_job, last
+FROM {kinds}
+"""
+
+
+def _fingerprints(events: DataFrame, failing: DataFrame) -> DataFrame:
+    """
+    Of the failing jobs only, since hashing bodies is what costs.
+    """
+    spark = events.sparkSession
+    if "body" not in events.columns:
+        return spark.sql("SELECT server, job, CAST(NULL AS STRING) AS fingerprint FROM {failing} "
+                         "WHERE false", failing=failing)  # fmt: skip
+    settings = {"bytes": BODY_BYTES, "digits": FINGERPRINT_DIGITS}
+    bodies = need(events, ("body",)).select("server", "job", "body")
+    return spark.sql(_MARKED, settings, failing=failing, events=bodies)

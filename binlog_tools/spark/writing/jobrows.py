@@ -1,0 +1,145 @@
+"""
+Rows into `put` commands, a batch of Arrow at a time: checked as columns, then written out.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from binlog_tools.spark.writing.complaints import SinkError
+from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
+from binlog_tools.tubenames import is_tube_name
+
+TEXT: Final = ("binary", "string")
+NUMBER: Final = ("tinyint", "smallint", "int", "bigint")
+
+TYPES: Final = {"body": TEXT, "tube": TEXT, "priority": NUMBER, "delay": NUMBER, "ttr": NUMBER}
+"""The columns a row may have, and Spark's types that each may be of."""
+
+
+class Puts(NamedTuple):
+    """
+    Some rows, in order.
+
+    :ivar tubes: where each goes.
+    :ivar requests: what puts it there, once that tube is used.
+    """
+
+    tubes: list[bytes]
+    requests: list[bytes]
+
+
+class JobRows:
+    """
+    What the columns of a table mean.
+    """
+
+    def __init__(self, fields: Sequence[tuple[str, str]], options: SinkOptions) -> None:
+        """
+        :param fields: names and types as Spark's SQL writes them, in the table's order.
+        :raise SinkError: these are no jobs.
+        """
+        names = [name.lower() for name, _ in fields]
+        for name, kind in fields:
+            _check_column(name, kind, names)
+        if "body" not in names:
+            raise _columns("there is no column `body`; it has the job itself, binary or string")
+        self._at = {name: at for at, name in enumerate(names)}
+        self._options = options
+
+    def puts(self, batch: pa.RecordBatch, first: int, most_bytes: int) -> Puts:
+        """
+        :param first: number of the first row, in its partition.
+        :param most_bytes: of a body.
+        :raise SinkError: a row is no job; nothing of the batch was looked at any further.
+        """
+        bodies = self._bodies(batch, first, most_bytes)
+        options = self._options
+        numbers = zip(
+            self._numbers(batch, "priority", options.priority, first),
+            self._numbers(batch, "delay", options.delay_s, first),
+            self._numbers(batch, "ttr", options.ttr_s, first),
+            bodies,
+            strict=True,
+        )
+        requests = [
+            b"put %d %d %d %d\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), body)
+            for priority, delay_s, ttr_s, body in numbers
+        ]
+        return Puts(self._tubes(batch, first), requests)
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> Any:
+        at = self._at.get(name)
+        return None if at is None else batch.column(at)
+
+    def _bodies(self, batch: pa.RecordBatch, first: int, most_bytes: int) -> list[bytes]:
+        column = _as_bytes(self._column(batch, "body"))
+        row = _first_true(pc.is_null(column))
+        if row is not None:
+            raise _value(first + row, "its body is null")
+        sizes = pc.binary_length(column)
+        row = _first_true(pc.greater(sizes, most_bytes))
+        if row is not None:
+            raise SinkError(
+                "SINK_JOB_TOO_BIG",
+                f"row {first + row} of its partition: the body has {sizes[row]} bytes, the server "
+                f"takes {most_bytes} at most; raise its -z (--max-job-size), or leave such rows "
+                f"out: where(octet_length(body) <= {most_bytes})",
+            )
+        found: list[bytes] = column.to_pylist()
+        return found
+
+    def _numbers(self, batch: pa.RecordBatch, name: str, default: int, first: int) -> Sequence[int]:
+        column = self._column(batch, name)
+        if column is None:
+            return [default] * batch.num_rows
+        column = pc.fill_null(column.cast(pa.int64()), default)
+        row = _first_true(pc.or_(pc.less(column, 0), pc.greater(column, U32_MAX)))
+        if row is not None:
+            raise _value(first + row, f"its {name} is {column[row]}, not from 0 to {U32_MAX}")
+        found: list[int] = column.to_pylist()
+        return found
+
+    def _tubes(self, batch: pa.RecordBatch, first: int) -> list[bytes]:
+        column = self._column(batch, "tube")
+        if column is None:
+            return [self._options.tube] * batch.num_rows
+        column = pc.fill_null(_as_bytes(column), self._options.tube)
+        for name in pc.unique(column).to_pylist():
+            if not is_tube_name(name):
+                row = _first_true(pc.equal(column, name))
+                raise _value(first + (row or 0), f"{name!r} is no name of a tube")
+        found: list[bytes] = column.to_pylist()
+        return found
+
+
+def _check_column(name: str, kind: str, names: Sequence[str]) -> None:
+    allowed = TYPES.get(name.lower())
+    if allowed is None:
+        raise _columns(f"`{name}` is none of {', '.join(TYPES)}; select() what makes a job")
+    if kind not in allowed:
+        raise _columns(f"`{name}` is of type {kind}; cast it to {' or '.join(allowed)}")
+    if names.count(name.lower()) > 1:
+        raise _columns(f"there are two columns `{name}`")
+
+
+def _as_bytes(column: Any) -> Any:
+    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+
+
+def _first_true(flags: Any) -> int | None:
+    """
+    The first place where it holds.
+    """
+    row = pc.index(flags, pa.scalar(True)).as_py()
+    return None if row < 0 else int(row)
+
+
+def _columns(what: str) -> SinkError:
+    return SinkError("SINK_COLUMNS", what)
+
+
+def _value(row: int, what: str) -> SinkError:
+    return SinkError("SINK_VALUE", f"row {row} of its partition: {what}")

@@ -1,0 +1,128 @@
+"""
+The options of ``df.write.format("beanstalk")``: what they are called, what they may be.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from binlog_tools.client import LIMIT_S, parse_address
+from binlog_tools.spark.writing.complaints import SinkError
+from binlog_tools.tubenames import is_tube_name
+
+U32_MAX: Final = (1 << 32) - 1
+"""The largest priority, delay and TTR (protocol.txt)."""
+
+WINDOW_JOBS: Final = 100
+"""Jobs on their way at once: more is hardly faster, and all of them can be uncertain."""
+
+MAX_WINDOW_JOBS: Final = 1000
+"""Their replies, 20 bytes each, fit what sockets buffer: so it does not matter who reads first."""
+
+WINDOW_BYTES: Final = 1 << 18
+"""Bytes on their way at once, but for one larger job."""
+
+RETRY_S: Final = 60.0
+"""How long a server may refuse jobs (draining, disk full) before the task fails."""
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "address": "the server, as `HOST:PORT`; several with commas: partitions go to them in turn",
+    "tube": "for rows that do not say, `default` by default",
+    "priority": "likewise, `1024`",
+    "delay": "likewise, in seconds, `0`",
+    "ttr": "likewise, in seconds, `60`",
+    "window": "jobs on their way at once, 1 to 1000, `100` by default",
+    "retryTimeout": "seconds that a server may take nothing at all before the task fails, `60`",
+    "timeout": "seconds that a reply may take, `60`",
+    "resume": "a directory for files of progress: a second attempt goes on from there",
+    "resultPath": "a file for the counts, as JSON",
+}
+"""Every option of a write, and what it takes."""
+
+SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+"""Options of a stream that are Spark's, and that it passes on all the same."""
+
+
+class SinkOptions(NamedTuple):
+    """
+    As the user has given them.
+
+    :ivar servers: a task writes to the one whose turn it is, by the number of its partition.
+    :ivar tube: this one and the next three are for rows that do not say.
+    :ivar retry_s: how long a server may take nothing at all.
+    :ivar timeout_s: how long a reply may take.
+    :ivar resume: directory for the files of progress, empty: none are written.
+    :ivar result_path: file for the counts, empty: none.
+    """
+
+    servers: tuple[tuple[str, int], ...]
+    tube: bytes = b"default"
+    priority: int = 1024
+    delay_s: int = 0
+    ttr_s: int = 60
+    window_jobs: int = WINDOW_JOBS
+    retry_s: float = RETRY_S
+    timeout_s: float = LIMIT_S
+    resume: str = ""
+    result_path: str = ""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "SinkOptions":
+        """
+        :param options: by names in any case.
+        :raise SinkError: one is unknown, missing or no good.
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        _refuse_unknown(given)
+        if not given.get("address"):
+            raise _wrong('say which server: .option("address", "127.0.0.1:11300")')
+        return cls(
+            _servers(given["address"]), _tube(given.get("tube", "default")),
+            _number(given, "priority", 1024), _number(given, "delay", 0), _number(given, "ttr", 60),
+            _number(given, "window", WINDOW_JOBS, 1, MAX_WINDOW_JOBS),
+            _seconds(given, "retryTimeout", RETRY_S), _seconds(given, "timeout", LIMIT_S),
+            given.get("resume", ""), given.get("resultpath", ""),
+        )  # fmt: skip
+
+
+def _wrong(what: str) -> SinkError:
+    return SinkError("SINK_OPTION", what)
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    known = {name.lower() for name in OPTIONS}
+    for name in given:
+        if name == "path":
+            raise _wrong('a queue has no path: use save() and .option("address", "HOST:PORT")')
+        if name not in known | SPARKS_OWN:
+            raise _wrong(f"there is no option {name!r}; there are {', '.join(OPTIONS)}")
+
+
+def _servers(text: str) -> tuple[tuple[str, int], ...]:
+    try:
+        return tuple(parse_address(each.strip()) for each in text.split(","))
+    except ValueError as problem:
+        raise _wrong(f"address: {problem}") from None
+
+
+def _tube(text: str) -> bytes:
+    name = text.encode()
+    if not is_tube_name(name):
+        raise _wrong(f"tube: {text!r} is no name of a tube")
+    return name
+
+
+def _number(
+    given: Mapping[str, str], name: str, default: int, least: int = 0, most: int = U32_MAX
+) -> int:
+    text = given.get(name.lower(), str(default))
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        raise _wrong(f"{name}: {text!r} is no whole number from {least} to {most}")
+    return int(text)
+
+
+def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
+    text = given.get(name.lower(), str(default))
+    if not re.fullmatch(r"\d{1,9}(\.\d+)?", text, re.ASCII):
+        raise _wrong(f"{name}: {text!r} is no number of seconds")
+    return float(text)

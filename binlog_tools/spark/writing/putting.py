@@ -1,0 +1,123 @@
+"""
+One partition of rows into one server: what a task of a write does.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from binlog_tools.client import Connection, Lost, parse_stats
+from binlog_tools.spark.writing.complaints import SinkError
+from binlog_tools.spark.writing.jobrows import JobRows, Puts
+from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.progress import Progress
+from binlog_tools.spark.writing.sending import Clock, Confirmed, Run, Sender, windows
+
+
+class Tally(NamedTuple):
+    """
+    What a task has done, or all of them.
+
+    :ivar rows: there were.
+    :ivar put: by this attempt.
+    :ivar before: were put by an earlier attempt; put and before are together all rows.
+    :ivar buried: of those put, how many the server has buried at once, for want of memory.
+    :ivar refused: how often a row was refused before it was taken.
+    """
+
+    rows: int = 0
+    put: int = 0
+    before: int = 0
+    buried: int = 0
+    refused: int = 0
+
+    def __add__(self, other: Any) -> "Tally":
+        return Tally(*map(sum, zip(self, other, strict=True)))
+
+
+def put_partition(
+    batches: Iterable[pa.RecordBatch], rows: JobRows, options: SinkOptions, partition: int,
+    folder: str = "", clock: Clock = time,
+) -> Tally:  # fmt: skip
+    """
+    Put all rows of a partition.
+
+    :param folder: of the files of progress, empty: none is written.
+    :raise SinkError: not all are in the queue.
+    """
+    host, port = options.servers[partition % len(options.servers)]
+    progress = Progress(folder, partition, f"{host}:{port}") if folder else None
+    try:
+        with _connected(host, port, options.timeout_s) as connection:
+            puts = _Puts(rows, batches, _most_bytes(connection))
+            runs = progress.fresh(puts) if progress else _numbered(puts)
+            note = progress.note if progress else _forget
+            sender = Sender(connection, options.retry_s, clock, note)
+            sender.send(windows(runs, options.window_jobs))
+    finally:
+        if progress:
+            progress.close()
+    before = progress.before if progress else 0
+    return Tally(puts.rows, sender.put, before, sender.buried, sender.refused)
+
+
+def _forget(confirmed: Confirmed) -> None:
+    """
+    Nobody asks.
+    """
+
+
+class _Puts:
+    """
+    The rows as commands, and how many there were.
+    """
+
+    def __init__(self, rows: JobRows, batches: Iterable[pa.RecordBatch], most_bytes: int) -> None:
+        self.rows = 0
+        self._meaning = rows
+        self._batches = batches
+        self._most_bytes = most_bytes
+
+    def __iter__(self) -> Iterator[Puts]:
+        for batch in self._batches:
+            puts = self._meaning.puts(batch, self.rows, self._most_bytes)
+            self.rows += batch.num_rows
+            yield puts
+
+
+def _numbered(puts: Iterable[Puts]) -> Iterator[Run]:
+    first = 0
+    for each in puts:
+        yield Run(first, each)
+        first += len(each.requests)
+
+
+def _connected(host: str, port: int, timeout_s: float) -> Connection:
+    try:
+        return Connection(host, port, timeout_s)
+    except Lost as problem:
+        raise SinkError(
+            "SINK_NO_SERVER",
+            f"{host}:{port}: {problem.strerror}; nothing was put. Is the server there, and can "
+            f"the executors reach it?",
+        ) from None
+
+
+def _most_bytes(connection: Connection) -> int:
+    """
+    How large a body the server takes.
+    """
+    try:
+        connection.send(b"stats\r\n")
+        reply = connection.reply()
+    except Lost as problem:
+        why = f"{problem.strerror}"
+    else:
+        most = parse_stats(reply.data).get(b"max-job-size", b"")
+        if most.isdigit():
+            return int(most)
+        why = f"it answers {str(reply)!r} to stats"
+    raise SinkError("SINK_NO_SERVER", f"{connection.address}: {why}; nothing was put. Is this a "
+                    f"beanstalkd?")  # fmt: skip

@@ -1,0 +1,3 @@
+"""
+Streams: logs as they grow, each record once.
+"""

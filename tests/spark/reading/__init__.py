@@ -1,0 +1,3 @@
+"""
+Which segments a query reads, and what each of its tasks reads of them.
+"""

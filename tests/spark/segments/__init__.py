@@ -1,0 +1,3 @@
+"""
+The bytes of one segment, as columns.
+"""

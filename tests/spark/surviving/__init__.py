@@ -1,0 +1,3 @@
+"""
+What is left of a log.
+"""

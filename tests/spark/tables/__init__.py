@@ -1,0 +1,3 @@
+"""
+The events table, and the tables that are made of it.
+"""

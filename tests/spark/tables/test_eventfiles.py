@@ -1,0 +1,160 @@
+"""
+Segments become Parquet files once each, and are seen when they are committed; without Spark.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from binlog_tools.spark.tables.committing import COMMIT, SUCCESS, commit, missing, opened
+from binlog_tools.spark.tables.errors import TableError
+from binlog_tools.spark.tables.segmentfiles import GROUP_ROWS, Split, grouped, write_split
+from tests.spark.tables import queue_model
+
+DAY_NS = 86_400 * queue_model.NS
+
+
+def _rows(lsns: range, days: int = 1) -> pa.Table:
+    row = queue_model.Model("1e5", 3).run(20)[0]
+    step = days * DAY_NS // len(lsns)
+    start_ns = queue_model.EPOCH_NS // DAY_NS * DAY_NS
+    return queue_model.table(
+        {**row, "server": "1e5", "lsn": lsn, "logged_ns": start_ns + at * step}
+        for at, lsn in enumerate(lsns)
+    )
+
+
+def _read(contents: Any) -> Iterator[pa.RecordBatch]:
+    if isinstance(contents, Exception):
+        raise contents
+    yield from contents.to_batches(max_chunksize=3)
+
+
+def _lsns(out: Path) -> list[int]:
+    if not list(out.glob("server=*")):
+        return []
+    table = ds.dataset(out, format="parquet", partitioning="hive").to_table(columns=["lsn"])
+    return sorted(table["lsn"].to_pylist())
+
+
+def _run(out: Path, *splits: Split) -> int:
+    with opened(out):
+        todo = missing(out, splits)
+        commit(out, [write_split(out, split, _read) for split in todo])
+    return len(todo)
+
+
+ONE = Split("1e5", "1-1", "a", _rows(range(1, 11), days=2))
+TWO = Split("1e5", "2-11", "a", _rows(range(11, 16)))
+
+
+def test_each_segment_is_written_once(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    assert _run(out, ONE) == 1
+    assert _run(out, ONE, TWO) == 1
+    assert _run(out, ONE, TWO) == 0
+    assert _lsns(out) == list(range(1, 16))
+
+
+def test_a_file_lies_under_its_server_and_day(tmp_path: Path) -> None:
+    _run(tmp_path / "t", ONE)
+    files = {path.parent.relative_to(tmp_path / "t") for path in tmp_path.rglob("*.parquet")}
+    assert files == {Path("server=1e5/date=2025-11-20"), Path("server=1e5/date=2025-11-21")}
+
+
+def test_a_segment_that_has_grown_takes_the_place_of_what_it_was(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    _run(out, ONE)
+    grown = ONE._replace(version="b", contents=_rows(range(1, 21), days=1))
+    assert _run(out, grown) == 1
+    assert _lsns(out) == list(range(1, 21))
+    assert len(list(out.rglob("server=*/**/*.parquet"))) == 1
+
+
+def test_what_a_failed_run_has_written_is_not_seen_and_not_written_again(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    with pytest.raises(OSError, match="gone"):
+        _run(out, ONE, TWO._replace(contents=OSError("gone")))
+    assert _lsns(out) == []
+    assert not list(out.rglob("*.part"))
+
+    untouchable = ONE._replace(contents=AssertionError("it was read again"))
+    assert _run(out, untouchable, TWO) == 2
+    assert _lsns(out) == list(range(1, 16))
+
+
+@pytest.mark.parametrize("after", range(1, 13))
+def test_a_commit_that_was_cut_short_is_finished_by_the_next_run(
+    tmp_path: Path, after: int
+) -> None:
+    """
+    The commit is killed after so many renames and removals, as far as it has so many.
+    """
+    out = tmp_path / "t"
+    _run(out, ONE)
+    grown = ONE._replace(version="b", contents=_rows(range(1, 9)))
+    with opened(out):
+        receipts = [write_split(out, split, _read) for split in (grown, TWO)]
+    pid = os.fork()
+    if not pid:
+        _commit_until(out, receipts, after)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) in (0, 9)
+
+    decided = (out / COMMIT).exists() or _lsns(out) != list(range(1, 11))
+    assert _run(out, grown, TWO) == (0 if decided else 2)
+    assert _lsns(out) == [*range(1, 9), *range(11, 16)]
+    assert (out / SUCCESS).exists()
+    assert not list((out / "_new").iterdir())
+
+
+def _commit_until(out: Path, receipts: list[Any], after: int) -> None:
+    """
+    In a process of its own: an audit hook cannot be taken back.
+    """
+    seen = 0
+
+    def count(event: str, _: tuple[object, ...]) -> None:
+        nonlocal seen
+        if event in ("os.rename", "os.remove", "os.rmdir"):
+            seen += 1
+            if seen > after:
+                os._exit(9)
+
+    sys.addaudithook(count)
+    commit(out, receipts)
+    os._exit(0)
+
+
+def test_small_batches_become_one_row_group_and_large_ones_stay() -> None:
+    small = [pa.record_batch({"lsn": pa.array([1, 2])})] * 5
+    large = pa.record_batch({"lsn": pa.array(range(GROUP_ROWS))})
+    assert [table.num_rows for table in grouped(iter([*small, large, large, *small]))] == [
+        10 + GROUP_ROWS, GROUP_ROWS, 10,
+    ]  # fmt: skip
+
+
+def test_a_directory_that_is_no_events_table_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letters").touch()
+    with pytest.raises(TableError, match=r"\[TABLE_EXISTS\] .*no events table"), opened(tmp_path):
+        pass
+
+
+def test_two_runs_do_not_write_one_table_at_once(tmp_path: Path) -> None:
+    _run(tmp_path / "t", ONE)
+    fd = os.open(tmp_path / "t" / "_lock", os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(TableError, match=r"\[TABLE_BUSY\]"), opened(tmp_path / "t"):
+            pass
+    finally:
+        os.close(fd)

@@ -1,0 +1,172 @@
+"""
+The tables that Spark makes are those that a person with a pencil would make of the same log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from binlog_tools.spark.errors import CODES
+from tests.binlog.scribe import segment_files
+from tests.spark.histories import any_log
+from tests.spark.tables import oracle, queue_model
+from tests.tools.folders import archived
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = dict[str, Any]
+
+# Each example is many histories, since what costs is Spark's start of a query.
+SEEDS = st.lists(st.integers(0, 1 << 48), min_size=60, max_size=90, unique=True)
+MANY = settings(
+    max_examples=1, deadline=None, phases=[Phase.generate], database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.large_base_example],
+)  # fmt: skip
+
+
+def _assert_same(table: DataFrame, expected: Iterable[Row], key: Sequence[str]) -> None:
+    """
+    Percentiles of whole numbers may differ by the last one: they are interpolated with floats.
+    """
+    got = {tuple(row[name] for name in key): row for row in table.toArrow().to_pylist()}
+    want = {tuple(row[name] for name in key): row for row in expected}
+    assert got.keys() == want.keys()
+    assert len(got) == table.count()
+    for place, row in want.items():
+        found = {name: got[place][name] for name in row}
+        for name, value in row.items():
+            if "_p" in name and value is not None and abs(found[name] - value) <= 1:
+                found[name] = value
+        assert found == row, place
+
+
+def _events(spark: SparkSession, folder: Path, rows: Iterable[Row]) -> DataFrame:
+    path = folder / "events.parquet"
+    pq.write_table(queue_model.table(rows), path)
+    return spark.read.parquet(str(path))
+
+
+def _of_each(servers: dict[str, list[Row]], table: Callable[..., Iterator[Row]]) -> list[Row]:
+    return [
+        {"server": name, **row}
+        for name, rows in servers.items() for row in table(oracle.Server(rows))
+    ]  # fmt: skip
+
+
+@MANY
+@given(seeds=SEEDS)
+def test_the_tables_are_what_the_log_says(
+    spark: SparkSession, tmp_path: Path, seeds: list[int]
+) -> None:
+    from pyspark.sql import functions as F
+
+    from binlog_tools.spark.tables.pipelines import PIPELINES
+
+    servers = {f"{seed:032x}": queue_model.history(seed) for seed in seeds}
+    servers = {name: rows for name, rows in servers.items() if rows}
+    rows = [row for part in servers.values() for row in part]
+    events = _events(spark, tmp_path, rows).cache()
+    made = {name: pipeline.make for name, pipeline in PIPELINES.items()}
+
+    _assert_same(
+        made["attempts"](events), _of_each(servers, oracle.attempts), ("server", "job", "attempt")
+    )
+    _assert_same(made["lifetimes"](events), _of_each(servers, oracle.lifetimes), ("server", "job"))
+    _assert_same(
+        made["workers"](events), _of_each(servers, oracle.workers),
+        ("server", "incarnation", "connection"),
+    )  # fmt: skip
+    minutes = made["tube_minutes"](events).withColumn("minute", F.col("minute").cast("bigint"))
+    _assert_same(
+        minutes, _of_each(servers, oracle.tube_minutes), ("server", "tube", "minute")
+    )  # fmt: skip
+    _assert_same(made["poison"](events, 2), oracle.poison(rows, 2), ("tube", "fingerprint"))
+    for at_ns, lsn in ((None, None), (queue_model.EPOCH_NS + 2400 * queue_model.NS, None),
+                       (None, 500)):  # fmt: skip
+        alive = [
+            {"server": name, **row}
+            for name, part in servers.items() for row in oracle.snapshot(part, at_ns, lsn)
+        ]  # fmt: skip
+        _assert_same(made["snapshot"](events, at_ns, lsn), alive, ("server", "job"))
+    events.unpersist()
+
+
+def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    from binlog_tools.spark.tables.errors import TableError
+    from binlog_tools.spark.tables.lifetimes import lifetimes
+    from binlog_tools.spark.tables.pipelines import write
+    from binlog_tools.spark.tables.poison import poison
+    from binlog_tools.spark.tables.snapshot import snapshot
+
+    events = _events(spark, tmp_path, queue_model.history(1))
+    for wrong, said in (
+        (lambda: lifetimes(events.drop("lsn")), r"^\[TABLE_COLUMN\] .*no column lsn"),
+        (lambda: lifetimes(events.withColumn("lsn", events.job.cast("string"))),
+         r"^\[TABLE_COLUMN\] column lsn .* is string, not bigint"),
+        (lambda: poison(events, 0), r"^\[TABLE_OPTION\] failures is 0"),
+        (lambda: snapshot(events, 1, 1), r"^\[TABLE_OPTION\] .*not of both"),
+        (lambda: write("snapshot", snapshot(events), str(tmp_path)), r"^\[TABLE_EXISTS\] /"),
+        (lambda: write("snapshot", snapshot(events), f"{tmp_path}/d", "delta"),
+         r"^\[TABLE_FORMAT\] .*no Delta"),
+    ):  # fmt: skip
+        with pytest.raises(TableError, match=said) as raised:
+            wrong()
+        assert "\n" not in str(raised.value)
+
+
+def _run(*words: str | Path) -> Result:
+    from binlog_tools.spark.__main__ import cli
+
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def test_a_log_becomes_an_events_table_and_that_other_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from binlog_tools.spark.events import read_events
+    from binlog_tools.spark.source import register
+
+    (tmp_path / "log").mkdir()
+    log = archived(tmp_path / "log", segment_files(any_log(11, batches=12).directory))
+    out = tmp_path / "events"
+    first = _run("events", log, "-o", out, "--body")
+    assert first.exit_code == 0, first.output
+    assert _run("events", log, "-o", out, "--body").output.startswith("0 segments, 0 rows")
+
+    direct = register(spark).read.format("beanstalk_binlog").options(copies="keep", body="true")
+    expected = direct.load(str(log)).orderBy("lsn").toArrow().to_pylist()
+    read = read_events(spark, str(out)).drop("date").orderBy("lsn")
+    assert read.toArrow().to_pylist() == expected
+    assert f"{len(expected)} rows" in first.output
+
+    assert _run("snapshot", out, "-o", tmp_path / "alive", "--at", "now").exit_code == 0
+    newest = {row["job"]: row["state"] for row in expected if row["job"] is not None}
+    alive = spark.read.parquet(str(tmp_path / "alive")).select("job").collect()
+    assert {job for (job,) in alive} == {job for job, state in newest.items() if state != "gone"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["lifetimes", "no-such-log", "-o", "t"], "BINLOG_NOT_FOUND"),
+        (["snapshot", "no-such-log", "-o", "t", "--at", "yesterday"], "TABLE_OPTION"),
+        (["events", "no-such-log", "-o", "t"], "BINLOG_NOT_FOUND"),
+        (["events", ".", "-o", "t", "--servers", "mine"], "BINLOG_OPTION"),
+    ],
+)
+def test_a_program_ends_with_one_line_and_a_code(
+    spark: SparkSession, tmp_path: Path, words: list[str], code: str
+) -> None:
+    result = _run(*[str(tmp_path / word) if word in ("no-such-log", "t") else word
+                    for word in words])  # fmt: skip
+    assert result.exit_code == CODES[code]
+    assert result.stderr.startswith(f"[{code}] ") and result.stderr.count("\n") == 1

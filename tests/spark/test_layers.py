@@ -1,0 +1,82 @@
+"""
+Who may import whom in the Spark part: imports point one way, and most of it knows no Spark.
+
+A new package gets its place here, or these tests fail.
+"""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+
+import pytest
+
+from tests.test_layers import TOOLS, imported_tops, imports
+
+PACKAGE = "binlog_tools.spark."
+
+BELOW = frozenset({"columns", "errors", "java"})
+"""Modules that anything may import; they import nothing of ours."""
+
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    **dict.fromkeys(BELOW, frozenset()),
+    "segments": BELOW,
+    "reading": BELOW | {"segments"},
+    "following": BELOW | {"segments", "reading"},
+    "surviving": BELOW | {"segments", "reading"},
+    "writing": BELOW,
+    "tables": BELOW,
+    "reporting": BELOW,
+    # What users import or run.
+    "pyfiles": frozenset(),
+    "source": BELOW | {"segments", "reading", "following"},
+    "sink": BELOW | {"writing"},
+    "report": BELOW | {"reporting"},
+    "rebuilding": BELOW | {"segments", "reading", "surviving"},
+    "events": BELOW | {"segments", "reading", "tables", "source"},
+    "session": BELOW | {"source", "sink"},
+    "__main__": BELOW | {
+        "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
+    },
+}  # fmt: skip
+"""Of each package, and of each module beside them, those of the others that it may import."""
+
+KNOW_NO_SPARK = ("segments", "reading", "writing", "reporting")
+"""Packages that need numpy and pyarrow, and whose tests need no Java."""
+
+MODULES = {name: tree for name, tree in TOOLS.items() if name.startswith(PACKAGE)}
+
+
+def part_of(module: str) -> str:
+    """
+    The package of a module, or the module itself if it lies beside them.
+    """
+    return module.removeprefix(PACKAGE).partition(".")[0]
+
+
+def test_every_part_has_its_place() -> None:
+    assert {part_of(name) for name in MODULES} - {"__init__"} == set(MAY_IMPORT)
+
+
+def test_the_parts_can_be_put_in_an_order() -> None:
+    assert len(list(TopologicalSorter(MAY_IMPORT).static_order())) == len(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_imports_its_own_part_and_those_below_it(name: str) -> None:
+    part = part_of(name)
+    found = {part_of(other) for other in imports(MODULES[name]) if other.startswith(PACKAGE)}
+    assert found - {part} <= MAY_IMPORT.get(part, frozenset())
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if part_of(name) in KNOW_NO_SPARK])
+def test_what_reads_bytes_and_files_needs_no_spark(name: str) -> None:
+    assert not imported_tops(MODULES[name]) & {"pyspark", "py4j", "pandas"}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.endswith(".__init__")])
+def test_a_package_says_what_it_may_import(name: str) -> None:
+    said = ast.get_docstring(MODULES[name]) or ""
+    part = part_of(name)
+    for other in MAY_IMPORT.get(part, frozenset()) - BELOW:
+        assert f"`{other}`" in said

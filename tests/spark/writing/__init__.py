@@ -1,0 +1,3 @@
+"""
+Rows to jobs: the parts of a write.
+"""

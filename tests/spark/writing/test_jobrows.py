@@ -1,0 +1,96 @@
+"""
+Rows into commands, and what is said about rows that are no jobs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from binlog_tools.spark.writing.complaints import SinkError
+from binlog_tools.spark.writing.jobrows import JobRows, Puts
+from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
+
+OPTIONS = SinkOptions((("a", 1),), tube=b"mail", priority=5, delay_s=6, ttr_s=7)
+KINDS = {pa.string(): "string", pa.binary(): "binary", pa.int32(): "int", pa.int64(): "bigint"}
+
+
+def puts(most_bytes: int = 100, first: int = 0, **columns: Any) -> Puts:
+    """
+    Make commands of columns: pairs of values and type, bodies being strings.
+    """
+    arrays = {
+        name: given if isinstance(given, pa.Array) else pa.array(given)
+        for name, given in columns.items()
+    }
+    batch = pa.RecordBatch.from_pydict(arrays)
+    fields = [(name, KINDS[array.type]) for name, array in arrays.items()]
+    return JobRows(fields, OPTIONS).puts(batch, first, most_bytes)
+
+
+def refusal(**columns: Any) -> str:
+    """
+    Say why these columns are refused.
+    """
+    with pytest.raises(SinkError) as raised:
+        puts(**columns)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_a_body_alone_takes_all_else_from_the_options() -> None:
+    assert puts(body=["one", ""]) == Puts(
+        [b"mail", b"mail"], [b"put 5 6 7 3\r\none\r\n", b"put 5 6 7 0\r\n\r\n"]
+    )
+
+
+def test_columns_say_what_they_say_and_nulls_take_the_options() -> None:
+    made = puts(
+        ttr=pa.array([1, None], pa.int32()), Tube=["a", None], delay=pa.array([2, None]),
+        body=[b"\r\n\0", b"x"], priority=pa.array([U32_MAX, None]),
+    )  # fmt: skip
+    assert made.tubes == [b"a", b"mail"]
+    assert made.requests == [b"put 4294967295 2 1 3\r\n\r\n\0\r\n", b"put 5 6 7 1\r\nx\r\n"]
+
+
+def test_a_body_may_have_as_many_bytes_as_the_server_takes_and_not_one_more() -> None:
+    assert len(puts(most_bytes=4, body=["é" * 2]).requests) == 1
+    said = refusal(most_bytes=3, first=10, body=["", "é" * 2])
+    assert said.startswith("[SINK_JOB_TOO_BIG] row 11 of its partition: the body has 4 bytes, the")
+    assert "where(octet_length(body) <= 3)" in said
+
+
+def test_a_row_without_a_body_is_named() -> None:
+    said = refusal(first=7, body=pa.array(["a", None]))
+    assert said == "[SINK_VALUE] row 8 of its partition: its body is null"
+
+
+@pytest.mark.parametrize("value", [-1, U32_MAX + 1])
+def test_a_number_out_of_range_is_named(value: int) -> None:
+    said = refusal(body=["a", "b"], delay=[0, value])
+    assert said == f"[SINK_VALUE] row 1 of its partition: its delay is {value}, not from 0 to " + (
+        str(U32_MAX)
+    )
+
+
+def test_a_tube_that_cannot_be_is_named_and_sends_no_command_of_its_own() -> None:
+    said = refusal(body=["a", "b"], tube=["ok", "x\r\nkick 1"])
+    assert said == r"[SINK_VALUE] row 1 of its partition: b'x\r\nkick 1' is no name of a tube"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ([("id", "bigint")], "`id` is none of body, tube, priority, delay, ttr; select() what"),
+        ([("tube", "string")], "there is no column `body`; it has the job itself"),
+        ([("body", "int")], "`body` is of type int; cast it to binary or string"),
+        ([("body", "string"), ("ttr", "double")], "`ttr` is of type double; cast it to tinyint"),
+        ([("body", "string"), ("Body", "string")], "there are two columns `body`"),
+    ],
+)
+def test_columns_that_make_no_jobs_are_refused(fields: list[tuple[str, str]], said: str) -> None:
+    with pytest.raises(SinkError) as raised:
+        JobRows(fields, OPTIONS)
+    assert str(raised.value).startswith(f"[SINK_COLUMNS] {said}")
