@@ -162,7 +162,8 @@ _Draw = Callable[[Sequence[Column], Sequence[Sequence[str]]], None]
 def _rich_table() -> _Draw | None:
     try:
         from rich import box
-        from rich.console import Console
+        from rich.cells import cell_len
+        from rich.console import Console, ConsoleDimensions
         from rich.table import Table
         from rich.text import Text
     except ImportError:
@@ -173,7 +174,7 @@ def _rich_table() -> _Draw | None:
         console = Console()
         # Each column has a blank on the right, and what stands between two.
         edges = 2 * len(titles) + 2
-        widths = _room(titles, _widths(titles, cells), console.width - edges)
+        widths = _room(titles, _widths(titles, cells, cell_len), console.width - edges)
         for title, width in zip(titles, widths, strict=True):
             table.add_column(
                 title.title, justify="right" if title.is_number else "left", no_wrap=True,
@@ -181,8 +182,9 @@ def _rich_table() -> _Draw | None:
             )  # fmt: skip
         for row in cells:
             table.add_row(*(Text(text) for text in row))
-        # A terminal that is too narrow breaks lines; no number is ever cut.
-        console.width = max(console.width, sum(widths) + edges)
+        # A terminal that is too narrow breaks lines; no number is ever cut.  Of a width that is set
+        # alone, rich takes no notice on a dumb terminal.
+        console.size = ConsoleDimensions(max(console.width, sum(widths) + edges), console.height)
         console.print(table)
 
     return draw
@@ -205,9 +207,16 @@ def _room(titles: Sequence[Column], widths: Sequence[int], room: int) -> list[in
     return given
 
 
-def _widths(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+def _widths(
+    titles: Sequence[Column], cells: Sequence[Sequence[str]], measure: Callable[[str], int] = len
+) -> list[int]:
+    """
+    How wide the columns are.
+
+    :param measure: of a text, in places of the terminal: some characters take two.
+    """
     everything = [[title.title for title in titles], *cells]
-    return [max(map(len, column)) for column in zip(*everything, strict=True)]
+    return [max(map(measure, column)) for column in zip(*everything, strict=True)]
 
 
 def _plain_table(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
