@@ -12,6 +12,7 @@ import click
 
 from beanstalk_twisted import __version__
 from binlog_tools.cli.parameters import LateGroup
+from binlog_tools.cli.streams import forgive_stderr
 from binlog_tools.queue.cli.exits import INTERRUPTED, PROGRAM, REFUSED, fail
 from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
@@ -71,6 +72,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _open_closed()
+    forgive_stderr()
     try:
         _call()
     except SystemExit as end:

@@ -2,7 +2,6 @@
 What several subcommands ask for, and how they show it.
 """
 
-import base64
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import click
 from binlog_tools.cli.output import Output
 from binlog_tools.cli.parameters import Parsed
 from binlog_tools.queue.server import Address, Job, Queue, tube_name
+from binlog_tools.wording import body_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,13 +104,3 @@ def show_job(job: Job, is_json: bool, is_raw: bool, **facts: object) -> None:
         out.write(job.body if is_raw or job.body.endswith(b"\n") else job.body + b"\n")
         out.flush()
     sys.stdout.flush()
-
-
-def body_fields(body: bytes) -> dict[str, str]:
-    """
-    A body for JSON, as docs/inspect.md says it.
-    """
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}

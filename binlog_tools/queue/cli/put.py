@@ -11,8 +11,9 @@ import click
 from binlog_tools.cli.output import Output
 from binlog_tools.client import Reply
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail, told, warn
+from binlog_tools.queue.cli.exits import REFUSED, fail, warn
 from binlog_tools.queue.server import Address, Queue, put_request
+from binlog_tools.wording import told
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
 """After other answers the rest is not sent: it would be refused too, or misunderstood."""

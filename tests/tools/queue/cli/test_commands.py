@@ -604,13 +604,25 @@ def _talk_nonsense(listener: socket.socket, data: bytes) -> None:
             talk.sendall(other.get(name, b"OK %d\r\n%b\r\n" % (len(data), data)))
 
 
-def test_it_needs_no_twisted() -> None:
+@pytest.mark.parametrize("target", ["2>&-", "2>/dev/full"])
+def test_what_cannot_be_told_does_not_change_the_exit_code(server: Server, target: str) -> None:
+    assert server.shell(f"peek 999999 {target}") == (4, "")
+    assert server.shell(f"reserve --no-such-option {target}") == (2, "")
+    assert server.shell(f"peek -t untold {target}") == (1, "")
+    server.run("put", "-t", "untold", "x")
+    assert server.shell(f"move untold-too --from untold {target} >/dev/null") == (0, "")
+
+
+def test_it_needs_no_twisted_and_nothing_of_the_log() -> None:
     code = (
         f"import sys; sys.argv[1:] = ['--help']\ntry:\n    {MAIN}\nexcept SystemExit:\n    pass\n"
     )
-    code += "print([name for name in sys.modules if name.split('.')[0] == 'twisted'])"
+    code += (
+        "print([name for name in sys.modules if name.split('.')[0] == 'twisted'])\n"
+        "print([name for name in sys.modules if name.startswith('beanstalk_twisted.binlog.')])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S
     )
-    assert done.stdout.endswith("\n[]\n")
+    assert done.stdout.endswith("\n[]\n['beanstalk_twisted.binlog.format']\n")
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
