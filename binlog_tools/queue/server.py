@@ -2,18 +2,14 @@
 Asking a server: a method for each command that the tools need.
 """
 
-import socket
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.wire import yaml
 from binlog_tools.client import (
-    LIMIT_S,
-    Connection,
     Line,
     Lost,
     Reply,
-    parse_address,
     tube_request,
 )
 from binlog_tools.tubenames import NoTube, is_tube_name
@@ -62,54 +58,6 @@ class Job(NamedTuple):
 
     id: int
     body: bytes
-
-
-class UnixConnection(Connection):
-    """
-    A `Line` to a server over a UNIX socket.
-    """
-
-    def __init__(self, path: str, limit_s: float = LIMIT_S) -> None:
-        """
-        :raise OSError: there is no server.
-        """
-        self.address = path
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(limit_s)
-        try:
-            self._socket.connect(path)
-        except OSError as problem:
-            self._socket.close()
-            raise Lost(problem.errno, f"{problem.strerror or problem}", path) from None
-        self._replies = self._socket.makefile("rb")
-
-
-class Address(NamedTuple):
-    """
-    Where a server is: a host and port, or the path of a UNIX socket.
-    """
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """
-        Read ``HOST:PORT``, ``HOST``, ``tcp:HOST:PORT`` or ``unix:PATH``.
-
-        :raise ValueError: it is none.
-        """
-        if text.startswith("unix:"):
-            return cls(text.removeprefix("unix:"), 0)
-        return cls(*parse_address(text.removeprefix("tcp:")))
-
-    def connect(self, limit_s: float = LIMIT_S) -> Connection:
-        """
-        :raise OSError: there is no server.
-        """
-        if not self.port:
-            return UnixConnection(self.host, limit_s)
-        return Connection(self.host, self.port, limit_s)
 
 
 def tube_name(text: str) -> bytes:

@@ -8,9 +8,10 @@ from typing import Final
 import click
 
 from binlog_tools.cli.output import Output
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
-from binlog_tools.queue.server import Address, Queue, Refused
+from binlog_tools.queue.server import Queue, Refused
 from binlog_tools.wording import told
 
 KICKED_AT_ONCE: Final = 1000

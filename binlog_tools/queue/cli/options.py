@@ -3,15 +3,17 @@ What several subcommands ask for, and how they show it.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from binlog_tools.cli.output import Output
 from binlog_tools.cli.parameters import Parsed
-from binlog_tools.queue.server import Address, Job, Queue, tube_name
+from binlog_tools.queue.addresses import FORMS, Address
+from binlog_tools.queue.server import Job, Queue, tube_name
 from binlog_tools.wording import body_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,13 +30,33 @@ JOB: Final = click.IntRange(0, (1 << 64) - 1)
 SECONDS: Final = click.IntRange(0, MAX_U32)
 
 
+class _ServerOption(click.Option):
+    """
+    ``--server`` of a subcommand: what stands there, else before the subcommand, else in the
+    environment.
+    """
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        """
+        See `click.Parameter`.
+        """
+        value, source = super().consume_value(ctx, opts)
+        before = ctx.parent.params.get(self.name) if ctx.parent else None
+        if source is ParameterSource.COMMANDLINE or before is None:
+            return value, source
+        return before, ParameterSource.COMMANDLINE
+
+
 def server(function: F) -> F:
     """
     ``--server``.
     """
     return click.option(
-        "-s", "--server", "address", type=ADDRESS, envvar=SERVER, default="127.0.0.1:11300",
-        show_default=True, show_envvar=True, metavar="SERVER", help="HOST:PORT or unix:PATH.",
+        "-s", "--server", "address", cls=_ServerOption, type=ADDRESS, envvar=SERVER,
+        default="127.0.0.1:11300", show_default=True, show_envvar=True, metavar="SERVER",
+        help=f"{FORMS}.",
     )(function)  # fmt: skip
 
 
@@ -78,7 +100,7 @@ def given(*names: str) -> str:
     Say which of these options of the command that runs were given; empty if none.
     """
     context = click.get_current_context()
-    typed = click.core.ParameterSource.COMMANDLINE
+    typed = ParameterSource.COMMANDLINE
     return " and ".join(
         f"--{name}" for name in names if context.get_parameter_source(name) is typed
     )

@@ -10,9 +10,10 @@ import click
 
 from binlog_tools.cli.output import Output
 from binlog_tools.client import Reply
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED, fail, warn
-from binlog_tools.queue.server import Address, Queue, put_request
+from binlog_tools.queue.server import Queue, put_request
 from binlog_tools.wording import told
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")

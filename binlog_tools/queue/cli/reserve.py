@@ -10,10 +10,11 @@ from typing import Final
 
 import click
 
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.execution import execute
 from binlog_tools.queue.cli.exits import NOTHING, fail
-from binlog_tools.queue.server import Address, Job, Queue, Stats
+from binlog_tools.queue.server import Job, Queue, Stats
 
 AND_THEN: Final = "one of --delete, --release, --bury and --exec CMD"
 

@@ -11,9 +11,9 @@ from typing import Final
 import click
 
 from binlog_tools.cli.output import Output
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.rates import Look, Row, look, rows, total
-from binlog_tools.queue.server import Address
 from binlog_tools.wording import told
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"

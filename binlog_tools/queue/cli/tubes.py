@@ -9,8 +9,9 @@ from typing import Final
 import click
 
 from binlog_tools.cli.output import Output, columns
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.server import Address, Stats
+from binlog_tools.queue.server import Stats
 
 TITLES = columns(
     "~tube", "#ready", "#reserved", "#delayed", "#buried", "#urgent", "#put", "#deleted",

@@ -180,6 +180,8 @@ def test_a_job_that_could_not_be_shown_is_not_deleted(server: Server) -> None:
     process.stdout.close()
     assert process.wait(timeout=LIMIT_S) == -signal.SIGPIPE
     process.stderr.close()
+    while server.state(job) == "reserved":
+        pass  # The server has not noticed yet that the connection is over.
     assert server.state(job) == "ready"
     server.run("delete", job)
 
@@ -507,6 +509,27 @@ def test_tail_shows_new_jobs_and_leaves_them(server: Server) -> None:
     for each in seen:
         assert each["body"] == f"job {jobs.index(each['id'])}"
         assert server.state(each["id"]) == "ready"
+
+
+# The server.
+
+
+def test_the_server_may_stand_before_the_subcommand_or_behind_it(server: Server) -> None:
+    nowhere, there = "127.0.0.1:1", server.address
+    for words, environment, code in (
+        (["-s", there, "stats"], nowhere, 0),
+        (["--server", there, "stats"], nowhere, 0),
+        (["-s", nowhere, "stats"], there, 4),
+        (["-s", nowhere, "stats", "-s", there], nowhere, 0),
+        (["-s", there, "stats", "-s", nowhere], there, 4),
+        (["stats"], there, 0),
+        (["stats", "-s", there], "x:y:z", 0),
+        (["-s", there, "stats"], "x:y:z", 0),
+        (["stats"], "x:y:z", 2),
+        (["-s", "x:y:z", "stats"], there, 2),
+    ):
+        result = CliRunner().invoke(cli, words, env={"BEANSTALK_SERVER": environment})
+        assert result.exit_code == code, (words, environment, result.output)
 
 
 # Ends.
