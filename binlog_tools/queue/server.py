@@ -2,7 +2,7 @@
 Asking a server: a method for each command that the tools need.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.wire import yaml
@@ -113,6 +113,14 @@ class Queue:
         for _ in range(waiting):
             yield self._line.reply()
 
+    def ask_at_once(self, requests: Sequence[bytes]) -> list[Reply]:
+        """
+        Send commands in one piece, so that our death can hardly come in between, and give their
+        answers, whatever they are.
+        """
+        self._line.send(b"".join(requests))
+        return [self._line.reply() for _ in requests]
+
     def _answer(self, what: str, *good: bytes) -> Reply:
         reply = self._line.reply()
         if reply.name not in good:
@@ -206,13 +214,12 @@ class Queue:
 
     def bury_free(self, job: int, priority: int) -> None:
         """
-        Bury a job that nobody has reserved.  It is reserved for a moment; both commands leave in
-        one piece, so that our death can hardly come in between, and make it ready.
+        Bury a job that nobody has reserved.  It is reserved for a moment; our death in between
+        would make it ready.
         """
-        request = b"reserve-job %d\r\nbury %d %d\r\n" % (job, job, priority)
-        self._line.send(request)
-        taken, buried = self._line.reply(), self._line.reply()
-        for reply, good in ((taken, b"RESERVED"), (buried, b"BURIED")):
+        requests = [b"reserve-job %d\r\n" % job, b"bury %d %d\r\n" % (job, priority)]
+        replies = self.ask_at_once(requests)
+        for reply, good in zip(replies, (b"RESERVED", b"BURIED"), strict=True):
             if reply.name != good:
                 raise Refused(f"bury {job}", reply)
 

@@ -19,7 +19,7 @@ from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "put", "reserve": "reserve", "peek": "jobs", "delete": "jobs", "bury": "jobs",
+    "put": "put", "reserve": "reserve", "peek": "jobs", "delete": "delete", "bury": "jobs",
     "kick": "jobs", "move": "move", "tubes": "tubes", "stats": "tubes", "pause": "tubes",
     "top": "top", "tail": "tail",
 }  # fmt: skip

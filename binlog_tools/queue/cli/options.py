@@ -102,7 +102,9 @@ def given(*names: str) -> str:
     context = click.get_current_context()
     typed = ParameterSource.COMMANDLINE
     return " and ".join(
-        f"--{name}" for name in names if context.get_parameter_source(name) is typed
+        max(option.opts, key=len)
+        for option in context.command.params
+        if option.name in names and context.get_parameter_source(option.name) is typed
     )
 
 

@@ -69,6 +69,8 @@ def reserve(
     flags = {"delete": is_delete, "release": is_release, "bury": is_bury}
     then = _one_of([name for name, is_set in flags.items() if is_set], command)
     _check_delay(then, delay)
+    if then is None and (given := options.given("raw", "is_json")):
+        raise click.UsageError(f"{given}: with --exec nothing is printed but by the command")
     with options.connected(address) as queue:
         queue.watch_only(tubes or (b"default",))
         job = queue.reserve(timeout)

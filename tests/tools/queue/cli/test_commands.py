@@ -4,6 +4,7 @@ The command ``beanstalk`` as it is called, on our server and on the real one.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +103,46 @@ def server(
     command = request.param("-p", 0, "-z", MAX_JOB_BYTES)
     with ServerProcess(command, tmp_path_factory.mktemp("server")) as running:
         yield Server(running)
+
+
+def on_a_terminal(
+    server: Server, *words: str, columns: int = 80
+) -> tuple[int, subprocess.Popen[bytes]]:
+    """
+    Begin a process of it whose streams are a terminal; give the terminal's other end too.
+    """
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words], stdin=terminal, stdout=terminal, stderr=terminal,
+        start_new_session=True, preexec_fn=_take_terminal,
+        env={
+            **os.environ, "LINES": "50", "COLUMNS": str(columns),
+            "BEANSTALK_SERVER": server.address,
+        },
+    )  # fmt: skip
+    os.close(terminal)
+    return screen, process
+
+
+def _take_terminal() -> None:
+    """
+    Make stdin the terminal of a new session, so that its Ctrl-C is a signal.
+    """
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def read_to_the_end(screen: int) -> bytes:
+    """
+    Read what a process shows until it ends.
+    """
+    shown = b""
+    try:
+        while part := os.read(screen, 1 << 16):
+            shown += part
+    except OSError:
+        pass  # A terminal ends like this.
+    os.close(screen)
+    return shown
 
 
 # put
@@ -290,6 +332,7 @@ def test_a_command_that_a_signal_ends_gives_its_job_back(
         (["--delete", "--exec", "true"], "--delete and --exec contradict"),
         (["--delete", "--delay", "5"], "--delay is for a job that is given back, not for --delete"),
         (["--bury", "-d", "0"], "not for --bury"),
+        (["--exec", "true", "--json"], "--json: with --exec nothing is printed but by the command"),
     ],
     ids=str,
 )  # fmt: skip
@@ -325,6 +368,133 @@ def test_jobs_are_buried_kicked_and_deleted_by_number(server: Server) -> None:
     assert "delete 999999: the server says NOT_FOUND" in result.stderr
     assert "2 jobs deleted, 1 not" in result.stderr
     assert server.state(jobs[2]) == "ready"
+
+
+def test_what_is_done_to_jobs_and_tubes_is_told_in_json_too(server: Server) -> None:
+    job = int(server.run("put", "-t", "json", "x"))
+    assert server.documents("bury", job) == [{"v": 1, "id": job, "buried": True}]
+    assert server.documents("kick", job) == [{"v": 1, "id": job, "kicked": True}]
+    assert (
+        server.documents("kick", job, job, code=4)
+        == [{"v": 1, "id": job, "kicked": False, "reply": "NOT_FOUND"}] * 2
+    )
+    assert server.documents("pause", "json", 0) == [{"v": 1, "tube": "json", "seconds": 0}]
+    assert server.documents("delete", job) == [{"v": 1, "id": job, "deleted": True}]
+
+
+def test_every_command_has_json() -> None:
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        assert "--json" in [word for each in command.params for word in each.opts], name
+
+
+def filled(server: Server, tube: str) -> dict[str, list[str]]:
+    """
+    Put two jobs of each state into a tube, and one that is reserved.
+    """
+    jobs = {}
+    for state in ("ready", "delayed", "buried"):
+        delay = 500 if state == "delayed" else 0
+        put = server.run("put", "-t", tube, "-d", delay, "-l", typed=b"1\n2\n")
+        jobs[state] = put.split()
+    server.run("bury", *jobs["buried"])
+    return jobs
+
+
+def test_a_tube_is_emptied_of_the_states_that_are_named(server: Server) -> None:
+    jobs = filled(server, "full")
+    worker = Connection(server.process.port())
+    worker.ask(b"watch full\r\n")
+    assert worker.ask(b"reserve\r\n").startswith(b"RESERVED %b " % jobs["ready"][0].encode())
+    delete = ("delete", "-t", "full", "--all", "--yes")
+    assert server.run(*delete, "--state", "buried") == "2 jobs deleted\n"
+    assert server.documents("stats", "-t", "full")[0]["current-jobs-buried"] == 0
+    result = server.result(*delete, "--state", "buried")
+    assert (result.exit_code, result.stdout) == (1, "0 jobs deleted\n")
+    states = ("--state", "ready", "--state", "delayed")
+    assert server.documents(*delete, *states) == [{"v": 1, "deleted": 3}]
+    assert server.state(jobs["ready"][0]) == "reserved"
+    assert worker.ask(b"delete %b\r\n" % jobs["ready"][0].encode()) == b"DELETED\r\n"
+    worker.close()
+    result = server.result("delete", "-t", "nowhere", "--all", "--yes", "--state", "ready")
+    assert result.exit_code == 4 and "there is no tube nowhere" in result.stderr
+
+
+def test_a_paused_tube_is_emptied_too(server: Server) -> None:
+    filled(server, "paused-full")
+    server.run("pause", "paused-full", 1000)
+    delete = ("delete", "-t", "paused-full", "--all", "-y", "--state", "ready")
+    assert server.run(*delete) == "2 jobs deleted\n"
+
+
+def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(server: Server) -> None:
+    filled(server, "asked")
+    result = server.result("delete", "-t", "asked", "--all", "--state", "buried")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "beanstalk: 2 buried jobs of asked would be deleted; nobody is there to be asked, so give "
+        "--yes\n"
+    )
+    assert server.documents("stats", "-t", "asked")[0]["current-jobs-buried"] == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 2), (b"\n", 1, 2), (b"\x03", 130, 2)]
+)
+def test_on_a_terminal_it_asks_first(server: Server, typed: bytes, code: int, left: int) -> None:
+    tube = f"typed-{typed.hex()}"
+    filled(server, tube)
+    call = ("delete", "-t", tube, "--all", "--state", "buried", "--state", "delayed")
+    screen, process = on_a_terminal(server, *call)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(screen, 1 << 16)
+    assert b"Delete 2 buried and 2 delayed jobs of %b?" % tube.encode() in shown
+    os.write(screen, typed)
+    shown += read_to_the_end(screen)
+    assert process.wait(timeout=LIMIT_S) == code, shown
+    assert (b"4 jobs deleted" in shown) == (code == 0)
+    assert server.documents("stats", "-t", tube)[0]["current-jobs-buried"] == left
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("delete", "give the numbers of jobs, or --all\n"),
+        ("delete 1 --all", "not both"),
+        ("delete 1 -t x", "leave out --tube"),
+        ("delete 1 --state ready -y", "leave out --state and --yes"),
+        ("delete --all -t x", "--all wants --tube NAME, and --state"),
+        ("delete --all --state ready", "--all wants --tube NAME, and --state"),
+        ("delete --all -t x --state reserved", "'reserved' is not one of"),
+    ],
+)
+def test_emptying_wants_to_be_told_what(words: str, message: str) -> None:
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_signal_ends_emptying_between_two_jobs(server: Server, number: signal.Signals) -> None:
+    tube, count = f"emptied-{number}", 20_000
+    server.run("put", "-t", tube, "-l", typed=b"x\n" * count)
+    process = server.start("delete", "-t", tube, "--all", "--yes", "--state", "ready")
+    watcher = Connection(server.process.port())
+    begun = b"current-jobs-ready: %d\n" % count
+    while begun in watcher.ask(b"stats-tube %b\r\n" % tube.encode()):
+        pass
+    watcher.close()
+    process.send_signal(number)
+    shown, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 128 + number, said
+    deleted = int(shown.split()[0])
+    assert shown == f"{deleted} job{'s' * (deleted != 1)} deleted\n" and 0 < deleted < count
+    assert f"{number.name}: stopped after {deleted} job" in said
+    (found,) = server.documents("stats", "-t", tube)
+    assert found["current-jobs-ready"] == count - deleted and found["current-jobs-reserved"] == 0
+    server.run("delete", "-t", tube, "--all", "--yes", "--state", "ready")
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
