@@ -4,7 +4,6 @@ The command ``beanstalk`` as it is called, on our server and on the real one.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
@@ -12,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,7 +112,6 @@ def on_a_terminal(
     screen, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, *words], stdin=terminal, stdout=terminal, stderr=terminal,
-        start_new_session=True, preexec_fn=_take_terminal,
         env={
             **os.environ, "LINES": "50", "COLUMNS": str(columns),
             "BEANSTALK_SERVER": server.address,
@@ -122,13 +119,6 @@ def on_a_terminal(
     )  # fmt: skip
     os.close(terminal)
     return screen, process
-
-
-def _take_terminal() -> None:
-    """
-    Make stdin the terminal of a new session, so that its Ctrl-C is a signal.
-    """
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def read_to_the_end(screen: int) -> bytes:
@@ -170,10 +160,16 @@ def test_what_is_refused_is_told_and_the_rest_put(server: Server) -> None:
     result = server.result("put", "-t", "big", "--lines", typed=b"a\n" + big + b"\nb\n")
     assert result.exit_code == 4
     assert len(result.stdout.splitlines()) == 2
-    assert "line 2 of the input was not put: the server says JOB_TOO_BIG" in result.stderr
+    assert (
+        "line 2 of the input of 100,001 bytes was not put: the server says JOB_TOO_BIG"
+        in result.stderr
+    )
     assert "the server takes jobs of up to 100,000 bytes" in result.stderr
     result = server.result("put", "-t", "big", big.decode())
-    assert "beanstalk: the job was not put: the server says JOB_TOO_BIG\n" in result.stderr
+    assert (
+        "beanstalk: the job of 100,001 bytes was not put: the server says JOB_TOO_BIG\n"
+        in result.stderr
+    )
 
 
 def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
@@ -440,7 +436,7 @@ def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(server: Server
 
 
 @pytest.mark.parametrize(
-    ("typed", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 2), (b"\n", 1, 2), (b"\x03", 130, 2)]
+    ("typed", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 2), (b"\n", 1, 2), (b"\x04", 130, 2)]
 )
 def test_on_a_terminal_it_asks_first(server: Server, typed: bytes, code: int, left: int) -> None:
     tube = f"typed-{typed.hex()}"
@@ -679,6 +675,29 @@ def test_tail_shows_new_jobs_and_leaves_them(server: Server) -> None:
     for each in seen:
         assert each["body"] == f"job {jobs.index(each['id'])}"
         assert server.state(each["id"]) == "ready"
+
+
+# The shell.
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_subcommands_and_options(shell: str) -> None:
+    def asked(instruction: str, **variables: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", MAIN], capture_output=True, text=True, timeout=LIMIT_S,
+            env={**os.environ, "_BEANSTALK_COMPLETE": f"{shell}_{instruction}", **variables},
+        ).stdout  # fmt: skip
+
+    assert "_BEANSTALK_COMPLETE" in asked("source")
+    for words, number, wanted in (
+        ("beanstalk ", "1", COMMANDS),
+        ("beanstalk delete --", "2", ["--tube", "--state", "--all"]),
+        ("beanstalk delete --state ", "3", ["ready", "delayed", "buried"]),
+    ):
+        # fish hands over the word that is being written.
+        current = words.split(" ")[-1] if shell == "fish" else number
+        found = asked("complete", COMP_WORDS=words, COMP_CWORD=current)
+        assert all(each in found for each in wanted), (words, found)
 
 
 # The server.
