@@ -240,7 +240,7 @@ def test_the_exit_code_of_a_command_says_what_becomes_of_the_job(
 
 
 def test_the_job_is_touched_while_a_command_runs(server: Server) -> None:
-    job = server.run("put", "-t", "slow", "--ttr", 1, "x").strip()
+    job = server.run("put", "-t", "slow", "--ttr", 2, "x").strip()
     server.run("reserve", "-t", "slow", "--exec", "sleep 2.5")
     server.run("peek", job, code=4)
 
