@@ -11,13 +11,15 @@ from typing import Any, Final
 import click
 
 from beanstalk_twisted import __version__
-from binlog_tools.cli.parameters import LateGroup
+from binlog_tools.cli.parameters import LateGroup, Parsed
+from binlog_tools.cli.streams import forgive_stderr
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli.exits import INTERRUPTED, PROGRAM, REFUSED, fail
 from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "put", "reserve": "reserve", "peek": "jobs", "delete": "jobs", "bury": "jobs",
+    "put": "put", "reserve": "reserve", "peek": "jobs", "delete": "delete", "bury": "jobs",
     "kick": "jobs", "move": "move", "tubes": "tubes", "stats": "tubes", "pause": "tubes",
     "top": "top", "tail": "tail",
 }  # fmt: skip
@@ -54,11 +56,16 @@ class Commands(LateGroup):
     cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name=PROGRAM)
-def cli() -> None:
+@click.option(
+    "-s", "--server", "address", type=Parsed("server", Address.parse), metavar="SERVER",
+    help="For the subcommand, if that has none of its own.",
+)  # fmt: skip
+def cli(address: Address | None) -> None:
     """
     Put jobs into a beanstalkd, take them out, look at them and after them.
 
-    The server is --server, or BEANSTALK_SERVER, or 127.0.0.1:11300.  It may be any beanstalkd.
+    The server is --server, before the subcommand or behind it, or BEANSTALK_SERVER, or
+    127.0.0.1:11300.  It may be any beanstalkd.
 
     Exit codes: 0 done, 1 there was no job, 2 wrong usage, 4 no server, no such job or tube, or the
     server has refused, 130 interrupted.
@@ -71,6 +78,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _open_closed()
+    forgive_stderr()
     try:
         _call()
     except SystemExit as end:
