@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.endpoints import clientFromString, connectProtocol
 from twisted.internet.interfaces import (
     IDelayedCall,
+    IHalfCloseableDescriptor,
     IPushProducer,
     IReactorTime,
     IStreamClientEndpoint,
@@ -127,16 +128,22 @@ class Connection(Protocol, Commands):
         asked = self.send(forms.CAPABILITIES)
         return asked.addCallbacks(self._note_announced, self._note_nothing_announced)
 
-    def part(self) -> None:
+    def part(self, *, sends_no_more: bool = False) -> None:
         """
         Close; what the transport was given is still sent, and answers still count until then.
+
+        :param sends_no_more: only say that nothing more will come, and leave the end to the server:
+            so it ends a `reserve` that waits.
         """
         if self._part_timer is None and self._reason is None:
             self.is_open = False
             self._reason = errors.Closed("the connection was closed by us")
             self._part_timer = self._clock.callLater(PART_S, self._cut)
             self.transport.unregisterProducer()
-            self.transport.loseConnection()
+            if sends_no_more and IHalfCloseableDescriptor.providedBy(self.transport):
+                self.transport.loseWriteConnection()
+            else:
+                self.transport.loseConnection()
 
     def abort(self, reason: Exception) -> None:
         """

@@ -95,6 +95,7 @@ class Client(ClientService, Commands):
         self._ready: Connection | None = None
         self._newest: Connection | None = None
         self._has_stopped = False
+        self._when_ended: Deferred[None] | None = None
         self._tubes = TubeChoice()
         self._gate = Gate()
         self._waiting: OrderedDict[Pending, None] = OrderedDict()
@@ -132,6 +133,26 @@ class Client(ClientService, Commands):
             return self.stopService()
         self._has_stopped = True
         return super().quit().addBoth(lambda _: self.stopService())
+
+    def hang_up(self) -> Deferred[None]:
+        """
+        Stop the service although a `reserve` may wait in the server, and be sure of its end: what
+        comes free from now on is not given to us.  The server is told that nothing more will be
+        sent; it ends the `reserve`, and then the connection.  Jobs that are still reserved on it
+        are ready again.
+
+        What has no answer then fails with `Unanswered`.
+
+        :return: fires when the server has ended the connection; one that does not within
+            `connection.PART_S` seconds is cut off.
+        """
+        if self._ready is None or not self._ready.is_open:
+            return self.stopService()
+        self._has_stopped = True
+        self._when_ended = Deferred()
+        ended = self._when_ended.addCallback(lambda _: self.stopService())
+        self._ready.part(sends_no_more=True)
+        return ended
 
     def startService(self) -> None:
         """
@@ -213,6 +234,7 @@ class Client(ClientService, Commands):
             self._tubes = ended.tubes
         if was_ready is None or self._has_stopped:
             lose_all(ended)
+            self._tell_end()
             return
         gone = [request for request in ended.left if not self._can_repeat(request)]
         self._wait_again([request for request in ended.left if self._can_repeat(request)])
@@ -223,6 +245,11 @@ class Client(ClientService, Commands):
         for request, error in failed:
             if not request.is_forgotten:  # It may have been cancelled in `lost`, just now.
                 request.fail(error)
+
+    def _tell_end(self) -> None:
+        when_ended, self._when_ended = self._when_ended, None
+        if when_ended is not None:
+            when_ended.callback(None)
 
     def _can_repeat(self, request: Pending) -> bool:
         """

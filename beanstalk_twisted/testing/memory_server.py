@@ -19,8 +19,10 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import execute as execute_now
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IHalfCloseableDescriptor
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from beanstalk_twisted.archivist import Archivist
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
@@ -86,6 +88,7 @@ class HeldIo:
         self.is_stopped = False
 
 
+@implementer(IHalfCloseableDescriptor)
 class MemoryTransport:
     """
     One end of a connection; pauses, half-closes and parts as Twisted's sockets do, and as they do
@@ -93,6 +96,7 @@ class MemoryTransport:
 
     :ivar unread: what the protocol has written and the other end has not taken.
     :ivar unsent: what the other end has sent and the protocol does not read yet.
+    :ivar sends_no_more: whether the protocol has said so.
     :ivar is_delivering: whether the protocol is at work on what has come.
     :ivar stirred: called when the protocol has done something that the other end may notice.
     """
@@ -104,6 +108,7 @@ class MemoryTransport:
         self.unread = bytearray()
         self.unsent = bytearray()
         self.has_ended = False
+        self.sends_no_more = False
         self.is_reading = True
         self.is_closed = False
         self.disconnecting = False
@@ -139,6 +144,13 @@ class MemoryTransport:
         self.stirred()
         self.disconnecting = True
         self._clock.callLater(0, self.part_if_read)
+
+    def loseWriteConnection(self) -> None:
+        """
+        See `IHalfCloseableDescriptor`.
+        """
+        self.stirred()
+        self.sends_no_more = True
 
     def abortConnection(self) -> None:
         """

@@ -34,7 +34,8 @@ Layers, each knowing only those before it::
     keepalive    touching in time, noticing that it was too late
     results      what a function has given, and what that says
     lane         one connection, with what is reserved on it
+    asking       who is asked for more, and when; settling: telling the server what becomes of a job
     carrying     a job from its reservation to its verdict
-    service      the worker: who asks for more, when it stops
+    service      the worker: when it begins and when it stops
     shell, loading, command     the command beanstalk-work
 """

@@ -1,7 +1,5 @@
 """
-The worker, as a service: who asks for more jobs, and when it stops.
-
-`beanstalk_twisted.worker` says why it asks as it does.
+The worker, as a service: what it is made of, when it begins and when it stops.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,19 +8,19 @@ from random import random as any_random
 from typing import Any, Final, Generic, TypeVar, cast
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, gatherResults
+from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client import forms
 from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.forms import Job
 from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.worker.asking import Asking
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.carrying import Carrying, Doer, Ways
-from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
 from beanstalk_twisted.worker.hooks import Hooks, Logged, Told
 from beanstalk_twisted.worker.lane import Lane, Tube
 from beanstalk_twisted.worker.policy import Policy, Retry
@@ -89,15 +87,15 @@ class Worker(Service, Generic[T]):
         self.concurrency = concurrency
         self._clock = reactor or the_reactor()
         self._finish_s = finish_s
+        self._asking = Asking(
+            self._clock, concurrency, self._got, self._troubled, self._look_whether_idle
+        )
         self._ways: Ways[T] = Ways(
             self._clock, chance, handler, serialiser or cast(Serialiser[T], Bytes()),
             policy or Retry(), Told((Logged(),) if hooks is None else hooks),
             _threads(in_threads, handler, self._clock, concurrency), touches, limit_s,
+            self._asking.may_give_back,
         )  # fmt: skip
-        self._demand = Demand(concurrency)
-        self._timer: IDelayedCall | None = None
-        self._rest_until_s = 0.0
-        self._is_looking = False
         self._is_stopping = False
         self._when_idle: Deferred[None] | None = None
         self._when_stopped: list[Deferred[None]] | None = None
@@ -107,16 +105,17 @@ class Worker(Service, Generic[T]):
             return Client(endpoint, reactor=reactor, grace_s=grace_s, backoff=each, **callbacks)
 
         self._lanes = [
-            Lane(self._clock, make_client, self._look, self._lost, self._troubled)
+            Lane(self._clock, make_client, self._asking.look, self._lost, self._troubled)
             for _ in range(min(connections, concurrency))
         ]
+        self._asking.lanes = self._lanes
 
     @property
     def jobs_in_hand(self) -> int:
         """
         How many jobs it has.
         """
-        return sum(len(lane.jobs) for lane in self._lanes)
+        return self._asking.jobs_in_hand
 
     # What Twisted calls.
 
@@ -126,6 +125,7 @@ class Worker(Service, Generic[T]):
         """
         super().startService()
         self._is_stopping = False
+        self._asking.start()
         if self._ways.threads is not None:
             self._ways.threads.start()
         ignores_default = not any(tube in _DEFAULT for tube in self._tubes)
@@ -146,97 +146,30 @@ class Worker(Service, Generic[T]):
         self._when_stopped = []
         super().stopService()
         self._is_stopping = True
-        self._stop_timer()
         for lane in self._lanes:
-            lane.give_up_asking()
             for held in lane.jobs:
                 cast(Carrying[T], held).do_not_begin()
-        finished = self._idle()
+        finished = self._when_idle = Deferred()
         limit = self._clock.callLater(self._finish_s, self._give_back)
+        self._asking.stop()
         return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
 
-    # Asking for jobs.
-
-    def _look(self) -> None:
-        """
-        Ask for jobs, where and as often as it is worthwhile now.
-        """
-        if self._is_looking or self._is_stopping:
-            return
-        self._is_looking = True
-        try:
-            while self._free() > 0 and (place := self._place()) is not None:
-                self._ask(*place)
-        finally:
-            self._is_looking = False
-
-    def _free(self) -> int:
-        asked = sum(lane.polls + lane.is_parked for lane in self._lanes)
-        return self.concurrency - self.jobs_in_hand - asked
-
-    def _place(self) -> tuple[Lane, int] | None:
-        """
-        Say on which connection to ask next, and how long to wait there; None to leave it.
-        """
-        up = [lane for lane in self._lanes if lane.is_up]
-        now_s = self._clock.seconds()
-        if not up or any(lane.is_parked for lane in up):
-            return None
-        if now_s < self._rest_until_s:
-            self._later(self._rest_until_s - now_s)
-            return None
-        polls = sum(lane.polls for lane in up)
-        if not self._demand.is_dry:
-            return (up[0], 0) if polls < self._demand.at_once else None
-        if polls:
-            return None
-        for lane in up:
-            if lane.is_empty and now_s >= lane.no_wait_until_s:
-                return lane, PATIENCE_S
-        if now_s < self._demand.next_s:
-            self._later(self._demand.next_s - now_s)
-            return None
-        return up[0], 0
-
-    def _later(self, wait_s: float) -> None:
-        self._stop_timer()
-        self._timer = self._clock.callLater(wait_s, self._look)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
-
-    def _ask(self, lane: Lane, seconds: int) -> None:
-        asked = lane.ask(seconds)
-        asked.addCallbacks(self._got, self._got_none, callbackArgs=(lane,))
-        asked.addErrback(self._log_failure)
+    # Jobs that come and go.
 
     def _got(self, job: Job, lane: Lane) -> None:
-        self._demand.got()
+        if lane.is_parting:
+            return  # The server takes it back when it ends the connection.
         carrying: Carrying[T] = Carrying(self._ways, lane, job)
         lane.jobs.add(carrying)
         if self._is_stopping:
             carrying.do_not_begin()
         ended = Deferred.fromCoroutine(carrying.carry_out())
         ended.addErrback(self._log_failure).addCallback(self._ended, lane, carrying)
-        self._look()
-
-    def _got_none(self, failure: Failure) -> None:
-        if failure.check(CancelledError) or self._is_stopping:
-            return
-        self._demand.got_none(self._clock.seconds())
-        if not failure.check(errors.TimedOut, errors.DeadlineSoon):
-            self._rest_until_s = self._clock.seconds() + REST_S
-            self._ways.told.tell("troubled", failure.value)
-        self._look()
 
     def _ended(self, _: None, lane: Lane, carrying: Carrying[T]) -> None:
         lane.jobs.discard(carrying)
-        self._demand.ended(self._clock.seconds())
-        self._look()
-        if self._when_idle is not None and not self.jobs_in_hand:
-            self._when_idle.callback(None)
+        self._asking.ended()
+        self._look_whether_idle()
 
     def _lost(self, losses: Losses) -> None:
         self._ways.told.tell("disconnected", losses)
@@ -249,13 +182,12 @@ class Worker(Service, Generic[T]):
 
     # Stopping.
 
-    def _idle(self) -> Deferred[None]:
-        idle: Deferred[None] = Deferred()
-        if self.jobs_in_hand:
-            self._when_idle = idle
-        else:
-            idle.callback(None)
-        return idle
+    def _look_whether_idle(self) -> None:
+        """
+        A worker that stops is done when it has no job, and none can come.
+        """
+        if not self.jobs_in_hand and self._asking.is_quiet:
+            self._leave()
 
     def _give_back(self) -> None:
         """
@@ -267,9 +199,11 @@ class Worker(Service, Generic[T]):
         left = [Deferred.fromCoroutine(each.abandon()) for each in held]
         for each_left in left:
             each_left.addErrback(self._log_failure)
-        DeferredList(left).addCallback(self._leave)
+        # By then, what was to be released is on its way.
+        given_back = DeferredList(left).addCallback(lambda _: self._asking.may_give_back())
+        given_back.addCallback(self._leave)
 
-    def _leave(self, _: object) -> None:
+    def _leave(self, _: object = None) -> None:
         """
         What heeds no cancelling is left behind.
         """

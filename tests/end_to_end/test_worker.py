@@ -210,6 +210,20 @@ async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: Serv
             await gone(client, job)
 
 
+async def test_what_a_worker_gives_back_when_it_stops_does_not_come_back_to_it(
+    server: ServerProcess,
+) -> None:
+    slow = Slow()
+    async with connected(endpoint_of(server)) as client:
+        await client.use("given-back")
+        async with working(endpoint_of(server), "given-back", slow, 3, finish_s=0.1):
+            job = await client.put(b"x", ttr=LONG_S)
+            await slow.has_begun(1)
+        stats = await client.stats_job(job)
+        assert (stats.state, stats.reserves, stats.releases) == ("ready", 1, 1)
+        await client.delete(job)
+
+
 # The command.
 
 
