@@ -194,6 +194,21 @@ def test_a_job_that_fails_is_tried_later_and_later_and_then_buried() -> None:
     assert len(times) == 5 and shop.stats(job).state == "buried"
 
 
+def test_a_job_that_its_handler_only_releases_is_tried_for_ever() -> None:
+    shop = Shop()
+    numbers = []
+
+    def not_yet(attempt: Attempt[Any]) -> Release:
+        numbers.append(attempt.number)
+        return Release(10)
+
+    shop.worker(not_yet, policy=Retry(most_attempts=2))
+    shop.put()
+    shop.world.advance(100)
+    assert len(numbers) >= 9
+    assert shop.jobs() == {"delayed": 1}
+
+
 def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever() -> None:
     shop = Shop()
     job = shop.put()
