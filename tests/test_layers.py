@@ -54,7 +54,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.service",),
     ("worker.attempt", "worker.threads", "worker.loading"),
     ("worker.hooks", "worker.keepalive", "worker.lane", "worker.shell", "worker.results"),
-    ("worker.asking", "worker.settling"),
+    ("worker.asking", "worker.settling", "worker.checks"),
     ("worker.carrying",),
     ("worker.service",),
     ("worker.command",),

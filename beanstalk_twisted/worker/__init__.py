@@ -36,6 +36,7 @@ Layers, each knowing only those before it::
     lane         one connection, with what is reserved on it
     asking       who is asked for more, and when; settling: telling the server what becomes of a job
     carrying     a job from its reservation to its verdict
+    checks       what a worker is made with
     service      the worker: when it begins and when it stops
     shell, loading, command     the command beanstalk-work
 """

@@ -17,7 +17,7 @@ from twisted.logger import (
 )
 
 from beanstalk_twisted import __version__
-from beanstalk_twisted.worker import loading, policy, service
+from beanstalk_twisted.worker import checks, loading, policy, service
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
 from beanstalk_twisted.worker.shell import Shell
 from beanstalk_twisted.worker.verdicts import Bury, Delete
@@ -83,7 +83,7 @@ def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
 @click.option(
     "-n",
     "--concurrency",
-    type=click.IntRange(1, service.MAX_CONCURRENCY),
+    type=click.IntRange(1, checks.MAX_CONCURRENCY),
     default=1,
     show_default=True,
     help="Jobs at once.",

@@ -3,7 +3,6 @@ The worker, as a service: what it is made of, when it begins and when it stops.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from inspect import iscoroutinefunction
 from random import random as any_random
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -13,7 +12,6 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import forms
 from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.forms import Job
@@ -21,11 +19,18 @@ from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.worker.asking import Asking
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.carrying import Carrying, Doer, Ways
+from beanstalk_twisted.worker.checks import (
+    check_numbers,
+    check_parts,
+    check_tubes,
+    hooks_of,
+    threads_of,
+)
 from beanstalk_twisted.worker.hooks import Hooks, Logged, Told
 from beanstalk_twisted.worker.lane import Lane, Tube
 from beanstalk_twisted.worker.policy import Policy, Retry
 from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
-from beanstalk_twisted.worker.threads import PoolThreads, Threads
+from beanstalk_twisted.worker.threads import Threads
 
 T = TypeVar("T")
 
@@ -37,9 +42,6 @@ Kubernetes or a ``docker stop`` told so kills.
 
 CONNECTIONS: Final = 2
 """One for jobs, and one on which a `reserve` can wait meanwhile."""
-
-MAX_CONCURRENCY: Final = 1000
-"""Jobs at once: each is at least one timer and a function that waits."""
 
 _DEFAULT: Final = ("default", b"default")
 
@@ -56,8 +58,8 @@ class Worker(Service, Generic[T]):
     def __init__(
         self, endpoint: str | IStreamClientEndpoint, tubes: str | Sequence[Tube],
         handler: Doer[T], concurrency: int = 1, *, serialiser: Serialiser[T] | None = None,
-        policy: Policy | None = None, hooks: Iterable[Hooks] | None = None,
-        in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
+        policy: Policy | None = None, hooks: Iterable[Hooks] = (),
+        logs: bool = True, in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
         grace_s: float = GRACE_S, backoff: Callable[[], Backoff] | None = None,
         chance: Callable[[], float] = any_random,
@@ -71,7 +73,8 @@ class Worker(Service, Generic[T]):
         :param concurrency: jobs at once, 1 to `MAX_CONCURRENCY`.
         :param serialiser: reads bodies; they are bytes without one.
         :param policy: decides about failures; `policy.Retry` without one.
-        :param hooks: told what happens; `hooks.Logged` without any.
+        :param hooks: told what happens.
+        :param logs: tell `hooks.Logged` as well, which writes to Twisted's log.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
         :param touches: touch each job in time for as long as it is worked on.
         :param limit_s: how long an attempt may take, seconds; None for ever.
@@ -79,11 +82,16 @@ class Worker(Service, Generic[T]):
         :param connections: 1 to ``concurrency``; more than that is never used.
         :param chance: gives a number from 0 up to 1 for each call.
         :raise ValueError: a number is out of its range, there is no tube, one has a name that no
-            tube can have, or a coroutine is to run in threads.
+            tube can have, a coroutine is to run in threads, or anything on a clock.
+        :raise TypeError: something is of another kind.
         """
-        _check(concurrency, connections, finish_s, limit_s)
+        check_numbers(concurrency, connections, finish_s, limit_s)
         self._tubes = [tubes] if isinstance(tubes, str | bytes) else list(tubes)
-        _check_tubes(self._tubes)
+        check_tubes(self._tubes)
+        reads: Serialiser[T] = cast(Any, Bytes()) if serialiser is None else serialiser
+        decides: Policy = Retry() if policy is None else policy
+        check_parts(handler, reads, decides)
+        told = (Logged(), *hooks_of(hooks)) if logs else hooks_of(hooks)
         self.concurrency = concurrency
         self._clock = reactor or the_reactor()
         self._finish_s = finish_s
@@ -91,9 +99,8 @@ class Worker(Service, Generic[T]):
             self._clock, concurrency, self._got, self._troubled, self._look_whether_idle
         )
         self._ways: Ways[T] = Ways(
-            self._clock, chance, handler, serialiser or cast(Serialiser[T], Bytes()),
-            policy or Retry(), Told((Logged(),) if hooks is None else hooks),
-            _threads(in_threads, handler, self._clock, concurrency), touches, limit_s,
+            self._clock, chance, handler, reads, decides, Told(told),
+            threads_of(in_threads, handler, self._clock, concurrency), touches, limit_s,
             self._asking.may_give_back,
         )  # fmt: skip
         self._is_stopping = False
@@ -227,31 +234,3 @@ class Worker(Service, Generic[T]):
         for again in waiting:
             again.callback(None)
         return outcome
-
-
-def _check(concurrency: int, connections: int, finish_s: float, limit_s: float | None) -> None:
-    if not 1 <= concurrency <= MAX_CONCURRENCY:
-        raise ValueError(f"concurrency is 1 to {MAX_CONCURRENCY}, not {concurrency}")
-    if connections < 1:
-        raise ValueError(f"connections is at least 1, not {connections}")
-    if finish_s < 0:
-        raise ValueError(f"finish_s is at least 0, not {finish_s}")
-    if limit_s is not None and limit_s <= 0:
-        raise ValueError(f"limit_s is more than 0, not {limit_s}")
-
-
-def _check_tubes(tubes: Sequence[Tube]) -> None:
-    if not tubes:
-        raise ValueError("no tube to take jobs from")
-    for tube in tubes:
-        forms.WATCH.line((tube.encode() if isinstance(tube, str) else tube,))
-
-
-def _threads(
-    wanted: bool | Threads, doer: Callable[..., Any], reactor: Any, most: int
-) -> Threads | None:
-    if wanted is False:
-        return None
-    if iscoroutinefunction(doer):
-        raise ValueError("a coroutine runs in the reactor's thread; leave out in_threads")
-    return PoolThreads(reactor, most) if wanted is True else wanted

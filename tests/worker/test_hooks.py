@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.error import ConnectionLost
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
-from beanstalk_twisted.worker.hooks import Logged, Tally
+from beanstalk_twisted.worker.hooks import Tally
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.verdicts import Bury
 from tests.worker.world import Shop, Slow
@@ -51,7 +51,7 @@ def test_losses_touches_and_time_are_counted() -> None:
 
 def test_a_failure_is_a_warning_that_names_the_job() -> None:
     shop = Shop()
-    shop.worker(fickle, hooks=[Logged()], policy=Retry(first_delay_s=100))
+    shop.worker(fickle, hooks=[], policy=Retry(first_delay_s=100))
     with capturedLogs() as events:
         shop.put(b"fail")
         shop.put(b"do")
@@ -62,3 +62,23 @@ def test_a_failure_is_a_warning_that_names_the_job() -> None:
         "job 1 of work, attempt 1: Release(delay_s=50, priority=None) after 0.000 s",
         "job 2 of work, attempt 1: Delete() after 0.000 s",
     ]
+
+
+def told_of_a_failure(**options: Any) -> list[str]:
+    """
+    Run a worker whose job fails, and read its warnings.
+    """
+    shop = Shop()
+    with capturedLogs() as events:
+        shop.worker(fickle, policy=Retry(first_delay_s=100), **options)
+        shop.put(b"fail")
+    return [formatEvent(each) for each in events if each["log_level"] is LogLevel.warn]
+
+
+def test_hooks_of_ones_own_take_nothing_away_from_the_log() -> None:
+    tally = Tally()
+    assert len(told_of_a_failure(hooks=[tally])) == 1 and tally.counts["failed"] == 1
+
+
+def test_the_log_can_be_switched_off() -> None:
+    assert told_of_a_failure(hooks=[], logs=False) == []
