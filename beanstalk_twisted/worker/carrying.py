@@ -42,7 +42,7 @@ Doer = Callable[[Attempt[T]], Any]
 AT_ONCE: Final = Release()
 """What becomes of a job that was not tried to its end, by no fault of its own."""
 
-AFTER_A_FAULT: Final = Release(delay_s=60)
+AFTER_A_FAULT: Final = Release(delay=60)
 """The same when it was the worker's fault, which may happen again at once: not in a busy loop."""
 
 STATS_TRIES: Final = 2

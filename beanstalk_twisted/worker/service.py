@@ -58,8 +58,8 @@ class Worker(Service, Generic[T]):
     def __init__(
         self, endpoint: str | IStreamClientEndpoint, tubes: str | Sequence[Tube],
         handler: Doer[T], concurrency: int = 1, *, serialiser: Serialiser[T] | None = None,
-        policy: Policy | None = None, hooks: Iterable[Hooks] = (),
-        logs: bool = True, in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
+        policy: Policy | None = None, hooks: Iterable[Hooks] = (), logs: bool = True,
+        in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
         grace_s: float = GRACE_S, backoff: Callable[[], Backoff] | None = None,
         chance: Callable[[], float] = any_random,

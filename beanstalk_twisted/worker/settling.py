@@ -89,7 +89,7 @@ class Settling:
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
         if isinstance(verdict, Release):
             await self._may_give_back()
-            delay = verdict.delay_s
+            delay = verdict.delay
             await self._send("release", lambda client: client.release(
                 self._job, priority=priority, delay=delay))  # fmt: skip
         else:

@@ -271,7 +271,7 @@ async def test_the_command_runs_a_function(server: ServerProcess, tmp_path: Path
         await gone(client, job)
         log = stop(process, signal.SIGINT)
         assert (tmp_path / "noted").read_text() == f"{job} {{'a': 1}}\n"
-        assert f"job {job} of command, attempt 1: Delete()" in log
+        assert f"job {job} of command, attempt 1: deleted" in log
 
 
 async def state_of(client: Client, job: int, wanted: str) -> None:
@@ -292,7 +292,7 @@ async def test_the_command_buries_what_fails_too_often(
         options = ("--attempts", "3", "--first-delay", "0", "--tube", "failing")
         process = work(server, tmp_path, *options, "jobs:fail")
         await state_of(client, job, "buried")
-        assert stop(process).count("RuntimeError: no way") == 3
+        assert stop(process).count("failed: RuntimeError: no way") == 3
         assert (await client.stats_job(job)).reserves == 3
         await client.delete(job)
 
@@ -338,7 +338,7 @@ async def test_a_command_of_the_shell_that_takes_too_long_is_ended_with_all_it_h
         while not sleeping.exists() or not sleeping.read_text():
             await a_moment()
         log = stop(process)
-        assert "Release(" in log
+        assert ": released after" in log
         await state_of(client, job, "ready")
         with pytest.raises(ProcessLookupError):
             while True:

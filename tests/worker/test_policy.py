@@ -140,6 +140,18 @@ def test_a_verdict_has_only_numbers_of_the_protocol(value: Any) -> None:
     for make in (Release, lambda number: Release(0, number), Bury):
         with pytest.raises(ValueError):
             make(value)
-    assert (Release(MAX_U32, 0).delay_s, Bury(MAX_U32).priority) == (MAX_U32, MAX_U32)
+    assert (Release(MAX_U32, 0).delay, Bury(MAX_U32).priority) == (MAX_U32, MAX_U32)
     with pytest.raises(ValueError):
         Release(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (Delete(), "deleted"), (Release(), "released"), (Release(5), "released for 5 s"),
+        (Release(5, 0), "released for 5 s with priority 0"), (Bury(), "buried"),
+        (Bury(9), "buried with priority 9"),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_written_in_words(verdict: Any, words: str) -> None:
+    assert str(verdict) == words
