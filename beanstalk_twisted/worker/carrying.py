@@ -7,7 +7,7 @@ from functools import partial
 from types import UnionType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, execute, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, execute
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
@@ -245,9 +245,8 @@ class Carrying(Held, Generic[T]):
             # No thread can be cancelled; a coroutine that comes out of it can.
             running = threads.run(lambda: doer(attempt))
         else:
-            running = maybeDeferred(doer, attempt)
-            attempt.when_cancelled(running.cancel)
-        return running.addCallback(results.awaited, attempt)
+            running = execute(doer, attempt)
+        return running.addCallback(results.awaited, attempt, self._ways.clock)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if _is_lost(attempt):

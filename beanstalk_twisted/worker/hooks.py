@@ -18,9 +18,8 @@ from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.verdicts import Bury, Verdict
 
 _BETWEEN: Final = tuple(
-    str(place.resolve().parent)
-    for place in (Path(__file__).parent, Path(twisted.__file__))
-)  # fmt: skip
+    f"{place.parent}{os.sep}" for place in (Path(__file__).parent, Path(twisted.__file__))
+)
 """Where our own code and Twisted's is: what lies between a worker and the application's."""
 
 

@@ -161,6 +161,15 @@ class Worker(Service, Generic[T]):
         self._asking.stop()
         return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
 
+    def drop(self) -> None:
+        """
+        Cancel the jobs in hand: the process ends now, and its connections with it, so that the
+        server gives them to others.
+        """
+        for lane in self._lanes:
+            for held in list(lane.jobs):
+                held.cancel(Ending.STOPPED)
+
     # Jobs that come and go.
 
     def _got(self, job: Job, lane: Lane) -> None:
