@@ -19,10 +19,8 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import execute as execute_now
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IHalfCloseableDescriptor
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from beanstalk_twisted.archivist import Archivist
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
@@ -88,7 +86,6 @@ class HeldIo:
         self.is_stopped = False
 
 
-@implementer(IHalfCloseableDescriptor)
 class MemoryTransport:
     """
     One end of a connection; pauses, half-closes and parts as Twisted's sockets do, and as they do
@@ -147,7 +144,7 @@ class MemoryTransport:
 
     def loseWriteConnection(self) -> None:
         """
-        See `IHalfCloseableDescriptor`.
+        See `ITCPTransport.loseWriteConnection`.
         """
         self.stirred()
         self.sends_no_more = True

@@ -20,6 +20,7 @@ from twisted.logger import (
 )
 
 from beanstalk_twisted import __version__
+from beanstalk_twisted.client.service import SERVER_LOG, Client
 from beanstalk_twisted.worker import checks, loading, policy, service
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
 from beanstalk_twisted.worker.shell import Shell
@@ -205,15 +206,12 @@ def cli(
         what = doing(function, command, in_reactor)
         if reactor_name == "auto":
             choose_reactor(reactor_name, what.is_coroutine)
-        from twisted.internet import reactor
-
-        endpoint = loading.connectable(reactor, loading.endpoint(server))
         worker: service.Worker[Any] = service.Worker(
-            endpoint, tubes or ("default",), what.doer, concurrency, serialiser=serialiser,
+            server, tubes or ("default",), what.doer, concurrency, serialiser=serialiser,
             policy=retry, in_threads=what.in_threads, limit_s=limit_s, touches=not no_touch,
             finish_s=finish_s,
         )  # fmt: skip
-    except ValueError as problem:
+    except (TypeError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
     run(worker, verbose, told)
 
@@ -226,6 +224,9 @@ def run(worker: service.Worker[Any], verbose: int, told: Signals) -> None:
 
     level = LEVELS[min(verbose, len(LEVELS) - 1)]
     wanted = LogLevelFilterPredicate(defaultLogLevel=level)
+    # That the server is there again is told as its absence is; each try is not.
+    wanted.setLogLevelForNamespace(SERVER_LOG, max(level, LogLevel.info, key=LEVELS.index))
+    wanted.setLogLevelForNamespace(Client.__module__, LEVELS[0 if verbose < 2 else 2])
     observer = FilteringLogObserver(textFileLogObserver(sys.stderr), [wanted])
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     running: Any = reactor

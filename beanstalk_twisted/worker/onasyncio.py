@@ -56,7 +56,7 @@ def in_a_task(awaitable: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> Def
     async def all_of_it() -> Any:
         return await awaitable
 
-    return Deferred.fromFuture(loop.create_task(_with_deferreds(all_of_it(), loop)))  # type: ignore[arg-type]
+    return Deferred.fromFuture(loop.create_task(_with_deferreds(all_of_it(), loop)))
 
 
 async def without_asyncio(awaitable: Awaitable[Any]) -> Any:
@@ -70,7 +70,7 @@ async def without_asyncio(awaitable: Awaitable[Any]) -> Any:
         return await awaitable
 
     try:
-        return await _only_deferreds(all_of_it())  # type: ignore[misc]
+        return await _only_deferreds(all_of_it())
     except RuntimeError as error:
         if str(error) != _NO_LOOP:
             raise

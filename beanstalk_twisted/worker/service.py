@@ -3,6 +3,7 @@ The worker, as a service: what it is made of, when it begins and when it stops.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from random import random as any_random
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -65,7 +66,7 @@ class Worker(Service, Generic[T]):
         chance: Callable[[], float] = any_random,
     ) -> None:  # fmt: skip
         """
-        :param endpoint: where the server is, such as ``tcp:127.0.0.1:11300``.
+        :param endpoint: where the server is, as of `Client`: ``127.0.0.1:11300``, or an endpoint.
         :param tubes: where jobs come from; one, or several.
         :param handler: does a job, given an `attempt.Attempt`.  It is done when this returns, or
             when the Deferred or coroutine that it gives has; an exception means that it is not.
@@ -107,14 +108,24 @@ class Worker(Service, Generic[T]):
         self._when_idle: Deferred[None] | None = None
         self._when_stopped: list[Deferred[None]] | None = None
 
-        def make_client(**callbacks: Any) -> Client:
+        def make_client(number: int, **callbacks: Any) -> Client:
             each = None if backoff is None else backoff()
-            return Client(endpoint, reactor=reactor, grace_s=grace_s, backoff=each, **callbacks)
+            # All go to the same server: one is enough to say that it is not there.
+            return Client(
+                endpoint, reactor=reactor, grace_s=grace_s, backoff=each,
+                logs=logs and number == 0, **callbacks,
+            )  # fmt: skip
 
         self._lanes = [
-            Lane(self._clock, make_client, self._asking.look, self._lost, self._troubled)
-            for _ in range(min(connections, concurrency))
-        ]
+            Lane(
+                self._clock,
+                partial(make_client, number),
+                self._asking.look,
+                self._lost,
+                self._troubled,
+            )
+            for number in range(min(connections, concurrency))
+        ]  # fmt: skip
         self._asking.lanes = self._lanes
 
     @property

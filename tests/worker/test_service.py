@@ -751,7 +751,7 @@ def test_what_is_of_another_kind_is_refused_at_once(options: dict[str, Any], wan
 def test_threads_on_a_clock_are_refused_with_what_to_give_instead() -> None:
     world = Shop().world
     with pytest.raises(ValueError, match=r"Clock is not: .* in_threads=InlineThreads\(\)"):
-        Worker(world.endpoint, "t", print, in_threads=True, reactor=world.clock)  # type: ignore[arg-type]
+        Worker(world.endpoint, "t", print, in_threads=True, reactor=world.clock)
 
 
 def test_the_limits_themselves_are_taken() -> None:

@@ -94,7 +94,7 @@ def test_what_is_released_waits_for_the_last_answer(beanstalk: Beanstalk) -> Non
     worker.startService()
     job = beanstalk.put(b"x", tube=TUBE)
     beanstalk.settle()
-    parked = beanstalk.network.links[1]  # type: ignore[attr-defined]
+    parked = beanstalk.network.links[1]
     parked.wire.cut_off()  # The server does not see that it is to end.
     stopped = worker.stopService()
     beanstalk.advance(LAST_ANSWER_S - 0.1)
