@@ -17,3 +17,39 @@ Layers, each knowing only those before it::
 
 Below the line there is no clock, no socket, no Deferred: bytes and times go in, values come out.
 """
+
+from typing import TYPE_CHECKING
+
+from beanstalk_twisted.exports import lazily
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.backoff import Backoff
+    from beanstalk_twisted.client.connection import Connection, connect
+    from beanstalk_twisted.client.errors import ClientError, ErrorReply
+    from beanstalk_twisted.client.forms import Job
+    from beanstalk_twisted.client.service import SERVER_LOG, Client, Losses
+    from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
+else:
+    __getattr__ = lazily(__name__, {
+        "service": "SERVER_LOG Client Losses",
+        "connection": "Connection connect",
+        "forms": "Job",
+        "stats": "JobStats ServerStats TubeStats",
+        "backoff": "Backoff",
+        "errors": "ClientError ErrorReply",
+    })  # fmt: skip
+
+__all__ = [
+    "SERVER_LOG",
+    "Backoff",
+    "Client",
+    "ClientError",
+    "Connection",
+    "ErrorReply",
+    "Job",
+    "JobStats",
+    "Losses",
+    "ServerStats",
+    "TubeStats",
+    "connect",
+]
