@@ -45,7 +45,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.
     ("facts", "commit", "outlet", "client.methods", "client.gate", "client.deadline",
-     "client.places"),
+     "client.places", "client.presence"),
     ("hub",),
     ("shell",),
     ("protocol", "client.pending"),
@@ -54,7 +54,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.connection",),
     ("client.service",),
     ("worker.attempt", "worker.threads", "worker.loading", "worker.onasyncio",
-     "worker.signals"),
+     "worker.signals", "worker.sessions"),
     ("worker.hooks", "worker.keepalive", "worker.lane", "worker.shell", "worker.results"),
     ("worker.asking", "worker.settling", "worker.checks"),
     ("worker.carrying",),

@@ -11,7 +11,7 @@ Layers, each knowing only those before it::
     ──────── the Twisted line ────────
     methods     one method for each row of the table
     pending, deadline, gate     answers, silence and room, each awaited
-    places      where a server is
+    places, presence     where a server is, and whether
     connection  one connection: order, cancelling, back-pressure
     service     the same over many connections, one after the other
 
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.connection import Connection, connect
     from beanstalk_twisted.client.errors import ClientError, ErrorReply
     from beanstalk_twisted.client.forms import Job
-    from beanstalk_twisted.client.service import SERVER_LOG, Client, Losses
+    from beanstalk_twisted.client.presence import SERVER_LOG
+    from beanstalk_twisted.client.service import Client, Losses
     from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
 else:
     __getattr__ = lazily(__name__, {
-        "service": "SERVER_LOG Client Losses",
+        "presence": "SERVER_LOG",
+        "service": "Client Losses",
         "connection": "Connection connect",
         "forms": "Job",
         "stats": "JobStats ServerStats TubeStats",
