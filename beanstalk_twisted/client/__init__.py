@@ -5,11 +5,13 @@ Layers, each knowing only those before it::
 
     errors, stats, tubes, backoff          values
     forms       what each row of the command table looks like on the wire, both ways
+    usedtube    which tube a command is meant for
     reading     bytes into replies: this one, not yet, cannot be right
     exchange    what was asked, and which reply belongs to what; outbox: bytes in pieces
     ──────── the Twisted line ────────
     methods     one method for each row of the table
     pending, deadline, gate     answers, silence and room, each awaited
+    places      where a server is
     connection  one connection: order, cancelling, back-pressure
     service     the same over many connections, one after the other
 

@@ -23,18 +23,6 @@ PATIENCE_S: Final = 5.0
 """How long a server may be missing before it is down, seconds: longer than a restart."""
 
 
-class Used:
-    """
-    A `use` that was sent.
-
-    :ivar failure: why it was not carried out; None if it was, or may be yet.
-    """
-
-    def __init__(self, tube: str | bytes) -> None:
-        self.tube = tube
-        self.failure: Failure | None = None
-
-
 class Link:
     """
     The way to one server.
@@ -63,7 +51,6 @@ class Link:
         self._changed = changed
         self._timer: IDelayedCall | None = None
         self._bound: set[Deferred[Any]] = set()
-        self._used: Used | None = None
 
     def start(self) -> None:
         """
@@ -78,7 +65,6 @@ class Link:
         """
         self.is_up = self.is_down = False
         self._stop_timer()
-        self._used = None
         return self.client.stopService()
 
     def send(self, name: str, ask: Callable[[Client], Deferred[T]]) -> Deferred[T]:
@@ -91,46 +77,6 @@ class Link:
         if self.is_down:
             return fail(errors.ServerDown(name, self.name))
         return self._bind(name, ask(self.client))
-
-    def send_in(
-        self, tube: str | bytes, name: str, ask: Callable[[Client], Deferred[T]],
-        undo: Callable[[Client, T], Deferred[Any]] | None = None,
-    ) -> Deferred[T]:  # fmt: skip
-        """
-        Send a command that is about the tube in use, without waiting for the `use`.
-
-        :param undo: takes back what was done if it was done in another tube, since the server
-            has refused the `use`.
-        """
-        if self.is_down:
-            return fail(errors.ServerDown(name, self.name))
-        used = self._use(tube)
-
-        def check(result: T) -> Any:
-            if used.failure is None:
-                return result
-            why = used.failure
-            return undo(self.client, result).addBoth(lambda _: why) if undo else why
-
-        checked: Deferred[T] = self.send(name, ask).addCallback(check)
-        return checked
-
-    def _use(self, tube: str | bytes) -> Used:
-        """
-        See that the next command is about this tube.
-        """
-        if self._used is not None and self._used.tube == tube:
-            return self._used
-        asked = self.client.use(tube)  # It raises if there can be no such tube.
-        self._used = used = Used(tube)
-
-        def not_used(failure: Failure) -> None:
-            used.failure = failure
-            if self._used is used:
-                self._used = None
-
-        self._bind("use", asked).addErrback(not_used)
-        return used
 
     def _bind(self, name: str, sent: Deferred[T]) -> Deferred[T]:
         """

@@ -26,12 +26,14 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from beanstalk_twisted.client.connection import GRACE_S, endpoint_of, the_reactor
+from beanstalk_twisted.client import forms, places
+from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.fleet import Misplaced, PoolStats, misplaced_on, stats_of
+from beanstalk_twisted.client.forms import Form, Job
 from beanstalk_twisted.client.hashing import Split
 from beanstalk_twisted.client.lanes import Lane, Lanes, PoolJob
 from beanstalk_twisted.client.link import PATIENCE_S, Link
-from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, DEFAULT_TTR_S
+from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, DEFAULT_TTR_S, Args
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats, TubeStats
 from beanstalk_twisted.client.taking import Source, Taking
@@ -45,8 +47,9 @@ class Server(NamedTuple):
     """
     One server of a pool.
 
-    :ivar endpoint: where it is, such as ``tcp:10.0.0.1:11300``.
-    :ivar name: which tubes it has follows from it; the endpoint, if it is empty.
+    :ivar endpoint: where it is, such as ``10.0.0.1:11300``, or any endpoint of Twisted's.
+    :ivar name: which tubes it has follows from this.  If it is empty it is the endpoint, written
+        in full: ``tcp:10.0.0.1:11300``.
     :ivar weight: its share of the tubes, against those of the others.
     """
 
@@ -94,7 +97,7 @@ class Pool(Service):
         self._changed = changed
         self._make_client = make_client
         endpoints = {
-            name: endpoint_of(self._clock, server.endpoint)
+            name: places.endpoint_of(self._clock, server.endpoint)
             for name, server in (before | now).items()
         }
         self._links = {
@@ -112,7 +115,7 @@ class Pool(Service):
     def _client_of(self, endpoint: Any) -> Callable[..., Client]:
         def make(**callbacks: Any) -> Client:
             return self._make_client(
-                endpoint, reactor=self._clock, grace_s=self._grace_s, **callbacks
+                endpoint, reactor=self._clock, grace_s=self._grace_s, logs=False, **callbacks
             )
 
         return make
@@ -180,10 +183,11 @@ class Pool(Service):
         :raise ServerDown: its server is down.
         """
         name = self.server_of(tube)
-        number = self._links[name].send_in(
-            tube, "put",
-            lambda client: client.put(body, priority=priority, delay=delay, ttr=ttr),
-            lambda client, wrong: client.delete(wrong),
+        number = self._links[name].send(
+            "put",
+            lambda client: client.put(
+                body, tube=tube, priority=priority, delay=delay, ttr=ttr
+            ),
         )  # fmt: skip
         return number.addCallback(lambda found: PoolJob(name, found, body))
 
@@ -197,7 +201,7 @@ class Pool(Service):
         """
         Make up to so many jobs of a tube ready.  See `Commands.kick`.
         """
-        return self._at(tube).send_in(tube, "kick", lambda client: client.kick(bound))
+        return self._in(tube, forms.KICK, (bound,))
 
     def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:
         """
@@ -215,25 +219,30 @@ class Pool(Service):
         """
         Look at the first ready job of a tube.
         """
-        return self._peek(tube, "peek-ready", lambda client: client.peek_ready())
+        return self._peek(tube, forms.PEEK_READY)
 
     def peek_delayed(self, tube: Tube) -> Deferred[PoolJob]:
         """
         Look at the delayed job of a tube that is due first.
         """
-        return self._peek(tube, "peek-delayed", lambda client: client.peek_delayed())
+        return self._peek(tube, forms.PEEK_DELAYED)
 
     def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
         """
         Look at the job of a tube that was buried first.
         """
-        return self._peek(tube, "peek-buried", lambda client: client.peek_buried())
+        return self._peek(tube, forms.PEEK_BURIED)
 
-    def _peek(self, tube: Tube, name: str, ask: Callable[[Client], Any]) -> Deferred[PoolJob]:
-        link = self._at(tube)
-        return link.send_in(tube, name, ask).addCallback(
-            lambda job: PoolJob(link.name, job.id, job.body)
-        )
+    def _peek(self, tube: Tube, form: Form) -> Deferred[PoolJob]:
+        found: Deferred[Job] = self._in(tube, form)
+        return found.addCallback(lambda job: PoolJob(self.server_of(tube), job.id, job.body))
+
+    def _in(self, tube: Tube, form: Form, args: Args = ()) -> Deferred[Any]:
+        """
+        Send a command that is about the tube in use, for this one.
+        """
+        name = tube_name(tube)
+        return self._at(tube).send(form.name, lambda client: client.send(form, args, tube=name))
 
     # Jobs, from whichever server has any.
 
@@ -359,13 +368,24 @@ def named(servers: Iterable[str | Server]) -> dict[str, Server]:
     found: dict[str, Server] = {}
     for each in servers:
         server = Server(each) if isinstance(each, str) else each
-        name = server.name or server.endpoint
-        if not isinstance(name, str):
+        if not server.name and not isinstance(server.endpoint, str):
             raise ValueError(f"a server needs a name: {server.endpoint!r}")
+        name = server.name or places.endpoint(str(server.endpoint))
         if name in found:
             raise ValueError(f"two servers of a pool are called {name!r}")
         found[name] = server
     return found
+
+
+def tube_name(tube: Tube) -> bytes:
+    """
+    Give the name of a tube as bytes.
+
+    :raise ValueError: there can be no such tube.
+    """
+    name = tube.encode() if isinstance(tube, str) else tube
+    forms.USE.line((name,))
+    return name
 
 
 def reserved_on(job: PoolJob, command: str) -> Lane:

@@ -24,6 +24,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from beanstalk_twisted.client import errors, forms
 from beanstalk_twisted.client.backoff import Backoff
@@ -31,7 +32,6 @@ from beanstalk_twisted.client.connection import (
     GRACE_S,
     MAX_WAITING_BYTES,
     Connection,
-    endpoint_of,
     overfull,
     the_reactor,
 )
@@ -39,10 +39,20 @@ from beanstalk_twisted.client.forms import Form
 from beanstalk_twisted.client.gate import Gate
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import cost
-from beanstalk_twisted.client.pending import Ended, Pending, lose_all
+from beanstalk_twisted.client.pending import Aside, Ended, Pending, lose_all
+from beanstalk_twisted.client.places import endpoint_of
 from beanstalk_twisted.client.tubes import TubeChoice
+from beanstalk_twisted.client.usedtube import UsedTube
 
 _TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
+
+
+SERVER_LOG: Final = "beanstalk_twisted.client.server"
+"""The namespace in which a client logs that its server is not there, and that it is again."""
+
+
+# One that belongs to a class is renamed after it.
+_server_log = Logger(namespace=SERVER_LOG)
 
 
 class Losses(NamedTuple):
@@ -59,6 +69,34 @@ class Losses(NamedTuple):
     reason: BaseException
 
 
+@implementer(IStreamClientEndpoint)
+class Tried:
+    """
+    An endpoint, and what is told when it could not connect.
+    """
+
+    def __init__(
+        self, endpoint: IStreamClientEndpoint, failed: Callable[[BaseException], object]
+    ) -> None:
+        self._endpoint = endpoint
+        self._failed = failed
+
+    def __repr__(self) -> str:
+        return f"{self._endpoint!r}"
+
+    def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        """
+        See `IStreamClientEndpoint.connect`.
+        """
+        connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
+        return connecting.addErrback(self._note)
+
+    def _note(self, failure: Failure) -> Failure:
+        assert failure.value is not None
+        self._failed(failure.value)
+        return failure
+
+
 class Client(ClientService, Commands):
     """
     A client, as a service: it connects when it is started.
@@ -66,6 +104,7 @@ class Client(ClientService, Commands):
     Commands may be called at any time; without a connection they wait for one.
     """
 
+    # `ClientService` tells each of its tries to this one.
     _log = Logger()
 
     def __init__(
@@ -73,20 +112,28 @@ class Client(ClientService, Commands):
         grace_s: float = GRACE_S, backoff: Backoff | None = None,
         connected: Callable[[], object] = lambda: None,
         lost: Callable[[Losses], object] = lambda losses: None,
-        probes: bool = forms.ANY_EXTENDED,
+        probes: bool = forms.ANY_EXTENDED, logs: bool = True,
     ) -> None:  # fmt: skip
         """
-        :param endpoint: where the server is, such as ``tcp:127.0.0.1:11300``.
+        :param endpoint: where the server is: ``127.0.0.1:11300``, or an endpoint of Twisted's, such
+            as ``unix:/run/bs.sock``.
         :param grace_s: how long a server may be silent beyond what a command allows it, seconds.
         :param connected: called when a connection is there and its tubes are restored.
         :param lost: called when a connection is lost that was.
         :param probes: ask each server which commands it has beside beanstalkd's own.
+        :param logs: write to Twisted's log that the server is not there, and that it is again.
+        :raise ValueError: the text names no server.
+        :raise TypeError: it is neither text nor an endpoint.
         """
         reactor = reactor or the_reactor()
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
-        super().__init__(endpoint_of(reactor, endpoint), factory, self._backoff, reactor)
+        tried = Tried(endpoint_of(reactor, endpoint), self._note_absence)
+        super().__init__(tried, factory, self._backoff, reactor)
+        self._server = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
+        self._logs = logs
+        self._is_absent = False
         self._reactor = reactor
         self._grace_s = grace_s
         self._connected = connected
@@ -95,18 +142,23 @@ class Client(ClientService, Commands):
         self._ready: Connection | None = None
         self._newest: Connection | None = None
         self._has_stopped = False
+        self._when_ended: Deferred[None] | None = None
         self._tubes = TubeChoice()
+        self._used = UsedTube()
         self._gate = Gate()
         self._waiting: OrderedDict[Pending, None] = OrderedDict()
         self._waiting_bytes = 0
 
     # What an application calls, beside the commands.
 
-    def send(self, form: Form, args: Args = (), body: bytes | None = None) -> Deferred[Any]:
+    def send(
+        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None
+    ) -> Deferred[Any]:
         """
         See `Commands.send`.
         """
         request = Pending(self._forget, form, args, body)
+        request.tube = self._used.of(form, args, tube)
         deferred = request.deferred
         ready = self._ready
         if ready is not None and ready.is_open:
@@ -133,11 +185,31 @@ class Client(ClientService, Commands):
         self._has_stopped = True
         return super().quit().addBoth(lambda _: self.stopService())
 
+    def hang_up(self) -> Deferred[None]:
+        """
+        Stop the service although a `reserve` may wait in the server, and be sure of its end: what
+        comes free from now on is not given to us.  The server is told that nothing more will be
+        sent; it ends the `reserve`, and then the connection.  Jobs that are still reserved on it
+        are ready again.
+
+        What has no answer then fails with `Unanswered`.
+
+        :return: fires when the server has ended the connection; one that does not within
+            `connection.PART_S` seconds is cut off.
+        """
+        if self._ready is None or not self._ready.is_open:
+            return self.stopService()
+        self._has_stopped = True
+        self._when_ended = Deferred()
+        ended = self._when_ended.addCallback(lambda _: self.stopService())
+        self._ready.part(sends_no_more=True)
+        return ended
+
     def startService(self) -> None:
         """
         Begin to connect.
         """
-        self._has_stopped = False
+        self._has_stopped = self._is_absent = False
         super().startService()
 
     def stopService(self) -> Deferred[None]:
@@ -199,6 +271,7 @@ class Client(ClientService, Commands):
         if not connection.is_open:
             return  # It is being closed, or was: whatever waits goes to the next one.
         self._backoff.succeeded()
+        self._note_presence()
         while self._waiting:
             request, _ = self._waiting.popitem(last=False)
             self._waiting_bytes -= cost(request)
@@ -211,11 +284,15 @@ class Client(ClientService, Commands):
         was_ready, self._ready, self._newest = self._ready, None, None
         if was_ready is not None:
             self._tubes = ended.tubes
+        if was_ready is None:
+            self._note_absence(ended.reason)
         if was_ready is None or self._has_stopped:
             lose_all(ended)
+            self._tell_end()
             return
-        gone = [request for request in ended.left if not self._can_repeat(request)]
-        self._wait_again([request for request in ended.left if self._can_repeat(request)])
+        left = [request for request in ended.left if not isinstance(request, Aside)]
+        gone = [request for request in left if not self._can_repeat(request)]
+        self._wait_again([request for request in left if self._can_repeat(request)])
         told = [(request, request.lose(ended.reason)) for request in gone]
         failed = [(request, error) for request, error in told if error is not None]
         losses = Losses(ended.reserved, tuple(error for _, error in failed), ended.reason)
@@ -223,6 +300,27 @@ class Client(ClientService, Commands):
         for request, error in failed:
             if not request.is_forgotten:  # It may have been cancelled in `lost`, just now.
                 request.fail(error)
+
+    def _note_absence(self, why: BaseException) -> None:
+        """
+        Say so once, not at each try.
+        """
+        if self._is_absent or self._has_stopped:
+            return
+        self._is_absent = True
+        if self._logs:
+            _server_log.warn("no connection to {server}: {why}; it is waited for",
+                             server=self._server, why=why)  # fmt: skip
+
+    def _note_presence(self) -> None:
+        was_absent, self._is_absent = self._is_absent, False
+        if was_absent and self._logs:
+            _server_log.info("connected to {server}", server=self._server)
+
+    def _tell_end(self) -> None:
+        when_ended, self._when_ended = self._when_ended, None
+        if when_ended is not None:
+            when_ended.callback(None)
 
     def _can_repeat(self, request: Pending) -> bool:
         """

@@ -80,8 +80,8 @@ class Lane:
         self._clock = clock
         self._tubes: Sequence[Tube] = ()
         self._ignores_default = False
-        self._is_blocked = False
         self._is_stopped = True
+        self._parted: Deferred[None] | None = None
         self._asked: set[Deferred[Job]] = set()
         self._bound: set[Deferred[Any]] = set()
         self._waiting: list[Deferred[Session]] = []
@@ -104,12 +104,27 @@ class Lane:
         """
         return not self.jobs and not self._asked
 
+    @property
+    def is_asked(self) -> bool:
+        """
+        Whether a `reserve` on it has no answer yet.
+        """
+        return bool(self._asked)
+
+    @property
+    def is_parting(self) -> bool:
+        """
+        Whether nothing can be sent on it any more: the server takes back what comes now.
+        """
+        return self._parted is not None
+
     def start(self, tubes: Sequence[Tube], ignores_default: bool) -> None:
         """
         Connect, and watch these tubes alone.
         """
         self._tubes, self._ignores_default = tubes, ignores_default
         self._is_stopped = False
+        self._parted = None
         self.client.startService()
 
     def ask(self, seconds: int) -> Deferred[Job]:
@@ -160,11 +175,18 @@ class Lane:
             self._waiting.append(waiting)
         return waiting
 
+    def take_no_more(self) -> None:
+        """
+        Have no more jobs given to us on it.  A `reserve` that waits ends with the connection, which
+        holds no job; one that does not wait is answered.
+        """
+        if self.is_parked:
+            self._parted = self.client.hang_up()
+
     def give_up_asking(self) -> None:
         """
         No job is wanted any more.  One that comes all the same, the client gives back.
         """
-        self._is_blocked = self._is_blocked or self.is_parked
         for asked in list(self._asked):
             asked.cancel()
 
@@ -179,8 +201,7 @@ class Lane:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.errback(errors.Closed("the worker was stopped"))
-        # Behind a reserve that waits, a quit would wait too.  There is no job to lose there.
-        return self.client.stopService() if self._is_blocked else self.client.quit()
+        return self.client.quit() if self._parted is None else self._parted
 
     def _answered(self, answer: Any, asked: Deferred[Job]) -> Any:
         self._asked.discard(asked)
@@ -209,7 +230,6 @@ class Lane:
     # Coming up.
 
     def _connected(self) -> None:
-        self._is_blocked = False
         self._watch()
 
     def _watch(self) -> None:
@@ -255,7 +275,6 @@ class Lane:
         self._stop_timer()
         self._tell(losses)
         self.give_up_asking()
-        self._is_blocked = False
         for sent in list(self._bound):
             sent.cancel()
         for held in list(self.jobs):

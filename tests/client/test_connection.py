@@ -679,7 +679,7 @@ def test_an_endpoint_may_be_a_string_or_an_object() -> None:
     made = module.endpoint_of(Anything(), "tcp:127.0.0.1:11300")
     assert (made._host, made._port) == ("127.0.0.1", 11300)
     with pytest.raises(ValueError):
-        module.endpoint_of(Anything(), "127.0.0.1")
+        module.endpoint_of(Anything(), "127.0.0.1:no")
 
 
 def test_connect_gives_a_connection() -> None:

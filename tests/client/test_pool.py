@@ -81,19 +81,9 @@ def pool_peek(fleet: Fleet, pool: Pool, job: PoolJob) -> Deferred[PoolJob]:
     return found
 
 
-def test_a_put_whose_use_was_refused_is_taken_back() -> None:
-    fleet = Fleet("a")
-    pool = fleet.pool()
-    world = fleet["a"]
-    put = pool.put("elsewhere", b"x")
-    # The server's answers never get there; these come instead.
-    world.link.transport.drain()
-    world.link.transport.unsent += b"OUT_OF_MEMORY\r\nINSERTED 77\r\n"
-    world.link.transport.read()
-    assert world.link.transport.drain() == b"delete 77\r\n"
-    world.link.transport.unsent += b"DELETED\r\n"
-    world.link.transport.read()
-    assert error(put, errors.OutOfMemory).command == "use"
+def test_a_server_without_a_name_is_called_by_its_endpoint_in_full() -> None:
+    pool = Pool(["10.0.0.1:11300", "tcp:10.0.0.2:11300", "10.0.0.3"], reactor=Fleet("a").clock)
+    assert set(pool.split.weights) == {f"tcp:10.0.0.{number}:11300" for number in (1, 2, 3)}
 
 
 # Reserving.
@@ -369,6 +359,8 @@ def test_wrong_arguments_raise_at_once() -> None:
         pool.reserve_with_timeout(-1)
     with pytest.raises(ValueError, match="name of a tube"):
         pool.put("not a tube", b"x")
+    with pytest.raises(ValueError, match="name of a tube"):
+        pool.kick("not a tube", 1)
     with pytest.raises(TypeError):
         pool.put("t", "text")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="was not reserved"):
@@ -378,7 +370,7 @@ def test_wrong_arguments_raise_at_once() -> None:
     with pytest.raises(ValueError, match="no tubes"):
         fleet.pool().reserve()
     with pytest.raises(ValueError, match="two servers"):
-        Pool(["tcp:127.0.0.1:1", "tcp:127.0.0.1:1"], reactor=fleet.clock)
+        Pool(["tcp:127.0.0.1:11300", "127.0.0.1"], reactor=fleet.clock)
     with pytest.raises(ValueError, match="needs a name"):
         Pool([Server(fleet["a"].endpoint)], reactor=fleet.clock)
     assert fleet.result(pool.put("t", b"x")).id == 1
