@@ -1,5 +1,6 @@
 """
-The client.  `service.Client` keeps a connection up; `connection.connect` makes one that is not.
+The client.  `service.Client` keeps a connection up; `connection.connect` makes one that is not;
+`pool.Pool` splits tubes over several servers.
 
 Layers, each knowing only those before it::
 
@@ -14,6 +15,11 @@ Layers, each knowing only those before it::
     places      where a server is
     connection  one connection: order, cancelling, back-pressure
     service     the same over many connections, one after the other
+    ──────── several servers ────────
+    hashing     which server a tube is on (no Twisted in it)
+    lanes, link     one server: its connections for jobs, and the one for the rest
+    taking, fleet   who is asked for jobs, and when; statistics of all
+    pool        the client for all of them
 
 Below the line there is no clock, no socket, no Deferred: bytes and times go in, values come out.
 """

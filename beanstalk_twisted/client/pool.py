@@ -84,6 +84,7 @@ class Pool(Service):
         :param changed: called when a server is up, missing or down.
         :param lost: called with a server's name and the jobs that we had reserved there, when a
             connection is lost; the server gives them to others.
+        :param make_client: makes the client of each server, as `Client` itself does.
         :raise ValueError: there is no server, two have the same name, or something about one, or
             the name of a tube, is not what it should be.
         """
