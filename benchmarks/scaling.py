@@ -12,7 +12,7 @@ several say what this machine does.  What a machine with more processors would d
 processor time of a command.
 
 With ``--one`` it measures what `docs/scaling.md` lists of one process: memory of connections that
-do nothing, and bytes of log.
+do nothing, bytes of log, and the speed of a start.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ CYCLES: Final = 20_000
 
 BODY_BYTES: Final = 256
 """Of those jobs."""
+
+REPLAYED: Final = 200_000
+"""Jobs in the log of a start: it takes some seconds, so that what starts vary by is little."""
 
 
 class Load(NamedTuple):
@@ -240,6 +243,7 @@ def one(side: Side, tools: Tools) -> dict[str, float]:
     """
     with servers(1, MEMORY, side, tools) as (server,):
         found = idle(server)
+    found["replay, jobs a CPU second"] = replayed(side, tools)
     for connections in (1, 50):
         found[f"log of a job, {connections} connections, bytes"] = logged(connections, side, tools)
     for name, value in found.items():
@@ -274,6 +278,20 @@ def logged(connections: int, side: Side, tools: Tools) -> float:
             ended(begun(tools, server, words))
             server.stop()
         return size_of(Path(name) / "log") / CYCLES
+
+
+def replayed(side: Side, tools: Tools) -> float:
+    """
+    Time a start on a full log, less a start on an empty one, by the processor.
+    """
+    words = f"--ops put --connections 4 --depth 16 --body {BODY_BYTES} --count {REPLAYED}"
+    with tempfile.TemporaryDirectory(prefix="scaling-") as name:
+        with running(side, LOG, Path(name), tools.slowsync) as server:
+            empty_s = server.cpu_s
+            ended(begun(tools, server, words))
+            server.stop()
+        with running(side, LOG, Path(name), tools.slowsync) as server:
+            return REPLAYED / (server.cpu_s - empty_s)
 
 
 def resident(pid: int) -> int:

@@ -270,11 +270,11 @@ class Lanes:
         return asked.addBoth(answered)
 
     async def _poll(self) -> PoolJob | None:
-        if self._poller is None:
-            lane = await self._new_lane()
-            self._poller = self._poller or lane
-        else:
+        lane = self._poller
+        if lane is None:
+            self.is_free(await self._new_lane())  # It polls, if none has come free meanwhile.
             lane = self._poller
+            assert lane is not None
         lane.polls += 1
         try:
             return lane.take(await lane.connection.reserve_with_timeout(0))

@@ -23,6 +23,13 @@ REST_S: Final = 1.0
 """After an error, before a server is asked for jobs again, seconds."""
 
 
+LATE_S: Final = 0.25
+"""
+How long a poll may take until others need not wait for it, seconds: a server that hangs, or is very
+busy, must not keep jobs of the others from their callers.
+"""
+
+
 class Waiter:
     """
     Somebody who waits for a job.
@@ -51,20 +58,30 @@ class Source:
     A server that jobs may come from.
 
     :ivar is_fresh: it was not found empty since somebody has last begun to ask.
+    :ivar is_late: it owes an answer to a poll for a while.
     """
 
     def __init__(self, link: Link, lanes: Lanes) -> None:
         self.link = link
         self.lanes = lanes
         self.is_fresh = True
+        self.is_late = False
         self._rest: IDelayedCall | None = None
+        self._late: IDelayedCall | None = None
+
+    @property
+    def polls(self) -> int:
+        """
+        How many polls are worth waiting for.
+        """
+        return 0 if self.is_late else self.lanes.polls
 
     @property
     def is_there(self) -> bool:
         """
         Whether it can be asked.
         """
-        return self.link.is_up and self._rest is None
+        return self.link.is_up and self._rest is None and not self.is_late
 
     @property
     def can_poll(self) -> bool:
@@ -73,6 +90,28 @@ class Source:
         """
         lanes = self.lanes
         return self.is_there and self.is_fresh and not lanes.is_parked and lanes.can_poll
+
+    def expect(self, clock: Any, late: Callable[[], object]) -> None:
+        """
+        See that the answer to the oldest poll is due in time.
+        """
+
+        def be_late() -> None:
+            self._late = None
+            self.is_late = True
+            late()
+
+        if self.lanes.polls and self._late is None and not self.is_late:
+            self._late = clock.callLater(LATE_S, be_late)
+
+    def stop_expecting(self) -> None:
+        """
+        An answer has come, or none will.
+        """
+        self.is_late = False
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
     def rest(self, clock: Any, over: Callable[[], object]) -> None:
         """
@@ -126,6 +165,7 @@ class Taking:
             self._fail(waiter, stopped(waiter.command))
         for source in self._sources:
             source.stop_rest()
+            source.stop_expecting()
         return gatherResults([source.lanes.stop() for source in self._sources])
 
     def take(self, command: str, seconds: float | None) -> Deferred[PoolJob]:
@@ -167,6 +207,7 @@ class Taking:
             return
         while self._wants_polls() and (source := self._next()) is not None:
             self._ask(source, source.lanes.poll())
+            source.expect(self._clock, self.look)
         if self._polls() or not self._waiters:
             return  # A poll that was answered at once has looked already.
         self._end_who_only_ask()
@@ -208,7 +249,7 @@ class Taking:
     # Who is asked.
 
     def _polls(self) -> int:
-        return sum(source.lanes.polls for source in self._sources)
+        return sum(source.polls for source in self._sources)
 
     def _wants_polls(self) -> bool:
         parked = sum(source.lanes.is_parked for source in self._sources)
@@ -238,6 +279,8 @@ class Taking:
         )
 
     def _answered(self, job: PoolJob | None, source: Source) -> None:
+        source.stop_expecting()
+        source.expect(self._clock, self.look)
         source.is_fresh = job is not None
         if job is None:
             self.look()
@@ -255,6 +298,8 @@ class Taking:
     def _failed(self, failure: Failure, source: Source) -> None:
         if self._is_stopped or failure.check(CancelledError):
             return
+        source.stop_expecting()
+        source.expect(self._clock, self.look)
         if source.link.is_up:
             self._log.info(
                 "cannot reserve from the server {server}: {why}",

@@ -14,7 +14,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.lanes import PARK_S, PoolJob
 from beanstalk_twisted.client.link import PATIENCE_S
 from beanstalk_twisted.client.pool import Pool, Server
-from beanstalk_twisted.client.taking import REST_S
+from beanstalk_twisted.client.taking import LATE_S, REST_S
 from tests.client.fleet import Fleet
 from tests.client.world import error, is_waiting, result
 
@@ -515,6 +515,29 @@ def test_a_reserve_waits_on_while_a_server_refuses_to_give_any() -> None:
     assert fleet.waiting("a") == 1
     fleet.result(pool.put(fleet.tube_on("a"), b"x"))
     assert fleet.result(reserve).server == "a"
+
+
+def test_a_server_that_hangs_keeps_nobody_from_the_jobs_of_the_others() -> None:
+    fleet = Fleet(*TWO)
+    tubes = both(fleet)
+    pool = fleet.pool(tubes=tubes)
+    error(settled(fleet, pool.reserve_with_timeout(0)), errors.TimedOut)
+    for link in fleet["a"].links:
+        link.wire.cut_off()
+    for _ in range(2):
+        fleet.result(pool.put(tubes[1], b"x"))
+    first = pool.reserve()
+    fleet.advance(0.6 * LATE_S)
+    second = pool.reserve()
+    fleet.advance(0.5 * LATE_S)
+    assert [result(each).server for each in (first, second)] == ["b", "b"]
+    asked = pool.reserve_with_timeout(0)
+    fleet.advance(LATE_S + 0.01)
+    error(asked, errors.TimedOut)
+    third = pool.reserve()
+    fleet.settle()
+    fleet.result(pool.put(tubes[1], b"x"))
+    assert fleet.result(third).server == "b"
 
 
 def test_the_application_is_told_when_servers_come_and_go() -> None:
