@@ -7,9 +7,9 @@ What one process of the server carries, and what several do together.
 Without ``--one`` the same load, the same number of connections in all, goes to one process, and to
 several that have a share of the connections and a load generator each, as the tubes of a pool
 (`beanstalk_twisted.client.pool`) do when they are spread evenly.  Both take turns at being first.
-All of it shares the processors of this machine, the generators too, so the commands a second of
-several say what this machine does.  What a machine with more processors would do follows from the
-processor time of a command.
+All of it shares the processors of this machine, the generators too.  So the commands a second
+that are measured say what was left of this machine; the processor time of a command says what
+processes do that have a core each.
 
 With ``--one`` it measures what `docs/scaling.md` lists of one process: memory of connections that
 do nothing, bytes of log, and the speed of a start.
@@ -209,28 +209,27 @@ def added(loads: Sequence[dict[str, Any]]) -> Sum:
 
 def table(found: Sequence[dict[str, Any]], processes: int) -> str:
     """
-    Write the medians, and the median of the ratios of the rounds.
+    Write the medians of all rounds, and the median of the ratios of the rounds.
     """
     lines = [
-        f"| load | commands/s, 1 | commands/s, {processes} | ratio | spread "
-        f"| CPU a command, 1, µs | CPU a command, {processes}, µs | of the generators, µs "
-        "| processors busy with servers |",
-        "| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | --- |",
+        f"| load | CPU a command, 1, µs | {processes} | ratio | spread | full cores carry, 1 "
+        f"| {processes} | measured, 1 | {processes} | processors busy, 1 | {processes} "
+        "| CPU of the generators, µs |",
+        "| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in found:
         one, several = row["processes"]["1"], row["processes"][str(processes)]
-        ratios = [b["rate"] / a["rate"] for a, b in zip(one, several, strict=True)]
-
-        def of(sums: Sequence[dict[str, float]], key: str) -> float:
-            return median(each[key] for each in sums)
-
-        lines.append(
-            f"| {row['load']} | {of(one, 'rate'):,.0f} | {of(several, 'rate'):,.0f} "
-            f"| {median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} "
-            f"| {of(one, 'server_us'):.1f} | {of(several, 'server_us'):.1f} "
-            f"| {of(several, 'generator_us'):.1f} "
-            f"| {of(one, 'busy'):.2f}, {of(several, 'busy'):.2f} |"
-        )
+        ratios = [b["server_us"] / a["server_us"] for a, b in zip(one, several, strict=True)]
+        costs = [median(each["server_us"] for each in sums) for sums in (one, several)]
+        cells = [
+            row["load"], *(f"{cost:.1f}" for cost in costs), f"{median(ratios):.2f}",
+            f"{min(ratios):.2f} to {max(ratios):.2f}",
+            f"{1e6 / costs[0]:,.0f}", f"{processes * 1e6 / costs[1]:,.0f}",
+            *(f"{median(each['rate'] for each in sums):,.0f}" for sums in (one, several)),
+            *(f"{median(each['busy'] for each in sums):.2f}" for sums in (one, several)),
+            f"{median(each['generator_us'] for each in several):.1f}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
