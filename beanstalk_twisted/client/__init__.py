@@ -12,7 +12,7 @@ Layers, each knowing only those before it::
     ──────── the Twisted line ────────
     methods     one method for each row of the table
     pending, deadline, gate     answers, silence and room, each awaited
-    places      where a server is
+    places, presence     where a server is, and whether
     connection  one connection: order, cancelling, back-pressure
     service     the same over many connections, one after the other
     ──────── several servers ────────
@@ -23,3 +23,52 @@ Layers, each knowing only those before it::
 
 Below the line there is no clock, no socket, no Deferred: bytes and times go in, values come out.
 """
+
+from typing import TYPE_CHECKING
+
+from beanstalk_twisted.exports import lazily
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.backoff import Backoff
+    from beanstalk_twisted.client.connection import Connection, connect
+    from beanstalk_twisted.client.errors import ClientError, ErrorReply
+    from beanstalk_twisted.client.fleet import Misplaced, PoolStats
+    from beanstalk_twisted.client.forms import Job
+    from beanstalk_twisted.client.lanes import PoolJob
+    from beanstalk_twisted.client.pool import Pool, Server
+    from beanstalk_twisted.client.presence import SERVER_LOG
+    from beanstalk_twisted.client.service import Client, Losses
+    from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
+else:
+    __getattr__ = lazily(__name__, {
+        "presence": "SERVER_LOG",
+        "service": "Client Losses",
+        "connection": "Connection connect",
+        "forms": "Job",
+        "stats": "JobStats ServerStats TubeStats",
+        "backoff": "Backoff",
+        "errors": "ClientError ErrorReply",
+        "pool": "Pool Server",
+        "lanes": "PoolJob",
+        "fleet": "Misplaced PoolStats",
+    })  # fmt: skip
+
+__all__ = [
+    "SERVER_LOG",
+    "Backoff",
+    "Client",
+    "ClientError",
+    "Connection",
+    "ErrorReply",
+    "Job",
+    "JobStats",
+    "Losses",
+    "Misplaced",
+    "Pool",
+    "PoolJob",
+    "PoolStats",
+    "Server",
+    "ServerStats",
+    "TubeStats",
+    "connect",
+]

@@ -24,7 +24,6 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from beanstalk_twisted.client import errors, forms
 from beanstalk_twisted.client.backoff import Backoff
@@ -41,18 +40,11 @@ from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import cost
 from beanstalk_twisted.client.pending import Aside, Ended, Pending, lose_all
 from beanstalk_twisted.client.places import endpoint_of
+from beanstalk_twisted.client.presence import Presence
 from beanstalk_twisted.client.tubes import TubeChoice
 from beanstalk_twisted.client.usedtube import UsedTube
 
 _TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
-
-
-SERVER_LOG: Final = "beanstalk_twisted.client.server"
-"""The namespace in which a client logs that its server is not there, and that it is again."""
-
-
-# One that belongs to a class is renamed after it.
-_server_log = Logger(namespace=SERVER_LOG)
 
 
 class Losses(NamedTuple):
@@ -67,34 +59,6 @@ class Losses(NamedTuple):
     reservations: tuple[int, ...]
     unanswered: tuple[errors.ClientError, ...]
     reason: BaseException
-
-
-@implementer(IStreamClientEndpoint)
-class Tried:
-    """
-    An endpoint, and what is told when it could not connect.
-    """
-
-    def __init__(
-        self, endpoint: IStreamClientEndpoint, failed: Callable[[BaseException], object]
-    ) -> None:
-        self._endpoint = endpoint
-        self._failed = failed
-
-    def __repr__(self) -> str:
-        return f"{self._endpoint!r}"
-
-    def connect(self, protocolFactory: Any) -> Deferred[Any]:
-        """
-        See `IStreamClientEndpoint.connect`.
-        """
-        connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
-        return connecting.addErrback(self._note)
-
-    def _note(self, failure: Failure) -> Failure:
-        assert failure.value is not None
-        self._failed(failure.value)
-        return failure
 
 
 class Client(ClientService, Commands):
@@ -129,11 +93,9 @@ class Client(ClientService, Commands):
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
-        tried = Tried(endpoint_of(reactor, endpoint), self._note_absence)
-        super().__init__(tried, factory, self._backoff, reactor)
-        self._server = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
-        self._logs = logs
-        self._is_absent = False
+        name = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
+        self._presence = Presence(endpoint_of(reactor, endpoint), name, logs)
+        super().__init__(self._presence, factory, self._backoff, reactor)
         self._reactor = reactor
         self._grace_s = grace_s
         self._connected = connected
@@ -209,7 +171,8 @@ class Client(ClientService, Commands):
         """
         Begin to connect.
         """
-        self._has_stopped = self._is_absent = False
+        self._has_stopped = False
+        self._presence.forget()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
@@ -271,7 +234,7 @@ class Client(ClientService, Commands):
         if not connection.is_open:
             return  # It is being closed, or was: whatever waits goes to the next one.
         self._backoff.succeeded()
-        self._note_presence()
+        self._presence.present()
         while self._waiting:
             request, _ = self._waiting.popitem(last=False)
             self._waiting_bytes -= cost(request)
@@ -284,8 +247,8 @@ class Client(ClientService, Commands):
         was_ready, self._ready, self._newest = self._ready, None, None
         if was_ready is not None:
             self._tubes = ended.tubes
-        if was_ready is None:
-            self._note_absence(ended.reason)
+        if was_ready is None and not self._has_stopped:
+            self._presence.absent(ended.reason)
         if was_ready is None or self._has_stopped:
             lose_all(ended)
             self._tell_end()
@@ -300,22 +263,6 @@ class Client(ClientService, Commands):
         for request, error in failed:
             if not request.is_forgotten:  # It may have been cancelled in `lost`, just now.
                 request.fail(error)
-
-    def _note_absence(self, why: BaseException) -> None:
-        """
-        Say so once, not at each try.
-        """
-        if self._is_absent or self._has_stopped:
-            return
-        self._is_absent = True
-        if self._logs:
-            _server_log.warn("no connection to {server}: {why}; it is waited for",
-                             server=self._server, why=why)  # fmt: skip
-
-    def _note_presence(self) -> None:
-        was_absent, self._is_absent = self._is_absent, False
-        if was_absent and self._logs:
-            _server_log.info("connected to {server}", server=self._server)
 
     def _tell_end(self) -> None:
         when_ended, self._when_ended = self._when_ended, None

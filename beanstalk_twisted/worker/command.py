@@ -20,7 +20,8 @@ from twisted.logger import (
 )
 
 from beanstalk_twisted import __version__
-from beanstalk_twisted.client.service import SERVER_LOG, Client
+from beanstalk_twisted.client.presence import SERVER_LOG
+from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker import checks, loading, policy, service
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
 from beanstalk_twisted.worker.shell import Shell

@@ -5,6 +5,7 @@ A client that stays connected.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
 
@@ -17,7 +18,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.backoff import FIRST_S, MOST_S, Backoff
 from beanstalk_twisted.client.connection import MAX_UNANSWERED
-from beanstalk_twisted.client.service import SERVER_LOG, Client
+from beanstalk_twisted.client.presence import SERVER_LOG
+from beanstalk_twisted.client.service import Client
 from tests.client.world import World, error, is_waiting, result
 
 
@@ -63,7 +65,7 @@ def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
     assert result(put) == 1
 
 
-def heard(events: list[LogEvent]) -> list[tuple[str, str]]:
+def heard(events: Sequence[LogEvent]) -> list[tuple[str, str]]:
     """
     Read what a client has told of its server.
     """

@@ -25,7 +25,7 @@ from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Hooks, Tally
 from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor
-from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, server
+from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, ours, server
 from tests.server_process import LIMIT_S, ServerProcess
 
 __all__ = ["server"]  # A fixture is used by being imported.
@@ -359,6 +359,23 @@ async def test_a_signal_before_it_works_ends_it_as_one_afterwards(
     while not (tmp_path / "loading").exists():
         await a_moment()
     assert stop(process, number) == ""
+
+
+async def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is(
+    tmp_path: Path,
+) -> None:
+    with ServerProcess(ours("-p", 0), tmp_path) as first:
+        port = first.port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "beanstalk_twisted.worker.command", "-n", "3", "-s",
+         f"127.0.0.1:{port}", "json:loads"],
+        text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert f"no connection to 127.0.0.1:{port}: Connection was refused" in process.stderr.readline()
+    with ServerProcess(ours("-p", port), tmp_path):
+        assert f"connected to 127.0.0.1:{port}" in process.stderr.readline()
+        assert stop(process) == ""
 
 
 async def state_of(client: Client, job: int, wanted: str) -> None:
