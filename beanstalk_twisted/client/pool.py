@@ -19,6 +19,7 @@ Callers are served in the order in which they have asked.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from twisted.application.service import Service
@@ -102,12 +103,12 @@ class Pool(Service):
             for name, server in (before | now).items()
         }
         self._links = {
-            name: Link(name, self._clock, self._client_of(endpoint), patience_s, self._tell)
+            name: Link(name, self._clock, self._client_of(endpoint), patience_s, self._link_changed)
             for name, endpoint in endpoints.items()
         }
         taken_from = self.by_server(tubes)
         lanes = (
-            Lanes(name, self._clock, endpoints[name], each, grace_s, lost)
+            Lanes(name, self._clock, endpoints[name], each, grace_s, partial(self._tell, lost))
             for name, each in taken_from.items()
         )
         self._taking = Taking(self._clock, [Source(self._links[each.name], each) for each in lanes])
@@ -343,10 +344,16 @@ class Pool(Service):
 
     # Within.
 
-    def _tell(self, link: Link) -> None:
+    def _link_changed(self, link: Link) -> None:
         self._taking.server_changed(link)
+        self._tell(self._changed)
+
+    def _tell(self, whom: Callable[..., object], *what: object) -> None:
+        """
+        Whatever is wrong with the application's callback is not wrong with us.
+        """
         try:
-            self._changed()
+            whom(*what)
         except Exception:
             self._log.failure("in a callback of the application")
 

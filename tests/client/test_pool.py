@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.lanes import PARK_S, PoolJob
@@ -548,6 +549,31 @@ def test_the_application_is_told_when_servers_come_and_go() -> None:
     fleet.advance(PATIENCE_S + 0.1)
     assert fleet.changes == 4
     assert pool.down == ["a"]
+
+
+def test_a_fault_in_a_callback_of_the_application_does_no_harm(
+    clean_reactor: list[Failure],
+) -> None:
+    fleet = Fleet(*TWO)
+    tubes = both(fleet)
+    pool = Pool(fleet.servers(), tubes, reactor=fleet.clock, changed=fail, lost=fail)
+    pool.startService()
+    fleet.result(pool.put(tubes[0], b"x"))
+    job = fleet.result(pool.reserve())
+    fleet["a"].kill()
+    error(pool.delete(job), errors.NotCarriedOut)
+    fleet.result(pool.put(tubes[1], b"x"))
+    assert fleet.result(pool.reserve()).server == "b"
+    fleet.result(pool.stopService())
+    assert [failure.type for failure in clean_reactor] == [ZeroDivisionError] * 4
+    clean_reactor.clear()
+
+
+def fail(*_: object) -> None:
+    """
+    Be a callback with a fault.
+    """
+    raise ZeroDivisionError
 
 
 # Moving.

@@ -158,8 +158,8 @@ STEPS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(STEPS, st.integers(0, 11)), max_size=60))
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(STEPS, st.integers(0, 11)), min_size=5, max_size=80))
 def test_no_job_is_lost_and_none_is_held_that_nobody_asked_for(
     steps: list[tuple[str, int]],
 ) -> None:
