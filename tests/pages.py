@@ -16,6 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 ENDPOINT = "tcp:127.0.0.1:11300"
 """The server, as the pages have it."""
 
+SECOND = "tcp:127.0.0.1:11301"
+"""The other one, where there are two."""
+
 
 def examples_of(page: Path) -> list[tuple[str, str]]:
     """
@@ -26,14 +29,18 @@ def examples_of(page: Path) -> list[tuple[str, str]]:
 
 def see_that_examples_print(examples: list[tuple[str, str]], folder: Path) -> None:
     """
-    Run them in the order of the page, on one server.
+    Run them in the order of the page, on one server, or two where they name two.
     """
-    with ServerProcess(ours("-p", 0), folder) as server:
-        endpoint = endpoint_of(server)
+    with (
+        ServerProcess(ours("-p", 0), folder) as server,
+        ServerProcess(ours("-p", 0), folder) as second,
+    ):
+        endpoint, other = endpoint_of(server), endpoint_of(second)
         for code, expected in examples:
             assert ENDPOINT in code
+            code = code.replace(ENDPOINT, endpoint).replace(SECOND, other)
             done = subprocess.run(
-                [sys.executable, "-c", code.replace(ENDPOINT, endpoint)], cwd=ROOT,
+                [sys.executable, "-c", code], cwd=ROOT,
                 capture_output=True, text=True, timeout=LIMIT_S,
             )  # fmt: skip
             assert (done.stdout, done.stderr) == (expected, "")

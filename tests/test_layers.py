@@ -23,8 +23,8 @@ OURS = "beanstalk_twisted"
 RANKS: tuple[tuple[str, ...], ...] = (
     (
         "binlog.errors", "binlog.format", "wire.yaml", "jobs.heap", "jobs.agenda",
-        "client.errors", "client.tubes", "client.backoff", "worker.verdicts", "worker.serialisers",
-        "worker.demand", "exports",
+        "client.errors", "client.tubes", "client.backoff", "client.hashing", "worker.verdicts",
+        "worker.serialisers", "worker.demand", "exports",
     ),
     ("binlog.records", "binlog.room", "wire.replies"),
     ("binlog.frames", "wire.grammar", "jobs.job"),
@@ -52,7 +52,10 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("chunks",),
     ("factory",),
     ("client.connection",),
-    ("client.service",),
+    ("client.service", "client.lanes"),
+    ("client.link",),
+    ("client.taking", "client.fleet"),
+    ("client.pool",),
     ("worker.attempt", "worker.threads", "worker.loading", "worker.onasyncio",
      "worker.signals", "worker.sessions"),
     ("worker.hooks", "worker.keepalive", "worker.lane", "worker.shell", "worker.results"),

@@ -1,5 +1,6 @@
 """
-The client.  `service.Client` keeps a connection up; `connection.connect` makes one that is not.
+The client.  `service.Client` keeps a connection up; `connection.connect` makes one that is not;
+`pool.Pool` splits tubes over several servers.
 
 Layers, each knowing only those before it::
 
@@ -14,6 +15,11 @@ Layers, each knowing only those before it::
     places, presence     where a server is, and whether
     connection  one connection: order, cancelling, back-pressure
     service     the same over many connections, one after the other
+    ──────── several servers ────────
+    hashing     which server a tube is on (no Twisted in it)
+    lanes, link     one server: its connections for jobs, and the one for the rest
+    taking, fleet   who is asked for jobs, and when; statistics of all
+    pool        the client for all of them
 
 Below the line there is no clock, no socket, no Deferred: bytes and times go in, values come out.
 """
@@ -26,7 +32,10 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.backoff import Backoff
     from beanstalk_twisted.client.connection import Connection, connect
     from beanstalk_twisted.client.errors import ClientError, ErrorReply
+    from beanstalk_twisted.client.fleet import Misplaced, PoolStats
     from beanstalk_twisted.client.forms import Job
+    from beanstalk_twisted.client.lanes import PoolJob
+    from beanstalk_twisted.client.pool import Pool, Server
     from beanstalk_twisted.client.presence import SERVER_LOG
     from beanstalk_twisted.client.service import Client, Losses
     from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
@@ -39,6 +48,9 @@ else:
         "stats": "JobStats ServerStats TubeStats",
         "backoff": "Backoff",
         "errors": "ClientError ErrorReply",
+        "pool": "Pool Server",
+        "lanes": "PoolJob",
+        "fleet": "Misplaced PoolStats",
     })  # fmt: skip
 
 __all__ = [
@@ -51,6 +63,11 @@ __all__ = [
     "Job",
     "JobStats",
     "Losses",
+    "Misplaced",
+    "Pool",
+    "PoolJob",
+    "PoolStats",
+    "Server",
     "ServerStats",
     "TubeStats",
     "connect",

@@ -190,6 +190,23 @@ class NotAnnounced(ClientError):
     """
 
 
+class ServerDown(ClientError):
+    """
+    There is no connection to this server of a pool, and there was none for a while.  Its tubes are
+    on no other server; those of the others go on.  Nothing was carried out.
+
+    :ivar server: its name.
+    """
+
+    def __init__(self, command: str, server: str) -> None:
+        super().__init__(
+            f"{command}: not carried out: no connection to the server {server}; its tubes wait for "
+            "it, and no other server takes them"
+        )
+        self.command = command
+        self.server = server
+
+
 class _Lost(ClientError):
     """
     A command that got no answer.

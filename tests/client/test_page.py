@@ -8,7 +8,18 @@ import inspect
 import re
 from pathlib import Path
 
-from beanstalk_twisted.client import backoff, connection, errors, forms, outbox, reading
+from beanstalk_twisted.client import (
+    backoff,
+    connection,
+    errors,
+    forms,
+    hashing,
+    link,
+    outbox,
+    pool,
+    reading,
+    taking,
+)
 from tests.client.test_methods import METHODS
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import quoted, section, table, tables
@@ -72,6 +83,18 @@ def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
             for word in again
         )
         assert is_listed == form.is_repeatable, name
+
+
+def test_what_a_pool_does_and_when_is_what_the_page_says() -> None:
+    text = " ".join(section(PAGE, "Several servers").split())
+    for method in re.findall(r"`(\w+)\(", table(PAGE, "Several servers")[0][0]):
+        assert list(inspect.signature(getattr(pool.Pool, method)).parameters)[1] == "tube"
+    for row in table(PAGE, "Several servers"):
+        assert all(hasattr(pool.Pool, name) for name in re.findall(r"`(\w+)[(`]", row[0]) if name)
+    assert f"for up to {link.PATIENCE_S:g} seconds (`patience_s`)" in text
+    assert f"left alone for {taking.REST_S:g} second, " in text
+    assert f"`{hashing.SCHEME}`" in text
+    assert f"Weights are 1 to {hashing.MAX_WEIGHT}, names 1 to {hashing.MAX_NAME} bytes" in text
 
 
 def test_the_limits_are_those_of_the_code() -> None:

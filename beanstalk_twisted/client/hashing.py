@@ -1,0 +1,91 @@
+"""
+Which server a tube is on: rendezvous hashing, with a hash that any language can copy.
+
+The scheme is called `SCHEME`.  A server has a name and a weight, a whole number from 1; one of
+weight 3 stands in the list three times, as its copies 1, 2 and 3.  For each copy, take the SHA-256
+of these bytes, the tube's name at the end::
+
+    NAME LF COPY LF TUBE
+
+NAME is the server's name in UTF-8, COPY the copy's number in decimal, LF a line feed, which is in
+no name.  The tube is on the server of the largest digest; digests are compared as bytes, which is
+the same as comparing their hexadecimal digits.  In a shell::
+
+    printf 'a\\n1\\nmail' | sha256sum
+
+So everybody who knows the same names and weights finds the same server, in whatever order they are
+listed and without asking anybody.  A server that is added takes its share of the tubes, and no tube
+moves between two others; one that is removed leaves its tubes to the others, and nothing else
+moves.  The same holds for a copy, hence for a change of weight.  The address counts for nothing: a
+server that moves to another machine keeps its name, and with it its tubes.
+
+Rendezvous hashing: Thaler and Ravishankar, "A Name-Based Mapping Scheme for Rendezvous", 1996.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final
+
+SCHEME: Final = "rendezvous-sha256-1"
+"""The name of all this.  Whoever changes anything about it gives it another number."""
+
+MAX_WEIGHT: Final = 100
+"""Of one server: a tube that is new costs a hash for each copy, about a microsecond."""
+
+MAX_NAME: Final = 255
+"""Bytes of a server's name: any host name, and most endpoints."""
+
+REMEMBERED: Final = 10_000
+"""Tubes whose server is remembered, about 2 MB; others are computed anew each time."""
+
+
+class Split:
+    """
+    Tubes, split over servers.
+
+    :ivar weights: of the servers, by their names.
+    """
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        """
+        :raise ValueError: there is no server, or one has a name or weight that it cannot have.
+        """
+        if not weights:
+            raise ValueError("there is no server to split tubes over")
+        for name, weight in weights.items():
+            _check(name, weight)
+        self.weights = dict(weights)
+        self._copies = [
+            (b"%b\n%d\n" % (name.encode(), copy), name)
+            for name, weight in self.weights.items()
+            for copy in range(1, weight + 1)
+        ]
+        self._server_of = lru_cache(REMEMBERED)(self._find)
+
+    def server_of(self, tube: str | bytes) -> str:
+        """
+        Name the server that a tube is on.
+        """
+        return self._server_of(tube.encode() if isinstance(tube, str) else tube)
+
+    def by_server(self, tubes: Iterable[str]) -> dict[str, list[str]]:
+        """
+        Sort tubes by their servers.
+
+        :return: the names of servers that have any of them, and those.
+        """
+        found: dict[str, list[str]] = {}
+        for tube in tubes:
+            found.setdefault(self.server_of(tube), []).append(tube)
+        return found
+
+    def _find(self, tube: bytes) -> str:
+        return max((sha256(copy + tube).digest(), name) for copy, name in self._copies)[1]
+
+
+def _check(name: str, weight: int) -> None:
+    if not name.isprintable() or not 1 <= len(name.encode()) <= MAX_NAME:
+        raise ValueError(f"the name of a server is 1 to {MAX_NAME} bytes to print, not {name!r}")
+    if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+        raise ValueError(f"the weight of a server is 1 to {MAX_WEIGHT}, whole, not {weight!r}")

@@ -1,0 +1,305 @@
+"""
+What one process of the server carries, and what several do together.
+
+    python -m benchmarks.scaling [--processes 2] [--rounds 5] [--seconds 3] [--only NAME]
+    python -m benchmarks.scaling --one
+
+Without ``--one`` the same load, the same number of connections in all, goes to one process, and to
+several that have a share of the connections and a load generator each, as the tubes of a pool
+(`beanstalk_twisted.client.pool`) do when they are spread evenly.  Both take turns at being first.
+All of it shares the processors of this machine, the generators too.  So the commands a second
+that are measured say what was left of this machine; the processor time of a command says what
+processes do that have a core each.
+
+With ``--one`` it measures what `docs/scaling.md` lists of one process: memory of connections that
+do nothing, bytes of log, and the speed of a start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from benchmarks.speed.building import Tools, build
+from benchmarks.speed.figures import WrongRepliesError, median
+from benchmarks.speed.machine import look
+from benchmarks.speed.running import LOAD_LIMIT_S, size_of
+from benchmarks.speed.servers import Running, Side, cpu_seconds, ours, running
+from benchmarks.speed.workloads import CYCLE, LOG, MEMORY, SYNC, Disk
+
+TOOLS: Final = Path("build/speed")
+RESULTS: Final = Path("build")
+"""Here go the results as JSON."""
+
+WARMUP_MS: Final = 300
+"""Of each load, unmeasured, milliseconds."""
+
+IDLE: Final = 5_000
+"""Connections that do nothing; descriptors of both ends have to be there."""
+
+CYCLES: Final = 20_000
+"""Jobs that are put, reserved and deleted to weigh the log: they fit into one segment."""
+
+BODY_BYTES: Final = 256
+"""Of those jobs."""
+
+REPLAYED: Final = 200_000
+"""Jobs in the log of a start: it takes some seconds, so that what starts vary by is little."""
+
+
+class Load(NamedTuple):
+    """
+    What is asked of the servers.
+
+    :ivar connections: in all.
+    """
+
+    name: str
+    says: str
+    disk: Disk
+    words: str
+    connections: int
+
+
+LOADS: Final = (
+    Load("rt50", "round trips, 50 connections, in memory", MEMORY, CYCLE, 50),
+    Load("pipe", "pipelined, depth 25, 4 connections, in memory", MEMORY, f"{CYCLE} --depth 25", 4),
+    Load("log", "round trips, 50 connections, binlog, no fsync", LOG, CYCLE, 50),
+    Load("sync", "round trips, 50 connections, fsync before reply", SYNC, CYCLE, 50),
+)
+
+
+class Sum(NamedTuple):
+    """
+    What processes and their load generators did together.
+
+    :ivar server_us: processor time of all servers for a command, microseconds.
+    :ivar generator_us: that of the load generators.
+    :ivar busy: processors that the servers kept busy.
+    """
+
+    rate: float
+    server_us: float
+    generator_us: float
+    busy: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Measure, print, and write the JSON.
+    """
+    options = read_options(arguments)
+    tools, side = build(TOOLS), ours(options.python)
+    # Neither beanstalkd nor Redis takes part, so their lines are left out.
+    ours_is, _, machine_is = look(options.python, "true", None, None).sentences()
+    print(f"- {ours_is}\n- {machine_is}\n")
+    if options.one:
+        found: Any = one(side, tools)
+    else:
+        loads = [load for load in LOADS if options.only in (None, load.name)]
+        found = [compared(load, side, tools, options) for load in loads]
+        print(table(found, options.processes))
+    RESULTS.mkdir(exist_ok=True)
+    result = RESULTS / ("scaling-one.json" if options.one else "scaling.json")
+    result.write_text(json.dumps(found, indent=1))
+    return 0
+
+
+def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """
+    Read the command line.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--one", action="store_true", help="what one process carries")
+    parser.add_argument("--processes", type=int, default=2, help="how many, against one (2)")
+    parser.add_argument("--rounds", type=int, default=5, help="of each (5)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each load (3)")
+    parser.add_argument("--only", choices=[load.name for load in LOADS], help="this load")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the servers")
+    return parser.parse_args(arguments)
+
+
+# One against several.
+
+
+def compared(load: Load, side: Side, tools: Tools, options: argparse.Namespace) -> dict[str, Any]:
+    """
+    Run all rounds of a load.
+    """
+    counts = (1, options.processes)
+    sums: dict[int, list[Sum]] = {count: [] for count in counts}
+    for round_ in range(options.rounds):
+        for processes in counts if round_ % 2 == 0 else reversed(counts):
+            print(f"{load.name}, round {round_ + 1}, processes: {processes}", file=sys.stderr)
+            sums[processes].append(measured(load, processes, side, tools, options.seconds))
+    return {
+        "load": load.says,
+        "processes": {str(count): [each._asdict() for each in sums[count]] for count in counts},
+    }
+
+
+def measured(load: Load, processes: int, side: Side, tools: Tools, seconds: float) -> Sum:
+    """
+    Put a load on so many servers at the same time.
+    """
+    connections = max(1, load.connections // processes)
+    words = f"{load.words} --connections {connections} --ms {seconds * 1000:.0f}"
+    with servers(processes, load.disk, side, tools) as several:
+        loads = [begun(tools, server, f"{words} --warmup-ms {WARMUP_MS}") for server in several]
+        return added([ended(each) for each in loads])
+
+
+@contextmanager
+def servers(count: int, disk: Disk, side: Side, tools: Tools) -> Iterator[list[Running]]:
+    """
+    Run servers, each with a log of its own.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scaling-")))
+        started = []
+        for number in range(count):
+            (folder / str(number)).mkdir()
+            own = running(side, disk, folder / str(number), tools.slowsync)
+            started.append(stack.enter_context(own))
+        yield started
+
+
+def begun(tools: Tools, server: Running, words: str) -> subprocess.Popen[str]:
+    """
+    Begin to put a load on a server.
+    """
+    command = [str(tools.loadgen), "--port", str(server.port), "--pid", str(server.pid)]
+    return subprocess.Popen([*command, *words.split()], stdout=subprocess.PIPE, text=True)
+
+
+def ended(load: subprocess.Popen[str]) -> dict[str, Any]:
+    """
+    Wait for what a load generator says.
+
+    :raise WrongRepliesError: the replies were wrong, or there were none.
+    """
+    said, _ = load.communicate(timeout=LOAD_LIMIT_S)
+    found: dict[str, Any] = json.loads(said) if said else {"wrong": 0, "commands": 0}
+    if found["wrong"] or not found["commands"]:
+        raise WrongRepliesError(f"{found['wrong']} wrong replies to {found['commands']} commands")
+    return found
+
+
+def added(loads: Sequence[dict[str, Any]]) -> Sum:
+    """
+    Add up what the load generators say.
+    """
+    commands = sum(load["commands"] for load in loads)
+    return Sum(
+        sum(load["commands_per_s"] for load in loads),
+        sum(load["server"]["cpu_s"] for load in loads) / commands * 1e6,
+        sum(load["client"]["cpu_s"] for load in loads) / commands * 1e6,
+        sum(load["server"]["cpu_share"] for load in loads),
+    )
+
+
+def table(found: Sequence[dict[str, Any]], processes: int) -> str:
+    """
+    Write the medians of all rounds, and the median of the ratios of the rounds.
+    """
+    lines = [
+        f"| load | CPU a command, 1, µs | {processes} | ratio | spread | full cores carry, 1 "
+        f"| {processes} | measured, 1 | {processes} | processors busy, 1 | {processes} "
+        "| CPU of the generators, µs |",
+        "| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in found:
+        one, several = row["processes"]["1"], row["processes"][str(processes)]
+        ratios = [b["server_us"] / a["server_us"] for a, b in zip(one, several, strict=True)]
+        costs = [median(each["server_us"] for each in sums) for sums in (one, several)]
+        cells = [
+            row["load"], *(f"{cost:.1f}" for cost in costs), f"{median(ratios):.2f}",
+            f"{min(ratios):.2f} to {max(ratios):.2f}",
+            f"{1e6 / costs[0]:,.0f}", f"{processes * 1e6 / costs[1]:,.0f}",
+            *(f"{median(each['rate'] for each in sums):,.0f}" for sums in (one, several)),
+            *(f"{median(each['busy'] for each in sums):.2f}" for sums in (one, several)),
+            f"{median(each['generator_us'] for each in several):.1f}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+# What one carries.
+
+
+def one(side: Side, tools: Tools) -> dict[str, float]:
+    """
+    Measure memory of connections and bytes of log.
+    """
+    with servers(1, MEMORY, side, tools) as (server,):
+        found = idle(server)
+    found["replay, jobs a CPU second"] = replayed(side, tools)
+    for connections in (1, 50):
+        found[f"log of a job, {connections} connections, bytes"] = logged(connections, side, tools)
+    for name, value in found.items():
+        print(f"{name:40} {value:12,.1f}")
+    return found
+
+
+def idle(server: Running) -> dict[str, float]:
+    """
+    Weigh connections that do nothing.
+    """
+    before, began_s = resident(server.pid), cpu_seconds(server.pid)
+    with ExitStack() as stack:
+        for _ in range(IDLE):
+            own = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            own.sendall(b"watch a\r\n")
+            own.recv(100)
+        grown, taken_s = resident(server.pid) - before, cpu_seconds(server.pid) - began_s
+    return {
+        "memory of a connection, bytes": grown / IDLE,
+        "CPU of a connection and one command, µs": taken_s / IDLE * 1e6,
+    }
+
+
+def logged(connections: int, side: Side, tools: Tools) -> float:
+    """
+    Weigh what putting, reserving and deleting a job writes; a stopped server keeps no spare space.
+    """
+    words = f"{CYCLE} --connections {connections} --body {BODY_BYTES} --count {CYCLES}"
+    with tempfile.TemporaryDirectory(prefix="scaling-") as name:
+        with running(side, SYNC, Path(name), tools.slowsync) as server:
+            ended(begun(tools, server, words))
+            server.stop()
+        return size_of(Path(name) / "log") / CYCLES
+
+
+def replayed(side: Side, tools: Tools) -> float:
+    """
+    Time a start on a full log, less a start on an empty one, by the processor.
+    """
+    words = f"--ops put --connections 4 --depth 16 --body {BODY_BYTES} --count {REPLAYED}"
+    with tempfile.TemporaryDirectory(prefix="scaling-") as name:
+        with running(side, LOG, Path(name), tools.slowsync) as server:
+            empty_s = server.cpu_s
+            ended(begun(tools, server, words))
+            server.stop()
+        with running(side, LOG, Path(name), tools.slowsync) as server:
+            return REPLAYED / (server.cpu_s - empty_s)
+
+
+def resident(pid: int) -> int:
+    """
+    Say how much memory a process has, bytes.
+    """
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(fields[1]) * 4096
+
+
+if __name__ == "__main__":
+    sys.exit(main())

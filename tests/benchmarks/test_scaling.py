@@ -1,0 +1,52 @@
+"""
+One process beside several: a short run, and the table that is made of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from benchmarks.scaling import LOADS, added, main, table
+
+NO_COMPILER = "gcc is not installed, so no load generator can be built"
+
+
+def said(commands: int, server_s: float, share: float) -> dict[str, object]:
+    """
+    What a load generator says.
+    """
+    return {
+        "commands": commands, "commands_per_s": commands / 2.0,
+        "server": {"cpu_s": server_s, "cpu_share": share}, "client": {"cpu_s": 0.001},
+    }  # fmt: skip
+
+
+def test_what_several_did_is_added_up_by_their_commands() -> None:
+    total = added([said(1000, 0.01, 0.5), said(3000, 0.05, 0.75)])
+    assert (total.rate, total.server_us, total.busy) == (2000, 15, 1.25)
+    assert total.generator_us == 0.5
+
+
+def test_a_line_has_medians_and_the_median_ratio_of_processor_times() -> None:
+    one = [{"rate": 10.0, "server_us": us, "generator_us": 1.0, "busy": 0.5} for us in (10, 20, 90)]
+    two = [{"rate": 30.0, "server_us": us, "generator_us": 2.0, "busy": 1.5} for us in (20, 25, 45)]
+    head, _, line = table([{"load": "x", "processes": {"1": one, "2": two}}], 2).splitlines()
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == [
+        "x", "20.0", "25.0", "1.25", "0.50 to 2.00", "50,000", "80,000", "10", "30", "0.50",
+        "1.50", "2.0",
+    ]  # fmt: skip
+    assert len(head.strip("|").split("|")) == len(cells)
+
+
+def test_a_short_run_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    if shutil.which("gcc") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(NO_COMPILER)
+        pytest.skip(NO_COMPILER)
+    load = LOADS[0]
+    assert main(["--rounds", "1", "--seconds", "0.2", "--only", load.name]) == 0
+    assert f"| {load.says} |" in capsys.readouterr().out
