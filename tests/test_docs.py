@@ -155,7 +155,8 @@ def test_the_numbers_of_the_fields_are_those_of_the_code() -> None:
 
 def test_every_reply_is_described_and_no_other() -> None:
     bodies: list[Reply] = [
-        replies.Inserted(1), replies.Reserved(1, b""), replies.Found(1, b""), replies.Kicked(1),
+        replies.Inserted(1), replies.Reserved(1, b"", 0), replies.Found(1, b"", 0),
+        replies.Kicked(1),
         replies.Using(b"t"), replies.Watching(1), Document(b""),
     ]  # fmt: skip
     words = [each for each in vars(replies).values() if isinstance(each, Word)]

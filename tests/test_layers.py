@@ -39,7 +39,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("jobs.kicks", "jobs.puts"),
     ("jobs.workqueue",),
     ("commands", "client.stats"),
-    ("recognition", "client.forms", "worker.policy"),
+    ("recognition", "commands_v1", "client.forms", "worker.policy"),
     ("client.reading",),
     ("client.exchange",),
     ("client.outbox",),
