@@ -20,7 +20,7 @@ when the peer closes its sending side.  That connection is closed.
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_twisted.commands import Command, Dialect, command
+from beanstalk_twisted.commands import MODERN, Command, Dialect, command
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.wire import grammar, replies, yaml
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Reply, Reserved, Word
@@ -40,6 +40,9 @@ NOT_RELEASED: Final = Word(b"NOT_RELEASED")
 
 REFUSALS: Final = (replies.JOB_TOO_BIG, replies.DRAINING, replies.OUT_OF_MEMORY)
 """Answers to a `put` that have one word here: its body was read and dropped."""
+
+WORDLESS: Final = (replies.TIMED_OUT, replies.DEADLINE_SOON)
+"""Ends of a `reserve` without a job.  The queue gives the first to half-closed connections only."""
 
 SERVER_KEYS: Final = (
     "current-jobs-ready", "current-jobs-reserved", "current-jobs-buried", "cmd-put", "cmd-peek",
@@ -64,7 +67,7 @@ def _write_put(reply: Reply) -> bytes:
 def _write_reserve(reply: Reply) -> bytes:
     if isinstance(reply, Reserved):
         return _with_priority(b"RESERVED", reply)
-    return b"" if reply == replies.TIMED_OUT else reply.encode()
+    return b"" if reply in WORDLESS else reply.encode()
 
 
 def _write_release(reply: Reply) -> bytes:
@@ -120,6 +123,18 @@ def rows(ttr_s: int) -> tuple[Command, ...]:
         command(b"stats", (), WorkQueue.stats, write=_write_server),
         command(b"stats ", one_job, WorkQueue.stats_job, write=_write_job),
     )
+
+
+DIALECTS: Final = (MODERN.name, NAME)
+"""All that there are, by their names."""
+
+
+def check_dialect(name: str) -> None:
+    """
+    :raise ValueError: there is none of this name.
+    """
+    if name not in DIALECTS:
+        raise ValueError(f"no dialect: {name!r}; there are {', '.join(DIALECTS)}")
 
 
 def dialect(ttr_s: int = DEFAULT_TTR_S) -> Dialect:

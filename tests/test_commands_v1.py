@@ -174,6 +174,7 @@ SAID: list[tuple[bytes, Reply, bytes]] = [
     (b"reserve", Reserved(7, b"hello", 5), b"RESERVED 7 5 5\r\nhello\r\n"),
     (b"reserve", Reserved(U64, b"", U32), b"RESERVED %d %d 0\r\n\r\n" % (U64, U32)),
     (b"reserve", replies.TIMED_OUT, b""),
+    (b"reserve", replies.DEADLINE_SOON, b""),
     (b"release ", replies.RELEASED, b"RELEASED\r\n"),
     (b"release ", replies.BURIED, b"NOT_RELEASED\r\n"),
     (b"release ", replies.NOT_FOUND, b"NOT_FOUND\r\n"),
