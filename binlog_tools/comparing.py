@@ -10,13 +10,14 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.client import Line, Reply, parse_stats
-from binlog_tools.dumping import Fields, state_name, text_of
+from binlog_tools.dumping import Fields, state_name
 from binlog_tools.liveset import Bodies, live_at, ripened, stored
 from binlog_tools.moments import format_time_exactly
 from binlog_tools.rewriting import Loaded
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source
 from binlog_tools.stored import StoredJob
+from binlog_tools.wording import text_of
 
 WINDOW_JOBS: Final = 64
 """Jobs that a server is asked about at once."""

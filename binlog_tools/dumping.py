@@ -31,6 +31,7 @@ from beanstalk_twisted.binlog.records import (
     Trim,
     TubeDef,
 )
+from binlog_tools import wording
 from binlog_tools.moments import format_time_exactly
 from binlog_tools.reading import (
     Bounds,
@@ -44,6 +45,7 @@ from binlog_tools.reading import (
 )
 from binlog_tools.selection import STATE_NAMES, Selection, type_name
 from binlog_tools.sources import Source
+from binlog_tools.wording import text_of
 
 REASON_NAMES: Final = {
     0: "none", 1: "client", 2: "disconnect", 3: "ttr", 4: "delay", 5: "admin", 6: "import",
@@ -273,13 +275,6 @@ def _other_fields(entry: Entry) -> Fields:
     return {"bytes": raw[DATA_LEN]} if kind == Seal.kind or kind != CleanStop.kind else {}
 
 
-def text_of(raw: bytes) -> str:
-    """
-    A name of a tube: nearly always ASCII; no byte is lost.
-    """
-    return raw.decode("utf-8", "backslashreplace")
-
-
 def body_fields(body: bytes, how: str) -> Fields:
     """
     A body in JSON.
@@ -291,12 +286,7 @@ def body_fields(body: bytes, how: str) -> Fields:
         return {}
     if how == "hex":
         return {"body_hex": body.hex()}
-    if how == "text":
-        try:
-            return {"body": body.decode()}
-        except UnicodeDecodeError:
-            pass
-    return {"body_base64": base64.b64encode(body).decode()}
+    return wording.body_fields(body) if how == "text" else wording.body_base64(body)
 
 
 def body_text(body: bytes, how: str) -> str:

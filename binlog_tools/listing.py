@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.records import (
     Start,
     State,
 )
-from binlog_tools.dumping import Entry, Fields, Gap, entries, state_name, text_of
+from binlog_tools.dumping import Entry, Fields, Gap, entries, state_name
 from binlog_tools.liveset import (
     END,
     Bodies,
@@ -40,6 +40,7 @@ from binlog_tools.rewriting import Loaded
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source
 from binlog_tools.stored import NS, StoredJob, StoredPause
+from binlog_tools.wording import text_of
 
 
 class ListedJob(NamedTuple):

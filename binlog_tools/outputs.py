@@ -13,12 +13,16 @@ import io
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, Final, TextIO
 
 from beanstalk_twisted.binlog.directory import RealDirectory, RealFile, sync_directory
 from beanstalk_twisted.binlog.format import parse_segment_name
 from binlog_tools.sources import is_store_name, parse_archived_name
+
+STDOUT: Final = "-"
+"""What stands for stdout where a file is asked for."""
 
 PART: Final = ".part"
 """Behind the name of what is being written."""
@@ -231,19 +235,19 @@ class NamedBuffer(io.BufferedWriter):
             super().flush()
 
 
-class ForgivingFile(io.FileIO):
+@contextlib.contextmanager
+def opened(path: str | None) -> Iterator[TextIO]:
     """
-    A file that swallows what it cannot write.
-    """
+    Where the one output of a command goes; a file has its name when the block has ended well.
 
-    def write(self, content: Any) -> int:
-        """
-        See `io.FileIO`.
-        """
-        try:
-            return super().write(content)
-        except OSError:
-            return memoryview(content).nbytes
+    :param path: None or ``-`` for stdout.
+    """
+    if path is None or path == STDOUT:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with new_file(path) as out, as_text(out) as text:
+        yield text
 
 
 @contextlib.contextmanager

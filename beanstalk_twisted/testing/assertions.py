@@ -105,7 +105,7 @@ class Assertions:
         if (count is None and not found) or (count is not None and len(found) != count):
             wanted = "at least once" if count is None else _times(count)
             raise AssertionError(
-                f"{name} was to be received {wanted}, and was {_times(len(found))}"
+                f"{name} was to be received {wanted}, and {_was(len(found))}"
                 + _listed("all commands:", self.commands)
             )
 
@@ -133,12 +133,15 @@ class Assertions:
         So many jobs are in these states; of states that are not named nothing is said.
 
         :param tube: the tube to look into; all of them together for None.
+        :raise ValueError: no state is named, so nothing would be said at all.
         """
         __tracebackhide__ = True
         wanted = dict(zip(STATES, (ready, reserved, delayed, buried), strict=True))
+        if all(count is None for count in wanted.values()):
+            raise ValueError(f"name a state, such as ready=1; there are {', '.join(STATES)}")
         jobs = self.jobs(tube)
         wrong = [
-            f"{count} {state}, but {len(chosen(jobs, state=state))}"
+            f"{count} {state}, but {_were(len(chosen(jobs, state=state)))}"
             for state, count in wanted.items()
             if count is not None and len(chosen(jobs, state=state)) != count
         ]
@@ -173,13 +176,20 @@ class Assertions:
             only = ", ".join(f"{key}={value!r}" for key, value in wanted.items() if value != None)  # noqa: E711
             raise AssertionError(
                 f"wanted {count} job{'s' * (count != 1)} {word}{f' ({only})' if only else ''}, "
-                f"but {len(found)} {'was' if len(found) == 1 else 'were'}"
-                + _listed(f"every {name}:", tried)
+                f"but {_were(len(found))}" + _listed(f"every {name}:", tried)
             )
 
 
+def _were(count: int) -> str:
+    return f"{count} {'was' if count == 1 else 'were'}"
+
+
 def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
+
+
+def _was(count: int) -> str:
+    return f"was {_times(count)}" if count else "never was"
 
 
 def _is_body(wanted: Body, body: bytes | None) -> bool:

@@ -7,10 +7,9 @@ from typing import Any
 
 from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.testing.ground import Ground
+from beanstalk_twisted.testing.network import check_span
 from beanstalk_twisted.testing.watched import PLANTABLE, check_command
 from beanstalk_twisted.testing.wire import Wire
-
-"""The commands that have an answer."""
 
 
 class Faults(Ground):
@@ -60,7 +59,10 @@ class Faults(Ground):
     def delay_replies(self, seconds: float) -> None:
         """
         Let each reply take so long, on all connections there are and will be; 0 ends it.
+
+        :raise ValueError: it is below 0, endless, or no number.
         """
+        check_span(seconds)
         with self._turn():
             self._delay_s = seconds
             for wire in self._wires:
@@ -74,11 +76,13 @@ class Faults(Ground):
 
         :param command: its name, such as ``put``.
         :param reply: such as ``OUT_OF_MEMORY``; one of `watched.PLANTABLE`.
-        :raise ValueError: there is no such command, or it cannot be answered so.
+        :raise ValueError: there is no such command, or it cannot be answered so, or so often.
         """
         check_command(command)
         if reply not in PLANTABLE:
             raise ValueError(f"cannot be planted: {reply!r}; only {', '.join(PLANTABLE)}")
+        if times < 1:
+            raise ValueError(f"cannot be planted {times} times; at least once")
         with self._turn():
             self.server.planted.setdefault(command, deque()).extend([reply] * times)
 

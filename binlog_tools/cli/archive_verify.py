@@ -7,9 +7,9 @@ import click
 from binlog_tools.archives import Flaw, Verdict, stores_of, verify
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED
-from binlog_tools.cli.making import told
 from binlog_tools.cli.output import Output
 from binlog_tools.moments import Span
+from binlog_tools.wording import told
 
 
 @click.command("archive-verify", cls=options.Command)

@@ -17,7 +17,8 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, code_of, fail, message_of, warn
 from binlog_tools.cli.interrupts import INTERRUPTS
 from binlog_tools.cli.parameters import LateGroup
-from binlog_tools.outputs import ForgivingFile, NamedBuffer
+from binlog_tools.cli.streams import forgive_stderr
+from binlog_tools.outputs import NamedBuffer
 
 PROGRAM: Final = "binlog-inspect"
 
@@ -92,7 +93,7 @@ def called() -> int:
     """
     try:
         _name_stdout()
-        _forgive_stderr()
+        forgive_stderr()
         code = _code()
         INTERRUPTS.end_at_once()
         return _flushed(code)
@@ -130,17 +131,6 @@ def _name_stdout() -> None:
         codecs.register_error(ESCAPED, _escaped)
         errors = ESCAPED
     sys.stdout = io.TextIOWrapper(out, encoding, errors, line_buffering=out.isatty())
-
-
-def _forgive_stderr() -> None:
-    """
-    What cannot be said on stderr is not said; the exit code is what it would have been.
-    """
-    was = sys.stderr
-    # The errors of stderr are those of Python: what it cannot encode it writes escaped.
-    out = io.BufferedWriter(ForgivingFile(2, "w", closefd=False))
-    encoding = was.encoding if was else "utf-8"
-    sys.stderr = io.TextIOWrapper(out, encoding, "backslashreplace", line_buffering=True)
 
 
 def _escaped(problem: UnicodeError) -> tuple[str, int]:

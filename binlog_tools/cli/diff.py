@@ -11,13 +11,13 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail
-from binlog_tools.cli.making import told
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.client import Connection, parse_address
 from binlog_tools.comparing import FIELDS, Difference, ServerComparison, compare_logs
 from binlog_tools.rewriting import Loaded, load
 from binlog_tools.selection import Selection
+from binlog_tools.wording import told
 
 DIFFERENT: Final = 1
 

@@ -15,13 +15,12 @@ from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
 from binlog_tools.cli.gaps import code_of_gaps
 from binlog_tools.cli.opening import open_source, open_sources
-from binlog_tools.cli.output import opened
 from binlog_tools.cli.records import writer_of
 from binlog_tools.dumping import Entry, Gap, Records, bounds_of, entries
 from binlog_tools.following import Follower
 from binlog_tools.frameview import place_of, view_of
 from binlog_tools.moments import Span
-from binlog_tools.outputs import as_text, growing_file
+from binlog_tools.outputs import as_text, growing_file, opened
 from binlog_tools.reading import Broken, OpenSegment, segments
 from binlog_tools.selection import Selection
 from binlog_tools.sources import Source

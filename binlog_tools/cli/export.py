@@ -9,8 +9,9 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.opening import open_source
-from binlog_tools.cli.output import opened, progress
+from binlog_tools.cli.output import progress
 from binlog_tools.exporting import export
+from binlog_tools.outputs import opened
 from binlog_tools.rewriting import load
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

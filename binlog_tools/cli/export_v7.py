@@ -14,7 +14,7 @@ from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED, SOUND, TORN
 from binlog_tools.cli.making import tell_unusable
 from binlog_tools.cli.opening import open_source
-from binlog_tools.cli.output import Output, progress, text_of
+from binlog_tools.cli.output import Output, progress
 from binlog_tools.newdirectory import NewDirectory
 from binlog_tools.stored import StoredJob, loaded_jobs, loaded_pauses
 from binlog_tools.tubenames import is_tube_name
@@ -22,6 +22,7 @@ from binlog_tools.v7.exporting import Exported, Tally, export_jobs
 from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, MAX_FILE_BYTES, MIN_FILE_BYTES
 from binlog_tools.v7.holder import holder_of
 from binlog_tools.v7.records import NS
+from binlog_tools.wording import text_of, told
 
 PROGRESS_JOBS = 4_096
 """How many jobs pass between two looks at the bar."""
@@ -157,8 +158,8 @@ def _print(
 ) -> None:  # fmt: skip
     states = ", ".join(f"{number} {state}" for state, number in tally.states.items())
     out.line(
-        f"{survey.path}: {tally.jobs} jobs ({states}), {tally.body_bytes} bytes of bodies; "
-        f"the next id is {survey.small.next_job_id}"
+        f"{survey.path}: {told(tally.jobs, 'job')} ({states}), "
+        f"{told(tally.body_bytes, 'byte')} of bodies; the next id is {survey.small.next_job_id}"
     )
     if survey.torn:
         out.line(f"torn tail: {survey.torn}")
@@ -167,7 +168,7 @@ def _print(
     for tube, seconds in pauses:
         out.line(f"not held: the pause of a tube; to pause it again: pause-tube {tube} {seconds}")
     if exported and output:
-        out.line(f"written: {exported.files} files, {exported.bytes} bytes: {output}")
+        out.line(f"written: {told(exported.files, 'file')}, {exported.bytes} bytes: {output}")
     if tally.needs_max_job_size:
         out.line(
             f"there are bodies that beanstalkd loads only with -z {tally.needs_max_job_size} "

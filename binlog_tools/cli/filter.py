@@ -10,12 +10,13 @@ import click
 from beanstalk_twisted.binlog.errors import LockHeld
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
-from binlog_tools.cli.making import segment_size, tell, told
+from binlog_tools.cli.making import segment_size, tell
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, columns, progress
 from binlog_tools.dropping import drop_in_place
-from binlog_tools.dumping import state_name, text_of
+from binlog_tools.dumping import state_name
 from binlog_tools.rewriting import ANY_AGE, Ages, Choice, Loaded, load, rewrite
+from binlog_tools.wording import text_of, told
 
 
 @click.command("filter", cls=options.Command)

@@ -10,10 +10,11 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
-from binlog_tools.cli.making import segment_size, tell, told
+from binlog_tools.cli.making import segment_size, tell
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.exporting import WrongLine, import_lines
 from binlog_tools.outputs import naming
+from binlog_tools.wording import told
 
 
 @click.command("import", cls=options.Command)

@@ -26,6 +26,7 @@ from binlog_tools.v7.findings import Findings
 from binlog_tools.v7.holder import refuse_running
 from binlog_tools.v7.importing import Imported, import_log
 from binlog_tools.v7.survivors import LOST_AND_FOUND, Survivors
+from binlog_tools.wording import told
 
 
 @click.command("import-v7", cls=options.Command)
@@ -176,8 +177,8 @@ def _rows(out: Output, found: Survivors, imported: Imported | None) -> None:
 def _print(out: Output, found: Survivors, imported: Imported | None) -> None:
     counts = found.counts
     out.line(
-        f"{found.path}: {counts.files} files, {counts.bytes} bytes, {counts.full} full and "
-        f"{counts.short} short records"
+        f"{found.path}: {told(counts.files, 'file')}, {told(counts.bytes, 'byte')}, {counts.full} "
+        f"full and {told(counts.short, 'short record')}"
     )
     out.line(MEANINGS[_verdict(found.findings)])
     for finding in found.findings.listed:
@@ -186,16 +187,19 @@ def _print(out: Output, found: Survivors, imported: Imported | None) -> None:
     if unlisted:
         out.line(f"  and {unlisted} more")
     states = ", ".join(f"{number} {state}" for state, number in found.states().items())
-    out.line(f"found: {len(found.jobs)} jobs ({states}); the next id is {found.next_job_id}")
+    out.line(
+        f"found: {told(len(found.jobs), 'job')} ({states}); the next id is {found.next_job_id}"
+    )
     if found.doubtful_jobs:
-        out.line(f"doubtful: {found.doubtful_jobs} more jobs, buried in {LOST_AND_FOUND.decode()}")
+        more = told(found.doubtful_jobs, "more job")
+        out.line(f"doubtful: {more}, buried in {LOST_AND_FOUND.decode()}")
     if imported:
         written = imported.written
         out.line(
-            f"written: {written.jobs} jobs, {written.body_bytes} bytes of bodies, "
-            f"{written.segments} segments, {written.bytes} bytes: {written.path}"
+            f"written: {told(written.jobs, 'job')}, {told(written.body_bytes, 'byte')} of bodies, "
+            f"{told(written.segments, 'segment')}, {told(written.bytes, 'byte')}: {written.path}"
         )
-        out.line(f"read back: {imported.loaded} jobs")
+        out.line(f"read back: {told(imported.loaded, 'job')}")
 
 
 def _document(found: Survivors, imported: Imported | None) -> Mapping[str, object]:

@@ -14,8 +14,8 @@ from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
 from binlog_tools.cli.gaps import code_of_gaps, end_with_gaps, place
 from binlog_tools.cli.opening import open_source
-from binlog_tools.cli.output import Escaped, Output, columns, opened, progress
-from binlog_tools.dumping import Fields, body_fields, body_text, fields_of, text_of
+from binlog_tools.cli.output import Escaped, Output, columns, progress
+from binlog_tools.dumping import Fields, body_fields, body_text, fields_of
 from binlog_tools.listing import (
     ListedJob,
     PastJobs,
@@ -33,9 +33,11 @@ from binlog_tools.moments import (
     format_time_exactly,
     parse_time,
 )
+from binlog_tools.outputs import opened
 from binlog_tools.rewriting import load
 from binlog_tools.sources import Source
 from binlog_tools.stored import NS, StoredJob
+from binlog_tools.wording import text_of
 
 COLUMNS: Final = (
     "job", "tube", "state", "priority", "delay_s", "ttr_s", "created", "age_s", "deadline",

@@ -18,6 +18,7 @@ from binlog_tools.cli.output import Output
 from binlog_tools.moments import Span, format_size
 from binlog_tools.newlog import Written
 from binlog_tools.tubenames import quoted
+from binlog_tools.wording import told
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,10 +68,3 @@ def tell_unusable(tubes: Mapping[bytes, int], what: str) -> None:
     """
     for tube, jobs in tubes.items():
         warn(f"tube {quoted(tube)}: jobs that {what}: {jobs}; no client may use that name")
-
-
-def told(count: int, one: str, many: str = "") -> str:
-    """
-    A number of things: ``1 job``, ``2 jobs``.
-    """
-    return f"{count} {one}" if count == 1 else f"{count} {many or one + 's'}"

@@ -6,10 +6,11 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail
-from binlog_tools.cli.making import segment_size, tell, told
+from binlog_tools.cli.making import segment_size, tell
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns, progress
 from binlog_tools.rewriting import Renumbered, SameStore, load, merge
+from binlog_tools.wording import told
 
 
 @click.command("merge", cls=options.Command)

@@ -15,6 +15,9 @@ from binlog_tools.cli.interrupts import INTERRUPTS
 from binlog_tools.cli.parameters import Parsed as Parsed
 from binlog_tools.moments import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
 from binlog_tools.outputs import (
+    STDOUT as STDOUT,
+)
+from binlog_tools.outputs import (
     InsideNew,
     InsideSource,
     refuse_inside_new,
@@ -41,9 +44,6 @@ LOG: Final = click.Path(exists=True)
 LOG_DIRECTORY: Final = click.Path(exists=True, file_okay=False)
 NEW_DIRECTORY: Final = click.Path(dir_okay=True, file_okay=False)
 OUTPUT_FILE: Final = click.Path(dir_okay=False)
-
-STDOUT: Final = "-"
-"""What stands for stdout where a file is asked for."""
 
 _READ: Final = (LOG, LOG_DIRECTORY)
 _WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from beanstalk_twisted.binlog.survey import Progress
-from binlog_tools.cli.options import STDOUT
-from binlog_tools.outputs import as_text, new_file
+from binlog_tools.wording import text_of
+
+if TYPE_CHECKING:
+    # `beanstalk` comes here too, and needs nothing of the log.
+    from beanstalk_twisted.binlog.survey import Progress
 
 VERSION: Final = 1
 """Of the JSON, as docs/inspect.md says it; each document carries it as ``v``."""
@@ -28,23 +30,7 @@ CUT_CHARACTERS: Final = 14
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
-
 _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-
-
-@contextmanager
-def opened(path: str | None) -> Iterator[TextIO]:
-    """
-    Where the one output of a command goes; a file has its name when the block has ended well.
-
-    :param path: None or ``-`` for stdout.
-    """
-    if path is None or path == STDOUT:
-        yield sys.stdout
-        sys.stdout.flush()
-        return
-    with new_file(path) as out, as_text(out) as text:
-        yield text
 
 
 class Column(NamedTuple):
@@ -149,20 +135,14 @@ def cell(value: object) -> str:
     return text.translate(_ESCAPES) if "\\" in text or not text.isprintable() else text
 
 
-def text_of(raw: bytes) -> str:
-    """
-    Bytes for people and for JSON: a name is nearly always ASCII, and no byte is ever lost.
-    """
-    return raw.decode("utf-8", "backslashreplace")
-
-
 _Draw = Callable[[Sequence[Column], Sequence[Sequence[str]]], None]
 
 
 def _rich_table() -> _Draw | None:
     try:
         from rich import box
-        from rich.console import Console
+        from rich.cells import cell_len
+        from rich.console import Console, ConsoleDimensions
         from rich.table import Table
         from rich.text import Text
     except ImportError:
@@ -173,7 +153,7 @@ def _rich_table() -> _Draw | None:
         console = Console()
         # Each column has a blank on the right, and what stands between two.
         edges = 2 * len(titles) + 2
-        widths = _room(titles, _widths(titles, cells), console.width - edges)
+        widths = _room(titles, _widths(titles, cells, cell_len), console.width - edges)
         for title, width in zip(titles, widths, strict=True):
             table.add_column(
                 title.title, justify="right" if title.is_number else "left", no_wrap=True,
@@ -181,8 +161,9 @@ def _rich_table() -> _Draw | None:
             )  # fmt: skip
         for row in cells:
             table.add_row(*(Text(text) for text in row))
-        # A terminal that is too narrow breaks lines; no number is ever cut.
-        console.width = max(console.width, sum(widths) + edges)
+        # A terminal that is too narrow breaks lines; no number is ever cut.  Of a width that is set
+        # alone, rich takes no notice on a dumb terminal.
+        console.size = ConsoleDimensions(max(console.width, sum(widths) + edges), console.height)
         console.print(table)
 
     return draw
@@ -205,9 +186,16 @@ def _room(titles: Sequence[Column], widths: Sequence[int], room: int) -> list[in
     return given
 
 
-def _widths(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+def _widths(
+    titles: Sequence[Column], cells: Sequence[Sequence[str]], measure: Callable[[str], int] = len
+) -> list[int]:
+    """
+    How wide the columns are.
+
+    :param measure: of a text, in places of the terminal: some characters take two.
+    """
     everything = [[title.title for title in titles], *cells]
-    return [max(map(len, column)) for column in zip(*everything, strict=True)]
+    return [max(map(measure, column)) for column in zip(*everything, strict=True)]
 
 
 def _plain_table(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
@@ -221,7 +209,7 @@ def _plain_table(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> No
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Progress]:
+def progress(label: str) -> "Iterator[Progress]":
     """
     A bar on stderr, if that is a terminal, for as long as the block lasts.
     """
@@ -241,7 +229,7 @@ def progress(label: str) -> Iterator[Progress]:
 
 
 @contextmanager
-def _plain_progress(label: str) -> Iterator[Progress]:
+def _plain_progress(label: str) -> "Iterator[Progress]":
     last = -1
 
     def report(done: int, total: int) -> None:

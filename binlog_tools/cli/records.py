@@ -19,10 +19,10 @@ from binlog_tools.dumping import (
     flag_names,
     reason_name,
     state_name,
-    text_of,
 )
 from binlog_tools.moments import format_time, format_time_exactly
 from binlog_tools.selection import type_name
+from binlog_tools.wording import text_of
 
 COLUMNS: Final = (
     "lsn", "time", "type", "job", "tube", "state", "priority", "delay_s", "ttr_s", "deadline",

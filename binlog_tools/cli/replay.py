@@ -12,13 +12,14 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail
-from binlog_tools.cli.making import tell_unusable, told
+from binlog_tools.cli.making import tell_unusable
 from binlog_tools.cli.opening import open_source
-from binlog_tools.cli.output import Output, progress, text_of
+from binlog_tools.cli.output import Output, progress
 from binlog_tools.client import Connection, parse_address
 from binlog_tools.newlog import OriginSource
 from binlog_tools.outputs import refuse_inside_sources
 from binlog_tools.putting import Journal, Put, Putter, Stopped, plan
+from binlog_tools.wording import text_of, told
 
 ADDRESS = options.Parsed("host:port", parse_address)
 

@@ -15,10 +15,9 @@ from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.checking import check
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
-from binlog_tools.cli.making import told
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, OUTPUT_FILE, Command, as_json
-from binlog_tools.cli.output import Output, columns, progress, text_of
+from binlog_tools.cli.output import Output, columns, progress
 from binlog_tools.moments import Numbers, Span
 from binlog_tools.newlog import NewLog
 from binlog_tools.outputs import as_text, new_file
@@ -29,6 +28,7 @@ from binlog_tools.salvage.judging import Doubtful, Judgement
 from binlog_tools.salvage.report import Report, types_of
 from binlog_tools.salvage.salvaging import Salvage
 from binlog_tools.sources import Source
+from binlog_tools.wording import text_of, told
 
 MOST_SHOWN: Final = 20
 """Jobs of a kind that are shown; the report has them all."""

@@ -9,10 +9,8 @@ from typing import Final
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.making import told
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns
-from binlog_tools.dumping import text_of
 from binlog_tools.measuring import (
     ASCII_BARS,
     BARS,
@@ -30,6 +28,7 @@ from binlog_tools.moments import (
     format_time_exactly,
 )
 from binlog_tools.stored import NS
+from binlog_tools.wording import text_of, told
 
 SHOWN_PINS: Final = 5
 """Jobs that a line names of those that keep a segment; JSON has 1000."""

@@ -9,7 +9,7 @@ import click
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.cli.gaps import end_with_gaps
-from binlog_tools.cli.making import tell, told
+from binlog_tools.cli.making import tell
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, columns
 from binlog_tools.sources import Source
@@ -21,6 +21,7 @@ from binlog_tools.undeleting import (
     into_log,
     restored,
 )
+from binlog_tools.wording import told
 
 
 @click.command("undelete", cls=options.Command)

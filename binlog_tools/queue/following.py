@@ -39,6 +39,16 @@ class Seen(NamedTuple):
     stats: Stats
 
 
+def own_number(queue: Queue) -> int:
+    """
+    Put a job of our own, delete it, and say which number it had.
+    """
+    queue.use(OWN_TUBE)
+    own = queue.put(b"", LEAST_URGENT, OWN_DELAY_S, 1)
+    queue.delete(own)
+    return own
+
+
 class Follower:
     """
     Looks for new jobs.
@@ -54,10 +64,7 @@ class Follower:
         self.missed = 0
         self._queue = queue
         self._tubes = {tube.decode() for tube in tubes}
-        queue.use(OWN_TUBE)
-        own = queue.put(b"", LEAST_URGENT, OWN_DELAY_S, 1)
-        queue.delete(own)
-        self._next = own + 1
+        self._next = own_number(queue) + 1
         self._offset = self._align()
         self._markers = self._count_markers()
 

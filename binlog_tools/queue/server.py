@@ -2,18 +2,14 @@
 Asking a server: a method for each command that the tools need.
 """
 
-import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.wire import yaml
 from binlog_tools.client import (
-    LIMIT_S,
-    Connection,
     Line,
     Lost,
     Reply,
-    parse_address,
     tube_request,
 )
 from binlog_tools.tubenames import NoTube, is_tube_name
@@ -62,54 +58,6 @@ class Job(NamedTuple):
 
     id: int
     body: bytes
-
-
-class UnixConnection(Connection):
-    """
-    A `Line` to a server over a UNIX socket.
-    """
-
-    def __init__(self, path: str, limit_s: float = LIMIT_S) -> None:
-        """
-        :raise OSError: there is no server.
-        """
-        self.address = path
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(limit_s)
-        try:
-            self._socket.connect(path)
-        except OSError as problem:
-            self._socket.close()
-            raise Lost(problem.errno, f"{problem.strerror or problem}", path) from None
-        self._replies = self._socket.makefile("rb")
-
-
-class Address(NamedTuple):
-    """
-    Where a server is: a host and port, or the path of a UNIX socket.
-    """
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """
-        Read ``HOST:PORT``, ``HOST``, ``tcp:HOST:PORT`` or ``unix:PATH``.
-
-        :raise ValueError: it is none.
-        """
-        if text.startswith("unix:"):
-            return cls(text.removeprefix("unix:"), 0)
-        return cls(*parse_address(text.removeprefix("tcp:")))
-
-    def connect(self, limit_s: float = LIMIT_S) -> Connection:
-        """
-        :raise OSError: there is no server.
-        """
-        if not self.port:
-            return UnixConnection(self.host, limit_s)
-        return Connection(self.host, self.port, limit_s)
 
 
 def tube_name(text: str) -> bytes:
@@ -164,6 +112,14 @@ class Queue:
                 waiting -= 1
         for _ in range(waiting):
             yield self._line.reply()
+
+    def ask_at_once(self, requests: Sequence[bytes]) -> list[Reply]:
+        """
+        Send commands in one piece, so that our death can hardly come in between, and give their
+        answers, whatever they are.
+        """
+        self._line.send(b"".join(requests))
+        return [self._line.reply() for _ in requests]
 
     def _answer(self, what: str, *good: bytes) -> Reply:
         reply = self._line.reply()
@@ -258,13 +214,12 @@ class Queue:
 
     def bury_free(self, job: int, priority: int) -> None:
         """
-        Bury a job that nobody has reserved.  It is reserved for a moment; both commands leave in
-        one piece, so that our death can hardly come in between, and make it ready.
+        Bury a job that nobody has reserved.  It is reserved for a moment; our death in between
+        would make it ready.
         """
-        request = b"reserve-job %d\r\nbury %d %d\r\n" % (job, job, priority)
-        self._line.send(request)
-        taken, buried = self._line.reply(), self._line.reply()
-        for reply, good in ((taken, b"RESERVED"), (buried, b"BURIED")):
+        requests = [b"reserve-job %d\r\n" % job, b"bury %d %d\r\n" % (job, priority)]
+        replies = self.ask_at_once(requests)
+        for reply, good in zip(replies, (b"RESERVED", b"BURIED"), strict=True):
             if reply.name != good:
                 raise Refused(f"bury {job}", reply)
 

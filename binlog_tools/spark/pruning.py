@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import REHOMED
 from beanstalk_twisted.binlog.records import JOB_KINDS, Seal
-from binlog_tools.dumping import text_of
 from binlog_tools.selection import type_name
 from binlog_tools.spark.finding import Segment
 from binlog_tools.spark.producing import DAMAGE
+from binlog_tools.wording import text_of
 
 _BOUNDS: Final = {
     "EqualTo": "=", "EqualNullSafe": "=", "In": "=", "GreaterThan": ">",

@@ -63,17 +63,17 @@ FALSE: dict[str, Callable[[Beanstalk], None]] = {
     "RELEASED (pri=4), but 0": lambda double: double.assert_job_released(priority=4),
     "BURIED (tube='default'), but 0": lambda double: double.assert_job_buried(tube="default"),
     "'delete 9' -> NOT_FOUND": lambda double: double.assert_job_deleted(2),
-    "kick was to be received at least once, and was 0 times": lambda double: double.assert_command(
+    "kick was to be received at least once, and never was": lambda double: double.assert_command(
         "kick"
     ),
     "delete was to be received once, and was 2": lambda double: double.assert_command("delete", 1),
     "in all tubes: wanted no job\njobs that are there:\n  2 in mail: delayed, 5 s left, "
     "priority 2, b'b'": lambda double: double.assert_no_jobs(),
     "in the tube mail: wanted no job": lambda double: double.assert_tube_empty("mail"),
-    "wanted 1 ready, but 0; wanted 0 delayed, but 1": lambda double: double.assert_jobs(
+    "wanted 1 ready, but 0 were; wanted 0 delayed, but 1 was\n": lambda double: double.assert_jobs(
         ready=1, delayed=0
     ),
-    "in the tube default: wanted 1 delayed, but 0\njobs that are there:\n  2 in mail": lambda d: (
+    "in the tube default: wanted 1 delayed, but 0 were\njobs that are there:\n  2 in": lambda d: (
         d.assert_jobs("default", delayed=1)
     ),
 }
@@ -125,6 +125,11 @@ def test_long_bodies_are_shown_in_part(beanstalk: Beanstalk) -> None:
 def test_a_command_that_does_not_exist_is_a_mistake_of_the_test(beanstalk: Beanstalk) -> None:
     with pytest.raises(ValueError, match="no command: 'putt'"):
         beanstalk.assert_command("putt", 0)
+
+
+def test_an_assertion_that_says_nothing_is_a_mistake_of_the_test(beanstalk: Beanstalk) -> None:
+    with pytest.raises(ValueError, match="name a state, such as ready=1"):
+        beanstalk.assert_jobs("mail")
 
 
 def test_one_job_that_was_is_not_several(lived: Beanstalk) -> None:

@@ -180,6 +180,15 @@ def test_what_is_no_command_or_no_error_is_not_planted(beanstalk: Beanstalk) -> 
         beanstalk.answer_next("put", "INSERTED 1")
 
 
+def test_a_fault_that_would_do_nothing_is_refused(beanstalk: Beanstalk) -> None:
+    for seconds in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="seconds cannot pass"):
+            beanstalk.delay_replies(seconds)
+    for times in (0, -1):
+        with pytest.raises(ValueError, match=f"cannot be planted {times} times"):
+            beanstalk.answer_next("put", "OUT_OF_MEMORY", times)
+
+
 def test_a_server_that_drains_refuses_jobs_until_it_is_started_anew(beanstalk: Beanstalk) -> None:
     beanstalk.drain()
     with beanstalk.connect() as talk:

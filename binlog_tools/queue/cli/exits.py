@@ -17,13 +17,6 @@ REFUSED: Final = 4
 INTERRUPTED: Final = 130
 
 
-def told(count: int, what: str) -> str:
-    """
-    A number and what it counts.
-    """
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def warn(message: str) -> None:
     """
     Say something on stderr, and go on.

@@ -1,16 +1,18 @@
 """
-``beanstalk peek``, ``delete``, ``bury`` and ``kick``.
+``beanstalk peek``, ``bury`` and ``kick``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import click
 
 from binlog_tools.cli.output import Output
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, told, warn
-from binlog_tools.queue.server import Address, Queue, Refused
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
+from binlog_tools.queue.server import Queue, Refused
+from binlog_tools.wording import told
 
 KICKED_AT_ONCE: Final = 1000
 """Jobs of one `kick`: a beanstalkd answers nobody else meanwhile."""
@@ -56,9 +58,11 @@ def peek(
         options.show_job(found, is_json, raw, **values)
 
 
-def _each(jobs: tuple[int, ...], do: Callable[[int], object], done: str) -> None:
+def each(jobs: Sequence[int], do: Callable[[int], object], done: str, is_json: bool) -> None:
     """
     Do the same to several jobs; one that cannot be does not stop the others.
+
+    :param done: what they are then; in JSON the key that says whether a job is.
     """
     refused = 0
     for job in jobs:
@@ -67,19 +71,16 @@ def _each(jobs: tuple[int, ...], do: Callable[[int], object], done: str) -> None
         except Refused as problem:
             refused += 1
             warn(str(problem))
+            _document(is_json, {"id": job, done: False, "reply": problem.reply.decode()})
+        else:
+            _document(is_json, {"id": job, done: True})
     if refused:
         fail(REFUSED, f"{told(len(jobs) - refused, 'job')} {done}, {refused} not")
 
 
-@click.command("delete")
-@numbers
-@options.server
-def delete(jobs: tuple[int, ...], address: Address) -> None:
-    """
-    Delete jobs that nobody has reserved.
-    """
-    with options.connected(address) as queue:
-        _each(jobs, queue.delete, "deleted")
+def _document(is_json: bool, fields: Mapping[str, object]) -> None:
+    if is_json:
+        Output(True).document(fields)
 
 
 @click.command("bury")
@@ -88,7 +89,8 @@ def delete(jobs: tuple[int, ...], address: Address) -> None:
 @click.option(
     "-p", "--priority", type=options.SECONDS, help="With this priority; without it, as it is."
 )
-def bury(jobs: tuple[int, ...], address: Address, priority: int | None) -> None:
+@options.as_json
+def bury(jobs: tuple[int, ...], address: Address, priority: int | None, is_json: bool) -> None:
     """
     Bury jobs that nobody has reserved: they are put aside until they are kicked.
 
@@ -101,7 +103,7 @@ def bury(jobs: tuple[int, ...], address: Address, priority: int | None) -> None:
             pri = int(queue.stats_job(job, f"bury {job}")["pri"]) if priority is None else priority
             queue.bury_free(job, pri)
 
-        _each(jobs, one, "buried")
+        each(jobs, one, "buried", is_json)
 
 
 @click.command("kick")
@@ -134,7 +136,7 @@ def kick(
         raise click.UsageError(f"the numbers of jobs are enough: leave out {given}")
     with options.connected(address) as queue:
         if jobs:
-            _each(jobs, queue.kick_job, "kicked")
+            each(jobs, queue.kick_job, "kicked", is_json)
             return
         kicked = _kick_tube(queue, tube, count)
     if is_json:

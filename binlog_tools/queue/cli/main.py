@@ -11,13 +11,15 @@ from typing import Any, Final
 import click
 
 from beanstalk_twisted import __version__
-from binlog_tools.cli.parameters import LateGroup
+from binlog_tools.cli.parameters import LateGroup, Parsed
+from binlog_tools.cli.streams import forgive_stderr
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli.exits import INTERRUPTED, PROGRAM, REFUSED, fail
 from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "put", "reserve": "reserve", "peek": "jobs", "delete": "jobs", "bury": "jobs",
+    "put": "put", "reserve": "reserve", "peek": "jobs", "delete": "delete", "bury": "jobs",
     "kick": "jobs", "move": "move", "tubes": "tubes", "stats": "tubes", "pause": "tubes",
     "top": "top", "tail": "tail",
 }  # fmt: skip
@@ -25,7 +27,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 
 COMMANDS_V1: Final[Mapping[str, str]] = {
-    "put": "v1", "reserve": "v1", "delete": COMMANDS["delete"], "kick": "v1", "stats": "v1",
+    "put": "v1", "reserve": "v1", "delete": "v1", "kick": "v1", "stats": "v1",
 }  # fmt: skip
 """The same for those that the older dialect has."""
 
@@ -86,15 +88,20 @@ class Commands(LateGroup):
 )
 @click.version_option(__version__, prog_name=PROGRAM)
 @click.option(
+    "-s", "--server", "address", type=Parsed("server", Address.parse), metavar="SERVER",
+    help="For the subcommand, if that has none of its own.",
+)  # fmt: skip
+@click.option(
     "--dialect", type=click.Choice(DIALECTS), default=DIALECTS[0], show_default=True,
     help="What the server's port speaks; v1, of old servers, has only "
     + ", ".join(COMMANDS_V1) + ".",
 )  # fmt: skip
-def cli(dialect: str) -> None:
+def cli(address: Address | None, dialect: str) -> None:
     """
     Put jobs into a beanstalkd, take them out, look at them and after them.
 
-    The server is --server, or BEANSTALK_SERVER, or 127.0.0.1:11300.  It may be any beanstalkd.
+    The server is --server, before the subcommand or behind it, or BEANSTALK_SERVER, or
+    127.0.0.1:11300.  It may be any beanstalkd.
 
     Exit codes: 0 done, 1 there was no job, 2 wrong usage, 4 no server, no such job or tube, or the
     server has refused, 130 interrupted.
@@ -107,6 +114,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _open_closed()
+    forgive_stderr()
     try:
         _call()
     except SystemExit as end:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import click
 
 from binlog_tools.cli.output import Output
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, told, warn
+from binlog_tools.queue.cli.exits import NOTHING, warn
 from binlog_tools.queue.cli.signals import Noted, signal_name
 from binlog_tools.queue.moving import STATES, Moved, Mover
-from binlog_tools.queue.server import Address
+from binlog_tools.wording import told
 
 
 @click.command("move")

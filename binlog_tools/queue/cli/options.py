@@ -2,17 +2,19 @@
 What several subcommands ask for, and how they show it.
 """
 
-import base64
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from binlog_tools.cli.output import Output
 from binlog_tools.cli.parameters import Parsed
-from binlog_tools.queue.server import Address, Job, Queue, tube_name
+from binlog_tools.queue.addresses import FORMS, Address
+from binlog_tools.queue.server import Job, Queue, tube_name
+from binlog_tools.wording import body_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,13 +30,33 @@ JOB: Final = click.IntRange(0, (1 << 64) - 1)
 SECONDS: Final = click.IntRange(0, MAX_U32)
 
 
+class _ServerOption(click.Option):
+    """
+    ``--server`` of a subcommand: what stands there, else before the subcommand, else in the
+    environment.
+    """
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        """
+        See `click.Parameter`.
+        """
+        value, source = super().consume_value(ctx, opts)
+        before = ctx.parent.params.get(self.name) if ctx.parent else None
+        if source is ParameterSource.COMMANDLINE or before is None:
+            return value, source
+        return before, ParameterSource.COMMANDLINE
+
+
 def server(function: F) -> F:
     """
     ``--server``.
     """
     return click.option(
-        "-s", "--server", "address", type=ADDRESS, envvar=SERVER, default="127.0.0.1:11300",
-        show_default=True, show_envvar=True, metavar="SERVER", help="HOST:PORT or unix:PATH.",
+        "-s", "--server", "address", cls=_ServerOption, type=ADDRESS, envvar=SERVER,
+        default="127.0.0.1:11300", show_default=True, show_envvar=True, metavar="SERVER",
+        help=f"{FORMS}.",
     )(function)  # fmt: skip
 
 
@@ -78,9 +100,11 @@ def given(*names: str) -> str:
     Say which of these options of the command that runs were given; empty if none.
     """
     context = click.get_current_context()
-    typed = click.core.ParameterSource.COMMANDLINE
+    typed = ParameterSource.COMMANDLINE
     return " and ".join(
-        f"--{name}" for name in names if context.get_parameter_source(name) is typed
+        max(option.opts, key=len)
+        for option in context.command.params
+        if option.name in names and context.get_parameter_source(option.name) is typed
     )
 
 
@@ -104,13 +128,3 @@ def show_job(job: Job, is_json: bool, is_raw: bool, **facts: object) -> None:
         out.write(job.body if is_raw or job.body.endswith(b"\n") else job.body + b"\n")
         out.flush()
     sys.stdout.flush()
-
-
-def body_fields(body: bytes) -> dict[str, str]:
-    """
-    A body for JSON, as docs/inspect.md says it.
-    """
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}

@@ -3,6 +3,7 @@
 """
 
 import sys
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,9 +11,11 @@ import click
 
 from binlog_tools.cli.output import Output
 from binlog_tools.client import Reply
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail, told, warn
-from binlog_tools.queue.server import Address, Queue, put_request
+from binlog_tools.queue.cli.exits import REFUSED, fail, warn
+from binlog_tools.queue.server import Queue, put_request
+from binlog_tools.wording import told
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
 """After other answers the rest is not sent: it would be refused too, or misunderstood."""
@@ -38,6 +41,7 @@ class Putter:
         self._output = output
         self._of_lines = of_lines
         self._is_stopped = False
+        self._sizes: deque[int] = deque()
 
     def run(self, bodies: Iterator[bytes]) -> None:
         """
@@ -51,9 +55,11 @@ class Putter:
             if self._is_stopped:
                 return
             self.sent += 1
+            self._sizes.append(len(body))
             yield put_request(body, *self._head)
 
     def _answered(self, number: int, reply: Reply) -> None:
+        size = self._sizes.popleft()
         if reply.name == b"INSERTED":
             self.put += 1  # Whether or not its number can be written.
             if self._output.is_json:
@@ -65,7 +71,8 @@ class Putter:
         self._is_stopped = self._is_stopped or reply.name not in GOES_ON
         self.too_big += reply.name == b"JOB_TOO_BIG"
         which = f"line {number} of the input" if self._of_lines else "the job"
-        warn(f"{which} was not put: the server says {reply}")
+        is_big = f" of {size:,} bytes" if reply.name == b"JOB_TOO_BIG" else ""
+        warn(f"{which}{is_big} was not put: the server says {reply}")
 
 
 @click.command("put")

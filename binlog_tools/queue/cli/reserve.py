@@ -10,10 +10,11 @@ from typing import Final
 
 import click
 
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.execution import execute
 from binlog_tools.queue.cli.exits import NOTHING, fail
-from binlog_tools.queue.server import Address, Job, Queue, Stats
+from binlog_tools.queue.server import Job, Queue, Stats
 
 AND_THEN: Final = "one of --delete, --release, --bury and --exec CMD"
 
@@ -68,6 +69,8 @@ def reserve(
     flags = {"delete": is_delete, "release": is_release, "bury": is_bury}
     then = one_of([name for name, is_set in flags.items() if is_set], command)
     _check_delay(then, delay)
+    if then is None and (given := options.given("raw", "is_json")):
+        raise click.UsageError(f"{given}: with --exec nothing is printed but by the command")
     with options.connected(address) as queue:
         queue.watch_only(tubes or (b"default",))
         job = queue.reserve(timeout)

@@ -9,8 +9,9 @@ from typing import Final
 import click
 
 from binlog_tools.cli.output import Output, columns
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.server import Address, Stats
+from binlog_tools.queue.server import Stats
 
 TITLES = columns(
     "~tube", "#ready", "#reserved", "#delayed", "#buried", "#urgent", "#put", "#deleted",
@@ -111,10 +112,13 @@ def stats(address: Address, tube: bytes | None, job: int | None, is_json: bool) 
 @click.argument("tube", type=options.TUBE)
 @click.argument("seconds", type=options.SECONDS)
 @options.server
-def pause(tube: bytes, seconds: int, address: Address) -> None:
+@options.as_json
+def pause(tube: bytes, seconds: int, address: Address, is_json: bool) -> None:
     """
     Let nobody reserve from TUBE for so many SECONDS; 0 ends a pause.
     """
     with options.connected(address) as queue:
         # 0 is a pause of 1 ns on a beanstalkd: over before anybody sees it.
         queue.pause(tube, seconds)
+    if is_json:
+        Output(True).document({"tube": tube.decode(), "seconds": seconds})

@@ -1,6 +1,6 @@
 """
 ``beanstalk --dialect v1``: the subcommands that the first protocol has, with the options that it
-can serve.  ``delete`` is the same in both.
+can serve.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,14 +10,17 @@ from typing import Any, Final, TypeVar
 import click
 
 from binlog_tools.cli.output import Output, columns
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.execution import execute
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, told, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
+from binlog_tools.queue.cli.jobs import each as do_each
+from binlog_tools.queue.cli.jobs import numbers as job_numbers
 from binlog_tools.queue.cli.put import bodies_of
 from binlog_tools.queue.cli.reserve import one_of, settle
 from binlog_tools.queue.cli.tubes import numbers
-from binlog_tools.queue.server import Address
 from binlog_tools.queue.server_v1 import QueueV1, put_request
+from binlog_tools.wording import told
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -118,6 +121,8 @@ def reserve(
     """
     flags = {"delete": is_delete, "release": is_release, "bury": is_bury}
     then = one_of([name for name, is_set in flags.items() if is_set], command)
+    if then is None and (given := options.given("raw", "is_json")):
+        raise click.UsageError(f"{given}: with --exec nothing is printed but by the command")
     with connected(address, FOR_EVER_S) as queue:
         job = queue.reserve_any()
         facts = queue.facts(job)
@@ -126,6 +131,18 @@ def reserve(
             raise SystemExit(execute(queue, job, facts, command, 0))
         options.show_job(job, is_json, raw, priority=job.priority)
         settle(queue, job, facts, then, 0)
+
+
+@click.command("delete")
+@job_numbers
+@options.server
+@options.as_json
+def delete(jobs: tuple[int, ...], address: Address, is_json: bool) -> None:
+    """
+    Delete jobs that nobody has reserved.
+    """
+    with connected(address) as queue:
+        do_each(jobs, queue.delete, "deleted", is_json)
 
 
 @click.command("kick")

@@ -51,13 +51,15 @@ def on_a_terminal(*arguments: str | Path, code: str = MAIN, columns: int = 160) 
 
 
 def ended_on_a_terminal(
-    *arguments: str | Path, code: str = MAIN, columns: int = 160
+    *arguments: str | Path, code: str = MAIN, columns: int = 160, term: str = "xterm"
 ) -> tuple[int, str]:
     """
     The same, and before it the exit code.
+
+    :param term: what the terminal is called.
     """
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": term, "NO_COLOR": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment,

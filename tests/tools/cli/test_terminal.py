@@ -165,3 +165,15 @@ def test_a_terminal_is_shown_the_old_and_the_new_ids_of_a_merge(tmp_path: Path) 
     assert [line.split() for line in shown.splitlines() if line.strip().startswith(str(other))] == [
         [str(other), "1", "3"], [str(other), "2", "4"],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_no_number_and_no_name_is_cut_where_the_terminal_is_too_narrow(term: str) -> None:
+    numbers = [str(10**13 + number) for number in range(6)]
+    code = (
+        "import sys; from binlog_tools.cli.output import Output, columns\n"
+        "titles = columns(*('#number',) * 6, 'name', '#last')\n"
+        "Output(is_terminal=True).table(titles, [[*sys.argv[1:], '日本日本日本', 'end']])"
+    )
+    _, shown = ended_on_a_terminal(*numbers, code=code, columns=80, term=term)
+    assert shown.split()[-8:] == [*numbers, "日本日本日本", "end"]

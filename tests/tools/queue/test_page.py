@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import execution, exits, main
 from binlog_tools.queue.following import OWN_TUBE
 from tests.test_docs import blocks, section, table
@@ -33,17 +34,19 @@ def test_all_commands_are_listed_in_the_order_of_the_help() -> None:
 
 def calls() -> list[str]:
     """
-    All calls of the command in the pages' blocks.
+    All calls of the command in the pages' blocks, but for those in the older dialect.
     """
     found = []
     for page in (PAGE, ROOT / "README.md"):
         for block in blocks(page, "sh"):
-            found += [line for line in block.splitlines() if re.search(r"\bbeanstalk [a-z]", line)]
+            lines = [line for line in block.splitlines() if "--dialect v1" not in line]
+            found += [line for line in lines if re.search(r"\bbeanstalk [-a-z]", line)]
     return found
 
 
 def test_there_are_examples_of_all_commands() -> None:
-    named = {found[1] for line in calls() if (found := re.search(r"beanstalk (\w+)", line))}
+    call = r"beanstalk (?:-s \S+ )?(\w+)"
+    named = {found[1] for line in calls() if (found := re.search(call, line))}
     assert named >= set(main.COMMANDS) - {"bury"}
 
 
@@ -51,9 +54,12 @@ def test_there_are_examples_of_all_commands() -> None:
 def test_every_example_is_a_call_that_the_command_understands(line: str) -> None:
     call = line[re.search(r"\bbeanstalk ", line).start() :]  # type: ignore[union-attr]
     words = shlex.split(re.split(r" \|\| | < |\|", call)[0])
-    command = main.cli.get_command(click.Context(main.cli), words[1])
     if "twistd" in line:
         return
+    if words[1] == "-s":
+        Address.parse(words[2])
+        del words[1:3]
+    command = main.cli.get_command(click.Context(main.cli), words[1])
     assert command is not None, line
     command.make_context(words[1], words[2:])
 

@@ -10,7 +10,8 @@ import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.client import Reply
-from binlog_tools.queue.server import PATIENCE_S, Address, Queue, tube_name
+from binlog_tools.queue.addresses import Address, Tls
+from binlog_tools.queue.server import PATIENCE_S, Queue, tube_name
 from tests.server_process import ServerProcess, ours_at_once
 from tests.tools.queue.lines import MemoryLine
 
@@ -19,14 +20,33 @@ from tests.tools.queue.lines import MemoryLine
     ("text", "address"),
     [
         ("host", ("host", 11300)), ("host:1", ("host", 1)), ("tcp:host:1", ("host", 1)),
-        ("[::1]:7", ("::1", 7)), ("unix:/run/bs.sock", ("/run/bs.sock", 0)),
+        ("[::1]:7", ("::1", 7)), ("fe80::1", ("fe80::1", 11300)), ("tls", ("tls", 11300)),
+        ("unix:/run/bs.sock", ("/run/bs.sock", 0)),
     ],
 )  # fmt: skip
 def test_a_server_is_named_like_this(text: str, address: tuple[str, int]) -> None:
-    assert Address.parse(text) == address
+    assert Address.parse(text) == (*address, None)
 
 
-@pytest.mark.parametrize("text", ["", "host:", "host:x", "host:65536", ":1"])
+@pytest.mark.parametrize(
+    ("text", "place", "tls"),
+    [
+        ("tls:host", ("host", 11300), Tls()),
+        ("tls:host:1:trustRoots=/a folder", ("host", 1), Tls("/a folder")),
+        ("tls:[::1]:1:certificate=c:privateKey=k", ("::1", 1), Tls(None, "c", "k")),
+    ],
+)  # fmt: skip
+def test_and_like_this_for_tls(text: str, place: tuple[str, int], tls: Tls) -> None:
+    assert Address.parse(text) == (*place, tls)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "host:", "host:x", "host:65536", ":1", "unix:", "ssl:host:1", "tcp:", "tls:", "tls::1",
+        "tls:host:0", "tls:host:1:roots=x", "tls:host:trustRoots", "udp:host:1",
+    ],
+)  # fmt: skip
 def test_and_not_like_this(text: str) -> None:
     with pytest.raises(ValueError):
         Address.parse(text)

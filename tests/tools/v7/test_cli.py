@@ -261,8 +261,18 @@ def test_people_get_sentences(tmp_path: Path) -> None:
     said = on_a_terminal("import-v7", source, "-o", tmp_path / "ours")
     assert "damaged: all that is intact is taken; deletions may be among what is missing" in said
     assert "damaged (job 2): its state would be 9" in said
-    assert "doubtful: 1 more jobs, buried in lost+found" in said
+    assert "doubtful: 1 more job, buried in lost+found" in said
     assert "read back: 3 jobs" in said
+
+
+def test_people_are_told_of_one_file_and_one_job_as_of_one(tmp_path: Path) -> None:
+    source = their_log(tmp_path / "theirs", file_7(full(1, b"x")))
+    said = on_a_terminal("import-v7", source, "-o", tmp_path / "ours")
+    assert f"{source}: 1 file, " in said and "found: 1 job (" in said
+    assert "written: 1 job, 1 byte of bodies, 1 segment, " in said and "read back: 1 job\r" in said
+    back = tmp_path / "back"
+    said = on_a_terminal("export-v7", tmp_path / "ours", "-o", back)
+    assert f"{tmp_path / 'ours'}: 1 job (" in said and "written: 1 file, " in said
 
 
 # Export.

@@ -103,6 +103,38 @@ def server(
         yield Server(running)
 
 
+def on_a_terminal(
+    server: Server, *words: str, columns: int = 80
+) -> tuple[int, subprocess.Popen[bytes]]:
+    """
+    Begin a process of it whose streams are a terminal; give the terminal's other end too.
+    """
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words], stdin=terminal, stdout=terminal, stderr=terminal,
+        env={
+            **os.environ, "LINES": "50", "COLUMNS": str(columns),
+            "BEANSTALK_SERVER": server.address,
+        },
+    )  # fmt: skip
+    os.close(terminal)
+    return screen, process
+
+
+def read_to_the_end(screen: int) -> bytes:
+    """
+    Read what a process shows until it ends.
+    """
+    shown = b""
+    try:
+        while part := os.read(screen, 1 << 16):
+            shown += part
+    except OSError:
+        pass  # A terminal ends like this.
+    os.close(screen)
+    return shown
+
+
 # put
 
 
@@ -128,10 +160,16 @@ def test_what_is_refused_is_told_and_the_rest_put(server: Server) -> None:
     result = server.result("put", "-t", "big", "--lines", typed=b"a\n" + big + b"\nb\n")
     assert result.exit_code == 4
     assert len(result.stdout.splitlines()) == 2
-    assert "line 2 of the input was not put: the server says JOB_TOO_BIG" in result.stderr
+    assert (
+        "line 2 of the input of 100,001 bytes was not put: the server says JOB_TOO_BIG"
+        in result.stderr
+    )
     assert "the server takes jobs of up to 100,000 bytes" in result.stderr
     result = server.result("put", "-t", "big", big.decode())
-    assert "beanstalk: the job was not put: the server says JOB_TOO_BIG\n" in result.stderr
+    assert (
+        "beanstalk: the job of 100,001 bytes was not put: the server says JOB_TOO_BIG\n"
+        in result.stderr
+    )
 
 
 def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
@@ -180,6 +218,8 @@ def test_a_job_that_could_not_be_shown_is_not_deleted(server: Server) -> None:
     process.stdout.close()
     assert process.wait(timeout=LIMIT_S) == -signal.SIGPIPE
     process.stderr.close()
+    while server.state(job) == "reserved":
+        pass  # The server has not noticed yet that the connection is over.
     assert server.state(job) == "ready"
     server.run("delete", job)
 
@@ -200,7 +240,7 @@ def test_the_exit_code_of_a_command_says_what_becomes_of_the_job(
 
 
 def test_the_job_is_touched_while_a_command_runs(server: Server) -> None:
-    job = server.run("put", "-t", "slow", "--ttr", 1, "x").strip()
+    job = server.run("put", "-t", "slow", "--ttr", 2, "x").strip()
     server.run("reserve", "-t", "slow", "--exec", "sleep 2.5")
     server.run("peek", job, code=4)
 
@@ -288,6 +328,7 @@ def test_a_command_that_a_signal_ends_gives_its_job_back(
         (["--delete", "--exec", "true"], "--delete and --exec contradict"),
         (["--delete", "--delay", "5"], "--delay is for a job that is given back, not for --delete"),
         (["--bury", "-d", "0"], "not for --bury"),
+        (["--exec", "true", "--json"], "--json: with --exec nothing is printed but by the command"),
     ],
     ids=str,
 )  # fmt: skip
@@ -323,6 +364,133 @@ def test_jobs_are_buried_kicked_and_deleted_by_number(server: Server) -> None:
     assert "delete 999999: the server says NOT_FOUND" in result.stderr
     assert "2 jobs deleted, 1 not" in result.stderr
     assert server.state(jobs[2]) == "ready"
+
+
+def test_what_is_done_to_jobs_and_tubes_is_told_in_json_too(server: Server) -> None:
+    job = int(server.run("put", "-t", "json", "x"))
+    assert server.documents("bury", job) == [{"v": 1, "id": job, "buried": True}]
+    assert server.documents("kick", job) == [{"v": 1, "id": job, "kicked": True}]
+    assert (
+        server.documents("kick", job, job, code=4)
+        == [{"v": 1, "id": job, "kicked": False, "reply": "NOT_FOUND"}] * 2
+    )
+    assert server.documents("pause", "json", 0) == [{"v": 1, "tube": "json", "seconds": 0}]
+    assert server.documents("delete", job) == [{"v": 1, "id": job, "deleted": True}]
+
+
+def test_every_command_has_json() -> None:
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        assert "--json" in [word for each in command.params for word in each.opts], name
+
+
+def filled(server: Server, tube: str) -> dict[str, list[str]]:
+    """
+    Put two jobs of each state into a tube, and one that is reserved.
+    """
+    jobs = {}
+    for state in ("ready", "delayed", "buried"):
+        delay = 500 if state == "delayed" else 0
+        put = server.run("put", "-t", tube, "-d", delay, "-l", typed=b"1\n2\n")
+        jobs[state] = put.split()
+    server.run("bury", *jobs["buried"])
+    return jobs
+
+
+def test_a_tube_is_emptied_of_the_states_that_are_named(server: Server) -> None:
+    jobs = filled(server, "full")
+    worker = Connection(server.process.port())
+    worker.ask(b"watch full\r\n")
+    assert worker.ask(b"reserve\r\n").startswith(b"RESERVED %b " % jobs["ready"][0].encode())
+    delete = ("delete", "-t", "full", "--all", "--yes")
+    assert server.run(*delete, "--state", "buried") == "2 jobs deleted\n"
+    assert server.documents("stats", "-t", "full")[0]["current-jobs-buried"] == 0
+    result = server.result(*delete, "--state", "buried")
+    assert (result.exit_code, result.stdout) == (1, "0 jobs deleted\n")
+    states = ("--state", "ready", "--state", "delayed")
+    assert server.documents(*delete, *states) == [{"v": 1, "deleted": 3}]
+    assert server.state(jobs["ready"][0]) == "reserved"
+    assert worker.ask(b"delete %b\r\n" % jobs["ready"][0].encode()) == b"DELETED\r\n"
+    worker.close()
+    result = server.result("delete", "-t", "nowhere", "--all", "--yes", "--state", "ready")
+    assert result.exit_code == 4 and "there is no tube nowhere" in result.stderr
+
+
+def test_a_paused_tube_is_emptied_too(server: Server) -> None:
+    filled(server, "paused-full")
+    server.run("pause", "paused-full", 1000)
+    delete = ("delete", "-t", "paused-full", "--all", "-y", "--state", "ready")
+    assert server.run(*delete) == "2 jobs deleted\n"
+
+
+def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(server: Server) -> None:
+    filled(server, "asked")
+    result = server.result("delete", "-t", "asked", "--all", "--state", "buried")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "beanstalk: 2 buried jobs of asked would be deleted; nobody is there to be asked, so give "
+        "--yes\n"
+    )
+    assert server.documents("stats", "-t", "asked")[0]["current-jobs-buried"] == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 2), (b"\n", 1, 2), (b"\x04", 130, 2)]
+)
+def test_on_a_terminal_it_asks_first(server: Server, typed: bytes, code: int, left: int) -> None:
+    tube = f"typed-{typed.hex()}"
+    filled(server, tube)
+    call = ("delete", "-t", tube, "--all", "--state", "buried", "--state", "delayed")
+    screen, process = on_a_terminal(server, *call)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(screen, 1 << 16)
+    assert b"Delete 2 buried and 2 delayed jobs of %b?" % tube.encode() in shown
+    os.write(screen, typed)
+    shown += read_to_the_end(screen)
+    assert process.wait(timeout=LIMIT_S) == code, shown
+    assert (b"4 jobs deleted" in shown) == (code == 0)
+    assert server.documents("stats", "-t", tube)[0]["current-jobs-buried"] == left
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("delete", "give the numbers of jobs, or --all\n"),
+        ("delete 1 --all", "not both"),
+        ("delete 1 -t x", "leave out --tube"),
+        ("delete 1 --state ready -y", "leave out --state and --yes"),
+        ("delete --all -t x", "--all wants --tube NAME, and --state"),
+        ("delete --all --state ready", "--all wants --tube NAME, and --state"),
+        ("delete --all -t x --state reserved", "'reserved' is not one of"),
+    ],
+)
+def test_emptying_wants_to_be_told_what(words: str, message: str) -> None:
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_signal_ends_emptying_between_two_jobs(server: Server, number: signal.Signals) -> None:
+    tube, count = f"emptied-{number}", 20_000
+    server.run("put", "-t", tube, "-l", typed=b"x\n" * count)
+    process = server.start("delete", "-t", tube, "--all", "--yes", "--state", "ready")
+    watcher = Connection(server.process.port())
+    begun = b"current-jobs-ready: %d\n" % count
+    while begun in watcher.ask(b"stats-tube %b\r\n" % tube.encode()):
+        pass
+    watcher.close()
+    process.send_signal(number)
+    shown, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 128 + number, said
+    deleted = int(shown.split()[0])
+    assert shown == f"{deleted} job{'s' * (deleted != 1)} deleted\n" and 0 < deleted < count
+    assert f"{number.name}: stopped after {deleted} job" in said
+    (found,) = server.documents("stats", "-t", tube)
+    assert found["current-jobs-ready"] == count - deleted and found["current-jobs-reserved"] == 0
+    server.run("delete", "-t", tube, "--all", "--yes", "--state", "ready")
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
@@ -509,6 +677,50 @@ def test_tail_shows_new_jobs_and_leaves_them(server: Server) -> None:
         assert server.state(each["id"]) == "ready"
 
 
+# The shell.
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_subcommands_and_options(shell: str) -> None:
+    def asked(instruction: str, **variables: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", MAIN], capture_output=True, text=True, timeout=LIMIT_S,
+            env={**os.environ, "_BEANSTALK_COMPLETE": f"{shell}_{instruction}", **variables},
+        ).stdout  # fmt: skip
+
+    assert "_BEANSTALK_COMPLETE" in asked("source")
+    for words, number, wanted in (
+        ("beanstalk ", "1", COMMANDS),
+        ("beanstalk delete --", "2", ["--tube", "--state", "--all"]),
+        ("beanstalk delete --state ", "3", ["ready", "delayed", "buried"]),
+    ):
+        # fish hands over the word that is being written.
+        current = words.split(" ")[-1] if shell == "fish" else number
+        found = asked("complete", COMP_WORDS=words, COMP_CWORD=current)
+        assert all(each in found for each in wanted), (words, found)
+
+
+# The server.
+
+
+def test_the_server_may_stand_before_the_subcommand_or_behind_it(server: Server) -> None:
+    nowhere, there = "127.0.0.1:1", server.address
+    for words, environment, code in (
+        (["-s", there, "stats"], nowhere, 0),
+        (["--server", there, "stats"], nowhere, 0),
+        (["-s", nowhere, "stats"], there, 4),
+        (["-s", nowhere, "stats", "-s", there], nowhere, 0),
+        (["-s", there, "stats", "-s", nowhere], there, 4),
+        (["stats"], there, 0),
+        (["stats", "-s", there], "x:y:z", 0),
+        (["-s", there, "stats"], "x:y:z", 0),
+        (["stats"], "x:y:z", 2),
+        (["-s", "x:y:z", "stats"], there, 2),
+    ):
+        result = CliRunner().invoke(cli, words, env={"BEANSTALK_SERVER": environment})
+        assert result.exit_code == code, (words, environment, result.output)
+
+
 # Ends.
 
 
@@ -604,13 +816,25 @@ def _talk_nonsense(listener: socket.socket, data: bytes) -> None:
             talk.sendall(other.get(name, b"OK %d\r\n%b\r\n" % (len(data), data)))
 
 
-def test_it_needs_no_twisted() -> None:
+@pytest.mark.parametrize("target", ["2>&-", "2>/dev/full"])
+def test_what_cannot_be_told_does_not_change_the_exit_code(server: Server, target: str) -> None:
+    assert server.shell(f"peek 999999 {target}") == (4, "")
+    assert server.shell(f"reserve --no-such-option {target}") == (2, "")
+    assert server.shell(f"peek -t untold {target}") == (1, "")
+    server.run("put", "-t", "untold", "x")
+    assert server.shell(f"move untold-too --from untold {target} >/dev/null") == (0, "")
+
+
+def test_it_needs_no_twisted_and_nothing_of_the_log() -> None:
     code = (
         f"import sys; sys.argv[1:] = ['--help']\ntry:\n    {MAIN}\nexcept SystemExit:\n    pass\n"
     )
-    code += "print([name for name in sys.modules if name.split('.')[0] == 'twisted'])"
+    code += (
+        "print([name for name in sys.modules if name.split('.')[0] == 'twisted'])\n"
+        "print([name for name in sys.modules if name.startswith('beanstalk_twisted.binlog.')])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S
     )
-    assert done.stdout.endswith("\n[]\n")
+    assert done.stdout.endswith("\n[]\n['beanstalk_twisted.binlog.format']\n")
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)

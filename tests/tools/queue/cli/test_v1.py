@@ -171,7 +171,10 @@ def test_jobs_are_deleted(server: Server) -> None:
     server.run("put", "--lines", typed=b"a\nb\nc\n")
     server.run("delete", 1, 3)
     assert "there is no job 1" in server.result("delete", 1, 2).stderr
-    assert server.modern.ask(b"list-tubes\r\n") and server.job(1) == {}
+    assert server.job(1) == {}
+    server.run("put", "d")
+    shown = [json.loads(line) for line in server.run("delete", 4, 5, "--json", code=4).splitlines()]
+    assert [(each["id"], each["deleted"]) for each in shown] == [(4, True), (5, False)]
 
 
 def test_nothing_to_kick_is_exit_code_1(server: Server) -> None:
@@ -204,6 +207,8 @@ def test_any_other_subcommand_is_refused_with_2(name: str, server: Server) -> No
         ["put", "-t", "a", "x"], ["put", "--ttr", "5", "x"], ["put", "-d", "5", "x"],
         ["reserve", "-t", "a", "--delete"], ["reserve", "--timeout", "1", "--delete"],
         ["reserve", "-d", "1", "--release"], ["reserve"], ["reserve", "--delete", "--bury"],
+        ["reserve", "--raw", "--exec", "true"], ["delete"], ["delete", "--all"],
+        ["delete", "-t", "a", "--state", "ready", "--all", "--yes"],
         ["kick"], ["kick", "1"], ["kick", "--all"], ["kick", "-n", "0"], ["stats", "-t", "default"],
         ["nonesuch"],
     ],

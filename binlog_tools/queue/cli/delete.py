@@ -1,0 +1,118 @@
+"""
+``beanstalk delete``.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from binlog_tools.cli.output import Output
+from binlog_tools.queue.addresses import Address
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, fail, warn
+from binlog_tools.queue.cli.jobs import each
+from binlog_tools.queue.cli.signals import Noted, signal_name
+from binlog_tools.queue.emptying import STATES, Emptying, Gone
+from binlog_tools.queue.server import Refused
+from binlog_tools.wording import told
+
+
+@click.command("delete")
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=options.JOB)
+@options.server
+@click.option("-t", "--tube", type=options.TUBE, metavar="NAME", help="With --all, of this tube.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES),
+    multiple=True,
+    help="With --all, the jobs in this state; may be repeated.",
+)
+@click.option("--all", "is_all", is_flag=True, help="All jobs of a tube and state.")
+@click.option("-y", "--yes", is_flag=True, help="With --all, do not ask.")
+@options.as_json
+def delete(
+    jobs: tuple[int, ...], address: Address, tube: bytes | None, states: tuple[str, ...],
+    is_all: bool, yes: bool, is_json: bool,
+) -> None:  # fmt: skip
+    """
+    Delete jobs that nobody has reserved: those of these numbers, or all of a tube and state.
+
+    --all says how many there are, and asks; without a terminal it wants --yes.  Jobs that are put
+    later stay.  SIGINT and SIGTERM end it with the job in hand, and it says how many were deleted.
+
+    \b
+    Examples:
+      beanstalk delete 4711 4712
+      beanstalk delete -t mail --state buried --all
+      beanstalk delete -t mail --state ready --state delayed --all --yes
+    """
+    if is_all == bool(jobs):
+        both = ", not both" if jobs else ""
+        raise click.UsageError(f"give the numbers of jobs, or --all{both}")
+    if jobs and (given := options.given("tube", "states", "yes")):
+        raise click.UsageError(f"the numbers of jobs are enough: leave out {given}")
+    if not is_all:
+        with options.connected(address) as queue:
+            each(jobs, queue.delete, "deleted", is_json)
+        return
+    if tube is None or not states:
+        raise click.UsageError("--all wants --tube NAME, and --state ready, delayed or buried")
+    _empty(address, tube, tuple(dict.fromkeys(states)), yes, is_json)
+
+
+def _empty(
+    address: Address, tube: bytes, states: Sequence[str], is_agreed: bool, is_json: bool
+) -> None:
+    with options.connected(address) as queue:
+        emptying = Emptying(queue, tube, states)
+        if emptying.total and not is_agreed:
+            _ask(emptying, tube)
+        with Noted() as noted:
+            _run(emptying, noted)
+    _tell(emptying, is_json)
+    if noted.number is not None:
+        warn(f"{signal_name(noted.number)}: stopped after {told(emptying.deleted, 'job')}")
+        raise SystemExit(noted.exit_code)
+    if not emptying.deleted:
+        raise SystemExit(NOTHING)
+
+
+def _ask(emptying: Emptying, tube: bytes) -> None:
+    """
+    Let somebody agree.
+    """
+    counts = [f"{count} {state}" for state, count in emptying.counts.items()]
+    what = f"{' and '.join(counts)} job{'s' * (emptying.total != 1)} of {tube.decode()}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        fail(USAGE, f"{what} would be deleted; nobody is there to be asked, so give --yes")
+    if not click.confirm(f"Delete {what}?", err=True):
+        fail(NOTHING, "nothing was deleted")
+
+
+def _run(emptying: Emptying, noted: Noted) -> None:
+    """
+    Delete them, and say where it ended early.
+    """
+    try:
+        for gone in emptying.run():
+            if noted.number is not None:
+                return
+            if isinstance(gone, Gone) and gone.later is not None:
+                warn(
+                    f"{told(gone.deleted, 'job')} of {gone.there} {gone.state} deleted; job "
+                    f"{gone.later}, put since, is now the first, so it stopped there"
+                )
+    except (OSError, Refused) as problem:
+        where = f"{filename}: " if (filename := getattr(problem, "filename", None)) else ""
+        why = getattr(problem, "strerror", None) or problem
+        done = f"{told(emptying.deleted, 'job')} deleted, and perhaps one more"
+        fail(REFUSED, f"{where}{why}; {done}")
+
+
+def _tell(emptying: Emptying, is_json: bool) -> None:
+    if is_json:
+        Output(True).document({"deleted": emptying.deleted})
+    else:
+        click.echo(f"{told(emptying.deleted, 'job')} deleted")

@@ -1,0 +1,116 @@
+"""
+Deleting the jobs of a tube that are there now.
+
+The protocol has no command for that.  The first job of a state is looked at and deleted, and so on:
+`delete` takes a job that nobody has reserved in whichever state it is, so none is reserved, and
+whatever breaks off in between, the others stay as they were.
+
+Each state ends at the number of jobs it had in the beginning, or at a job that was put since.  So
+it ends however quickly others put, and never deletes a job that came later.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from binlog_tools.queue.following import own_number
+from binlog_tools.queue.server import Job, Queue, Refused
+
+STATES: Final = ("ready", "delayed", "buried")
+"""Those of jobs that belong to nobody."""
+
+
+class Gone(NamedTuple):
+    """
+    What became of the jobs of one state.
+
+    :ivar there: how many there were in the beginning.
+    :ivar later: the number of the job at which it stopped, as that was put since; None if it did
+        not.
+    """
+
+    state: str
+    there: int
+    deleted: int
+    later: int | None
+
+
+class Emptying:
+    """
+    Deletes the jobs of a tube that are in some states.
+
+    :ivar counts: how many there are, by state.
+    :ivar deleted: how many have been.
+    """
+
+    def __init__(self, queue: Queue, tube: bytes, states: Sequence[str]) -> None:
+        """
+        Look how many there are; nothing is deleted yet.
+
+        :raise Refused: there is no such tube.
+        """
+        stats = queue.stats_tube(tube)
+        self.counts = {state: int(stats[f"current-jobs-{state}"]) for state in states}
+        self.deleted = 0
+        self._queue = queue
+        self._tube = tube
+        # Before anybody is asked: what comes while he thinks is not what he agreed to.
+        self._end = _next_number(queue) if self.total else 0
+
+    @property
+    def total(self) -> int:
+        """
+        How many there are in all these states.
+        """
+        return sum(self.counts.values())
+
+    def run(self) -> Iterator[int | Gone]:
+        """
+        Give the number of each job that is deleted, and behind those of a state what became of it.
+        """
+        self._queue.use(self._tube)
+        for state, there in self.counts.items():
+            yield from self._run(state, there)
+
+    def _run(self, state: str, there: int) -> Iterator[int | Gone]:
+        deleted, later = 0, None
+        job = self._queue.peek_first(state) if there else None
+        for _ in range(there):
+            if job is None:
+                break
+            if job.id >= self._end:
+                later = job.id
+                break
+            is_ours, following = self._delete(job, state)
+            if is_ours:
+                deleted += 1
+                self.deleted += 1
+                yield job.id
+            job = following
+        yield Gone(state, there, deleted, later)
+
+    def _delete(self, job: Job, state: str) -> tuple[bool, Job | None]:
+        """
+        Delete a job and look at the next, in one round trip.
+
+        :return: whether it was deleted, or somebody else was quicker; and the next.
+        """
+        requests = [b"delete %d\r\n" % job.id, b"peek-%b\r\n" % state.encode()]
+        deleted, found = self._queue.ask_at_once(requests)
+        if deleted.name not in (b"DELETED", b"NOT_FOUND"):
+            raise Refused(f"delete {job.id}", deleted)
+        if found.name not in (b"FOUND", b"NOT_FOUND"):
+            raise Refused(f"peek-{state}", found)
+        there = Job(int(found.words[1]), found.data) if found.name == b"FOUND" else None
+        return deleted.name == b"DELETED", there
+
+
+def _next_number(queue: Queue) -> float:
+    """
+    Say which number the next job gets.  Where none can be put, none is put later either.
+    """
+    try:
+        return own_number(queue)
+    except Refused as refused:
+        if refused.reply == b"DRAINING":
+            return float("inf")
+        raise
