@@ -86,7 +86,14 @@ async def worked(reactor: Any, endpoint: str, rounds: int, connections: int) -> 
     client, times = Client(endpoint, reactor=reactor), Times()
     client.startService()
     worker: Worker[bytes] = Worker(
-        endpoint, "default", times.do, 10, hooks=[times], connections=connections, reactor=reactor
+        endpoint,
+        "default",
+        times.do,
+        10,
+        hooks=[times],
+        logs=False,
+        connections=connections,
+        reactor=reactor,
     )
     worker.startService()
     begun = times.begun

@@ -16,8 +16,7 @@ from twisted.internet import asyncioreactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
-from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.client import Client, errors
 
 TUBE = "greetings"
 

@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 
-from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.client import Client
 
 
 async def main(reactor: Any, endpoint: str = "tcp:127.0.0.1:11300", tube: str = "default") -> None:

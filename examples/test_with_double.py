@@ -12,10 +12,8 @@ import json
 import greenstalk
 import pytest
 
-from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.testing.sockets import BeanstalkServer
+from beanstalk_twisted.client import Client, errors
+from beanstalk_twisted.testing import Beanstalk, BeanstalkServer
 
 # The code under test: orders that are put, and a worker that ships them.
 

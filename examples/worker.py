@@ -13,10 +13,7 @@ from typing import Any
 from twisted.internet import reactor as the_reactor
 from twisted.internet.task import deferLater
 
-from beanstalk_twisted.worker.attempt import Attempt
-from beanstalk_twisted.worker.policy import Retry
-from beanstalk_twisted.worker.service import Worker
-from beanstalk_twisted.worker.verdicts import Bury
+from beanstalk_twisted.worker import Attempt, Bury, Retry, Worker
 
 reactor: Any = the_reactor
 

@@ -4,6 +4,7 @@ The examples, run as their readers run them, on our server and on the real one.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -110,11 +111,33 @@ def test_an_old_producer_says_what_was_not_put(tmp_path: Path) -> None:
         assert b"b'abcd' was not put: b'NOT_INSERTED\\r\\n'" in done.stderr
 
 
+def test_the_worker_runs_under_twistd_and_stops_in_order(server: ServerProcess) -> None:
+    place = f"127.0.0.1:{server.port()}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from twisted.scripts.twistd import run; run()", "--pidfile=",
+         "-noy", EXAMPLES / "worker.tac"],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE,
+        env={**os.environ, "BEANSTALK_SERVER": place, "BEANSTALK_TUBE": "tac"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    printed(EXAMPLES / "producer.py", endpoint_of(server), "tac", typed="a b c\n\n")
+    said = ""
+    while "3 words in job" not in said or ": buried after" not in said:
+        line = process.stdout.readline()
+        assert line, said
+        said += line
+    process.terminate()
+    said += process.communicate(timeout=LIMIT_S)[0]
+    # When all is in order, twistd ends by the signal that it got.
+    assert process.returncode == -signal.SIGTERM and "Traceback" not in said, said
+
+
 def test_every_example_is_run_here_or_with_spark() -> None:
     with_spark = ROOT / "tests" / "spark"
     sources = (Path(__file__), with_spark / "test_with_spark.py", with_spark / "test_sink.py")
     source = "".join(each.read_text() for each in sources)
-    assert [path for path in EXAMPLES.glob("*.py") if path.name not in source] == []
+    examples = [path for path in EXAMPLES.iterdir() if path.suffix in (".py", ".tac")]
+    assert [path for path in examples if path.name not in source] == []
 
 
 @pytest.mark.parametrize("client", ["ours, one by one", "ours, pipelined"])

@@ -5,13 +5,53 @@ Layers, each knowing only those before it::
 
     errors, stats, tubes, backoff          values
     forms       what each row of the command table looks like on the wire, both ways
+    usedtube    which tube a command is meant for
     reading     bytes into replies: this one, not yet, cannot be right
     exchange    what was asked, and which reply belongs to what; outbox: bytes in pieces
     ──────── the Twisted line ────────
     methods     one method for each row of the table
     pending, deadline, gate     answers, silence and room, each awaited
+    places, presence     where a server is, and whether
     connection  one connection: order, cancelling, back-pressure
     service     the same over many connections, one after the other
 
 Below the line there is no clock, no socket, no Deferred: bytes and times go in, values come out.
 """
+
+from typing import TYPE_CHECKING
+
+from beanstalk_twisted.exports import lazily
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.backoff import Backoff
+    from beanstalk_twisted.client.connection import Connection, connect
+    from beanstalk_twisted.client.errors import ClientError, ErrorReply
+    from beanstalk_twisted.client.forms import Job
+    from beanstalk_twisted.client.presence import SERVER_LOG
+    from beanstalk_twisted.client.service import Client, Losses
+    from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
+else:
+    __getattr__ = lazily(__name__, {
+        "presence": "SERVER_LOG",
+        "service": "Client Losses",
+        "connection": "Connection connect",
+        "forms": "Job",
+        "stats": "JobStats ServerStats TubeStats",
+        "backoff": "Backoff",
+        "errors": "ClientError ErrorReply",
+    })  # fmt: skip
+
+__all__ = [
+    "SERVER_LOG",
+    "Backoff",
+    "Client",
+    "ClientError",
+    "Connection",
+    "ErrorReply",
+    "Job",
+    "JobStats",
+    "Losses",
+    "ServerStats",
+    "TubeStats",
+    "connect",
+]

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.endpoints import clientFromString, connectProtocol
+from twisted.internet.endpoints import connectProtocol
 from twisted.internet.interfaces import (
     IDelayedCall,
     IPushProducer,
@@ -33,8 +33,11 @@ from beanstalk_twisted.client.forms import Form, Reply
 from beanstalk_twisted.client.gate import Gate
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
-from beanstalk_twisted.client.pending import QUITS, Ended, Pending, lose_all
+from beanstalk_twisted.client.pending import QUITS, Aside, Ended, Pending, lose_all
+from beanstalk_twisted.client.places import endpoint_of
 from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.client.tubes import DEFAULT
+from beanstalk_twisted.client.usedtube import UsedTube
 from beanstalk_twisted.commands import MODERN
 from beanstalk_twisted.commands_v1 import NAME as V1
 from beanstalk_twisted.commands_v1 import check_dialect
@@ -99,6 +102,8 @@ class Connection(Protocol, Commands):
         self._exchange: Exchange[Pending] = Exchange()
         self._outbox: Outbox[Pending] = Outbox()
         self._postponed: list[Pending] = []
+        self._choice = UsedTube()
+        self._last_used = DEFAULT
         self._giving_back = 0
         self._is_full = False
         self._send_now: Callable[[bytes], object] | None = None
@@ -109,13 +114,16 @@ class Connection(Protocol, Commands):
 
     # What an application calls, beside the commands.
 
-    def send(self, form: Form, args: Args = (), body: bytes | None = None) -> Deferred[Any]:
+    def send(
+        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None
+    ) -> Deferred[Any]:
         """
         See `Commands.send`.
         """
         if self._is_v1:
-            form, args = forms_v1.in_v1(form, args)
+            form, args = forms_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
+        request.tube = self._choice.of(form, args, tube)
         deferred = request.deferred
         self.submit(request)
         return deferred
@@ -135,16 +143,20 @@ class Connection(Protocol, Commands):
         asked = self.send(forms.CAPABILITIES)
         return asked.addCallbacks(self._note_announced, self._note_nothing_announced)
 
-    def part(self) -> None:
+    def part(self, *, sends_no_more: bool = False) -> None:
         """
         Close; what the transport was given is still sent, and answers still count until then.
+
+        :param sends_no_more: only say that nothing more will come, and leave the end to the server:
+            so it ends a `reserve` that waits.
         """
         if self._part_timer is None and self._reason is None:
             self.is_open = False
             self._reason = errors.Closed("the connection was closed by us")
             self._part_timer = self._clock.callLater(PART_S, self._cut)
             self.transport.unregisterProducer()
-            self.transport.loseConnection()
+            lose_half = getattr(self.transport, "loseWriteConnection", None)
+            (lose_half if sends_no_more and lose_half else self.transport.loseConnection)()
 
     def abort(self, reason: Exception) -> None:
         """
@@ -170,6 +182,7 @@ class Connection(Protocol, Commands):
         if self._postponed or (self._giving_back and request.form in _WAITING):
             self._postponed.append(request)
             return
+        self._go_to(request)
         exchange = self._exchange
         is_alone = not exchange.unanswered
         if not exchange.ask(request):
@@ -184,6 +197,26 @@ class Connection(Protocol, Commands):
             self._write(request.encode(), is_alone)
         if request.form in QUITS:
             self.is_open = False
+
+    def _go_to(self, request: Pending) -> None:
+        """
+        Send a `use` right before what is meant for another tube than the one before it.
+        """
+        tube = request.tube
+        if request.form is forms.USE:
+            self._last_used = request.args[0]
+        elif tube is not None and tube != self._last_used:
+            use = Aside(self._forget, forms.USE, (tube,))
+            use.deferred.addErrback(self._not_used)
+            self.submit(use)
+
+    def _not_used(self, failure: Failure) -> None:
+        """
+        What is behind it may be in the wrong tube: it must not be called done.
+        """
+        if failure.check(errors.ErrorReply):
+            assert isinstance(failure.value, Exception)
+            self.abort(failure.value)
 
     def has_room(self) -> bool:
         """
@@ -216,6 +249,8 @@ class Connection(Protocol, Commands):
             return  # Whatever still comes cannot be trusted.
         for request, reply in self._exchange.receive(data):
             self._answer(request, reply)
+            if self._is_cut:
+                break
         if self._exchange.fault is not None:
             self.abort(self._exchange.fault)
         self._deadline.heard()
@@ -292,6 +327,9 @@ class Connection(Protocol, Commands):
     def _forget(self, request: Pending) -> None:
         if request in self._postponed:
             self._postponed.remove(request)
+            return
+        if not request.is_begun and request.form is forms.USE:
+            request.is_forgotten = True  # What is behind it counts on it.
             return
         if not request.is_begun:
             self._outbox.drop(request)
@@ -390,16 +428,6 @@ def overfull(form: Form) -> errors.Overfull:
         f"{form.name}: more than {MAX_WAITING_BYTES} bytes wait to be sent; "
         "await room() before sending more"
     )
-
-
-def endpoint_of(reactor: Any, endpoint: str | IStreamClientEndpoint) -> Any:
-    """
-    Give an endpoint as an object.
-
-    :param endpoint: an object, or a string such as ``tcp:127.0.0.1:11300``.
-    :raise ValueError: the string is not one.
-    """
-    return clientFromString(reactor, endpoint) if isinstance(endpoint, str) else endpoint
 
 
 def the_reactor() -> Any:

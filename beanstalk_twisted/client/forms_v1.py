@@ -125,10 +125,11 @@ _IN_V1: Final[Mapping[Form, _Said]] = {
 }  # fmt: skip
 
 
-def in_v1(form: Form, args: Args) -> tuple[Form, Args]:
+def in_v1(form: Form, args: Args, tube: bytes | None = None) -> tuple[Form, Args]:
     """
     Say a modern command in v1.
 
+    :param tube: the one that the command is to be carried out in, if it names one.
     :raise NotInDialect: it has no such command.
     :raise ValueError: it cannot say one of the arguments.
     """
@@ -137,6 +138,8 @@ def in_v1(form: Form, args: Args) -> tuple[Form, Args]:
     said = _IN_V1.get(form)
     if said is None:
         raise errors.NotInDialect(f"{form.name}: there is no such command in protocol v1")
+    if tube is not None:
+        raise ValueError(f"{form.name}: protocol v1 cannot say tube; leave it out")
     for place, usual in said.left_out.items():
         if args[place] != usual:
             name = form.row.fields[place].name

@@ -42,23 +42,28 @@ class Commands:
     The methods.  Each gives a Deferred of what the server answers.
     """
 
-    def send(self, form: Form, args: Args = (), body: bytes | None = None) -> Deferred[Any]:
+    def send(
+        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None
+    ) -> Deferred[Any]:
         """
         Send a command, behind all that were sent before.
 
         :param args: the values of its fields.
+        :param tube: the tube to use for it alone; None for the one in use.
         """
         raise NotImplementedError
 
     # For whoever puts jobs in.
 
     def put(
-        self, body: bytes, *, priority: int = DEFAULT_PRIORITY, delay: int = 0,
-        ttr: int = DEFAULT_TTR_S,
+        self, body: bytes, *, tube: str | bytes | None = None,
+        priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
     ) -> Deferred[int]:  # fmt: skip
         """
-        Put a job into the tube in use.
+        Put a job into a tube.
 
+        :param tube: this one, for this job alone; None for the one in use.  A `use` is sent right
+            before it if it is needed, and other commands find the tube that was in use for them.
         :param priority: 0 is the most urgent.
         :param delay: seconds until it is ready.
         :param ttr: seconds a worker has for it; the server makes 0 to 1.
@@ -66,10 +71,14 @@ class Commands:
         :raise Draining, JobTooBig, OutOfMemory: there is no job.
         :raise NotInserted: likewise, in protocol v1.
         :raise Buried: there is one, but it is buried.
+        :raise Unanswered: with a ``tube`` that the server has refused to use: it may be in another.
         """
         if not isinstance(body, bytes):
             raise TypeError(f"put: the body is bytes, not {type(body).__name__}: encode it")
-        return self.send(forms.PUT, (priority, delay, ttr, len(body)), body)
+        place = None if tube is None else _tube(tube)
+        if place is not None:
+            forms.USE.line((place,))  # Wrong names are refused before anything is sent.
+        return self.send(forms.PUT, (priority, delay, ttr, len(body)), body, place)
 
     def use(self, tube: str | bytes) -> Deferred[str]:
         """

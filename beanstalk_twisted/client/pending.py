@@ -20,10 +20,11 @@ class Pending(Request):
     """
     A request with a Deferred.
 
+    :ivar tube: the one in which it is to be carried out; None if that does not matter.
     :ivar forget: called with it when nobody wants to hear of it any more.
     """
 
-    __slots__ = ("deferred", "forget")
+    __slots__ = ("deferred", "forget", "tube")
 
     def __init__(
         self, forget: Callable[["Pending"], None], form: Form, args: Args,
@@ -31,6 +32,7 @@ class Pending(Request):
     ) -> None:  # fmt: skip
         super().__init__(form, args, body)
         self.forget = forget
+        self.tube: bytes | None = None
         self.deferred: Deferred[Any] = Deferred(self._cancelled)
 
     def _cancelled(self, deferred: Deferred[Any]) -> None:
@@ -61,6 +63,14 @@ class Pending(Request):
             return None
         kind = errors.Unanswered if self.is_sent else errors.NotCarriedOut
         return kind(self.form.name, self.job_id, reason)
+
+
+class Aside(Pending):
+    """
+    A `use` that the application has not asked for: the next connection needs another one, or none.
+    """
+
+    __slots__ = ()
 
 
 class Ended(NamedTuple):

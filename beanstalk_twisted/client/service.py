@@ -31,7 +31,6 @@ from beanstalk_twisted.client.connection import (
     GRACE_S,
     MAX_WAITING_BYTES,
     Connection,
-    endpoint_of,
     overfull,
     the_reactor,
 )
@@ -39,8 +38,11 @@ from beanstalk_twisted.client.forms import Form
 from beanstalk_twisted.client.gate import Gate
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import cost
-from beanstalk_twisted.client.pending import Ended, Pending, lose_all
+from beanstalk_twisted.client.pending import Aside, Ended, Pending, lose_all
+from beanstalk_twisted.client.places import endpoint_of
+from beanstalk_twisted.client.presence import Presence
 from beanstalk_twisted.client.tubes import TubeChoice
+from beanstalk_twisted.client.usedtube import UsedTube
 from beanstalk_twisted.commands import MODERN
 from beanstalk_twisted.commands_v1 import NAME as V1
 from beanstalk_twisted.commands_v1 import check_dialect
@@ -69,6 +71,7 @@ class Client(ClientService, Commands):
     Commands may be called at any time; without a connection they wait for one.
     """
 
+    # `ClientService` tells each of its tries to this one.
     _log = Logger()
 
     def __init__(
@@ -76,24 +79,29 @@ class Client(ClientService, Commands):
         grace_s: float = GRACE_S, backoff: Backoff | None = None,
         connected: Callable[[], object] = lambda: None,
         lost: Callable[[Losses], object] = lambda losses: None,
-        probes: bool = forms.ANY_EXTENDED, dialect: str = MODERN.name,
+        probes: bool = forms.ANY_EXTENDED, logs: bool = True, dialect: str = MODERN.name,
     ) -> None:  # fmt: skip
         """
-        :param endpoint: where the server is, such as ``tcp:127.0.0.1:11300``.
+        :param endpoint: where the server is: ``127.0.0.1:11300``, or an endpoint of Twisted's, such
+            as ``unix:/run/bs.sock``.
         :param grace_s: how long a server may be silent beyond what a command allows it, seconds.
         :param connected: called when a connection is there and its tubes are restored.
         :param lost: called when a connection is lost that was.
         :param probes: ask each server which commands it has beside beanstalkd's own.
+        :param logs: write to Twisted's log that the server is not there, and that it is again.
         :param dialect: what the server's port speaks, ``modern`` or ``v1``, which has fewer
             commands and is never probed.
-        :raise ValueError: there is no such dialect.
+        :raise ValueError: the text names no server, or there is no such dialect.
+        :raise TypeError: it is neither text nor an endpoint.
         """
         check_dialect(dialect)
         reactor = reactor or the_reactor()
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
-        super().__init__(endpoint_of(reactor, endpoint), factory, self._backoff, reactor)
+        name = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
+        self._presence = Presence(endpoint_of(reactor, endpoint), name, logs)
+        super().__init__(self._presence, factory, self._backoff, reactor)
         self._reactor = reactor
         self._grace_s = grace_s
         self._connected = connected
@@ -104,20 +112,25 @@ class Client(ClientService, Commands):
         self._ready: Connection | None = None
         self._newest: Connection | None = None
         self._has_stopped = False
+        self._when_ended: Deferred[None] | None = None
         self._tubes = TubeChoice()
+        self._used = UsedTube()
         self._gate = Gate()
         self._waiting: OrderedDict[Pending, None] = OrderedDict()
         self._waiting_bytes = 0
 
     # What an application calls, beside the commands.
 
-    def send(self, form: Form, args: Args = (), body: bytes | None = None) -> Deferred[Any]:
+    def send(
+        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None
+    ) -> Deferred[Any]:
         """
         See `Commands.send`.
         """
         if self._is_v1:
-            form, args = forms_v1.in_v1(form, args)
+            form, args = forms_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
+        request.tube = self._used.of(form, args, tube)
         deferred = request.deferred
         ready = self._ready
         if ready is not None and ready.is_open:
@@ -144,11 +157,32 @@ class Client(ClientService, Commands):
         self._has_stopped = True
         return super().quit().addBoth(lambda _: self.stopService())
 
+    def hang_up(self) -> Deferred[None]:
+        """
+        Stop the service although a `reserve` may wait in the server, and be sure of its end: what
+        comes free from now on is not given to us.  The server is told that nothing more will be
+        sent; it ends the `reserve`, and then the connection.  Jobs that are still reserved on it
+        are ready again.
+
+        What has no answer then fails with `Unanswered`.
+
+        :return: fires when the server has ended the connection; one that does not within
+            `connection.PART_S` seconds is cut off.
+        """
+        if self._ready is None or not self._ready.is_open:
+            return self.stopService()
+        self._has_stopped = True
+        self._when_ended = Deferred()
+        ended = self._when_ended.addCallback(lambda _: self.stopService())
+        self._ready.part(sends_no_more=True)
+        return ended
+
     def startService(self) -> None:
         """
         Begin to connect.
         """
         self._has_stopped = False
+        self._presence.forget()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
@@ -214,6 +248,7 @@ class Client(ClientService, Commands):
         if not connection.is_open:
             return  # It is being closed, or was: whatever waits goes to the next one.
         self._backoff.succeeded()
+        self._presence.present()
         while self._waiting:
             request, _ = self._waiting.popitem(last=False)
             self._waiting_bytes -= cost(request)
@@ -226,11 +261,15 @@ class Client(ClientService, Commands):
         was_ready, self._ready, self._newest = self._ready, None, None
         if was_ready is not None:
             self._tubes = ended.tubes
+        if was_ready is None and not self._has_stopped:
+            self._presence.absent(ended.reason)
         if was_ready is None or self._has_stopped:
             lose_all(ended)
+            self._tell_end()
             return
-        gone = [request for request in ended.left if not self._can_repeat(request)]
-        self._wait_again([request for request in ended.left if self._can_repeat(request)])
+        left = [request for request in ended.left if not isinstance(request, Aside)]
+        gone = [request for request in left if not self._can_repeat(request)]
+        self._wait_again([request for request in left if self._can_repeat(request)])
         told = [(request, request.lose(ended.reason)) for request in gone]
         failed = [(request, error) for request, error in told if error is not None]
         losses = Losses(ended.reserved, tuple(error for _, error in failed), ended.reason)
@@ -238,6 +277,11 @@ class Client(ClientService, Commands):
         for request, error in failed:
             if not request.is_forgotten:  # It may have been cancelled in `lost`, just now.
                 request.fail(error)
+
+    def _tell_end(self) -> None:
+        when_ended, self._when_ended = self._when_ended, None
+        if when_ended is not None:
+            when_ended.callback(None)
 
     def _can_repeat(self, request: Pending) -> bool:
         """

@@ -8,3 +8,18 @@ around it: time that passes when the test says so (`network`), connections to wh
 (`wire`), a record of every command (`watched`), and assertions.  `plugin` gives both to pytest; the
 page is docs/testing.md.
 """
+
+from typing import TYPE_CHECKING
+
+from beanstalk_twisted.exports import lazily
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.testing.double import Beanstalk
+    from beanstalk_twisted.testing.sockets import BeanstalkServer
+else:
+    __getattr__ = lazily(__name__, {
+        "double": "Beanstalk",
+        "sockets": "BeanstalkServer",
+    })  # fmt: skip
+
+__all__ = ["Beanstalk", "BeanstalkServer"]

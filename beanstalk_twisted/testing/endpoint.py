@@ -31,6 +31,7 @@ class MemoryLink:
         self.wire = wire
         self.transport = MemoryTransport(network.clock, protocol)
         self._piece_bytes = piece_bytes
+        self._has_half_closed = False
 
     def carry(self) -> bool:
         """
@@ -45,7 +46,11 @@ class MemoryLink:
         sent = self.transport.drain()
         if sent:
             self.wire.send(sent)
-        return bool(sent)
+        if not self.transport.sends_no_more or self._has_half_closed:
+            return bool(sent)
+        self._has_half_closed = True
+        self.wire.half_close()
+        return True
 
     def _carry_replies(self) -> bool:
         replies = self.wire.take()

@@ -95,6 +95,7 @@ class MemoryTransport:
 
     :ivar unread: what the protocol has written and the other end has not taken.
     :ivar unsent: what the other end has sent and the protocol does not read yet.
+    :ivar sends_no_more: whether the protocol has said so.
     :ivar is_delivering: whether the protocol is at work on what has come.
     :ivar stirred: called when the protocol has done something that the other end may notice.
     """
@@ -106,6 +107,7 @@ class MemoryTransport:
         self.unread = bytearray()
         self.unsent = bytearray()
         self.has_ended = False
+        self.sends_no_more = False
         self.is_reading = True
         self.is_closed = False
         self.disconnecting = False
@@ -141,6 +143,13 @@ class MemoryTransport:
         self.stirred()
         self.disconnecting = True
         self._clock.callLater(0, self.part_if_read)
+
+    def loseWriteConnection(self) -> None:
+        """
+        See `ITCPTransport.loseWriteConnection`.
+        """
+        self.stirred()
+        self.sends_no_more = True
 
     def abortConnection(self) -> None:
         """

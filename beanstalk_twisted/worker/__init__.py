@@ -32,9 +32,81 @@ Layers, each knowing only those before it::
     hooks, threads     for logs and metrics; where functions run that block
     attempt      one go at one job, as the application sees it
     keepalive    touching in time, noticing that it was too late
+    onasyncio    coroutines that await what is asyncio's
     results      what a function has given, and what that says
+    sessions     which server is behind a connection
     lane         one connection, with what is reserved on it
+    asking       who is asked for more, and when; settling: telling the server what becomes of a job
     carrying     a job from its reservation to its verdict
-    service      the worker: who asks for more, when it stops
-    shell, loading, command     the command beanstalk-work
+    checks       what a worker is made with
+    service      the worker: when it begins and when it stops
+    shell, loading, signals, command     the command beanstalk-work
 """
+
+from typing import TYPE_CHECKING
+
+from beanstalk_twisted.exports import lazily
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.worker.attempt import Attempt, Ending
+    from beanstalk_twisted.worker.hooks import Hooks, Logged, Tally
+    from beanstalk_twisted.worker.onasyncio import NeedsAsyncio
+    from beanstalk_twisted.worker.policy import Policy, Retry, times_given_back, times_reserved
+    from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser, Typed, Unreadable
+    from beanstalk_twisted.worker.service import Worker
+    from beanstalk_twisted.worker.shell import CommandFailed, Shell
+    from beanstalk_twisted.worker.threads import InlineThreads, PoolThreads, Threads
+    from beanstalk_twisted.worker.verdicts import (
+        Bury,
+        Decided,
+        Delete,
+        NoResult,
+        Release,
+        TookTooLong,
+        TooManyAttempts,
+        Verdict,
+    )
+else:
+    __getattr__ = lazily(__name__, {
+        "service": "Worker",
+        "attempt": "Attempt Ending",
+        "verdicts": "Bury Decided Delete NoResult Release TookTooLong TooManyAttempts Verdict",
+        "policy": "Policy Retry times_given_back times_reserved",
+        "hooks": "Hooks Logged Tally",
+        "serialisers": "Bytes Json Serialiser Typed Unreadable",
+        "threads": "InlineThreads PoolThreads Threads",
+        "onasyncio": "NeedsAsyncio",
+        "shell": "CommandFailed Shell",
+    })  # fmt: skip
+
+__all__ = [
+    "Attempt",
+    "Bury",
+    "Bytes",
+    "CommandFailed",
+    "Decided",
+    "Delete",
+    "Ending",
+    "Hooks",
+    "InlineThreads",
+    "Json",
+    "Logged",
+    "NeedsAsyncio",
+    "NoResult",
+    "Policy",
+    "PoolThreads",
+    "Release",
+    "Retry",
+    "Serialiser",
+    "Shell",
+    "Tally",
+    "Threads",
+    "TooManyAttempts",
+    "TookTooLong",
+    "Typed",
+    "Unreadable",
+    "Verdict",
+    "Worker",
+    "times_given_back",
+    "times_reserved",
+]

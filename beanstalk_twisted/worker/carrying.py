@@ -2,28 +2,26 @@
 A job from its reservation to its verdict.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from types import UnionType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, execute, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, execute
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.forms import Job
-from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker import results
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.demand import REST_S
 from beanstalk_twisted.worker.hooks import Told
 from beanstalk_twisted.worker.keepalive import KeepAlive
-from beanstalk_twisted.worker.lane import Held, Lane, Session
+from beanstalk_twisted.worker.lane import Held, Lane
 from beanstalk_twisted.worker.policy import Policy
 from beanstalk_twisted.worker.serialisers import Serialiser
+from beanstalk_twisted.worker.settling import Settling
 from beanstalk_twisted.worker.threads import Threads
 from beanstalk_twisted.worker.verdicts import (
     Bury,
@@ -44,7 +42,7 @@ Doer = Callable[[Attempt[T]], Any]
 AT_ONCE: Final = Release()
 """What becomes of a job that was not tried to its end, by no fault of its own."""
 
-AFTER_A_FAULT: Final = Release(delay_s=60)
+AFTER_A_FAULT: Final = Release(delay=60)
 """The same when it was the worker's fault, which may happen again at once: not in a busy loop."""
 
 STATS_TRIES: Final = 2
@@ -65,24 +63,21 @@ class Ways(NamedTuple, Generic[T]):
     threads: Threads | None
     touches: bool
     limit_s: float | None
+    may_give_back: Callable[[], Deferred[None]]
 
 
 class Carrying(Held, Generic[T]):
     """
     One job in the worker's hands.
-
-    :ivar is_settled: the server was told what becomes of it, or need not be.
     """
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(self, ways: Ways[T], lane: Lane, job: Job) -> None:
-        self.is_settled = False
         self._ways = ways
-        assert lane.session is not None, "a job comes by a connection"
         self._lane = lane
-        self._session = lane.session
         self._job = job
+        self._settling = Settling(ways.clock, ways.told, lane, job, ways.may_give_back)
         self._began_s: float = ways.clock.seconds()
         self._attempt: Attempt[T] | None = None
         self._keep: KeepAlive | None = None
@@ -106,10 +101,11 @@ class Carrying(Held, Generic[T]):
             verdict = None if _is_lost(attempt) else AFTER_A_FAULT
         finally:
             self._stop()
-        if verdict is not None and not self.is_settled:
-            await self._settle(attempt, verdict)
-        elif not self.is_settled:
-            self._tell_loss(attempt)
+        settling = self._settling
+        if verdict is not None and not settling.is_settled:
+            await settling.settle(attempt, verdict)
+        elif not settling.is_settled:
+            settling.tell_loss(attempt)
         attempt.end()
 
     def cancel(self, ending: Ending) -> None:
@@ -135,10 +131,10 @@ class Carrying(Held, Generic[T]):
         """
         It was cancelled and goes on.  It can be left, but its job is given back.
         """
-        attempt = self._attempt
-        if attempt is not None and not self.is_settled and not _is_lost(attempt):
+        attempt, settling = self._attempt, self._settling
+        if attempt is not None and not settling.is_settled and not _is_lost(attempt):
             self._stop()
-            await self._settle(attempt, AT_ONCE)
+            await settling.settle(attempt, AT_ONCE)
 
     # Its parts.
 
@@ -151,18 +147,8 @@ class Carrying(Held, Generic[T]):
                 return None
             except errors.ClientError as error:
                 self._ways.told.tell("troubled", error)
-        await self._give_back_unseen()
+        await self._settling.give_back_unseen()
         return None
-
-    async def _give_back_unseen(self) -> None:
-        """
-        Nobody knows its TTR, so it cannot be kept.  Nor is its priority known.
-        """
-        delay = math.ceil(REST_S)  # Not to be asked about again at once.
-        try:
-            await self._send("release", lambda client: client.release(self._job, delay=delay))
-        except errors.ClientError as error:
-            self._ways.told.tell("troubled", error)
 
     def _begin(self, stats: JobStats) -> Attempt[T]:
         ways = self._ways
@@ -170,15 +156,12 @@ class Carrying(Held, Generic[T]):
             ways.clock, self._job, stats, self._began_s + max(1, stats.ttr)
         )
         self._keep = KeepAlive(
-            ways.clock, attempt, self._touch, ways.chance,
+            ways.clock, attempt, self._settling.touch, ways.chance,
             lambda touched: ways.told.tell("touched", touched),
         )  # fmt: skip
         attempt.begin(self._keep.touch)
         self._attempt = attempt
         return attempt
-
-    def _touch(self) -> Deferred[None]:
-        return self._send("touch", lambda client: client.touch(self._job))
 
     def _stop(self) -> None:
         if self._keep is not None:
@@ -262,9 +245,8 @@ class Carrying(Held, Generic[T]):
             # No thread can be cancelled; a coroutine that comes out of it can.
             running = threads.run(lambda: doer(attempt))
         else:
-            running = maybeDeferred(doer, attempt)
-            attempt.when_cancelled(running.cancel)
-        return running.addCallback(results.awaited, attempt)
+            running = execute(doer, attempt)
+        return running.addCallback(results.awaited, attempt, self._ways.clock)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if _is_lost(attempt):
@@ -277,67 +259,6 @@ class Carrying(Held, Generic[T]):
         ways = self._ways
         ask = partial(ways.policy.after, attempt.stats, error, ways.chance())
         return self._decide(attempt, "after", ask, Verdict)
-
-    # What the server is told.
-
-    async def _settle(self, attempt: Attempt[T], verdict: Verdict) -> None:
-        self.is_settled = True
-        try:
-            await self._tell_server(attempt, verdict)
-        except errors.NotFound:
-            self._tell_loss(attempt)
-        except errors.ClientError as error:
-            self._ways.told.tell("unsettled", attempt, verdict, error)
-        else:
-            seconds = self._ways.clock.seconds() - self._began_s
-            self._ways.told.tell("ended", attempt, verdict, seconds)
-
-    async def _tell_server(self, attempt: Attempt[T], verdict: Verdict) -> None:
-        if isinstance(verdict, Delete):
-            await self._delete()
-            return
-        priority = attempt.stats.pri if verdict.priority is None else verdict.priority
-        if isinstance(verdict, Release):
-            delay = verdict.delay_s
-            await self._send("release", lambda client: client.release(
-                self._job, priority=priority, delay=delay))  # fmt: skip
-        else:
-            await self._send("bury", lambda client: client.bury(self._job, priority=priority))
-
-    async def _delete(self) -> None:
-        """
-        Delete it; if the connection is lost before the answer, once more on the next: the server
-        has made the job ready, and anybody may delete that.  But only if it is the same process
-        of a server: another one may have given the number to another job.
-        """
-        session, unanswered = self._session, None
-        while session.knows_jobs_of(self._session):
-            try:
-                await self._send("delete", lambda client: client.delete(self._job), session)
-                return
-            except errors.Unanswered as error:
-                unanswered = error
-            except errors.NotCarriedOut:
-                if self._lane.session is session:
-                    raise
-            except errors.NotFound:
-                break
-            session = await self._lane.when_up()
-        # It was deleted the first time, or somebody else has it, or may have: nobody knows.
-        raise unanswered or errors.NotFound("delete", self._job.id) from None
-
-    def _send(
-        self, name: str, send: Callable[[Client], Deferred[None]], session: Session | None = None
-    ) -> Deferred[None]:
-        """
-        Send a command that is about the job only where it is known to be.
-        """
-        return self._lane.send_in(session or self._session, name, self._job, send)
-
-    def _tell_loss(self, attempt: Attempt[T]) -> None:
-        ending = attempt.ending
-        why = ending if ending is not None and ending.is_loss else Ending.NOT_OURS
-        self._ways.told.tell("lost", attempt, why)
 
 
 def _is_lost(attempt: Attempt[Any]) -> bool:

@@ -2,14 +2,17 @@
 The command ``beanstalk-work``: a worker as a process.
 """
 
+import asyncio
 import sys
 from collections.abc import Callable
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
 import click
+from twisted.internet import asyncioreactor
 from twisted.logger import (
     FilteringLogObserver,
+    Logger,
     LogLevel,
     LogLevelFilterPredicate,
     globalLogBeginner,
@@ -17,14 +20,19 @@ from twisted.logger import (
 )
 
 from beanstalk_twisted import __version__
-from beanstalk_twisted.worker import loading, policy, service
+from beanstalk_twisted.client.presence import SERVER_LOG
+from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.worker import checks, loading, policy, service
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
 from beanstalk_twisted.worker.shell import Shell
+from beanstalk_twisted.worker.signals import Signals
 from beanstalk_twisted.worker.verdicts import Bury, Delete
 
 PROGRAM: Final = "beanstalk-work"
 SERVER: Final = "BEANSTALK_SERVER"
 """The variable that names the server."""
+
+_log = Logger(namespace="beanstalk_twisted.worker")
 
 LEVELS: Final = (LogLevel.warn, LogLevel.info, LogLevel.debug)
 
@@ -36,6 +44,7 @@ class Doing(NamedTuple):
 
     doer: Callable[..., Any]
     in_threads: bool
+    is_coroutine: bool
 
 
 def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
@@ -47,13 +56,33 @@ def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
     if (name is None) == (command is None):
         raise ValueError("name a function, MODULE:FUNCTION, or a --shell command")
     if command is not None:
-        return Doing(Shell(command), True)
+        return Doing(Shell(command), True, False)
     assert name is not None
     function = loading.load(name)
     is_async = iscoroutinefunction(function) or iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )
-    return Doing(function, not in_reactor and not is_async)
+    return Doing(function, not in_reactor and not is_async, is_async)
+
+
+def choose_reactor(wanted: str, is_coroutine: bool) -> None:
+    """
+    Install the reactor that is wanted, unless there is one already.
+
+    :raise ValueError: there is another one.
+    """
+    if wanted == "default" or (wanted == "auto" and not is_coroutine):
+        return
+    from twisted.internet.error import ReactorAlreadyInstalledError
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        asyncioreactor.install(loop)
+    except ReactorAlreadyInstalledError:
+        loop.close()
+        if wanted != "auto":
+            raise ValueError("--reactor asyncio: another reactor is installed already") from None
 
 
 @click.command(
@@ -83,7 +112,7 @@ def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
 @click.option(
     "-n",
     "--concurrency",
-    type=click.IntRange(1, service.MAX_CONCURRENCY),
+    type=click.IntRange(1, checks.MAX_CONCURRENCY),
     default=1,
     show_default=True,
     help="Jobs at once.",
@@ -133,47 +162,62 @@ def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
     metavar="S",
     help="Seconds that jobs in hand may take when it is told to stop.",
 )
-@click.option("-v", "--verbose", count=True, help="Log each job; twice, each beginning too.")
+@click.option(
+    "--reactor",
+    "reactor_name",
+    type=click.Choice(["auto", "asyncio", "default"]),
+    default="auto",
+    show_default=True,
+    help="Twisted's reactor; 'auto' is asyncio's for a coroutine.",
+)
+@click.option("-v", "--verbose", count=True, help="Log each end; twice, each beginning too.")
 def cli(
     function: str | None, command: str | None, tubes: tuple[str, ...], server: str,
     concurrency: int, is_json: bool, in_reactor: bool, attempts: int, first_delay: float,
-    exhausted: str, limit_s: float | None, no_touch: bool, finish_s: float, verbose: int,
+    exhausted: str, limit_s: float | None, no_touch: bool, finish_s: float, reactor_name: str,
+    verbose: int,
 ) -> None:  # fmt: skip
     """
     Take jobs from tubes of a beanstalkd and do them, until SIGTERM or SIGINT.
 
     FUNCTION is given an attempt: attempt.body, .value, .id, .number, .time_left_s() and more.  When
     it returns, the job is deleted; when it raises, the job is tried again later, and buried in the
-    end.  A coroutine runs in the reactor, any other function in a thread.  Modules are looked for
-    in the current directory too.
+    end.  A coroutine runs in the reactor, any other function in a thread; a coroutine may await
+    what is asyncio's, and Deferreds.  Modules are looked for in the current directory too.
 
     The command of --shell has done its job when it exits with 0; with 65 the job is buried.
+
+    The first signal finishes the jobs in hand and exits with 0; a second one ends it at once, with
+    143 (SIGTERM) or 130 (SIGINT).
 
     \b
     Examples:
       beanstalk-work --tube mail 'jobs:send'
       beanstalk-work --tube thumbs -n 4 --shell 'convert - -resize 128 "out/$BEANSTALK_JOB_ID.png"'
     """
-    from twisted.internet import reactor
-
+    told = Signals()
+    told.listen()
     serialiser: Serialiser[Any] = Json() if is_json else Bytes()
     retry = policy.Retry(
         attempts, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
     )
     try:
+        if reactor_name == "asyncio":
+            choose_reactor(reactor_name, True)
         what = doing(function, command, in_reactor)
-        endpoint = loading.connectable(reactor, loading.endpoint(server))
+        if reactor_name == "auto":
+            choose_reactor(reactor_name, what.is_coroutine)
         worker: service.Worker[Any] = service.Worker(
-            endpoint, tubes or ("default",), what.doer, concurrency, serialiser=serialiser,
+            server, tubes or ("default",), what.doer, concurrency, serialiser=serialiser,
             policy=retry, in_threads=what.in_threads, limit_s=limit_s, touches=not no_touch,
             finish_s=finish_s,
         )  # fmt: skip
-    except ValueError as problem:
+    except (TypeError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
-    run(worker, verbose)
+    run(worker, verbose, told)
 
 
-def run(worker: service.Worker[Any], verbose: int) -> None:
+def run(worker: service.Worker[Any], verbose: int, told: Signals) -> None:
     """
     Run a worker until the process is told to stop.
     """
@@ -181,10 +225,25 @@ def run(worker: service.Worker[Any], verbose: int) -> None:
 
     level = LEVELS[min(verbose, len(LEVELS) - 1)]
     wanted = LogLevelFilterPredicate(defaultLogLevel=level)
+    # That the server is there again is told as its absence is; each try is not.
+    wanted.setLogLevelForNamespace(SERVER_LOG, max(level, LogLevel.info, key=LEVELS.index))
+    wanted.setLogLevelForNamespace(Client.__module__, LEVELS[0 if verbose < 2 else 2])
     observer = FilteringLogObserver(textFileLogObserver(sys.stderr), [wanted])
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     running: Any = reactor
-    running.callWhenRunning(worker.startService)
+
+    def stop() -> None:
+        if worker.jobs_in_hand:
+            _log.warn("stopping; {count} jobs in hand; once more to stop at once",
+                      count=worker.jobs_in_hand)  # fmt: skip
+        running.stop()
+
+    def start() -> None:
+        # Only now: the reactor has put its own in their place when it began.
+        told.when_told(lambda: running.callFromThread(stop), worker.drop)
+        worker.startService()
+
+    running.callWhenRunning(start)
     running.addSystemEventTrigger("before", "shutdown", worker.stopService)
     running.run()
 

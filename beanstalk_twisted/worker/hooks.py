@@ -2,15 +2,25 @@
 What a worker tells while it works: for logs, for metrics, for whatever an application wants.
 """
 
+import os
+import traceback
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
 
-from twisted.logger import Logger
+import twisted
+from twisted.logger import Logger, LogLevel
 
 from beanstalk_twisted.client.service import Losses
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.verdicts import Verdict
+from beanstalk_twisted.worker.verdicts import Bury, Verdict
+
+_BETWEEN: Final = tuple(
+    f"{place.parent}{os.sep}" for place in (Path(__file__).parent, Path(twisted.__file__))
+)
+"""Where our own code and Twisted's is: what lies between a worker and the application's."""
 
 
 class Hooks:
@@ -67,7 +77,8 @@ class Hooks:
 
 class Logged(Hooks):
     """
-    Writes to Twisted's log: failures as warnings, the rest as information or for debugging.
+    Writes to Twisted's log: what fails, is buried or is lost as warnings, the rest as information
+    or for debugging.
     """
 
     log = Logger(namespace="beanstalk_twisted.worker")
@@ -82,15 +93,17 @@ class Logged(Hooks):
         """
         See `Hooks`.
         """
-        self.log.warn("{job}: failed: {kind}: {error}", job=attempt, kind=type(error).__name__,
-                      error=error)  # fmt: skip
+        # As text: to a test under trial, a failure that is logged as one is a fault in the test.
+        self.log.warn("{job}: failed: {kind}: {error}{frames}", job=attempt,
+                      kind=type(error).__name__, error=error, frames=frames_of(error))  # fmt: skip
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
         """
         See `Hooks`.
         """
-        self.log.info("{job}: {verdict} after {seconds:.3f} s", job=attempt, verdict=verdict,
-                      seconds=seconds)  # fmt: skip
+        level = LogLevel.warn if isinstance(verdict, Bury) else LogLevel.info
+        self.log.emit(level, "{job}: {verdict} after {seconds:.3f} s", job=attempt,
+                      verdict=verdict, seconds=seconds)  # fmt: skip
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         """
@@ -102,8 +115,8 @@ class Logged(Hooks):
         """
         See `Hooks`.
         """
-        self.log.warn("{job}: {verdict} did not succeed: {error}", job=attempt, verdict=verdict,
-                      error=error)  # fmt: skip
+        self.log.warn("{job}: unsettled, was to be {verdict}: {error}", job=attempt,
+                      verdict=verdict, error=error)  # fmt: skip
 
     def disconnected(self, losses: Losses) -> None:
         """
@@ -117,6 +130,20 @@ class Logged(Hooks):
         See `Hooks`.
         """
         self.log.warn("no job: {error}", error=error)
+
+
+def frames_of(error: BaseException) -> str:
+    """
+    Give the traceback of an exception from the application's first frame on, each line below the
+    last; nothing if no code of the application has raised it.
+    """
+    place: TracebackType | None = error.__traceback__
+    while place is not None and place.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+        place = place.tb_next
+    if place is None:
+        return ""
+    written = traceback.format_exception(type(error), error, place)
+    return "\n" + "".join(written).rstrip()
 
 
 class Tally(Hooks):

@@ -15,9 +15,9 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.forms import Job
 from beanstalk_twisted.client.service import Client, Losses
-from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.demand import REST_S
+from beanstalk_twisted.worker.sessions import Session, no_server_id, server_id
 
 T = TypeVar("T")
 
@@ -25,28 +25,6 @@ Tube = str | bytes
 
 DEADLINE_SOON_S: Final = 1.0
 """How long before the end of a TTR a server says so, seconds (protocol.txt, "reserve")."""
-
-
-class Session:
-    """
-    One connection, told from those before and after it.
-    """
-
-    def __init__(self, server: str | None) -> None:
-        """
-        :param server: the ``id`` that the server has given in ``stats``, random for each of its
-            processes; None if it has told none.
-        """
-        self._server = server
-
-    def knows_jobs_of(self, other: "Session") -> bool:
-        """
-        Whether a number that was a job's there is the same job's here.
-
-        No process gives a number twice.  Another one may: a server without a log begins with 1
-        again, and behind one address there may be several servers.
-        """
-        return self is other or (self._server is not None and self._server == other._server)
 
 
 class Lane:
@@ -80,8 +58,8 @@ class Lane:
         self._clock = clock
         self._tubes: Sequence[Tube] = ()
         self._ignores_default = False
-        self._is_blocked = False
         self._is_stopped = True
+        self._parted: Deferred[None] | None = None
         self._asked: set[Deferred[Job]] = set()
         self._bound: set[Deferred[Any]] = set()
         self._waiting: list[Deferred[Session]] = []
@@ -104,12 +82,27 @@ class Lane:
         """
         return not self.jobs and not self._asked
 
+    @property
+    def is_asked(self) -> bool:
+        """
+        Whether a `reserve` on it has no answer yet.
+        """
+        return bool(self._asked)
+
+    @property
+    def is_parting(self) -> bool:
+        """
+        Whether nothing can be sent on it any more: the server takes back what comes now.
+        """
+        return self._parted is not None
+
     def start(self, tubes: Sequence[Tube], ignores_default: bool) -> None:
         """
         Connect, and watch these tubes alone.
         """
         self._tubes, self._ignores_default = tubes, ignores_default
         self._is_stopped = False
+        self._parted = None
         self.client.startService()
 
     def ask(self, seconds: int) -> Deferred[Job]:
@@ -160,11 +153,18 @@ class Lane:
             self._waiting.append(waiting)
         return waiting
 
+    def take_no_more(self) -> None:
+        """
+        Have no more jobs given to us on it.  A `reserve` that waits ends with the connection, which
+        holds no job; one that does not wait is answered.
+        """
+        if self.is_parked:
+            self._parted = self.client.hang_up()
+
     def give_up_asking(self) -> None:
         """
         No job is wanted any more.  One that comes all the same, the client gives back.
         """
-        self._is_blocked = self._is_blocked or self.is_parked
         for asked in list(self._asked):
             asked.cancel()
 
@@ -179,8 +179,7 @@ class Lane:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.errback(errors.Closed("the worker was stopped"))
-        # Behind a reserve that waits, a quit would wait too.  There is no job to lose there.
-        return self.client.stopService() if self._is_blocked else self.client.quit()
+        return self.client.quit() if self._parted is None else self._parted
 
     def _answered(self, answer: Any, asked: Deferred[Job]) -> Any:
         self._asked.discard(asked)
@@ -209,7 +208,6 @@ class Lane:
     # Coming up.
 
     def _connected(self) -> None:
-        self._is_blocked = False
         self._watch()
 
     def _watch(self) -> None:
@@ -222,7 +220,7 @@ class Lane:
         asked: list[Deferred[Any]] = [self.client.watch(tube) for tube in self._tubes]
         if self._ignores_default:
             asked.append(self.client.ignore("default"))
-        asked.append(self.client.stats().addCallbacks(_server_id, _no_server_id))
+        asked.append(self.client.stats().addCallbacks(server_id, no_server_id))
         watched = gatherResults([self._bind(each) for each in asked], consumeErrors=True)
         watched.addCallbacks(self._watched, self._not_watched)
 
@@ -255,21 +253,11 @@ class Lane:
         self._stop_timer()
         self._tell(losses)
         self.give_up_asking()
-        self._is_blocked = False
         for sent in list(self._bound):
             sent.cancel()
         for held in list(self.jobs):
             held.cancel(Ending.DISCONNECTED)
         self._changed()
-
-
-def _server_id(stats: ServerStats) -> str | None:
-    server = stats.get("id")
-    return None if server is None else str(server)
-
-
-def _no_server_id(failure: Failure) -> None:
-    failure.trap(errors.ErrorReply, errors.BadReply)
 
 
 class Held:

@@ -47,7 +47,8 @@ class Policy(Protocol):
 
 def times_reserved(stats: JobStats) -> int:
     """
-    Count an attempt whenever the job was given to a worker: also to one that has died of it.
+    Count an attempt whenever the job was given to a worker: also to one that has died of it, and to
+    one that has released it by choice (see `Retry`).
     """
     return stats.reserves
 
@@ -66,13 +67,19 @@ class Retry:
     Tries again, later and later, up to a number of attempts.
 
     The server counts the attempts (``stats-job``), so they are counted over all workers, and over
-    their restarts.  Each kick allows one more.
+    their restarts.  Each kick allows one more.  To the server, a release by choice is the same as
+    one after a failure.  So whether a job may be tried at all is decided without its releases: one
+    that is only released by choice is tried for ever, and one that kills its workers is not.  What
+    is decided after a failure counts all.
 
-    :ivar most_attempts: so many in all, at least 1.
+    :ivar most_attempts: after so many a failure is the last, at least 1; and so many without a
+        release are made.
     :ivar first_delay_s: before the second attempt; each further wait is ``factor`` times as long,
         up to ``most_delay_s``.  Each is cut by chance to between half and all of it, and
         rounded to whole seconds, at least one unless it is 0.
     :ivar exhausted: what becomes of a job when the attempts are used up.
+    :ivar unreadable: what becomes of a job whose body cannot be read (`Unreadable`); None to treat
+        that as any other failure.
     :ivar bury: exceptions after which it makes no sense to try again.
     :ivar delete: exceptions after which the job is not wanted any more.
     :ivar count: which attempt this one is, the first being 1.
@@ -83,14 +90,23 @@ class Retry:
     most_delay_s: float = MOST_DELAY_S
     factor: float = FACTOR
     exhausted: Verdict = BURY
-    bury: Kinds = (Unreadable,)
+    unreadable: Verdict | None = BURY
+    bury: Kinds = ()
     delete: Kinds = ()
     count: Callable[[JobStats], int] = times_reserved
 
     def __post_init__(self) -> None:
         """
         :raise ValueError: a number is out of its range.
+        :raise TypeError: something is of another kind.
         """
+        _check_verdict("exhausted", self.exhausted)
+        if self.unreadable is not None:
+            _check_verdict("unreadable", self.unreadable)
+        _check_kinds("bury", self.bury)
+        _check_kinds("delete", self.delete)
+        if not callable(self.count):
+            raise TypeError(f"count is a function, such as times_reserved, not {self.count!r}")
         if self.most_attempts < 1:
             raise ValueError(f"most_attempts is at least 1, not {self.most_attempts}")
         if not 0 <= self.first_delay_s <= self.most_delay_s <= MAX_U32:
@@ -102,12 +118,15 @@ class Retry:
         """
         See `Policy`.
         """
-        return self.exhausted if self.count(stats) > self._allowed(stats) else None
+        unreleased = self.count(stats) - stats.releases
+        return self.exhausted if unreleased > self._allowed(stats) else None
 
     def after(self, stats: JobStats, error: BaseException, chance: float) -> Verdict:
         """
         See `Policy`.
         """
+        if isinstance(error, Unreadable) and self.unreadable is not None:
+            return self.unreadable
         if isinstance(error, self.bury):
             return Bury()
         if isinstance(error, self.delete):
@@ -128,3 +147,17 @@ class Retry:
 
     def _allowed(self, stats: JobStats) -> int:
         return self.most_attempts + stats.kicks
+
+
+def _check_verdict(name: str, verdict: object) -> None:
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"{name} is Bury(), Delete() or Release(), not {verdict!r}")
+
+
+def _check_kinds(name: str, kinds: object) -> None:
+    wanted = f"{name} is a tuple of classes of exceptions, such as (LookupError,)"
+    if not isinstance(kinds, tuple):
+        raise TypeError(f"{wanted}, not {kinds!r}")
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{wanted}; {kind!r} is none")

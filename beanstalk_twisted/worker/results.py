@@ -3,7 +3,6 @@ What a function that does jobs has given, and what that says about the job.
 """
 
 from asyncio import isfuture
-from collections.abc import Awaitable
 from inspect import isasyncgen, isawaitable, isclass, isgenerator
 from typing import Any
 
@@ -11,10 +10,11 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.onasyncio import in_a_task, running_loop, without_asyncio
 from beanstalk_twisted.worker.verdicts import Delete, NoResult, Verdict
 
 
-def awaited(result: Any, attempt: Attempt[Any]) -> Any:
+def awaited(result: Any, attempt: Attempt[Any], reactor: Any) -> Any:
     """
     Wait, in the reactor's thread, for what is not there yet: a coroutine, a Deferred, a future.
 
@@ -27,14 +27,12 @@ def awaited(result: Any, attempt: Attempt[Any]) -> Any:
         coming = result
     elif isfuture(result):
         coming = Deferred.fromFuture(result)
+    elif (loop := running_loop(reactor)) is not None:
+        coming = in_a_task(result, loop)
     else:
-        coming = Deferred.fromCoroutine(_waited_for(result))
+        coming = Deferred.fromCoroutine(without_asyncio(result))
     attempt.when_cancelled(coming.cancel)
     return coming
-
-
-async def _waited_for(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 def verdict_of(result: Any) -> Verdict:

@@ -1,33 +1,37 @@
 """
-The worker, as a service: who asks for more jobs, and when it stops.
-
-`beanstalk_twisted.worker` says why it asks as it does.
+The worker, as a service: what it is made of, when it begins and when it stops.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from inspect import iscoroutinefunction
+from functools import partial
 from random import random as any_random
 from typing import Any, Final, Generic, TypeVar, cast
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, gatherResults
+from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors, forms
 from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.forms import Job
 from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.worker.asking import Asking
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.carrying import Carrying, Doer, Ways
-from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
+from beanstalk_twisted.worker.checks import (
+    check_numbers,
+    check_parts,
+    check_tubes,
+    hooks_of,
+    threads_of,
+)
 from beanstalk_twisted.worker.hooks import Hooks, Logged, Told
 from beanstalk_twisted.worker.lane import Lane, Tube
 from beanstalk_twisted.worker.policy import Policy, Retry
 from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
-from beanstalk_twisted.worker.threads import PoolThreads, Threads
+from beanstalk_twisted.worker.threads import Threads
 
 T = TypeVar("T")
 
@@ -39,9 +43,6 @@ Kubernetes or a ``docker stop`` told so kills.
 
 CONNECTIONS: Final = 2
 """One for jobs, and one on which a `reserve` can wait meanwhile."""
-
-MAX_CONCURRENCY: Final = 1000
-"""Jobs at once: each is at least one timer and a function that waits."""
 
 _DEFAULT: Final = ("default", b"default")
 
@@ -58,14 +59,14 @@ class Worker(Service, Generic[T]):
     def __init__(
         self, endpoint: str | IStreamClientEndpoint, tubes: str | Sequence[Tube],
         handler: Doer[T], concurrency: int = 1, *, serialiser: Serialiser[T] | None = None,
-        policy: Policy | None = None, hooks: Iterable[Hooks] | None = None,
+        policy: Policy | None = None, hooks: Iterable[Hooks] = (), logs: bool = True,
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
         grace_s: float = GRACE_S, backoff: Callable[[], Backoff] | None = None,
         chance: Callable[[], float] = any_random,
     ) -> None:  # fmt: skip
         """
-        :param endpoint: where the server is, such as ``tcp:127.0.0.1:11300``.
+        :param endpoint: where the server is, as of `Client`: ``127.0.0.1:11300``, or an endpoint.
         :param tubes: where jobs come from; one, or several.
         :param handler: does a job, given an `attempt.Attempt`.  It is done when this returns, or
             when the Deferred or coroutine that it gives has; an exception means that it is not.
@@ -73,7 +74,8 @@ class Worker(Service, Generic[T]):
         :param concurrency: jobs at once, 1 to `MAX_CONCURRENCY`.
         :param serialiser: reads bodies; they are bytes without one.
         :param policy: decides about failures; `policy.Retry` without one.
-        :param hooks: told what happens; `hooks.Logged` without any.
+        :param hooks: told what happens.
+        :param logs: tell `hooks.Logged` as well, which writes to Twisted's log.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
         :param touches: touch each job in time for as long as it is worked on.
         :param limit_s: how long an attempt may take, seconds; None for ever.
@@ -81,42 +83,57 @@ class Worker(Service, Generic[T]):
         :param connections: 1 to ``concurrency``; more than that is never used.
         :param chance: gives a number from 0 up to 1 for each call.
         :raise ValueError: a number is out of its range, there is no tube, one has a name that no
-            tube can have, or a coroutine is to run in threads.
+            tube can have, a coroutine is to run in threads, or anything on a clock.
+        :raise TypeError: something is of another kind.
         """
-        _check(concurrency, connections, finish_s, limit_s)
+        check_numbers(concurrency, connections, finish_s, limit_s)
         self._tubes = [tubes] if isinstance(tubes, str | bytes) else list(tubes)
-        _check_tubes(self._tubes)
+        check_tubes(self._tubes)
+        reads: Serialiser[T] = cast(Any, Bytes()) if serialiser is None else serialiser
+        decides: Policy = Retry() if policy is None else policy
+        check_parts(handler, reads, decides)
+        told = (Logged(), *hooks_of(hooks)) if logs else hooks_of(hooks)
         self.concurrency = concurrency
         self._clock = reactor or the_reactor()
         self._finish_s = finish_s
+        self._asking = Asking(
+            self._clock, concurrency, self._got, self._troubled, self._look_whether_idle
+        )
         self._ways: Ways[T] = Ways(
-            self._clock, chance, handler, serialiser or cast(Serialiser[T], Bytes()),
-            policy or Retry(), Told((Logged(),) if hooks is None else hooks),
-            _threads(in_threads, handler, self._clock, concurrency), touches, limit_s,
+            self._clock, chance, handler, reads, decides, Told(told),
+            threads_of(in_threads, handler, self._clock, concurrency), touches, limit_s,
+            self._asking.may_give_back,
         )  # fmt: skip
-        self._demand = Demand(concurrency)
-        self._timer: IDelayedCall | None = None
-        self._rest_until_s = 0.0
-        self._is_looking = False
         self._is_stopping = False
         self._when_idle: Deferred[None] | None = None
         self._when_stopped: list[Deferred[None]] | None = None
 
-        def make_client(**callbacks: Any) -> Client:
+        def make_client(number: int, **callbacks: Any) -> Client:
             each = None if backoff is None else backoff()
-            return Client(endpoint, reactor=reactor, grace_s=grace_s, backoff=each, **callbacks)
+            # All go to the same server: one is enough to say that it is not there.
+            return Client(
+                endpoint, reactor=reactor, grace_s=grace_s, backoff=each,
+                logs=logs and number == 0, **callbacks,
+            )  # fmt: skip
 
         self._lanes = [
-            Lane(self._clock, make_client, self._look, self._lost, self._troubled)
-            for _ in range(min(connections, concurrency))
-        ]
+            Lane(
+                self._clock,
+                partial(make_client, number),
+                self._asking.look,
+                self._lost,
+                self._troubled,
+            )
+            for number in range(min(connections, concurrency))
+        ]  # fmt: skip
+        self._asking.lanes = self._lanes
 
     @property
     def jobs_in_hand(self) -> int:
         """
         How many jobs it has.
         """
-        return sum(len(lane.jobs) for lane in self._lanes)
+        return self._asking.jobs_in_hand
 
     # What Twisted calls.
 
@@ -126,6 +143,7 @@ class Worker(Service, Generic[T]):
         """
         super().startService()
         self._is_stopping = False
+        self._asking.start()
         if self._ways.threads is not None:
             self._ways.threads.start()
         ignores_default = not any(tube in _DEFAULT for tube in self._tubes)
@@ -146,97 +164,39 @@ class Worker(Service, Generic[T]):
         self._when_stopped = []
         super().stopService()
         self._is_stopping = True
-        self._stop_timer()
         for lane in self._lanes:
-            lane.give_up_asking()
             for held in lane.jobs:
                 cast(Carrying[T], held).do_not_begin()
-        finished = self._idle()
+        finished = self._when_idle = Deferred()
         limit = self._clock.callLater(self._finish_s, self._give_back)
+        self._asking.stop()
         return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
 
-    # Asking for jobs.
-
-    def _look(self) -> None:
+    def drop(self) -> None:
         """
-        Ask for jobs, where and as often as it is worthwhile now.
+        Cancel the jobs in hand: the process ends now, and its connections with it, so that the
+        server gives them to others.
         """
-        if self._is_looking or self._is_stopping:
-            return
-        self._is_looking = True
-        try:
-            while self._free() > 0 and (place := self._place()) is not None:
-                self._ask(*place)
-        finally:
-            self._is_looking = False
+        for lane in self._lanes:
+            for held in list(lane.jobs):
+                held.cancel(Ending.STOPPED)
 
-    def _free(self) -> int:
-        asked = sum(lane.polls + lane.is_parked for lane in self._lanes)
-        return self.concurrency - self.jobs_in_hand - asked
-
-    def _place(self) -> tuple[Lane, int] | None:
-        """
-        Say on which connection to ask next, and how long to wait there; None to leave it.
-        """
-        up = [lane for lane in self._lanes if lane.is_up]
-        now_s = self._clock.seconds()
-        if not up or any(lane.is_parked for lane in up):
-            return None
-        if now_s < self._rest_until_s:
-            self._later(self._rest_until_s - now_s)
-            return None
-        polls = sum(lane.polls for lane in up)
-        if not self._demand.is_dry:
-            return (up[0], 0) if polls < self._demand.at_once else None
-        if polls:
-            return None
-        for lane in up:
-            if lane.is_empty and now_s >= lane.no_wait_until_s:
-                return lane, PATIENCE_S
-        if now_s < self._demand.next_s:
-            self._later(self._demand.next_s - now_s)
-            return None
-        return up[0], 0
-
-    def _later(self, wait_s: float) -> None:
-        self._stop_timer()
-        self._timer = self._clock.callLater(wait_s, self._look)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
-
-    def _ask(self, lane: Lane, seconds: int) -> None:
-        asked = lane.ask(seconds)
-        asked.addCallbacks(self._got, self._got_none, callbackArgs=(lane,))
-        asked.addErrback(self._log_failure)
+    # Jobs that come and go.
 
     def _got(self, job: Job, lane: Lane) -> None:
-        self._demand.got()
+        if lane.is_parting:
+            return  # The server takes it back when it ends the connection.
         carrying: Carrying[T] = Carrying(self._ways, lane, job)
         lane.jobs.add(carrying)
         if self._is_stopping:
             carrying.do_not_begin()
         ended = Deferred.fromCoroutine(carrying.carry_out())
         ended.addErrback(self._log_failure).addCallback(self._ended, lane, carrying)
-        self._look()
-
-    def _got_none(self, failure: Failure) -> None:
-        if failure.check(CancelledError) or self._is_stopping:
-            return
-        self._demand.got_none(self._clock.seconds())
-        if not failure.check(errors.TimedOut, errors.DeadlineSoon):
-            self._rest_until_s = self._clock.seconds() + REST_S
-            self._ways.told.tell("troubled", failure.value)
-        self._look()
 
     def _ended(self, _: None, lane: Lane, carrying: Carrying[T]) -> None:
         lane.jobs.discard(carrying)
-        self._demand.ended(self._clock.seconds())
-        self._look()
-        if self._when_idle is not None and not self.jobs_in_hand:
-            self._when_idle.callback(None)
+        self._asking.ended()
+        self._look_whether_idle()
 
     def _lost(self, losses: Losses) -> None:
         self._ways.told.tell("disconnected", losses)
@@ -249,13 +209,12 @@ class Worker(Service, Generic[T]):
 
     # Stopping.
 
-    def _idle(self) -> Deferred[None]:
-        idle: Deferred[None] = Deferred()
-        if self.jobs_in_hand:
-            self._when_idle = idle
-        else:
-            idle.callback(None)
-        return idle
+    def _look_whether_idle(self) -> None:
+        """
+        A worker that stops is done when it has no job, and none can come.
+        """
+        if not self.jobs_in_hand and self._asking.is_quiet:
+            self._leave()
 
     def _give_back(self) -> None:
         """
@@ -267,9 +226,11 @@ class Worker(Service, Generic[T]):
         left = [Deferred.fromCoroutine(each.abandon()) for each in held]
         for each_left in left:
             each_left.addErrback(self._log_failure)
-        DeferredList(left).addCallback(self._leave)
+        # By then, what was to be released is on its way.
+        given_back = DeferredList(left).addCallback(lambda _: self._asking.may_give_back())
+        given_back.addCallback(self._leave)
 
-    def _leave(self, _: object) -> None:
+    def _leave(self, _: object = None) -> None:
         """
         What heeds no cancelling is left behind.
         """
@@ -293,31 +254,3 @@ class Worker(Service, Generic[T]):
         for again in waiting:
             again.callback(None)
         return outcome
-
-
-def _check(concurrency: int, connections: int, finish_s: float, limit_s: float | None) -> None:
-    if not 1 <= concurrency <= MAX_CONCURRENCY:
-        raise ValueError(f"concurrency is 1 to {MAX_CONCURRENCY}, not {concurrency}")
-    if connections < 1:
-        raise ValueError(f"connections is at least 1, not {connections}")
-    if finish_s < 0:
-        raise ValueError(f"finish_s is at least 0, not {finish_s}")
-    if limit_s is not None and limit_s <= 0:
-        raise ValueError(f"limit_s is more than 0, not {limit_s}")
-
-
-def _check_tubes(tubes: Sequence[Tube]) -> None:
-    if not tubes:
-        raise ValueError("no tube to take jobs from")
-    for tube in tubes:
-        forms.WATCH.line((tube.encode() if isinstance(tube, str) else tube,))
-
-
-def _threads(
-    wanted: bool | Threads, doer: Callable[..., Any], reactor: Any, most: int
-) -> Threads | None:
-    if wanted is False:
-        return None
-    if iscoroutinefunction(doer):
-        raise ValueError("a coroutine runs in the reactor's thread; leave out in_threads")
-    return PoolThreads(reactor, most) if wanted is True else wanted

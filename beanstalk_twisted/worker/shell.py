@@ -71,9 +71,19 @@ class Shell:
         if code == USELESS:
             raise Decided(Bury())
         if code < 0:
-            raise CommandFailed(f"ended by {signal.Signals(-code).name}")
+            raise CommandFailed(f"ended by {_name(-code)}")
         if code:
             raise CommandFailed(f"exit code {code}")
+
+
+def _name(number: int) -> str:
+    """
+    Name a signal; those between the first and the last for real time have no names.
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _facts(attempt: Attempt[Any]) -> dict[str, str]:

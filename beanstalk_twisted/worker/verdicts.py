@@ -17,11 +17,18 @@ def _check(name: str, value: int) -> None:
         raise ValueError(f"{name} is a whole number from 0 to {MAX_U32}, not {value!r}")
 
 
+def _with(priority: int | None) -> str:
+    return "" if priority is None else f" with priority {priority}"
+
+
 @dataclass(frozen=True, slots=True)
 class Delete:
     """
     It is done, or not wanted.
     """
+
+    def __str__(self) -> str:
+        return "deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +36,24 @@ class Release:
     """
     It is to be tried again.
 
-    :ivar delay_s: after so many seconds, whole ones.
+    :ivar delay: after so many seconds, whole ones: the protocol's field, and `Client.release`'s.
     :ivar priority: with this priority; None for the one it has.
     """
 
-    delay_s: int = 0
+    delay: int = 0
     priority: int | None = None
 
     def __post_init__(self) -> None:
         """
         :raise ValueError: the protocol has no such numbers.
         """
-        _check("delay_s", self.delay_s)
+        _check("delay", self.delay)
         if self.priority is not None:
             _check("priority", self.priority)
+
+    def __str__(self) -> str:
+        when = f"released for {self.delay} s" if self.delay else "released"
+        return when + _with(self.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,9 @@ class Bury:
         """
         if self.priority is not None:
             _check("priority", self.priority)
+
+    def __str__(self) -> str:
+        return "buried" + _with(self.priority)
 
 
 Verdict = Delete | Release | Bury

@@ -19,6 +19,7 @@ from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
 from beanstalk_twisted.client.forms import Form, Job
 from beanstalk_twisted.client.outbox import PIECE_BYTES
 from beanstalk_twisted.client.pending import Ended
+from beanstalk_twisted.client.places import endpoint_of
 from beanstalk_twisted.commands import Command
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 from beanstalk_twisted.wire import grammar
@@ -675,11 +676,11 @@ def test_an_endpoint_may_be_a_string_or_an_object() -> None:
         """
 
     world = World()
-    assert module.endpoint_of(Anything(), world.endpoint) is world.endpoint
-    made = module.endpoint_of(Anything(), "tcp:127.0.0.1:11300")
+    assert endpoint_of(Anything(), world.endpoint) is world.endpoint
+    made = endpoint_of(Anything(), "tcp:127.0.0.1:11300")
     assert (made._host, made._port) == ("127.0.0.1", 11300)
     with pytest.raises(ValueError):
-        module.endpoint_of(Anything(), "127.0.0.1")
+        endpoint_of(Anything(), "127.0.0.1:no")
 
 
 def test_connect_gives_a_connection() -> None:

@@ -34,12 +34,14 @@ class Recorder(Commands):
         self.sent: list[tuple[Form, tuple[Any, ...], bytes | None]] = []
 
     def send(
-        self, form: Form, args: tuple[Any, ...] = (), body: bytes | None = None
-    ) -> Deferred[Any]:
+        self, form: Form, args: tuple[Any, ...] = (), body: bytes | None = None,
+        tube: bytes | None = None,
+    ) -> Deferred[Any]:  # fmt: skip
         """
         See `Commands.send`.
         """
         self.sent.append((form, args, body))
+        self.tube = tube
         return Deferred()
 
 

@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
     name: str
     args: tuple[Any, ...]
-    options: dict[str, int]
+    options: dict[str, Any]
     is_cancelled: bool
 
 
@@ -50,6 +50,7 @@ def calls(
 CALLS = st.one_of(
     calls("put", st.binary(max_size=40), priority=SMALL, delay=SMALL, ttr=SMALL),
     calls("put", st.just(b"\r\n" * 40_000)),
+    calls("put", st.binary(max_size=40), tube=TUBES, delay=SMALL),
     calls("reserve_with_timeout", st.just(0), cancels=False),
     calls("reserve_job", IDS, cancels=False),
     calls("delete", IDS),

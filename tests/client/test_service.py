@@ -5,17 +5,20 @@ A client that stays connected.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.error import ConnectionDone, ConnectionRefusedError
+from twisted.logger import LogEvent, capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.backoff import FIRST_S, MOST_S, Backoff
 from beanstalk_twisted.client.connection import MAX_UNANSWERED
+from beanstalk_twisted.client.presence import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from tests.client.world import World, error, is_waiting, result
 
@@ -60,6 +63,57 @@ def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
     world.endpoint.is_refusing = False
     come_back(world)
     assert result(put) == 1
+
+
+def heard(events: Sequence[LogEvent]) -> list[tuple[str, str]]:
+    """
+    Read what a client has told of its server.
+    """
+    return [
+        (each["log_level"].name, str(formatEvent(each)).partition(" ")[0]) for each in events
+        if each["log_namespace"] == SERVER_LOG
+    ]  # fmt: skip
+
+
+def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is() -> None:
+    world = World()
+    world.endpoint.is_refusing = True
+    with capturedLogs() as events:
+        client = world.client()
+        world.advance(100)
+    assert heard(events) == [("warn", "no")]
+    message = str(formatEvent(next(each for each in events if each["log_namespace"] == SERVER_LOG)))
+    assert "refused" in message and message.endswith("it is waited for")
+    world.endpoint.is_refusing = False
+    with capturedLogs() as events:
+        come_back(world)
+    assert heard(events) == [("info", "connected")]
+    with capturedLogs() as events:
+        lose(world)
+        come_back(world)
+    assert heard(events) == []  # It was there at the first try.
+    world.result(client.stopService())
+
+
+def test_one_that_accepts_and_hangs_up_is_told_too() -> None:
+    world = World()
+    with capturedLogs() as events:
+        client = world.client(starts=False)
+        client.startService()
+        for _ in range(3):
+            world.link.transport.end(ConnectionDone())
+            world.clock.advance(MOST_S)
+    assert heard(events) == [("warn", "no")]
+    world.result(client.stopService())
+
+
+def test_a_client_may_be_silent_about_it() -> None:
+    world = World()
+    world.endpoint.is_refusing = True
+    with capturedLogs() as events:
+        world.client(logs=False)
+        world.advance(100)
+    assert heard(events) == []
 
 
 def test_who_will_not_wait_for_a_server_is_told() -> None:

@@ -109,6 +109,8 @@ def test_what_cannot_be_said_raises_at_once(beanstalk: Beanstalk) -> None:
         client.put(b"x", delay=1)
     with pytest.raises(ValueError, match="put: protocol v1 cannot say ttr"):
         client.put(b"x", ttr=30)
+    with pytest.raises(ValueError, match="put: protocol v1 cannot say tube"):
+        client.put(b"x", tube="mail")
     with pytest.raises(ValueError, match="release: protocol v1 cannot say delay"):
         client.release(1, delay=1)
     beanstalk.settle()

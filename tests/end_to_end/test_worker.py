@@ -25,7 +25,7 @@ from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Hooks, Tally
 from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor
-from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, server
+from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, ours, server
 from tests.server_process import LIMIT_S, ServerProcess
 
 __all__ = ["server"]  # A fixture is used by being imported.
@@ -210,6 +210,20 @@ async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: Serv
             await gone(client, job)
 
 
+async def test_what_a_worker_gives_back_when_it_stops_does_not_come_back_to_it(
+    server: ServerProcess,
+) -> None:
+    slow = Slow()
+    async with connected(endpoint_of(server)) as client:
+        await client.use("given-back")
+        async with working(endpoint_of(server), "given-back", slow, 3, finish_s=0.1):
+            job = await client.put(b"x", ttr=LONG_S)
+            await slow.has_begun(1)
+        stats = await client.stats_job(job)
+        assert (stats.state, stats.reserves, stats.releases) == ("ready", 1, 1)
+        await client.delete(job)
+
+
 # The command.
 
 
@@ -245,6 +259,31 @@ def note(attempt):
 
 async def fail(attempt):
     raise RuntimeError("no way")
+
+async def both_kinds(attempt):
+    import asyncio
+    from twisted.internet import reactor
+    from twisted.internet.task import deferLater
+    await asyncio.sleep(0.001)
+    got = await deferLater(reactor, 0.001, lambda: "a Deferred's")
+    async with asyncio.timeout(10):
+        await asyncio.sleep(0)
+    note_it(attempt, got)
+
+def note_it(attempt, what):
+    with open("noted", "a") as noted:
+        noted.write(f"{attempt.id} {what}\\n")
+
+def hang(attempt):
+    import time
+    open("begun", "w").close()
+    time.sleep(600)
+"""
+
+SLOW_TO_LOAD = """
+import os, time
+open("loading", "w").close()
+time.sleep(600)
 """
 
 
@@ -257,7 +296,86 @@ async def test_the_command_runs_a_function(server: ServerProcess, tmp_path: Path
         await gone(client, job)
         log = stop(process, signal.SIGINT)
         assert (tmp_path / "noted").read_text() == f"{job} {{'a': 1}}\n"
-        assert f"job {job} of command, attempt 1: Delete()" in log
+        assert f"job {job} of command, attempt 1: deleted" in log
+
+
+@pytest.mark.parametrize("reactor", ["auto", "asyncio"])
+async def test_a_coroutine_may_await_what_is_asyncios_and_deferreds(
+    server: ServerProcess, tmp_path: Path, reactor: str
+) -> None:
+    (tmp_path / "jobs.py").write_text(FUNCTIONS)
+    async with connected(endpoint_of(server)) as client:
+        await client.use("asyncio")
+        job = await client.put(b"x")
+        options = ("--reactor", reactor, "--tube", "asyncio", "jobs:both_kinds")
+        process = work(server, tmp_path, *options)
+        await gone(client, job)
+        stop(process)
+        assert (tmp_path / "noted").read_text() == f"{job} a Deferred's\n"
+
+
+async def test_on_another_reactor_it_is_told_what_is_missing(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.py").write_text(FUNCTIONS)
+    async with connected(endpoint_of(server)) as client:
+        await client.use("no-asyncio")
+        job = await client.put(b"x")
+        options = ("--reactor", "default", "--tube", "no-asyncio", "--attempts", "1")
+        process = work(server, tmp_path, *options, "jobs:both_kinds")
+        await state_of(client, job, "buried")
+        assert "run beanstalk-work with --reactor asyncio" in stop(process)
+        await client.delete(job)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_a_second_signal_ends_it_at_once_and_quietly(
+    server: ServerProcess, tmp_path: Path, number: int, code: int
+) -> None:
+    (tmp_path / "jobs.py").write_text(FUNCTIONS)
+    async with connected(endpoint_of(server)) as client:
+        await client.use("twice")
+        job = await client.put(b"x", ttr=LONG_S)
+        process = work(server, tmp_path, "--tube", "twice", "jobs:hang")
+        while not (tmp_path / "begun").exists():
+            await a_moment()
+        process.send_signal(number)
+        assert process.stderr is not None
+        assert "1 jobs in hand; once more to stop at once" in process.stderr.readline()
+        process.send_signal(number)
+        said, log = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == code
+        assert (said, "Traceback" in log) == ("", False)
+        await state_of(client, job, "ready")
+        await client.delete(job)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_before_it_works_ends_it_as_one_afterwards(
+    server: ServerProcess, tmp_path: Path, number: int
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_TO_LOAD)
+    process = work(server, tmp_path, "slow:f")
+    while not (tmp_path / "loading").exists():
+        await a_moment()
+    assert stop(process, number) == ""
+
+
+async def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is(
+    tmp_path: Path,
+) -> None:
+    with ServerProcess(ours("-p", 0), tmp_path) as first:
+        port = first.port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "beanstalk_twisted.worker.command", "-n", "3", "-s",
+         f"127.0.0.1:{port}", "json:loads"],
+        text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert f"no connection to 127.0.0.1:{port}: Connection was refused" in process.stderr.readline()
+    with ServerProcess(ours("-p", port), tmp_path):
+        assert f"connected to 127.0.0.1:{port}" in process.stderr.readline()
+        assert stop(process) == ""
 
 
 async def state_of(client: Client, job: int, wanted: str) -> None:
@@ -278,7 +396,7 @@ async def test_the_command_buries_what_fails_too_often(
         options = ("--attempts", "3", "--first-delay", "0", "--tube", "failing")
         process = work(server, tmp_path, *options, "jobs:fail")
         await state_of(client, job, "buried")
-        assert stop(process).count("RuntimeError: no way") == 3
+        assert stop(process).count("failed: RuntimeError: no way") == 3
         assert (await client.stats_job(job)).reserves == 3
         await client.delete(job)
 
@@ -324,7 +442,7 @@ async def test_a_command_of_the_shell_that_takes_too_long_is_ended_with_all_it_h
         while not sleeping.exists() or not sleeping.read_text():
             await a_moment()
         log = stop(process)
-        assert "Release(" in log
+        assert ": released after" in log
         await state_of(client, job, "ready")
         with pytest.raises(ProcessLookupError):
             while True:

@@ -4,13 +4,18 @@ Logs and counts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
+import pytest
+from twisted.internet.defer import succeed
 from twisted.internet.error import ConnectionLost
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
-from beanstalk_twisted.worker.hooks import Logged, Tally
+from beanstalk_twisted.worker.hooks import Tally
 from beanstalk_twisted.worker.policy import Retry
+from beanstalk_twisted.worker.serialisers import Json
+from beanstalk_twisted.worker.threads import InlineThreads
 from beanstalk_twisted.worker.verdicts import Bury
 from tests.worker.world import Shop, Slow
 
@@ -49,16 +54,100 @@ def test_losses_touches_and_time_are_counted() -> None:
     assert 1.5 < tally.seconds < 2
 
 
-def test_a_failure_is_a_warning_that_names_the_job() -> None:
+def deeper() -> None:
+    """
+    Raise what the application has not expected.
+    """
+    raise KeyError("amount")
+
+
+def blocking(attempt: Any) -> None:
+    """
+    Fail in a thread, below the function itself.
+    """
+    deeper()
+
+
+async def waiting(attempt: Any) -> None:
+    """
+    Fail in a coroutine.
+    """
+    deeper()
+
+
+def failing_later(attempt: Any) -> Any:
+    """
+    Fail by a Deferred.
+    """
+    return succeed(None).addCallback(lambda _: deeper())
+
+
+def heard(doer: Any, body: bytes = b"x", **options: Any) -> dict[LogLevel, list[str]]:
+    """
+    Run a worker of one job with the log alone, and give what it has written.
+    """
     shop = Shop()
-    shop.worker(fickle, hooks=[Logged()], policy=Retry(first_delay_s=100))
     with capturedLogs() as events:
+        shop.worker(doer, hooks=[], policy=Retry(first_delay_s=100), **options)
+        shop.put(body)
+    found: dict[LogLevel, list[str]] = defaultdict(list)
+    for each in events:
+        found[each["log_level"]].append(str(formatEvent(each)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("doer", "options"),
+    [(blocking, {"in_threads": InlineThreads()}), (waiting, {}), (failing_later, {})],
+)
+def test_a_failure_is_a_warning_with_the_job_and_the_applications_traceback(
+    doer: Any, options: Any
+) -> None:
+    (warning,) = heard(doer, **options)[LogLevel.warn]
+    lines = warning.splitlines()
+    assert lines[0] == "job 1 of work, attempt 1: failed: KeyError: 'amount'"
+    assert lines[1] == "Traceback (most recent call last):"
+    assert "test_hooks.py" in lines[2] and "in deeper" in lines[-3]
+    assert lines[-1] == "KeyError: 'amount'"
+    assert "carrying.py" not in warning
+
+
+def test_what_no_code_of_the_application_has_raised_is_one_line() -> None:
+    (warning, buried) = heard(fickle, serialiser=Json())[LogLevel.warn]
+    assert warning.startswith("job 1 of work, attempt 1: failed: Unreadable: not JSON")
+    assert "\n" not in warning
+    assert buried == "job 1 of work, attempt 1: buried after 0.000 s"
+
+
+@pytest.mark.parametrize(
+    ("body", "level", "end"),
+    [
+        (b"do", LogLevel.info, "deleted after 0.000 s"),
+        (b"fail", LogLevel.info, "released for 50 s after 0.000 s"),
+        (b"bury", LogLevel.warn, "buried after 0.000 s"),
+    ],
+)
+def test_an_end_is_told_in_words_and_a_burial_is_a_warning(
+    body: bytes, level: LogLevel, end: str
+) -> None:
+    assert heard(fickle, body)[level][-1] == f"job 1 of work, attempt 1: {end}"
+
+
+def told_of_a_failure(**options: Any) -> list[str]:
+    """
+    Run a worker whose job fails, and read its warnings.
+    """
+    shop = Shop()
+    with capturedLogs() as events:
+        shop.worker(fickle, policy=Retry(first_delay_s=100), **options)
         shop.put(b"fail")
-        shop.put(b"do")
-    warnings = [formatEvent(each) for each in events if each["log_level"] is LogLevel.warn]
-    assert warnings == ["job 1 of work, attempt 1: failed: RuntimeError: as told"]
-    told = [formatEvent(each) for each in events if each["log_level"] is LogLevel.info]
-    assert told == [
-        "job 1 of work, attempt 1: Release(delay_s=50, priority=None) after 0.000 s",
-        "job 2 of work, attempt 1: Delete() after 0.000 s",
-    ]
+    return [formatEvent(each) for each in events if each["log_level"] is LogLevel.warn]
+
+
+def test_hooks_of_ones_own_take_nothing_away_from_the_log() -> None:
+    tally = Tally()
+    assert len(told_of_a_failure(hooks=[tally])) == 1 and tally.counts["failed"] == 1
+
+
+def test_the_log_can_be_switched_off() -> None:
+    assert told_of_a_failure(hooks=[], logs=False) == []

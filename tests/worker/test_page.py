@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.worker import command, demand, service, verdicts
+from beanstalk_twisted.worker import checks, command, demand, service, verdicts
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import Hooks
 from beanstalk_twisted.worker.keepalive import EARLIEST, LATEST
@@ -80,7 +80,7 @@ def tables_of(heading: str) -> list[list[list[str]]]:
 
 
 def test_the_policy_has_these_options_with_these_defaults() -> None:
-    rows = table(PAGE, "Failures")
+    rows = tables_of("Failures")[0]
     fields: dict[str, Any] = {each.name: each.default for each in dataclasses.fields(Retry)}
     assert set(named(rows)) == set(fields)
     for name, default, _ in rows:
@@ -88,7 +88,7 @@ def test_the_policy_has_these_options_with_these_defaults() -> None:
         told = default.strip("`")
         if isinstance(value, int | float):
             assert float(told) == value
-        elif name == "`exhausted`":
+        elif name in ("`exhausted`", "`unreadable`"):
             assert told == "Bury()" and value == verdicts.Bury()
         else:
             names = [getattr(each, "__name__", "") for each in _each(value)]
@@ -100,9 +100,13 @@ def _each(value: Any) -> Any:
 
 
 def test_the_hooks_are_those_of_the_code() -> None:
-    listed = re.findall(r"`(\w+)`", section(PAGE, "Logs and metrics").split("happen:")[1])
-    methods = [name for name in vars(Hooks) if name[0] != "_"]
-    assert listed[: len(methods)] == methods
+    listed = [row[0].strip("`") for row in table(PAGE, "Logs and metrics")]
+    methods = {name: each for name, each in vars(Hooks).items() if name[0] != "_"}
+    written = [
+        f"{name}({', '.join(list(inspect.signature(each).parameters)[1:])})"
+        for name, each in methods.items()
+    ]
+    assert listed == written
 
 
 def test_the_options_of_the_command_are_those_of_the_page() -> None:
@@ -129,7 +133,7 @@ def test_the_shell_is_as_the_page_tells() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     assert [row[:2] for row in table(PAGE, "Limits")] == [
-        ["`concurrency`", f"{service.MAX_CONCURRENCY:,} jobs"],
+        ["`concurrency`", f"{checks.MAX_CONCURRENCY:,} jobs"],
         ["`connections`", f"{service.CONNECTIONS}"],
         ["`finish_s`", f"{service.FINISH_S:g} seconds"],
         ["a `reserve` that waits", f"{demand.PATIENCE_S} seconds"],

@@ -60,9 +60,32 @@ def test_exceptions_may_be_sorted_out() -> None:
     assert after(retry, ValueError()) == Release(1)
 
 
-def test_what_cannot_be_read_is_buried_unless_told_otherwise() -> None:
-    assert after(Retry(), Unreadable()) == Bury()
-    assert after(Retry(bury=(), delete=(Unreadable,)), Unreadable()) == Delete()
+@pytest.mark.parametrize(
+    "options", [{}, {"bury": (LookupError,)}, {"bury": ()}, {"delete": (ValueError,)}]
+)
+def test_what_cannot_be_read_is_buried_whatever_else_is_sorted_out(options: Any) -> None:
+    assert after(Retry(**options), Unreadable()) == Bury()
+
+
+def test_what_cannot_be_read_has_a_verdict_of_its_own() -> None:
+    assert after(Retry(unreadable=Delete()), Unreadable()) == Delete()
+    assert after(Retry(unreadable=None), Unreadable()) == Release(1)
+    assert after(Retry(unreadable=None, delete=(ValueError,)), Unreadable()) == Delete()
+
+
+def test_a_job_that_is_only_released_by_choice_is_tried_for_ever() -> None:
+    retry = Retry(most_attempts=3)
+    assert retry.before(stats(reserves=1000, releases=999)) is None
+
+
+def test_one_that_kills_its_workers_is_not_however_often_it_was_released() -> None:
+    retry = Retry(most_attempts=3)
+    assert retry.before(stats(reserves=13, releases=10)) is None
+    assert retry.before(stats(reserves=14, releases=10)) == Bury()
+
+
+def test_after_a_failure_releases_count_for_the_server_knows_no_difference() -> None:
+    assert after(Retry(most_attempts=3), reserves=3, releases=2) == Bury()
 
 
 def test_a_kick_allows_one_more_attempt() -> None:
@@ -78,7 +101,8 @@ def test_attempts_may_be_counted_without_those_whose_worker_was_ended() -> None:
     retry = Retry(most_attempts=3, count=times_given_back)
     assert retry.before(stats(reserves=50)) is None
     assert retry.before(stats(reserves=50, releases=2)) is None
-    assert retry.before(stats(reserves=50, releases=2, timeouts=1)) == Bury()
+    assert retry.before(stats(reserves=50, releases=2, timeouts=2)) is None
+    assert retry.before(stats(reserves=50, releases=2, timeouts=3)) == Bury()
     assert after(retry, reserves=50, releases=1, timeouts=1) == Bury()
 
 
@@ -94,11 +118,40 @@ def test_numbers_that_make_no_sense_are_refused(options: Any) -> None:
         Retry(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"exhausted": "bury"}, r"exhausted is Bury\(\), Delete\(\) or Release\(\), not 'bury'"),
+        ({"exhausted": Bury}, "exhausted is"), ({"exhausted": None}, "exhausted is"),
+        ({"unreadable": "bury"}, "unreadable is"),
+        ({"bury": ValueError}, "bury is a tuple of classes of exceptions"),
+        ({"bury": ValueError()}, "bury is a tuple"), ({"bury": (ValueError(),)}, "is none"),
+        ({"delete": [ValueError]}, "delete is a tuple"), ({"delete": (int,)}, "is none"),
+        ({"count": 3}, "count is a function"),
+    ],
+)  # fmt: skip
+def test_what_is_of_another_kind_is_refused_at_once(options: Any, wanted: str) -> None:
+    with pytest.raises(TypeError, match=wanted):
+        Retry(**options)
+
+
 @pytest.mark.parametrize("value", [-1, MAX_U32 + 1, 0.5, 1.0, "1", True])
 def test_a_verdict_has_only_numbers_of_the_protocol(value: Any) -> None:
     for make in (Release, lambda number: Release(0, number), Bury):
         with pytest.raises(ValueError):
             make(value)
-    assert (Release(MAX_U32, 0).delay_s, Bury(MAX_U32).priority) == (MAX_U32, MAX_U32)
+    assert (Release(MAX_U32, 0).delay, Bury(MAX_U32).priority) == (MAX_U32, MAX_U32)
     with pytest.raises(ValueError):
         Release(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (Delete(), "deleted"), (Release(), "released"), (Release(5), "released for 5 s"),
+        (Release(5, 0), "released for 5 s with priority 0"), (Bury(), "buried"),
+        (Bury(9), "buried with priority 9"),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_written_in_words(verdict: Any, words: str) -> None:
+    assert str(verdict) == words

@@ -15,10 +15,11 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.checks import MAX_CONCURRENCY
 from beanstalk_twisted.worker.demand import PATIENCE_S, POLL_MOST_S, REST_S
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.serialisers import Json, Unreadable
-from beanstalk_twisted.worker.service import MAX_CONCURRENCY, Worker
+from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.threads import InlineThreads
 from beanstalk_twisted.worker.verdicts import (
     Bury,
@@ -192,6 +193,21 @@ def test_a_job_that_fails_is_tried_later_and_later_and_then_buried() -> None:
     shop.world.result(shop.producer.kick_job(job))
     shop.world.settle()
     assert len(times) == 5 and shop.stats(job).state == "buried"
+
+
+def test_a_job_that_its_handler_only_releases_is_tried_for_ever() -> None:
+    shop = Shop()
+    numbers = []
+
+    def not_yet(attempt: Attempt[Any]) -> Release:
+        numbers.append(attempt.number)
+        return Release(10)
+
+    shop.worker(not_yet, policy=Retry(most_attempts=2))
+    shop.put()
+    shop.world.advance(100)
+    assert len(numbers) >= 9
+    assert shop.jobs() == {"delayed": 1}
 
 
 def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever() -> None:
@@ -713,6 +729,29 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     usual = {"endpoint": Shop().world.endpoint, "tubes": "t", "handler": print}
     with pytest.raises(ValueError):
         Worker(**usual | options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"handler": None}, "handler is a function that is given an Attempt, not None"),
+        ({"policy": "x"}, r"policy is Retry\(\), or has before\(\) as that has; not 'x'"),
+        ({"policy": Retry}, "policy is an object, such as"), ({"serialiser": "json"}, "serialiser"),
+        ({"serialiser": Json}, "serialiser is an object, such as"), ({"hooks": "x"}, "hooks is a"),
+        ({"hooks": [print]}, "is none"), ({"hooks": Shop().noted}, "hooks is a list"),
+        ({"in_threads": 4}, "in_threads is True, False or"),
+    ],
+)  # fmt: skip
+def test_what_is_of_another_kind_is_refused_at_once(options: dict[str, Any], wanted: str) -> None:
+    usual = {"endpoint": Shop().world.endpoint, "tubes": "t", "handler": print}
+    with pytest.raises(TypeError, match=wanted):
+        Worker(**usual | options)  # type: ignore[arg-type]
+
+
+def test_threads_on_a_clock_are_refused_with_what_to_give_instead() -> None:
+    world = Shop().world
+    with pytest.raises(ValueError, match=r"Clock is not: .* in_threads=InlineThreads\(\)"):
+        Worker(world.endpoint, "t", print, in_threads=True, reactor=world.clock)
 
 
 def test_the_limits_themselves_are_taken() -> None:

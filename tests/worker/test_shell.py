@@ -4,9 +4,17 @@ Commands of a shell, as real processes.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
+import pytest
+from twisted.internet.task import Clock
+
+from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.shell import CommandFailed, Shell
 from tests.server_process import LIMIT_S
 
 STOPPED = """
@@ -46,3 +54,14 @@ def test_a_command_that_heeds_no_sigterm_is_killed_though_the_worker_is_done() -
         # The command has this pipe too: it ends with the last of those who have it.
         process.communicate(b"\n", timeout=LIMIT_S)
         assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGTERM, "SIGTERM"), (signal.SIGRTMIN + 1, f"signal {signal.SIGRTMIN + 1}")],
+)
+def test_a_command_that_ends_by_any_signal_has_failed(number: int, name: str) -> None:
+    stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
+    attempt: Attempt[bytes] = Attempt(Clock(), Job(1, b"x"), stats, 1.0)
+    with pytest.raises(CommandFailed, match=f"^ended by {name}$"):
+        Shell(f"kill -{int(number)} $$")(attempt)

@@ -1,0 +1,26 @@
+"""
+The names that a package offers to its users, each imported when it is first asked for.
+
+So a package as such imports nothing: its modules below the Twisted line can be had on a machine
+without Twisted, and no reactor is installed by an import.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """
+    Make the ``__getattr__`` of a package.
+
+    :param modules: names, separated by blanks, by the module of the package that has them.
+    """
+    places = {name: module for module, names in modules.items() for name in names.split()}
+
+    def look_up(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{places[name]}"), name)
+
+    return look_up

@@ -1,0 +1,194 @@
+"""
+Who is asked for jobs, and when; and how it ends.
+
+`beanstalk_twisted.worker` says why it asks as it does.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
+from beanstalk_twisted.worker.lane import Lane
+
+LAST_ANSWER_S: Final = 5.0
+"""
+How long a worker that stops waits for the answers to its last `reserve`s, seconds: these do not
+wait, so a server that takes longer hangs.
+"""
+
+
+class Asking:
+    """
+    Asks the connections of one worker.
+
+    :ivar lanes: the connections.
+    """
+
+    _log = Logger(namespace="beanstalk_twisted.worker")
+
+    def __init__(
+        self, clock: Any, concurrency: int, got: Callable[[Job, Lane], object],
+        troubled: Callable[[BaseException], object], quiet: Callable[[], object],
+    ) -> None:  # fmt: skip
+        """
+        :param got: called with each job that comes.
+        :param troubled: called when the answer is an error.
+        :param quiet: called when it was stopped, and no job can come any more.
+        """
+        self.lanes: Sequence[Lane] = ()
+        self._clock = clock
+        self._concurrency = concurrency
+        self._got = got
+        self._troubled = troubled
+        self._tell_quiet = quiet
+        self._demand = Demand(concurrency)
+        self._timer: IDelayedCall | None = None
+        self._limit: IDelayedCall | None = None
+        self._rest_until_s = 0.0
+        self._is_looking = False
+        self._is_over = False
+        self._waiting: list[Deferred[None]] = []
+
+    def start(self) -> None:
+        """
+        From now on, jobs are wanted.
+        """
+        self._is_over = False
+
+    @property
+    def jobs_in_hand(self) -> int:
+        """
+        How many jobs the connections have.
+        """
+        return sum(len(lane.jobs) for lane in self.lanes)
+
+    # Looking.
+
+    def look(self) -> None:
+        """
+        Ask for jobs, where and as often as it is worthwhile now.
+        """
+        if self._is_looking or self._is_over:
+            return
+        self._is_looking = True
+        try:
+            while self._free() > 0 and (place := self._place()) is not None:
+                self._ask(*place)
+        finally:
+            self._is_looking = False
+
+    def ended(self) -> None:
+        """
+        There is one job less in hand.
+        """
+        self._demand.ended(self._clock.seconds())
+        self.look()
+
+    def _free(self) -> int:
+        asked = sum(lane.polls + lane.is_parked for lane in self.lanes)
+        return self._concurrency - self.jobs_in_hand - asked
+
+    def _place(self) -> tuple[Lane, int] | None:
+        """
+        Say on which connection to ask next, and how long to wait there; None to leave it.
+        """
+        up = [lane for lane in self.lanes if lane.is_up]
+        now_s = self._clock.seconds()
+        if not up or any(lane.is_parked for lane in up):
+            return None
+        if now_s < self._rest_until_s:
+            self._later(self._rest_until_s - now_s)
+            return None
+        polls = sum(lane.polls for lane in up)
+        if not self._demand.is_dry:
+            return (up[0], 0) if polls < self._demand.at_once else None
+        if polls:
+            return None
+        for lane in up:
+            if lane.is_empty and now_s >= lane.no_wait_until_s:
+                return lane, PATIENCE_S
+        if now_s < self._demand.next_s:
+            self._later(self._demand.next_s - now_s)
+            return None
+        return up[0], 0
+
+    def _later(self, wait_s: float) -> None:
+        _cancel(self._timer)
+        self._timer = self._clock.callLater(wait_s, self.look)
+
+    def _ask(self, lane: Lane, seconds: int) -> None:
+        asked = lane.ask(seconds)
+        asked.addCallbacks(self._job, self._none, callbackArgs=(lane,))
+        asked.addErrback(lambda failure: self._log.failure("a fault in the worker", failure))
+        asked.addCallback(self._answered)
+
+    def _job(self, job: Job, lane: Lane) -> None:
+        self._demand.got()
+        self._got(job, lane)
+        self.look()
+
+    def _none(self, failure: Failure) -> None:
+        if failure.check(CancelledError) or self._is_over:
+            return
+        self._demand.got_none(self._clock.seconds())
+        if not failure.check(errors.TimedOut, errors.DeadlineSoon):
+            self._rest_until_s = self._clock.seconds() + REST_S
+            assert failure.value is not None
+            self._troubled(failure.value)
+        self.look()
+
+    # Stopping.
+
+    def stop(self) -> None:
+        """
+        Ask no more, and see to it that nothing more is given to us: a job that is given back must
+        not come to another connection of ours.
+        """
+        self._is_over = True
+        _cancel(self._timer)
+        for lane in self.lanes:
+            lane.take_no_more()
+        self._limit = self._clock.callLater(LAST_ANSWER_S, self._give_up)
+        self._answered(None)
+
+    def may_give_back(self) -> Deferred[None]:
+        """
+        Wait until a job may be released: at once as long as jobs are wanted, and otherwise when
+        none can come any more.
+        """
+        if not self._is_over or self.is_quiet:
+            return succeed(None)
+        self._waiting.append(Deferred())
+        return self._waiting[-1]
+
+    @property
+    def is_quiet(self) -> bool:
+        """
+        Whether every `reserve` has its answer.
+        """
+        return not any(lane.is_asked for lane in self.lanes)
+
+    def _answered(self, _: object) -> None:
+        if not self._is_over or not self.is_quiet:
+            return
+        _cancel(self._limit)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(None)
+        self._tell_quiet()
+
+    def _give_up(self) -> None:
+        for lane in self.lanes:
+            lane.give_up_asking()
+
+
+def _cancel(timer: IDelayedCall | None) -> None:
+    if timer is not None and timer.active():
+        timer.cancel()
