@@ -202,9 +202,7 @@ def through_spark(place: Path, count: int, rounds: int, labels: Sequence[str]) -
     print("columns          source  tuples  ratio")
     for label in labels:
         columns = COLUMNS[label]
-        ours = spark.read.format("beanstalk_binlog").options(
-            columns=",".join(columns)
-        )
+        ours = spark.read.format("beanstalk_binlog").options(columns=",".join(columns))
         tuples = spark.read.format("beanstalk_tuples").options(columns=json.dumps(columns))
         found: dict[str, list[float]] = {"ours": [], "tuples": []}
         for round_number in range(rounds + 1):

@@ -25,7 +25,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client import errors, forms, forms_v1
 from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.connection import (
     GRACE_S,
@@ -43,6 +43,9 @@ from beanstalk_twisted.client.places import endpoint_of
 from beanstalk_twisted.client.presence import Presence
 from beanstalk_twisted.client.tubes import TubeChoice
 from beanstalk_twisted.client.usedtube import UsedTube
+from beanstalk_twisted.commands import MODERN
+from beanstalk_twisted.commands_v1 import NAME as V1
+from beanstalk_twisted.commands_v1 import check_dialect
 
 _TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
 
@@ -76,7 +79,7 @@ class Client(ClientService, Commands):
         grace_s: float = GRACE_S, backoff: Backoff | None = None,
         connected: Callable[[], object] = lambda: None,
         lost: Callable[[Losses], object] = lambda losses: None,
-        probes: bool = forms.ANY_EXTENDED, logs: bool = True,
+        probes: bool = forms.ANY_EXTENDED, logs: bool = True, dialect: str = MODERN.name,
     ) -> None:  # fmt: skip
         """
         :param endpoint: where the server is: ``127.0.0.1:11300``, or an endpoint of Twisted's, such
@@ -86,9 +89,12 @@ class Client(ClientService, Commands):
         :param lost: called when a connection is lost that was.
         :param probes: ask each server which commands it has beside beanstalkd's own.
         :param logs: write to Twisted's log that the server is not there, and that it is again.
-        :raise ValueError: the text names no server.
+        :param dialect: what the server's port speaks, ``modern`` or ``v1``, which has fewer
+            commands and is never probed.
+        :raise ValueError: the text names no server, or there is no such dialect.
         :raise TypeError: it is neither text nor an endpoint.
         """
+        check_dialect(dialect)
         reactor = reactor or the_reactor()
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
@@ -100,7 +106,9 @@ class Client(ClientService, Commands):
         self._grace_s = grace_s
         self._connected = connected
         self._lost = lost
-        self._probes = probes
+        self._dialect = dialect
+        self._is_v1 = dialect == V1
+        self._probes = probes and not self._is_v1
         self._ready: Connection | None = None
         self._newest: Connection | None = None
         self._has_stopped = False
@@ -119,6 +127,8 @@ class Client(ClientService, Commands):
         """
         See `Commands.send`.
         """
+        if self._is_v1:
+            form, args = forms_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
         request.tube = self._used.of(form, args, tube)
         deferred = request.deferred
@@ -201,7 +211,10 @@ class Client(ClientService, Commands):
     # Connections.
 
     def _connection(self) -> Connection:
-        return Connection(self._reactor, grace_s=self._grace_s, made=self._greet, ended=self._end)
+        return Connection(
+            self._reactor, grace_s=self._grace_s, made=self._greet, ended=self._end,
+            dialect=self._dialect,
+        )  # fmt: skip
 
     def _greet(self, connection: Connection) -> None:
         """
@@ -209,8 +222,9 @@ class Client(ClientService, Commands):
         must not go into the wrong one.
         """
         self._newest = connection
+        tubes = () if self._is_v1 else self._tubes.commands()
         asked: list[Deferred[Any]] = [
-            connection.send(forms.FORMS[name], (tube,)) for name, tube in self._tubes.commands()
+            connection.send(forms.FORMS[name], (tube,)) for name, tube in tubes
         ]
         if self._probes:
             asked.append(connection.probe())

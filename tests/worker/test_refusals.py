@@ -57,7 +57,7 @@ def test_a_job_that_could_not_be_given_back_makes_no_busy_loop(
     assert beanstalk.counts()["reserve-with-timeout"] < MOST
     beanstalk.advance(0.5)
     assert len(seen) == 2
-    beanstalk.assert_jobs()
+    beanstalk.assert_no_jobs()
 
 
 def test_after_that_a_new_job_is_begun_within_the_wait_between_two_polls(
@@ -98,4 +98,4 @@ def test_and_given_back_if_that_is_in_vain(beanstalk: Beanstalk) -> None:
     beanstalk.assert_jobs(delayed=1)
     beanstalk.advance(2)
     assert seen == [b"x"]
-    beanstalk.assert_jobs()
+    beanstalk.assert_no_jobs()
