@@ -1,6 +1,9 @@
 """
 The table: every command once.  Parser, counters, and the table in docs/protocol.md derive from it.
 
+An older dialect is one more table beside this one (`commands_v1`): its rows call the same methods
+of the queue, and say how the answers are written where that differs.
+
 A line's command is found as beanstalkd finds it: by the first row, in this order, whose prefix
 the line starts with.  So ``stats-job`` without an argument is a ``stats`` with something behind
 it, hence BAD_FORMAT and not UNKNOWN_COMMAND.
@@ -14,7 +17,7 @@ from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.grammar import Field, ParseError
-from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
+from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND, Reply
 
 MAX_LINE_BYTES: Final = 224
 """
@@ -33,6 +36,8 @@ class Command(NamedTuple):
     :ivar has_body: the last field is the size of a body that follows the line.
     :ivar counter: its key in `stats`, None if it has none.
     :ivar pattern: derived from the fields.
+    :ivar write: gives the bytes of an answer, and none if the dialect has no word for it; None
+        where replies are written as they write themselves.
     """
 
     prefix: bytes
@@ -41,6 +46,7 @@ class Command(NamedTuple):
     has_body: bool
     counter: str | None
     pattern: "re.Pattern[bytes]"
+    write: Callable[[Reply], bytes] | None = None
 
     @property
     def name(self) -> str:
@@ -50,46 +56,48 @@ class Command(NamedTuple):
         return self.prefix.decode().strip()
 
 
-def _command(
+def command(
     prefix: bytes, fields: Sequence[Field], run: Callable[..., Answer | None] | None, *,
-    has_body: bool = False, is_counted: bool = True,
+    has_body: bool = False, is_counted: bool = True, write: Callable[[Reply], bytes] | None = None,
 ) -> Command:  # fmt: skip
+    """
+    Make a row; see `Command`.
+    """
     counter = "cmd-" + prefix.decode().strip() if is_counted else None
-    return Command(prefix, tuple(fields), run, has_body, counter, grammar.line_pattern(fields))
+    pattern = grammar.line_pattern(fields)
+    return Command(prefix, tuple(fields), run, has_body, counter, pattern, write)
 
 
 _PUT_FIELDS = (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES)
 _RELEASE_FIELDS = (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY)
 
 COMMANDS: Final = (
-    _command(b"put ", _PUT_FIELDS, WorkQueue.put, has_body=True),
-    _command(b"peek ", (grammar.JOB_ID,), WorkQueue.peek),
-    _command(b"peek-ready", (), WorkQueue.peek_ready),
-    _command(b"peek-delayed", (), WorkQueue.peek_delayed),
-    _command(b"peek-buried", (), WorkQueue.peek_buried),
-    _command(b"reserve-with-timeout ", (grammar.TIMEOUT,), WorkQueue.reserve_with_timeout),
-    _command(b"reserve-job ", (grammar.JOB_ID,), WorkQueue.reserve_job, is_counted=False),
-    _command(b"reserve", (), WorkQueue.reserve),
-    _command(b"delete ", (grammar.JOB_ID,), WorkQueue.delete),
-    _command(b"release ", _RELEASE_FIELDS, WorkQueue.release),
-    _command(b"bury ", (grammar.JOB_ID, grammar.PRIORITY), WorkQueue.bury),
-    _command(b"kick ", (grammar.BOUND,), WorkQueue.kick),
-    _command(b"kick-job ", (grammar.JOB_ID,), WorkQueue.kick_job, is_counted=False),
-    _command(b"touch ", (grammar.JOB_ID,), WorkQueue.touch),
-    _command(b"stats-job ", (grammar.JOB_ID,), WorkQueue.stats_job),
-    _command(b"stats-tube ", (grammar.TUBE,), WorkQueue.stats_tube),
-    _command(b"stats", (), WorkQueue.stats),
-    _command(b"use ", (grammar.TUBE,), WorkQueue.use),
-    _command(b"watch ", (grammar.TUBE,), WorkQueue.watch),
-    _command(b"ignore ", (grammar.TUBE,), WorkQueue.ignore),
-    _command(b"list-tubes-watched", (), WorkQueue.list_tubes_watched),
-    _command(b"list-tube-used", (), WorkQueue.list_tube_used),
-    _command(b"list-tubes", (), WorkQueue.list_tubes),
-    _command(b"quit", (), None, is_counted=False),
-    _command(b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE), WorkQueue.pause_tube),
+    command(b"put ", _PUT_FIELDS, WorkQueue.put, has_body=True),
+    command(b"peek ", (grammar.JOB_ID,), WorkQueue.peek),
+    command(b"peek-ready", (), WorkQueue.peek_ready),
+    command(b"peek-delayed", (), WorkQueue.peek_delayed),
+    command(b"peek-buried", (), WorkQueue.peek_buried),
+    command(b"reserve-with-timeout ", (grammar.TIMEOUT,), WorkQueue.reserve_with_timeout),
+    command(b"reserve-job ", (grammar.JOB_ID,), WorkQueue.reserve_job, is_counted=False),
+    command(b"reserve", (), WorkQueue.reserve),
+    command(b"delete ", (grammar.JOB_ID,), WorkQueue.delete),
+    command(b"release ", _RELEASE_FIELDS, WorkQueue.release),
+    command(b"bury ", (grammar.JOB_ID, grammar.PRIORITY), WorkQueue.bury),
+    command(b"kick ", (grammar.BOUND,), WorkQueue.kick),
+    command(b"kick-job ", (grammar.JOB_ID,), WorkQueue.kick_job, is_counted=False),
+    command(b"touch ", (grammar.JOB_ID,), WorkQueue.touch),
+    command(b"stats-job ", (grammar.JOB_ID,), WorkQueue.stats_job),
+    command(b"stats-tube ", (grammar.TUBE,), WorkQueue.stats_tube),
+    command(b"stats", (), WorkQueue.stats),
+    command(b"use ", (grammar.TUBE,), WorkQueue.use),
+    command(b"watch ", (grammar.TUBE,), WorkQueue.watch),
+    command(b"ignore ", (grammar.TUBE,), WorkQueue.ignore),
+    command(b"list-tubes-watched", (), WorkQueue.list_tubes_watched),
+    command(b"list-tube-used", (), WorkQueue.list_tube_used),
+    command(b"list-tubes", (), WorkQueue.list_tubes),
+    command(b"quit", (), None, is_counted=False),
+    command(b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE), WorkQueue.pause_tube),
 )
-
-_BY_PREFIX: Final = {row.prefix: row for row in COMMANDS}
 
 # `stats` shows the counters in an order of its own (beanstalkd prot.c, fmt_stats).
 COUNTERS: Final = (
@@ -116,33 +124,58 @@ class Parsed(NamedTuple):
     has_junk: bool
 
 
-def parse(line: bytes) -> Parsed:
+class Dialect:
     """
-    Understand a command line.
+    What one kind of port speaks: a table, and what holds for all of its connections.
 
-    :param line: without its CR LF.
-    :raise ParseError: with the reply, and the counter if `stats` counts the line all the same.
+    :ivar name: what users call it.
+    :ivar rows: its commands.
+    :ivar hears_deadlines: see `Session.hears_deadlines`.
     """
-    if b"\0" in line:
-        raise ParseError(BAD_FORMAT)
-    word, space, _ = line.partition(b" ")
-    row = _BY_PREFIX.get(word + space) or _first_match(line)
-    if row.run is None:
-        return Parsed(row, (), has_junk=False)
-    match = row.pattern.fullmatch(line, len(row.prefix))
-    if match is None:
-        raise ParseError(BAD_FORMAT)
-    *texts, rest = match.groups()
-    if rest and not row.has_body:
-        raise ParseError(BAD_FORMAT)
-    return Parsed(row, _convert(row, texts), bool(rest))
 
+    def __init__(
+        self, name: str, rows: Sequence[Command], *, has_whole_words: bool = False,
+        hears_deadlines: bool = True,
+    ) -> None:  # fmt: skip
+        """
+        :param has_whole_words: that a command is found by the line's first word, up to a space;
+            otherwise by the first row whose prefix the line starts with.
+        """
+        self.name = name
+        self.rows = tuple(rows)
+        self.hears_deadlines = hears_deadlines
+        self._has_whole_words = has_whole_words
+        self._by_prefix = {row.prefix: row for row in rows}
 
-def _first_match(line: bytes) -> Command:
-    for row in COMMANDS:
-        if line.startswith(row.prefix):
-            return row
-    raise ParseError(UNKNOWN_COMMAND)
+    def __repr__(self) -> str:
+        return f"<Dialect {self.name}>"
+
+    def parse(self, line: bytes) -> Parsed:
+        """
+        Understand a command line.
+
+        :param line: without its CR LF.
+        :raise ParseError: with the reply, and the counter if `stats` counts the line all the same.
+        """
+        if b"\0" in line:
+            raise ParseError(BAD_FORMAT)
+        word, space, _ = line.partition(b" ")
+        row = self._by_prefix.get(word + space) or self._first_match(line, word)
+        if row.run is None:
+            return Parsed(row, (), has_junk=False)
+        match = row.pattern.fullmatch(line, len(row.prefix))
+        if match is None:
+            raise ParseError(BAD_FORMAT)
+        *texts, rest = match.groups()
+        if rest and not row.has_body:
+            raise ParseError(BAD_FORMAT)
+        return Parsed(row, _convert(row, texts), bool(rest))
+
+    def _first_match(self, line: bytes, word: bytes) -> Command:
+        for row in self.rows:
+            if row.prefix.strip() == word if self._has_whole_words else line.startswith(row.prefix):
+                return row
+        raise ParseError(UNKNOWN_COMMAND)
 
 
 def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
@@ -157,3 +190,9 @@ def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
         error.counter = row.counter if error.is_counted else None
         raise
     return (*first, *later)
+
+
+MODERN: Final = Dialect("modern", COMMANDS)
+"""beanstalkd's protocol as it is now."""
+
+parse: Final = MODERN.parse

@@ -5,13 +5,15 @@ Differs from beanstalkd: ports open when the log is loaded, SIGTERM stops in ord
 socket that is in use is not taken over.
 """
 
+import itertools
 import signal
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
 from twisted.internet.interfaces import IListeningPort, IReactorTime, IStreamServerEndpoint
+from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -52,14 +54,17 @@ class ListeningService(Service):
         endpoints: Sequence[IStreamServerEndpoint],
         clock: IReactorTime,
         prepare: Callable[[], None] = lambda: None,
+        endpoints_v1: Sequence[IStreamServerEndpoint] = (),
     ) -> None:
         """
         :param clock: bounds the stop.
+        :param endpoints_v1: those that speak the older dialect.
         :param prepare: locks the directory and the like; may raise `BinlogError`.
         """
         self.queue = queue
         self.ports: list[IListeningPort] = []
         self._endpoints = endpoints
+        self._endpoints_v1 = endpoints_v1
         self._clock = clock
         self._prepare = prepare
 
@@ -87,14 +92,26 @@ class ListeningService(Service):
         raise Refused(message, code)
 
     def _listen(self) -> None:
-        for endpoint in self._endpoints:
-            outcome: list[object] = []
-            maybeDeferred(endpoint.listen, self.queue.factory).addBoth(outcome.append)
-            if outcome and isinstance(outcome[0], Failure):
-                raise Refused(f"cannot listen: {outcome[0].getErrorMessage()}", LISTEN_FAILED)
-            self.ports.extend(port for port in outcome if not isinstance(port, Failure))  # type: ignore[misc]
-        for port in self.ports:
+        """
+        All ports are open, or none is announced.
+        """
+        modern = [self._open(endpoint, self.queue.factory) for endpoint in self._endpoints]
+        old = [self._open(endpoint, self.queue.factory_v1) for endpoint in self._endpoints_v1]
+        for port in itertools.chain(*modern):
             self.log.info("listening on {address}", address=port.getHost())
+        for port in itertools.chain(*old):
+            self.log.info("listening on {address}, protocol v1", address=port.getHost())
+
+    def _open(self, endpoint: IStreamServerEndpoint, factory: Factory) -> list[IListeningPort]:
+        """
+        :return: its port; none if the endpoint takes its time.
+        """
+        outcome: list[Any] = []
+        maybeDeferred(endpoint.listen, factory).addBoth(outcome.append)
+        if outcome and isinstance(outcome[0], Failure):
+            raise Refused(f"cannot listen: {outcome[0].getErrorMessage()}", LISTEN_FAILED)
+        self.ports.extend(outcome)
+        return list(outcome)
 
     def stopService(self) -> "Deferred[None]":
         """

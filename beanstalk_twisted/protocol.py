@@ -35,7 +35,7 @@ from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.commands import MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.commands import MAX_LINE_BYTES, MODERN, Dialect, Parsed
 from beanstalk_twisted.hub import Feed
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
@@ -79,6 +79,8 @@ sent already included: the most that others, and time itself, wait for it.
 class BeanstalkProtocol(LineReceiver):
     """
     One connection.
+
+    :ivar dialect: what it speaks.
     """
 
     delimiter = CRLF
@@ -93,8 +95,11 @@ class BeanstalkProtocol(LineReceiver):
     _buffer: bytes
     _busyReceiving: bool
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, dialect: Dialect = MODERN) -> None:
+        self.dialect = dialect
         self._shell = shell
+        # How the answer to the newest command is written.  It is given before the next one begins.
+        self._write: Callable[[Reply], bytes] | None = None
         self._aside = b""
         self._raw: Callable[[bytes], None] = self._skip_line
         self._missing = 0
@@ -213,8 +218,12 @@ class BeanstalkProtocol(LineReceiver):
         """
         Send a reply as soon as it may be seen, and all before it are.
         """
-        encoded = answer.reply.encode()
-        if self._held or (answer.lsn and answer.lsn > self._shell.settled_lsn):
+        reply, write = answer.reply, self._write
+        encoded = reply.encode() if write is None else write(reply)
+        if not encoded:
+            # The dialect has no word for it: nothing that follows could be understood.
+            self._quit()
+        elif self._held or (answer.lsn and answer.lsn > self._shell.settled_lsn):
             if not self._held:
                 self._shell.holds(self)
             self._held.append((answer.lsn, encoded))
@@ -321,7 +330,8 @@ class BeanstalkProtocol(LineReceiver):
         self._shell.rest(self)
 
     def _obey(self, line: bytes) -> None:
-        parsed = parse(line)
+        parsed = self.dialect.parse(line)
+        self._write = parsed.command.write
         if parsed.command.run is None:
             self._quit()
         elif parsed.command.has_body:

@@ -12,6 +12,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, cast
 
 from twisted.application.service import Service
@@ -21,6 +22,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted import commands_v1
 from beanstalk_twisted.archivist import MakeArchivist
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
@@ -54,6 +56,7 @@ class BeanstalkService(Service):
 
     :ivar queue: the rules and the jobs.
     :ivar settled_lsn: see `Committer.settled_lsn`.
+    :ivar factory: for ports; ``factory_v1`` for those that speak the older dialect.
     :cvar compactor: makes what keeps the log small.
     """
 
@@ -77,6 +80,7 @@ class BeanstalkService(Service):
         self.process = Process(clock, settings.segment_bytes)
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes)
         self.factory: Factory = BeanstalkFactory(self)
+        self.factory_v1: Factory = BeanstalkFactory(self, commands_v1.dialect(settings.v1_ttr_s))
         self.max_job_bytes = settings.max_job_bytes
         self._tells_commands = settings.verbosity > 1
         self.failed: Callable[[Failure], None] = self._end_process
@@ -221,7 +225,7 @@ class BeanstalkService(Service):
         """
         See `Shell.connected`.
         """
-        session = self.queue.connect()
+        session = self.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
         self._protocols[session] = protocol
         if self.settings.verbosity:
             self.log.info("connection {number} made", number=session.number)
@@ -460,7 +464,8 @@ class BeanstalkService(Service):
         if not isinstance(error, BinlogError):
             self.log.failure("in the binlog's thread", failure=failure)
         if self.settings.pidfile:
-            _remove(self.settings.pidfile)
+            with suppress(OSError):
+                os.unlink(self.settings.pidfile)
         close_sockets()
         os._exit(code)
 
@@ -490,10 +495,3 @@ class _Progress:
         See `startup.Report.loaded`.
         """
         self._log.info("replay: {jobs} jobs loaded", jobs=jobs)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return

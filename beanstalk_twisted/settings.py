@@ -5,6 +5,7 @@ How a server was told to be: its options as values.
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
+from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S
 from beanstalk_twisted.commit import FsyncPolicy
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S
 
@@ -18,6 +19,7 @@ class Settings(NamedTuple):
     :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar has_hub: whether one reader serves all sockets where it can; see `Hub`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
+    :ivar v1_ttr_s: the TTR of jobs that are put in the older dialect.
     """
 
     max_job_bytes: int
@@ -31,6 +33,7 @@ class Settings(NamedTuple):
     compaction: Policy = Policy()
     fsync_timeout_s: int = DEFAULT_LIMIT_S
     has_hub: bool = True
+    v1_ttr_s: int = DEFAULT_TTR_S
 
     @property
     def keeps_unsafe(self) -> bool:

@@ -38,6 +38,7 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
+from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy, IoThread
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
@@ -112,12 +113,14 @@ class Options(usage.Options):
         ],
         ["fsync-timeout", None, str(DEFAULT_LIMIT_S),
          "End when a write or sync takes so many seconds; 0 is never."],
+        ["v1-ttr", None, str(DEFAULT_TTR_S), "TTR of jobs put on a --listen-v1 port, seconds."],
         ["user", "u", None, "Become this user, and its group, before anything is opened."],
     ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self["listen"] = []
+        self["listen_v1"] = []
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
         self["may_rehome"] = True
@@ -129,6 +132,12 @@ class Options(usage.Options):
         Listen on this Twisted endpoint; may be repeated; excludes --address and --port.
         """
         self["listen"].append(endpoint)
+
+    def opt_listen_v1(self, endpoint: str) -> None:
+        """
+        Listen here too, for the first protocol, v1, on the same jobs; may be repeated.
+        """
+        self["listen_v1"].append(endpoint)
 
     def opt_fsync(self, when: str) -> None:
         """
@@ -219,7 +228,10 @@ class Options(usage.Options):
                 raise usage.UsageError("--binlog needs the name of a directory")
             self["binlog"] = os.path.abspath(self["binlog"])
         self._check_archive()
-        self["endpoints"] = [self._endpoint(text) for text in self["listen"] or [self._address()]]
+        self["v1_ttr_s"] = self._limited("v1-ttr", MIN_TTR_S, MAX_TTR_S)
+        modern, old = self["listen"] or [self._address()], self["listen_v1"]
+        self["endpoints"] = [_endpoint("--listen", text) for text in modern]
+        self["endpoints_v1"] = [_endpoint("--listen-v1", text) for text in old]
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
     def _policy(self) -> Policy:
@@ -267,16 +279,17 @@ class Options(usage.Options):
         port = _port(PORT if self["port"] is None else self["port"])
         return f"{kind}:{port}:interface={interface}:backlog={BACKLOG}"
 
-    def _endpoint(self, text: str) -> Any:
-        from twisted.internet import reactor
 
-        try:
-            endpoint = endpoints.serverFromString(reactor, text)
-            _check_port(endpoint)
-            return endpoint
-        except Exception as error:
-            # Endpoint parsers are plugins: they may raise anything.
-            raise usage.UsageError(f"--listen {text}: {error}") from None
+def _endpoint(option: str, text: str) -> Any:
+    from twisted.internet import reactor
+
+    try:
+        endpoint = endpoints.serverFromString(reactor, text)
+        _check_port(endpoint)
+        return endpoint
+    except Exception as error:
+        # Endpoint parsers are plugins: they may raise anything.
+        raise usage.UsageError(f"{option} {text}: {error}") from None
 
 
 def _number(option: str, text: str) -> int:
@@ -348,6 +361,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         may_rehome=options["may_rehome"], max_connections=_max_connections(),
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
+        v1_ttr_s=options["v1_ttr_s"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]
@@ -375,7 +389,9 @@ def makeService(options: Options, reactor: Any = None) -> IService:
             refuse_beanstalkd(directory)
             directory.lock(f"{os.getpid()} {socket.gethostname()} {time.strftime('%FT%T%z')}\n")
 
-    return ListeningService(service, options["endpoints"], reactor, prepare)
+    return ListeningService(
+        service, options["endpoints"], reactor, prepare, options["endpoints_v1"]
+    )
 
 
 def _max_connections() -> int:

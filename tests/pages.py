@@ -16,6 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 ENDPOINT = "tcp:127.0.0.1:11300"
 """The server, as the pages have it."""
 
+ENDPOINT_V1 = "tcp:127.0.0.1:11301"
+"""Its port for old clients."""
+
 
 def examples_of(page: Path) -> list[tuple[str, str]]:
     """
@@ -28,12 +31,16 @@ def see_that_examples_print(examples: list[tuple[str, str]], folder: Path) -> No
     """
     Run them in the order of the page, on one server.
     """
-    with ServerProcess(ours("-p", 0), folder) as server:
-        endpoint = endpoint_of(server)
+    with ServerProcess(ours("-p", 0, "--listen-v1", "tcp:0:interface=127.0.0.1"), folder) as server:
+        places = {
+            ENDPOINT: endpoint_of(server), ENDPOINT_V1: f"tcp:127.0.0.1:{server.port_v1()}",
+        }  # fmt: skip
         for code, expected in examples:
-            assert ENDPOINT in code
+            assert any(place in code for place in places)
+            for place, endpoint in places.items():
+                code = code.replace(place, endpoint)
             done = subprocess.run(
-                [sys.executable, "-c", code.replace(ENDPOINT, endpoint)], cwd=ROOT,
-                capture_output=True, text=True, timeout=LIMIT_S,
+                [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                timeout=LIMIT_S,
             )  # fmt: skip
             assert (done.stdout, done.stderr) == (expected, "")

@@ -65,6 +65,9 @@ def theirs(*options: object) -> list[str]:
     return [real_beanstalkd(), "-V", "-l", "127.0.0.1", *map(str, options)]
 
 
+_LISTENING_V1 = re.compile(r"host='127\.0\.0\.1', port=(\d+)\), protocol v1")
+
+
 class Connection:
     """
     A client that waits for each reply.
@@ -186,6 +189,12 @@ class ServerProcess:
         """
         found = self._search(_LISTENING)
         return int(found[1] or found[2])
+
+    def port_v1(self) -> int:
+        """
+        Wait until it tells where it listens for the older dialect.
+        """
+        return int(self._search(_LISTENING_V1)[1])
 
     def wait_for(self, text: str) -> None:
         """

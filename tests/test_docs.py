@@ -19,9 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted import protocol
+from beanstalk_twisted import commands_v1, protocol
 from beanstalk_twisted.archivist import DEFAULT_AGE_S
 from beanstalk_twisted.binlog import errors, format
+from beanstalk_twisted.client import forms, forms_v1
 from beanstalk_twisted.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.commit import ALWAYS, MAX_UNSETTLED_BYTES
 from beanstalk_twisted.facts import LogClock, Process
@@ -129,7 +130,8 @@ def generated_row(command: Command) -> tuple[str, str]:
     """
     Make the columns on a command that follow from the code: its line and its counter.
     """
-    words = [command.name, *(f"<{field.name}>" for field in command.fields)]
+    fields = [field.name for field in command.fields if field.is_written]
+    words = [command.name, *(f"<{name}>" for name in fields)]
     body = " CR LF body" if command.has_body else ""
     counter = f"`{command.counter}`" if command.counter else "none"
     return f"`{' '.join(words)}`{body}", counter
@@ -138,6 +140,31 @@ def generated_row(command: Command) -> tuple[str, str]:
 def test_the_table_of_commands_is_that_of_the_code() -> None:
     documented = [(line, counter) for line, counter, *_ in table(PROTOCOL, "Commands")]
     assert documented == [generated_row(command) for command in COMMANDS]
+
+
+def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
+    documented = [(line, counter) for line, counter, *_ in table(PROTOCOL, "Commands of v1")]
+    assert documented == [generated_row(command) for command in commands_v1.dialect().rows]
+
+
+def test_the_replies_to_commands_of_v1_are_those_that_our_client_takes() -> None:
+    always = {kind.word for kind in forms._ANY_COMMAND}
+    rows = table(PROTOCOL, "Commands of v1")
+    for row, form in zip(rows, forms_v1.FORMS.values(), strict=True):
+        taken = {word.decode() for word in form.replies if word not in always}
+        assert set(re.findall(r"`([A-Z_]+)`", row[2])) == taken, form
+
+
+def test_every_reply_of_v1_is_described_and_no_other() -> None:
+    words = {word.decode() for form in forms_v1.FORMS.values() for word in form.replies}
+    cells = [reply for reply, _ in table(PROTOCOL, "Replies of v1")]
+    assert {word for cell in cells for word in re.findall(r"`([A-Z_]+)", cell)} == words
+
+
+def test_the_keys_of_statistics_of_v1_are_those_of_the_code_in_order() -> None:
+    told = re.findall(r"`([a-z-]+)`", section(PROTOCOL, "Statistics of v1"))
+    keys = [*commands_v1.SERVER_KEYS, *commands_v1.JOB_KEYS]
+    assert [word for word in told if word in keys] == [*keys]
 
 
 def test_every_field_is_described() -> None:
@@ -156,8 +183,8 @@ def test_the_numbers_of_the_fields_are_those_of_the_code() -> None:
 
 def test_every_reply_is_described_and_no_other() -> None:
     bodies: list[Reply] = [
-        replies.Inserted(1), replies.Reserved(1, b""), replies.Found(1, b""), replies.Kicked(1),
-        replies.Using(b"t"), replies.Watching(1), Document(b""),
+        replies.Inserted(1), replies.Reserved(1, b"", 0), replies.Found(1, b"", 0),
+        replies.Kicked(1), replies.Using(b"t"), replies.Watching(1), Document(b""),
     ]  # fmt: skip
     words = [each for each in vars(replies).values() if isinstance(each, Word)]
     sent = {reply.encode().split()[0].decode() for reply in [*bodies, *words]}
@@ -176,6 +203,11 @@ def test_the_limits_are_those_of_the_code() -> None:
         ["tube name", f"{grammar.MAX_TUBE_NAME} bytes", ""],
         [
             "body of a job", f"{format.MAX_BODY_BYTES:,} bytes", f"{DEFAULT_MAX_JOB_BYTES:,} bytes",
+        ],
+        [
+            "TTR of a job put in [protocol v1](#protocol-v1)",
+            f"{commands_v1.MIN_TTR_S} to {commands_v1.MAX_TTR_S:,} seconds",
+            f"{commands_v1.DEFAULT_TTR_S} seconds",
         ],
         [
             "input read ahead of the parser, for each connection",
@@ -246,7 +278,7 @@ def default_of(option: str) -> str:
     """
     options = Options()
     assert (options["listen"], options["fsync"], options["verbosity"]) == ([], ALWAYS, 0)
-    assert options["may_rehome"] and options["has_hub"]
+    assert options["may_rehome"] and options["has_hub"] and not options["listen_v1"]
     others = {
         "address": ADDRESS,
         "port": PORT,

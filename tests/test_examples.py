@@ -4,6 +4,7 @@ The examples, run as their readers run them, on our server and on the real one.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import greenstalk
 import pytest
 
 from tests.end_to_end.test_client import endpoint_of, server
-from tests.server_process import LIMIT_S, ServerProcess
+from tests.server_process import LIMIT_S, ServerProcess, ours
 
 __all__ = ["server"]  # A fixture is used by being imported.
 
@@ -74,6 +75,39 @@ def test_the_worker_does_what_the_producer_puts_and_stops_in_order(server: Serve
     stats = connection.ask(b"stats-tube words\r\n")
     assert b"\ncurrent-jobs-buried: 1\n" in stats and b"\ncmd-delete: 2\n" in stats
     connection.close()
+
+
+def test_an_old_producer_and_an_old_worker_share_jobs_with_modern_ones(tmp_path: Path) -> None:
+    options = ("-p0", "--listen-v1", "tcp:0:interface=127.0.0.1")
+    with ServerProcess(ours(*options), tmp_path) as both:
+        where = "127.0.0.1", both.port_v1()
+        said = printed(EXAMPLES / "v1_producer.py", *where, typed="a b c\n\nd\n")
+        assert said == "3 jobs put\n"
+        printed(EXAMPLES / "producer.py", endpoint_of(both), "default", typed="e f\n")
+        process = subprocess.Popen(
+            [sys.executable, EXAMPLES / "v1_worker.py", *map(str, where)],
+            cwd=ROOT, text=True, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        did = [process.stdout.readline() for _ in range(3)]
+        assert did == ["3 words in job 1\n", "1 words in job 3\n", "2 words in job 4\n"]
+        connection = both.connect()
+        assert connection.ask(b"peek-buried\r\n") == b"FOUND 2 0\r\n\r\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=LIMIT_S) == 130
+        process.stdout.close()
+        connection.close()
+
+
+def test_an_old_producer_says_what_was_not_put(tmp_path: Path) -> None:
+    options = ("-p0", "--listen-v1", "tcp:0:interface=127.0.0.1", "-z", "3")
+    with ServerProcess(ours(*options), tmp_path) as both:
+        done = subprocess.run(
+            [sys.executable, EXAMPLES / "v1_producer.py", "127.0.0.1", str(both.port_v1())],
+            cwd=ROOT, input=b"abc\nabcd\n", capture_output=True, timeout=LIMIT_S,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert b"b'abcd' was not put: b'NOT_INSERTED\\r\\n'" in done.stderr
 
 
 def test_every_example_is_run_here_or_with_spark() -> None:

@@ -39,8 +39,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("jobs.kicks", "jobs.puts"),
     ("jobs.workqueue",),
     ("commands", "client.stats"),
-    ("recognition", "client.forms", "worker.policy"),
-    ("client.reading",),
+    ("recognition", "commands_v1", "client.forms", "worker.policy"),
+    ("client.forms_v1", "client.reading"),
     ("client.exchange",),
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.

@@ -137,6 +137,37 @@ async def test_all_ports_serve_one_queue() -> None:
     await second.lost
 
 
+async def test_a_port_of_the_older_dialect_serves_the_same_queue_and_is_closed_like_others() -> (
+    None
+):
+    reactor = the_reactor()
+    service = ListeningService(
+        queue_on(reactor), [local_port()], reactor, endpoints_v1=[local_port(), local_port()]
+    )
+    service.startService()
+    assert len(service.ports) == 3
+    modern = await connect(service)
+    await modern.ask(b"put 5 0 9 1\r\nx\r\n", b"INSERTED 1\r\n")
+    for _ in range(2):
+        service.ports.append(service.ports.pop(0))
+        old = await connect(service)
+        await old.ask(b"peek 1\r\n", b"FOUND 1 5 1\r\nx\r\n")
+    await service.stopService()
+    await modern.lost
+    await old.lost
+    assert [port.connected for port in service.ports] == [False] * 3  # type: ignore[attr-defined]
+
+
+async def test_a_port_of_the_older_dialect_that_is_taken_ends_the_process_with_111() -> None:
+    service = ListeningService(queue_on(Clock()), [local_port()], Clock(), endpoints_v1=[Taken()])
+    with pytest.raises(SystemExit) as exit_:
+        service.startService()
+    assert exit_.value.code == 111
+    assert not service.queue.running
+    for port in service.ports:
+        await maybeDeferred(port.stopListening)
+
+
 async def test_nobody_can_connect_before_the_log_is_loaded_and_all_is_prepared() -> None:
     reactor = the_reactor()
     queue = queue_on(reactor, lambda: IoThread(reactor))

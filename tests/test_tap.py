@@ -40,6 +40,7 @@ from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.listening import ListeningService
 from beanstalk_twisted.tap import BACKLOG, Options, makeService
 from beanstalk_twisted.watchdog import MAX_LIMIT_S
+from beanstalk_twisted.wire.grammar import MAX_U32
 
 
 def parsed(*arguments: str) -> Options:
@@ -84,7 +85,9 @@ def test_without_options_these_hold() -> None:
         "fsync-timeout": "60",
         "fsync_timeout_s": 60,
         "has_hub": True,
+        "endpoints_v1": [],
         "listen": [],
+        "listen_v1": [],
         "max-job-size": "65535",
         "max_job_bytes": 65_535,
         "may_rehome": True,
@@ -93,6 +96,8 @@ def test_without_options_these_hold() -> None:
         "segment_bytes": 64 << 20,
         "uid_gid": None,
         "user": None,
+        "v1-ttr": "120",
+        "v1_ttr_s": 120,
         "verbosity": 0,
         "warnings": [],
     }
@@ -212,6 +217,20 @@ def test_how_long_the_disk_may_hang_is_a_number_of_seconds(given: int, taken: in
     options = parsed("--fsync-timeout", str(given))
     assert options["fsync_timeout_s"] == taken
     warning = f"--fsync-timeout {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if given == taken else [warning])
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [(0, 1), (1, 1), (2, 2), (120, 120), (MAX_U32 - 1, MAX_U32 - 1), (MAX_U32, MAX_U32),
+     (MAX_U32 + 1, MAX_U32)],
+)  # fmt: skip
+def test_the_ttr_of_the_older_dialect_is_brought_into_range_with_a_warning(
+    given: int, taken: int
+) -> None:
+    options = parsed("--v1-ttr", str(given))
+    assert options["v1_ttr_s"] == taken
+    warning = f"--v1-ttr {given} is out of range; {taken} is used"
     assert options["warnings"] == ([] if given == taken else [warning])
 
 
@@ -346,6 +365,27 @@ def test_an_endpoint_may_be_given_several_times() -> None:
     assert (second._address, second._mode) == ("/x", 0o660)
 
 
+def test_ports_of_the_older_dialect_stand_beside_the_others_and_may_be_several() -> None:
+    options = parsed("-p1", "--listen-v1", "tcp:2", "--listen-v1=unix:/x:mode=660")
+    (modern,) = options["endpoints"]
+    assert (modern._port, modern._interface) == (1, "127.0.0.1")
+    first, second = options["endpoints_v1"]
+    assert first._port == 2
+    assert (second._address, second._mode) == ("/x", 0o660)
+
+
+@pytest.mark.parametrize(
+    ("words", "ports"),
+    [([], [11300]), (["-p7"], [7]), (["--listen=tcp:8", "--listen=tcp:9"], [8, 9])],
+)
+def test_a_port_of_the_older_dialect_takes_no_other_away(
+    words: list[str], ports: list[int]
+) -> None:
+    options = parsed("--listen-v1=tcp:2", *words)
+    assert [endpoint._port for endpoint in options["endpoints"]] == ports
+    assert [endpoint._port for endpoint in options["endpoints_v1"]] == [2]
+
+
 @pytest.mark.parametrize(
     "words", [["-p", "1"], ["-p1"], ["-l", "::1"], ["--port=1"], ["--address", "x"], ["-Vp1"],
               ["--po=1"]],
@@ -404,6 +444,13 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--listen", "nonesuch:1"], "nonesuch"),
         (["--listen", "tcp:1:nonesuch=1"], "nonesuch"),
         (["--listen", "unix:/x:mode=z"], "--listen unix:/x:mode=z"),
+        (["--listen-v1"], "--listen-v1"),
+        (["--listen-v1", "11301"], "--listen-v1 11301"),
+        (["--listen-v1", "tcp:65536"], "--listen-v1 tcp:65536: port 65536"),
+        (["--listen-v1", "nonesuch:1"], "--listen-v1 nonesuch:1"),
+        (["--v1-ttr", "2m"], "--v1-ttr needs a whole number, not '2m'"),
+        (["--v1-ttr=-1"], "--v1-ttr needs a whole number, not '-1'"),
+        (["--v1-ttr="], "--v1-ttr needs a whole number, not ''"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_with_exit_code_5(
@@ -433,13 +480,15 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_settings_reach_the_service() -> None:
-    options = parsed("-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3")
+    words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
+    options = parsed(*words)
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
     settings = service.queue.settings
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
     assert settings.is_foreground and settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
+    assert settings.v1_ttr_s == 8
 
 
 @pytest.mark.parametrize("is_foreground", [True, False])

@@ -26,15 +26,18 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client import errors, forms, forms_v1
 from beanstalk_twisted.client.deadline import Deadline
 from beanstalk_twisted.client.exchange import Exchange
 from beanstalk_twisted.client.forms import Form, Reply
 from beanstalk_twisted.client.gate import Gate
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
-from beanstalk_twisted.client.pending import Ended, Pending, lose_all
+from beanstalk_twisted.client.pending import QUITS, Ended, Pending, lose_all
 from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.commands import MODERN
+from beanstalk_twisted.commands_v1 import NAME as V1
+from beanstalk_twisted.commands_v1 import check_dialect
 
 T = TypeVar("T")
 
@@ -56,7 +59,7 @@ What may wait to be sent, bytes, each command counted with `outbox.REQUEST_BYTES
 ones fail with `Overfull`.
 """
 
-_WAITING: Final = frozenset((forms.RESERVE, forms.RESERVE_WITH_TIMEOUT))
+_WAITING: Final = frozenset((forms.RESERVE, forms.RESERVE_WITH_TIMEOUT, forms_v1.RESERVE))
 """Commands whose answer may be long in coming, and that of all behind them with it."""
 
 
@@ -77,13 +80,16 @@ class Connection(Protocol, Commands):
     def __init__(
         self, clock: IReactorTime, *, grace_s: float = GRACE_S,
         made: Callable[["Connection"], object] = lambda connection: None,
-        ended: Callable[[Ended], object] = lose_all,
+        ended: Callable[[Ended], object] = lose_all, dialect: str = MODERN.name,
     ) -> None:  # fmt: skip
         """
         :param made: called when the connection is there.
         :param ended: called when it is no more, with what is left to be told.
+        :param dialect: what the server's port speaks, ``modern`` or ``v1``.
         """
+        check_dialect(dialect)
         self.is_open = False
+        self._is_v1 = dialect == V1
         self.announced: frozenset[str] = frozenset()
         self._clock: Any = clock
         # The service puts its own in the place of this one: there, who waits goes on waiting.
@@ -107,6 +113,8 @@ class Connection(Protocol, Commands):
         """
         See `Commands.send`.
         """
+        if self._is_v1:
+            form, args = forms_v1.in_v1(form, args)
         request = Pending(self._forget, form, args, body)
         deferred = request.deferred
         self.submit(request)
@@ -174,7 +182,7 @@ class Connection(Protocol, Commands):
         else:
             request.is_begun = request.is_sent = True
             self._write(request.encode(), is_alone)
-        if request.form is forms.QUIT:
+        if request.form in QUITS:
             self.is_open = False
 
     def has_room(self) -> bool:
@@ -306,6 +314,8 @@ class Connection(Protocol, Commands):
             request.fail(error)
             return
         request.succeed(result)
+        if request.form is forms_v1.QUIT:
+            self.part()
 
     def _give_back(self, job_id: int) -> None:
         """
@@ -330,6 +340,10 @@ class Connection(Protocol, Commands):
             self.log.info("job {job}, which nobody wants, not released: {why}",
                           job=job_id, why=failure.getErrorMessage())  # fmt: skip
 
+        if isinstance(job_id, forms_v1.NumberAndPriority):
+            priority = job_id.priority
+            self._send_first(lambda: self.release(job_id, priority=priority)).addErrback(note)
+            return
         self._giving_back += 1
         asked = self._send_first(lambda: self.stats_job(job_id))
         asked.addErrback(give_up).addCallback(release).addErrback(note)
@@ -398,12 +412,15 @@ def the_reactor() -> Any:
 
 
 def connect(
-    endpoint: str | IStreamClientEndpoint, *, reactor: Any = None, grace_s: float = GRACE_S
-) -> Deferred[Connection]:
+    endpoint: str | IStreamClientEndpoint, *, reactor: Any = None, grace_s: float = GRACE_S,
+    dialect: str = MODERN.name,
+) -> Deferred[Connection]:  # fmt: skip
     """
     Make one connection.  When it ends, it has ended: `service.Client` is what comes back.
+
+    :param dialect: what the server's port speaks, ``modern`` or ``v1``.
     """
     reactor = reactor or the_reactor()
-    protocol = Connection(reactor, grace_s=grace_s)
+    protocol = Connection(reactor, grace_s=grace_s, dialect=dialect)
     made: Deferred[Connection] = connectProtocol(endpoint_of(reactor, endpoint), protocol)
     return made

@@ -113,6 +113,24 @@ class Buried(ErrorReply):
     meaning = "the server took the job but could not queue it, and has buried it; kick it later"
 
 
+class NotInserted(ErrorReply):
+    """
+    NOT_INSERTED, in protocol v1.
+    """
+
+    word = b"NOT_INSERTED"
+    meaning = "the server takes no new jobs, has no room, or the body is too large; nothing was put"
+
+
+class NotReleased(ErrorReply):
+    """
+    NOT_RELEASED, in protocol v1.
+    """
+
+    word = b"NOT_RELEASED"
+    meaning = "the server could not queue the job, and has buried it instead; kick it later"
+
+
 class InternalError(ErrorReply):
     """
     INTERNAL_ERROR.
@@ -187,6 +205,12 @@ class NotAnnounced(ClientError):
     """
     The command is not beanstalkd's own, and this server has not announced that it knows it.
     Nothing was sent.
+    """
+
+
+class NotInDialect(ClientError):
+    """
+    The dialect that was chosen has no such command.  Nothing was sent.
     """
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client import errors, forms, forms_v1
 from beanstalk_twisted.client.forms import Form, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.client.tubes import TubeChoice
@@ -19,8 +19,12 @@ CRLF: Final = b"\r\n"
 
 _TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
 _WATCHING: Final = frozenset((forms.WATCH, forms.IGNORE))
-_RESERVING: Final = frozenset((forms.RESERVE, forms.RESERVE_WITH_TIMEOUT, forms.RESERVE_JOB))
-_ENDING: Final = frozenset((forms.DELETE, forms.RELEASE, forms.BURY))
+_PUTS: Final = (forms.PUT, forms_v1.PUT)
+_RESERVES: Final = (forms.RESERVE, forms_v1.RESERVE)
+_RESERVING: Final = frozenset((*_RESERVES, forms.RESERVE_WITH_TIMEOUT, forms.RESERVE_JOB))
+_ENDING: Final = frozenset((
+    forms.DELETE, forms.RELEASE, forms.BURY, forms_v1.DELETE, forms_v1.RELEASE, forms_v1.BURY,
+))  # fmt: skip
 
 
 class Request:
@@ -98,7 +102,7 @@ class Exchange(Generic[R]):
         orphan = self._orphan
         if orphan is not None and request.form in _WATCHING:
             self._orphan = None
-        elif orphan is not None and request.form is forms.RESERVE:
+        elif orphan is not None and request.form in _RESERVES:
             self._orphan = None
             self.unanswered[self.unanswered.index(orphan)] = request
             request.is_begun = request.is_sent = True
@@ -114,7 +118,7 @@ class Exchange(Generic[R]):
         request.is_forgotten = True
         if not request.is_begun:
             self.unanswered.remove(request)
-        elif request.form is forms.RESERVE and self._is_last_word_on_watching(request):
+        elif request.form in _RESERVES and self._is_last_word_on_watching(request):
             self._orphan = request
 
     def _is_last_word_on_watching(self, request: R) -> bool:
@@ -145,7 +149,7 @@ class Exchange(Generic[R]):
                 self.fault = errors.BadReply(f"{request.form.name}: {reply.why}")
                 return
             unanswered.popleft()
-            if request.form is forms.PUT:
+            if request.form in _PUTS:
                 self._note_put(request, reply)
             else:
                 self._note(request, reply)

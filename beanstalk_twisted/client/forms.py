@@ -67,7 +67,12 @@ def _nothing(text: bytes) -> None:
         raise ValueError
 
 
-def _number(text: bytes, limit: int = grammar.MAX_U64) -> int:
+def number(text: bytes, limit: int = grammar.MAX_U64) -> int:
+    """
+    Read a number of a reply.
+
+    :raise ValueError: it is none, or above the limit.
+    """
     # int() alone would take "+1", "1_0" and blanks.
     if not text.isdigit() or (value := int(text)) > limit:
         raise ValueError
@@ -82,19 +87,22 @@ def _tube(text: bytes) -> str:
 
 
 def _size(text: bytes) -> tuple[None, int]:
-    return None, _number(text, MAX_BODY_BYTES)
+    return None, number(text, MAX_BODY_BYTES)
 
 
 def _job_and_size(text: bytes) -> tuple[int, int]:
     job_id, _, size = text.partition(b" ")
-    return _number(job_id), _number(size, MAX_BODY_BYTES)
+    return number(job_id), number(size, MAX_BODY_BYTES)
 
+
+DEFAULT_TTR_S: Final = 60
+"""Time to run, seconds, unless told: what other clients take."""
 
 MAX_BODY_BYTES: Final = 1 << 30
 """The body of a reply, bytes: the largest job that a beanstalkd can be told to take (-z)."""
 
 BARE: Final = Shape(_nothing)
-NUMBER: Final = Shape(_number)
+NUMBER: Final = Shape(number)
 NAME: Final = Shape(_tube)
 DOCUMENT: Final = Shape(_size, has_body=True)
 JOB: Final = Shape(_job_and_size, has_body=True)
@@ -107,7 +115,7 @@ _ANY_COMMAND: Final = (
 _LIMITS: Final = {
     grammar.JOB_ID: grammar.MAX_U64, grammar.PRIORITY: grammar.MAX_U32,
     grammar.DELAY: grammar.MAX_U32, grammar.TTR: grammar.MAX_U32, grammar.BYTES: grammar.MAX_U32,
-    grammar.PAUSE: grammar.MAX_U32, grammar.BOUND: grammar.MAX_U32,
+    grammar.PAUSE: grammar.MAX_U32, grammar.BOUND: grammar.MAX_U32, grammar.COUNT: grammar.MAX_U32,
     grammar.TIMEOUT: grammar.MAX_TIMEOUT_S,
 }  # fmt: skip
 _TUBES: Final = (grammar.TUBE, grammar.TUBE_THEN)
@@ -170,7 +178,7 @@ class Form:
         for field, value in zip(self.row.fields, args, strict=True):
             if field in _TUBES:
                 _check_tube(field, value)
-            elif type(value) is not int:
+            elif not isinstance(value, int) or isinstance(value, bool):
                 raise TypeError(f"{self.name}: {field.name} is a whole number, not {value!r}")
             elif not 0 <= value <= _LIMITS[field]:
                 raise ValueError(f"{self.name}: {field.name} is 0 to {_LIMITS[field]}, not {value}")
@@ -237,7 +245,10 @@ def _names(reply: Reply) -> tuple[str, ...]:
     return tuple(_tube(name) for name in yaml.read_listing(reply.body))
 
 
-def _server_stats(reply: Reply) -> ServerStats:
+def server_stats(reply: Reply) -> ServerStats:
+    """
+    Read the answer to `stats`.
+    """
     return ServerStats(reply.body)
 
 
@@ -245,7 +256,10 @@ def _tube_stats(reply: Reply) -> TubeStats:
     return TubeStats(reply.body)
 
 
-def _job_stats(reply: Reply) -> JobStats:
+def job_stats(reply: Reply) -> JobStats:
+    """
+    Read the answer to `stats-job`.
+    """
     return JobStats(reply.body)
 
 
@@ -292,9 +306,9 @@ PEEK: Final = _form("peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_READY: Final = _form("peek-ready", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_DELAYED: Final = _form("peek-delayed", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_BURIED: Final = _form("peek-buried", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
-STATS: Final = _form("stats", b"OK", DOCUMENT, _server_stats, is_repeatable=True)
+STATS: Final = _form("stats", b"OK", DOCUMENT, server_stats, is_repeatable=True)
 STATS_TUBE: Final = _form("stats-tube", b"OK", DOCUMENT, _tube_stats, _MISSING, is_repeatable=True)
-STATS_JOB: Final = _form("stats-job", b"OK", DOCUMENT, _job_stats, _MISSING, is_repeatable=True)
+STATS_JOB: Final = _form("stats-job", b"OK", DOCUMENT, job_stats, _MISSING, is_repeatable=True)
 LIST_TUBES: Final = _form("list-tubes", b"OK", DOCUMENT, _names, is_repeatable=True)
 LIST_TUBES_WATCHED: Final = _form("list-tubes-watched", b"OK", DOCUMENT, _names, is_repeatable=True)
 LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, _value, is_repeatable=True)

@@ -11,14 +11,11 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import forms
-from beanstalk_twisted.client.forms import Form, Job
+from beanstalk_twisted.client.forms import DEFAULT_TTR_S, Form, Job
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
 
 DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, released or buried, unless told: what other clients take; below 1024 is urgent."""
-
-DEFAULT_TTR_S: Final = 60
-"""Time to run, seconds, unless told: what other clients take."""
 
 Args = tuple[Any, ...]
 """The values of a command's fields."""
@@ -65,8 +62,9 @@ class Commands:
         :param priority: 0 is the most urgent.
         :param delay: seconds until it is ready.
         :param ttr: seconds a worker has for it; the server makes 0 to 1.
-        :return: the job's number.
+        :return: the job's number; None in protocol v1, which does not tell it.
         :raise Draining, JobTooBig, OutOfMemory: there is no job.
+        :raise NotInserted: likewise, in protocol v1.
         :raise Buried: there is one, but it is buried.
         """
         if not isinstance(body, bytes):

@@ -3,15 +3,17 @@ Requests whose answers somebody waits for, and what becomes of them when a conne
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client import errors, forms, forms_v1
 from beanstalk_twisted.client.exchange import Request
 from beanstalk_twisted.client.forms import Form
 from beanstalk_twisted.client.methods import Args
 from beanstalk_twisted.client.tubes import TubeChoice
+
+QUITS: Final = (forms.QUIT, forms_v1.QUIT)
 
 
 class Pending(Request):
@@ -54,7 +56,7 @@ class Pending(Request):
         """
         if self.is_forgotten:
             return None
-        if self.form is forms.QUIT and self.is_sent:
+        if self.form in QUITS and self.is_sent:
             self.succeed(None)
             return None
         kind = errors.Unanswered if self.is_sent else errors.NotCarriedOut

@@ -25,7 +25,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client import errors, forms, forms_v1
 from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.connection import (
     GRACE_S,
@@ -41,6 +41,9 @@ from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import cost
 from beanstalk_twisted.client.pending import Ended, Pending, lose_all
 from beanstalk_twisted.client.tubes import TubeChoice
+from beanstalk_twisted.commands import MODERN
+from beanstalk_twisted.commands_v1 import NAME as V1
+from beanstalk_twisted.commands_v1 import check_dialect
 
 _TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
 
@@ -73,7 +76,7 @@ class Client(ClientService, Commands):
         grace_s: float = GRACE_S, backoff: Backoff | None = None,
         connected: Callable[[], object] = lambda: None,
         lost: Callable[[Losses], object] = lambda losses: None,
-        probes: bool = forms.ANY_EXTENDED,
+        probes: bool = forms.ANY_EXTENDED, dialect: str = MODERN.name,
     ) -> None:  # fmt: skip
         """
         :param endpoint: where the server is, such as ``tcp:127.0.0.1:11300``.
@@ -81,7 +84,11 @@ class Client(ClientService, Commands):
         :param connected: called when a connection is there and its tubes are restored.
         :param lost: called when a connection is lost that was.
         :param probes: ask each server which commands it has beside beanstalkd's own.
+        :param dialect: what the server's port speaks, ``modern`` or ``v1``, which has fewer
+            commands and is never probed.
+        :raise ValueError: there is no such dialect.
         """
+        check_dialect(dialect)
         reactor = reactor or the_reactor()
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
@@ -91,7 +98,9 @@ class Client(ClientService, Commands):
         self._grace_s = grace_s
         self._connected = connected
         self._lost = lost
-        self._probes = probes
+        self._dialect = dialect
+        self._is_v1 = dialect == V1
+        self._probes = probes and not self._is_v1
         self._ready: Connection | None = None
         self._newest: Connection | None = None
         self._has_stopped = False
@@ -106,6 +115,8 @@ class Client(ClientService, Commands):
         """
         See `Commands.send`.
         """
+        if self._is_v1:
+            form, args = forms_v1.in_v1(form, args)
         request = Pending(self._forget, form, args, body)
         deferred = request.deferred
         ready = self._ready
@@ -166,7 +177,10 @@ class Client(ClientService, Commands):
     # Connections.
 
     def _connection(self) -> Connection:
-        return Connection(self._reactor, grace_s=self._grace_s, made=self._greet, ended=self._end)
+        return Connection(
+            self._reactor, grace_s=self._grace_s, made=self._greet, ended=self._end,
+            dialect=self._dialect,
+        )  # fmt: skip
 
     def _greet(self, connection: Connection) -> None:
         """
@@ -174,8 +188,9 @@ class Client(ClientService, Commands):
         must not go into the wrong one.
         """
         self._newest = connection
+        tubes = () if self._is_v1 else self._tubes.commands()
         asked: list[Deferred[Any]] = [
-            connection.send(forms.FORMS[name], (tube,)) for name, tube in self._tubes.commands()
+            connection.send(forms.FORMS[name], (tube,)) for name, tube in tubes
         ]
         if self._probes:
             asked.append(connection.probe())

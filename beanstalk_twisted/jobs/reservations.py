@@ -90,7 +90,7 @@ class Reservations:
         )  # fmt: skip
         self._changes.make(image)
         self._deadlines.arm(session, deadline_ns)
-        return Answer(replies.Reserved(job.job_id, job.body), job.lsn)
+        return Answer(replies.Reserved(job.job_id, job.body, job.priority), job.lsn)
 
     def match(self, tube: Tube, now_ns: int) -> None:
         """
@@ -189,12 +189,13 @@ class Reservations:
         """
         first = session.first_deadline()
         if first is not None:
-            margin_ns = SAFETY_MARGIN_NS if session.is_waiting else 0
+            is_to_hear = session.is_waiting and session.hears_deadlines
+            margin_ns = SAFETY_MARGIN_NS if is_to_hear else 0
             self._deadlines.arm(session, first[0] - margin_ns)
         if session.is_waiting:
             self._deadlines.arm(session, session.timeout_ns)
 
 
 def _is_deadline_soon(session: Session, now_ns: int) -> bool:
-    first = session.first_deadline()
+    first = session.first_deadline() if session.hears_deadlines else None
     return first is not None and now_ns >= first[0] - SAFETY_MARGIN_NS

@@ -18,18 +18,23 @@ class Session:
     :ivar is_waiting: whether a `reserve` of it is unanswered.
     :ivar is_busy: whether a command of it is carried out in slices, or waits for room.
     :ivar is_half_closed: whether the peer will send no more.
+    :ivar hears_deadlines: whether its `reserve` ends when a TTR of its jobs is about to; otherwise
+        it goes on waiting.
     :ivar timeout_ns: when its `reserve` gives up, None for never.
     :ivar wait_serial: tells this wait from earlier ones.
     """
 
     __slots__ = (
-        "_deadlines", "_firsts", "_jobs", "is_busy", "is_half_closed", "is_producer", "is_waiting",
-        "is_worker", "number", "reserved", "timeout_ns", "using", "wait_serial", "watching",
-        "watching_order",
+        "_deadlines", "_firsts", "_jobs", "hears_deadlines", "is_busy", "is_half_closed",
+        "is_producer", "is_waiting", "is_worker", "number", "reserved", "timeout_ns", "using",
+        "wait_serial", "watching", "watching_order",
     )  # fmt: skip
 
-    def __init__(self, number: int, default: Tube, jobs: JobTable) -> None:
+    def __init__(
+        self, number: int, default: Tube, jobs: JobTable, *, hears_deadlines: bool = True
+    ) -> None:
         self.number = number
+        self.hears_deadlines = hears_deadlines
         self.using = default
         self.watching_order = [default]
         self.watching = {default: 0}

@@ -89,14 +89,18 @@ class WorkQueue:
 
     # Sessions.
 
-    def connect(self) -> Session:
+    def connect(self, *, hears_deadlines: bool = True) -> Session:
         """
         A connection was made: it uses and watches `default`.
+
+        :param hears_deadlines: see `Session.hears_deadlines`.
         """
         self.tally.connections += 1
         self.tally.connected += 1
         default = self.state.default()
-        session = Session(self.tally.connections, default, self.state.jobs)
+        session = Session(
+            self.tally.connections, default, self.state.jobs, hears_deadlines=hears_deadlines
+        )
         self.state.sessions[session.number] = session
         default.using += 1
         default.watching += 1
@@ -472,7 +476,7 @@ class WorkQueue:
         job = self.state.jobs.look(job_id)
         if job is None:
             return self._not_found()
-        return Answer(replies.Found(job_id, job.body), job.lsn)
+        return Answer(replies.Found(job_id, job.body, job.priority), job.lsn)
 
     def _found_first(self, key: int | None) -> Answer:
         return self._not_found() if key is None else self._found(key & ID_MASK)

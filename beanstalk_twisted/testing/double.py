@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.commands_v1 import check_dialect
 from beanstalk_twisted.testing.conversation import Conversation
 from beanstalk_twisted.testing.endpoint import MemoryEndpoint
 from beanstalk_twisted.testing.faults import Faults
@@ -55,15 +56,19 @@ class Double(Looking, Faults):
             raise ValueError(f"put into {tube!r}: {said.decode().strip()}")
         return int(said.split()[1])
 
-    def connect(self) -> Conversation:
+    def connect(self, dialect: str | None = None) -> Conversation:
         """
         Make a connection of the test's own, for raw bytes.
 
+        :param dialect: what it speaks, if not that of the double.
+        :raise ValueError: there is no such dialect.
         :raise ConnectionRefusedError: the server is down.
         """
+        if dialect is not None:
+            check_dialect(dialect)
         with self._turn():
             self._check_up()
-            talk = Conversation(self._make_wire(), self._turn)
+            talk = Conversation(self._make_wire(dialect), self._turn)
             self.network.links.append(talk)
         return talk
 

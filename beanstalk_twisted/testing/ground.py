@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.commands import MODERN
+from beanstalk_twisted.commands_v1 import check_dialect
 from beanstalk_twisted.testing.network import Network
 from beanstalk_twisted.testing.watched import WatchedServer, WatchedService
 from beanstalk_twisted.testing.wire import Wire
@@ -22,12 +24,18 @@ class Ground:
     :ivar is_up: whether it runs.
     """
 
-    def __init__(self, *, has_log: bool = True, max_job_bytes: int = 65_535) -> None:
+    def __init__(
+        self, *, has_log: bool = True, max_job_bytes: int = 65_535, dialect: str = MODERN.name
+    ) -> None:
         """
         :param has_log: whether jobs survive a restart: the log is kept in memory, and a reply waits
             for it as it does for a disk.
         :param max_job_bytes: the largest body, bytes.
+        :param dialect: what the code under test speaks: ``modern``, or ``v1``.
+        :raise ValueError: there is no such dialect.
         """
+        check_dialect(dialect)
+        self._dialect = dialect
         directory = MemoryDirectory() if has_log else None
         self.server = WatchedServer(directory=directory, max_job_bytes=max_job_bytes)
         self.network = Network(self.server)
@@ -97,8 +105,8 @@ class Ground:
         if not self.is_up:
             raise ConnectionRefusedError("the double is down; start() begins another process")
 
-    def _make_wire(self) -> Wire:
-        wire = Wire(self.server)
+    def _make_wire(self, dialect: str | None = None) -> Wire:
+        wire = Wire(self.server, dialect or self._dialect)
         wire.is_held, wire.delay_s = self._is_holding, self._delay_s
         self._wires.append(wire)
         return wire

@@ -24,6 +24,8 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.archivist import Archivist
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
+from beanstalk_twisted.commands import MODERN
+from beanstalk_twisted.commands_v1 import NAME as V1
 from beanstalk_twisted.commit import ALWAYS, FsyncPolicy, InlineIo, Io
 from beanstalk_twisted.facts import NS, LogClock
 from beanstalk_twisted.protocol import BeanstalkProtocol
@@ -362,11 +364,12 @@ class MemoryServer:
     def _now_ns(self) -> int:
         return round(self.clock.seconds() * NS)
 
-    def connect(self) -> Client:
+    def connect(self, dialect: str = MODERN.name) -> Client:
         """
-        Make a connection.
+        Make a connection to a port that speaks this dialect.
         """
-        protocol = self.service.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
+        factory = self.service.factory_v1 if dialect == V1 else self.service.factory
+        protocol = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
         assert isinstance(protocol, BeanstalkProtocol)
         client = Client(self, protocol)
         self._clients.append(client)

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from beanstalk_twisted import commands_v1
 from beanstalk_twisted.binlog.records import Kind, Reason, State
-from beanstalk_twisted.commands import COMMANDS, MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.commands import COMMANDS, MAX_LINE_BYTES, MODERN, Dialect, Parsed
 from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.facts import NS
 from beanstalk_twisted.jobs.puts import Draft
@@ -22,7 +23,7 @@ from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.grammar import ParseError
-from beanstalk_twisted.wire.replies import Reserved, Word
+from beanstalk_twisted.wire.replies import Inserted, Reply, Reserved, Word
 
 PLANTABLE: Final = (
     "OUT_OF_MEMORY", "INTERNAL_ERROR", "DRAINING", "BAD_FORMAT", "UNKNOWN_COMMAND", "NOT_FOUND",
@@ -102,8 +103,8 @@ class WatchedProtocol(BeanstalkProtocol):
     :ivar is_recorded: whether it is one of the code under test, and not one of the double's own.
     """
 
-    def __init__(self, service: "WatchedService") -> None:
-        super().__init__(service)
+    def __init__(self, service: "WatchedService", dialect: Dialect) -> None:
+        super().__init__(service, dialect)
         self.is_recorded = True
         self.current: Command | None = None
         self._service = service
@@ -127,14 +128,16 @@ class WatchedProtocol(BeanstalkProtocol):
         See `BeanstalkProtocol.answer`.
         """
         if self.current is not None:
-            self._service.note_answer(self.current, answer)
+            reply, write = answer.reply, self._write
+            encoded = reply.encode() if write is None else write(reply)
+            self._service.note_answer(self.current, reply, encoded)
             self.current = None
         super().answer(answer)
 
     def _note(self, line: bytes) -> None:
         if not self.is_recorded:
             return
-        self.current = self._service.note_command(self.session, line)
+        self.current = self._service.note_command(self.session, self.dialect, line)
 
 
 class WatchedFactory(BeanstalkFactory):
@@ -142,15 +145,16 @@ class WatchedFactory(BeanstalkFactory):
     Makes a `WatchedProtocol` for each connection.
     """
 
-    def __init__(self, service: "WatchedService") -> None:
-        super().__init__(service)
+    def __init__(self, service: "WatchedService", dialect: Dialect = MODERN) -> None:
+        super().__init__(service, dialect)
         self._service = service
 
     def buildProtocol(self, addr: object) -> WatchedProtocol | None:
         """
         See `BeanstalkFactory.buildProtocol`.
         """
-        return WatchedProtocol(self._service) if self._service.has_room else None
+        has_room = self._service.has_room
+        return WatchedProtocol(self._service, self._dialect) if has_room else None
 
 
 class WatchedService(BeanstalkService):
@@ -162,13 +166,13 @@ class WatchedService(BeanstalkService):
 
     # Noting.
 
-    def note_command(self, session: Session, line: bytes) -> Command:
+    def note_command(self, session: Session, dialect: Dialect, line: bytes) -> Command:
         """
         A line has come.
         """
         command = Command(session.number, self.watcher.clock.seconds(), line)
         try:
-            parsed = parse(line)
+            parsed = dialect.parse(line)
         except ParseError:
             pass
         else:
@@ -182,7 +186,7 @@ class WatchedService(BeanstalkService):
             self._note_job(command, command.args["id"])
         elif "tube" in command.args:
             command.tube = command.args["tube"]
-        elif command.name in ("put", "kick", "peek-ready", "peek-delayed", "peek-buried"):
+        elif command.name.split("-")[0] in ("put", "kick", "peek"):
             command.tube = session.using.name.decode()
 
     def _note_job(self, command: Command, job_id: int) -> None:
@@ -192,17 +196,19 @@ class WatchedService(BeanstalkService):
             command.tube = self.queue.state.tubes.by_id(job.tube_id).name.decode()
             command.body = job.body
 
-    def note_answer(self, command: Command, answer: Answer) -> None:
+    def note_answer(self, command: Command, reply: Reply, encoded: bytes) -> None:
         """
         A command was answered.
+
+        :param encoded: in the words of its connection; empty if the connection ends instead.
         """
-        command.reply = answer.reply.encode()
-        command.answered_at = self.watcher.clock.seconds()
-        words = command.reply.split(None, 2)
-        if isinstance(answer.reply, Reserved):
-            self._note_job(command, answer.reply.job_id)
-        elif words[0] == b"INSERTED":
-            command.job_id = int(words[1])
+        if encoded:
+            command.reply = encoded
+            command.answered_at = self.watcher.clock.seconds()
+        if isinstance(reply, Reserved):
+            self._note_job(command, reply.job_id)
+        elif isinstance(reply, Inserted):
+            command.job_id = reply.job_id
 
     # What connections call.
 
@@ -321,4 +327,5 @@ class WatchedServer(MemoryServer):
         service = WatchedService(self.settings, self.clock, log_clock, self.directory, self.io)
         service.watcher = self
         service.factory = WatchedFactory(service)
+        service.factory_v1 = WatchedFactory(service, commands_v1.dialect(self.settings.v1_ttr_s))
         return service

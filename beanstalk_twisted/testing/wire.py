@@ -9,6 +9,7 @@ goes wrong here goes wrong for all clients alike.
 from collections import deque
 from typing import Final
 
+from beanstalk_twisted.commands import MODERN
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 
 CRLF: Final = b"\r\n"
@@ -29,8 +30,8 @@ class Wire:
     :ivar delay_s: how long each reply is on its way.
     """
 
-    def __init__(self, server: MemoryServer) -> None:
-        self.peer: Client = server.connect()
+    def __init__(self, server: MemoryServer, dialect: str = MODERN.name) -> None:
+        self.peer: Client = server.connect(dialect)
         self.number: int = self.peer.protocol.session.number
         self.is_dropped = False
         self.is_held = False

@@ -47,11 +47,20 @@ class Field(NamedTuple):
     :ivar name: as in protocol.txt.
     :ivar pattern: with one group; the text before it is skipped.
     :ivar convert: from the group's bytes to a value, or raises `ParseError`.
+    :ivar is_written: whether it stands on the line at all; see `implied`.
     """
 
     name: str
     pattern: bytes
     convert: Callable[[bytes], Any]
+    is_written: bool = True
+
+
+def implied(name: str, value: object) -> Field:
+    """
+    A field that a dialect does not write: it has always this value.
+    """
+    return Field(name, b"()", lambda _: value, is_written=False)
 
 
 def line_pattern(fields: Sequence[Field]) -> "re.Pattern[bytes]":
@@ -120,8 +129,10 @@ DELAY: Final = Field("delay", _DIGITS, _u32)
 TTR: Final = Field("ttr", _DIGITS, _ttr)
 BYTES: Final = Field("bytes", _DIGITS, _u32)
 PAUSE: Final = Field("pause", _DIGITS, _u32)
-# Anything behind these two is ignored (beanstalkd prot.c).
+# Anything behind TIMEOUT and BOUND is ignored (beanstalkd prot.c).
 TIMEOUT: Final = Field("seconds", _DIGITS + rb".*+", _timeout)
+# An older dialect's; there, nothing but digits is a count.
+COUNT: Final = Field("count", _DIGITS, _u32)
 BOUND: Final = Field("bound", rb"[ \t\n\v\f\r]*+([+-]?[0-9]++).*+", _loose_count)
 TUBE: Final = Field("tube", rb"(.*+)", _tube)
 TUBE_THEN: Final = Field("tube", rb" *+([A-Za-z0-9\-+/;.$_()]++)", _counted_tube)

@@ -69,10 +69,13 @@ class Inserted(NamedTuple):
 class Reserved(NamedTuple):
     """
     Here is a job; it is yours until its TTR ends.
+
+    :ivar priority: not written here, but by dialects that do.
     """
 
     job_id: int
     body: bytes
+    priority: int
 
     def encode(self) -> bytes:
         """
@@ -84,10 +87,13 @@ class Reserved(NamedTuple):
 class Found(NamedTuple):
     """
     Here is a job to look at.
+
+    :ivar priority: not written here, but by dialects that do.
     """
 
     job_id: int
     body: bytes
+    priority: int
 
     def encode(self) -> bytes:
         """

@@ -156,7 +156,8 @@ def test_a_server_may_take_the_time_that_a_command_gives_it() -> None:
 
 
 def test_there_is_a_class_for_every_error_of_the_protocols_page() -> None:
-    words = {quoted(reply).split()[0].encode() for reply, _ in table(PROTOCOL, "Replies")}
+    rows = table(PROTOCOL, "Replies") + table(PROTOCOL, "Replies of v1")
+    words = {quoted(reply).split()[0].encode() for reply, _ in rows}
     successes = {form.success for form in FORMS.values() if form is not forms.BURY}
     assert set(errors.BY_WORD) == words - successes
 

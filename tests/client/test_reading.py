@@ -18,8 +18,8 @@ BODY = b"\r\nRESERVED 1 2\r\nab\r\n\x00"
 CASES: list[tuple[str, replies.Reply, Reply]] = [
     ("put", Inserted(7), Reply(b"INSERTED", 7, b"")),
     ("put", replies.DRAINING, Reply(b"DRAINING", None, b"")),
-    ("reserve", Reserved(7, BODY), Reply(b"RESERVED", 7, BODY)),
-    ("peek", Found(1 << 60, b""), Reply(b"FOUND", 1 << 60, b"")),
+    ("reserve", Reserved(7, BODY, 0), Reply(b"RESERVED", 7, BODY)),
+    ("peek", Found(1 << 60, b"", 0), Reply(b"FOUND", 1 << 60, b"")),
     ("stats", Document(b"---\n"), Reply(b"OK", None, b"---\n")),
     ("use", Using(b"a.b"), Reply(b"USING", "a.b", b"")),
     ("kick", Kicked(0), Reply(b"KICKED", 0, b"")),
@@ -104,7 +104,7 @@ def test_a_body_has_a_limit() -> None:
 def test_a_large_body_in_small_pieces_is_put_together_once() -> None:
     body = bytes(range(256)) * 4096
     reader = ReplyReader()
-    stream = Reserved(1, body).encode() + Inserted(2).encode()
+    stream = Reserved(1, body, 0).encode() + Inserted(2).encode()
     for start in range(0, len(stream), 1000):
         reader.feed(stream[start : start + 1000])
         reply = reader.next(FORMS["reserve"].replies)

@@ -40,11 +40,11 @@ class Server:
         self._clients: dict[Session, Client] = {}
         self._ticked_ns = self._ticks = 0
 
-    def connect(self) -> Client:
+    def connect(self, *, hears_deadlines: bool = True) -> Client:
         """
         Make a connection.
         """
-        session = self.queue.connect()
+        session = self.queue.connect(hears_deadlines=hears_deadlines)
         client = self._clients[session] = Client(self, session)
         return client
 

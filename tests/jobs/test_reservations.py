@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records import Kind, Reason, State
-from tests.jobs.conversation import NS, Client, Server
+from tests.jobs.conversation import NS, START_NS, Client, Server
 
 
 def waiting(server: Server, count: int, line: str = "reserve") -> list[Client]:
@@ -406,6 +406,41 @@ def test_after_a_stall_the_owner_that_waits_hears_of_the_job_it_gets_back() -> N
     assert owner.hears() == f"RESERVED {job_id} 1\r\nx"
     stats = owner.asks(f"stats-job {job_id}")
     assert (stats["reserves"], stats["timeouts"], stats["time-left"]) == ("2", "1", "3")
+
+
+# Sessions that do not hear of it.
+
+
+def test_a_session_that_hears_of_no_deadline_waits_on_and_gets_its_own_job_again() -> None:
+    server = Server()
+    owner = server.connect(hears_deadlines=False)
+    owner.put(ttr=10)
+    owner.takes()
+    assert owner.says("reserve") is None
+    server.pass_time(9.999)
+    assert owner.hears() is None
+    server.pass_time(0.001)
+    assert owner.hears() == "RESERVED 1 1\r\nx"
+    assert owner.asks("stats-job 1")["timeouts"] == "1"
+
+
+def test_the_timeout_of_a_wait_ends_it_all_the_same() -> None:
+    server = Server()
+    owner = server.connect(hears_deadlines=False)
+    owner.put(ttr=10)
+    owner.takes()
+    server.pass_time(9.5)
+    assert owner.says("reserve-with-timeout 0") == "TIMED_OUT"
+    assert owner.says("reserve-with-timeout 0") == "TIMED_OUT"
+
+
+def test_nothing_is_due_at_a_moment_that_nobody_hears_of() -> None:
+    server = Server()
+    owner = server.connect(hears_deadlines=False)
+    owner.put(ttr=10)
+    owner.takes()
+    owner.says("reserve")
+    assert server.queue.next_due_ns() == START_NS + 10 * NS
 
 
 # reserve-job.

@@ -37,8 +37,8 @@ OTHERS: tuple[tuple[Reply, bytes], ...] = (
     (Kicked(0), b"KICKED 0\r\n"),
     (Using(b"a-b"), b"USING a-b\r\n"),
     (Watching(3), b"WATCHING 3\r\n"),
-    (Reserved(7, b"hello"), b"RESERVED 7 5\r\nhello\r\n"),
-    (Found(7, b"hello"), b"FOUND 7 5\r\nhello\r\n"),
+    (Reserved(7, b"hello", 5), b"RESERVED 7 5\r\nhello\r\n"),
+    (Found(7, b"hello", 5), b"FOUND 7 5\r\nhello\r\n"),
 )
 
 
@@ -55,8 +55,8 @@ def test_a_reply_with_values_names_them_behind_its_word(reply: Reply, expected: 
 @pytest.mark.parametrize("body", [b"", b"\r\n", b"\0\xff", b"%d\r\nOK 3"])
 def test_a_body_is_sent_as_it_is_whatever_it_holds(body: bytes) -> None:
     expected = b" 1 " + str(len(body)).encode() + b"\r\n" + body + b"\r\n"
-    assert Reserved(1, body).encode() == b"RESERVED" + expected
-    assert Found(1, body).encode() == b"FOUND" + expected
+    assert Reserved(1, body, 0).encode() == b"RESERVED" + expected
+    assert Found(1, body, 0).encode() == b"FOUND" + expected
 
 
 def test_the_length_of_a_document_leaves_out_its_last_line_end() -> None:

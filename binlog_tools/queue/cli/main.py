@@ -24,10 +24,31 @@ COMMANDS: Final[Mapping[str, str]] = {
 """The module of each subcommand, in the order of the help; there it is the function so named."""
 
 
+COMMANDS_V1: Final[Mapping[str, str]] = {
+    "put": "v1", "reserve": "v1", "delete": COMMANDS["delete"], "kick": "v1", "stats": "v1",
+}  # fmt: skip
+"""The same for those that the older dialect has."""
+
+V1: Final = "v1"
+DIALECTS: Final = ("modern", V1)
+"""As the server's table has them, which would take its time to import."""
+
 STREAMS: Final = (
     ("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"),
 )  # fmt: skip
 """Of a process, by number; how each is opened, and the mode of its file."""
+
+
+def _places(commands: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
+    return {name: (f"binlog_tools.queue.cli.{module}", name) for name, module in commands.items()}
+
+
+class CommandsV1(LateGroup):
+    """
+    The subcommands in the older dialect.
+    """
+
+    places = _places(COMMANDS_V1)
 
 
 class Commands(LateGroup):
@@ -35,7 +56,17 @@ class Commands(LateGroup):
     The subcommands, and what is said when one fails.
     """
 
-    places = {name: (f"binlog_tools.queue.cli.{module}", name) for name, module in COMMANDS.items()}
+    places = _places(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """
+        See `LateGroup`; in the older dialect there are fewer.
+        """
+        if ctx.params.get("dialect") != V1:
+            return super().get_command(ctx, name)
+        if name in self.places and name not in COMMANDS_V1:
+            ctx.fail(f"protocol v1 has no {name}, only {', '.join(COMMANDS_V1)}")
+        return CommandsV1().get_command(ctx, name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """
@@ -54,7 +85,12 @@ class Commands(LateGroup):
     cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name=PROGRAM)
-def cli() -> None:
+@click.option(
+    "--dialect", type=click.Choice(DIALECTS), default=DIALECTS[0], show_default=True,
+    help="What the server's port speaks; v1, of old servers, has only "
+    + ", ".join(COMMANDS_V1) + ".",
+)  # fmt: skip
+def cli(dialect: str) -> None:
     """
     Put jobs into a beanstalkd, take them out, look at them and after them.
 

@@ -120,7 +120,7 @@ def put(
         queue.use(tube)
         putter = Putter(queue, (priority, delay, ttr), Output(is_json), lines)
         try:
-            putter.run(_bodies(body, lines))
+            putter.run(bodies_of(body, lines))
         except OSError as problem:
             on_their_way = putter.sent - putter.put - putter.refused
             where = f"{problem.filename}: " if problem.filename else ""
@@ -133,7 +133,10 @@ def put(
         raise SystemExit(REFUSED)
 
 
-def _bodies(body: str | None, lines: bool) -> Iterator[bytes]:
+def bodies_of(body: str | None, lines: bool) -> Iterator[bytes]:
+    """
+    Give the bodies of the jobs to put: the argument, the input, or each line of it.
+    """
     if body is not None:
         yield body.encode("utf-8", "surrogateescape")
         return

@@ -66,7 +66,7 @@ def reserve(
       beanstalk reserve -t mail --timeout 0 --exec 'sendmail -t' || echo nothing sent
     """
     flags = {"delete": is_delete, "release": is_release, "bury": is_bury}
-    then = _one_of([name for name, is_set in flags.items() if is_set], command)
+    then = one_of([name for name, is_set in flags.items() if is_set], command)
     _check_delay(then, delay)
     with options.connected(address) as queue:
         queue.watch_only(tubes or (b"default",))
@@ -78,10 +78,10 @@ def reserve(
             assert command is not None
             raise SystemExit(execute(queue, job, stats, command, delay or 0))
         options.show_job(job, is_json, raw, tube=stats["tube"])
-        _settle(queue, job, stats, then, delay or 0)
+        settle(queue, job, stats, then, delay or 0)
 
 
-def _one_of(chosen: Sequence[str], command: str | None) -> str | None:
+def one_of(chosen: Sequence[str], command: str | None) -> str | None:
     """
     Say what becomes of the job; None is that the command decides.
     """
@@ -98,7 +98,10 @@ def _check_delay(then: str | None, delay: int | None) -> None:
         raise click.UsageError(f"--delay is for a job that is given back, not for --{then}")
 
 
-def _settle(queue: Queue, job: Job, stats: Stats, then: str, delay_s: int) -> None:
+def settle(queue: Queue, job: Job, stats: Stats, then: str, delay_s: int) -> None:
+    """
+    Do with a job what was asked for.
+    """
     if then == "delete":
         queue.delete(job.id)
     elif then == "bury":

@@ -1,0 +1,114 @@
+"""
+Old clients and a real server: two ports, one queue, and what is left of it after a kill.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import greenstalk
+
+from tests.server_process import Connection, ServerProcess, UnixConnection, ours
+
+OLD_PORT = ("--listen-v1", "tcp:0:interface=127.0.0.1")
+
+
+def serving(tmp_path: Path, *options: object) -> ServerProcess:
+    """
+    Start our server on a free port for each dialect, with a log.
+    """
+    return ServerProcess(ours("-p0", "-b", tmp_path / "log", *OLD_PORT, *options), tmp_path)
+
+
+def test_old_and_modern_clients_do_each_others_jobs(tmp_path: Path) -> None:
+    with serving(tmp_path, "--v1-ttr", 77) as server:
+        old = Connection(server.port_v1())
+        with greenstalk.Client(("127.0.0.1", server.port())) as modern:
+            assert old.ask(b"put 5 3\r\nold\r\n") == b"INSERTED\r\n"
+            job = modern.reserve(timeout=0)
+            assert (job.id, job.body, modern.stats_job(job)["ttr"]) == (1, "old", 77)
+            modern.delete(job)
+            old.send(b"reserve\r\n")
+            modern.put("modern", priority=9)
+            assert old.reply() == b"RESERVED 2 9 6\r\nmodern\r\n"
+            assert old.ask(b"delete 2\r\n") == b"DELETED\r\n"
+        old.close()
+
+
+def test_what_an_old_client_was_told_is_there_after_a_kill(tmp_path: Path) -> None:
+    with serving(tmp_path, "-s", 8192) as server:
+        old = Connection(server.port_v1())
+        for number in range(200):
+            body = b"%d" % number * 50
+            assert old.ask(b"put %d %d\r\n%s\r\n" % (number, len(body), body)) == b"INSERTED\r\n"
+        for number in range(1, 101):
+            assert old.ask(b"reserve\r\n").startswith(b"RESERVED %d " % number)
+            if number % 2:
+                assert old.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
+            else:
+                assert old.ask(b"bury %d 7\r\n" % number) == b"BURIED\r\n"
+        assert old.ask(b"reserve\r\n").startswith(b"RESERVED 101 ")
+        server.kill()
+        old.close()
+    with serving(tmp_path, "-s", 8192) as server:
+        old = Connection(server.port_v1())
+        assert b"current-jobs-ready: 100\ncurrent-jobs-reserved: 0\ncurrent-jobs-buried: 50\n" in (
+            old.ask(b"stats\r\n")
+        )
+        body = b"1" * 50
+        assert old.ask(b"peek\r\n") == b"FOUND 2 7 50\r\n%s\r\n" % body
+        assert old.ask(b"peek 3\r\n") == b"NOT_FOUND\r\n"
+        assert old.ask(b"reserve\r\n").startswith(b"RESERVED 101 100 150\r\n")
+        assert old.ask(b"kick 1000\r\n") == b"KICKED 50\r\n"
+        assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
+        assert old.ask(b"peek 201\r\n") == b"FOUND 201 0 1\r\nx\r\n"
+        assert server.terminate() == -signal.SIGTERM
+        old.close()
+
+
+def test_a_drain_is_one_for_old_clients_too_and_a_stop_answers_them(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        old, modern = Connection(server.port_v1()), server.connect()
+        assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
+        os.kill(server.process.pid, signal.SIGUSR1)
+        server.wait_for("draining")
+        assert old.ask(b"put 0 1\r\nx\r\n") == b"NOT_INSERTED\r\n"
+        assert modern.ask(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n"
+        assert old.ask(b"reserve\r\n") == b"RESERVED 1 0 1\r\nx\r\n"
+        assert server.terminate() == -signal.SIGTERM
+        assert old.reply() == b""
+        old.close()
+        modern.close()
+
+
+def test_an_old_port_may_be_a_socket_in_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "old"
+    with ServerProcess(ours("-p0", "--listen-v1", f"unix:{path}"), tmp_path) as server:
+        server.port()
+        server.wait_for("protocol v1")
+        old = UnixConnection(path)
+        assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
+        assert old.ask(b"peek 1\r\n") == b"FOUND 1 0 1\r\nx\r\n"
+        old.close()
+
+
+def test_without_the_hub_and_the_log_it_is_the_same(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p0", *OLD_PORT, "--hub=off"), tmp_path) as server:
+        old = Connection(server.port_v1())
+        assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
+        assert old.ask(b"reserve\r\n") == b"RESERVED 1 0 1\r\nx\r\n"
+        old.close()
+        modern = server.connect()
+        assert modern.ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+        modern.close()
+
+
+def test_an_old_port_that_is_taken_is_refused_with_111(tmp_path: Path) -> None:
+    with serving(tmp_path) as first:
+        where = f"tcp:{first.port_v1()}:interface=127.0.0.1"
+        with ServerProcess(ours("-p0", "--listen-v1", where), tmp_path) as second:
+            status, said = second.ended()
+        assert status == 111
+        assert "cannot listen" in said
