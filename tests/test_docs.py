@@ -46,6 +46,7 @@ from tests.server_process import LIMIT_S, ServerProcess, ours
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     ROOT / "README.md",
+    ROOT / "README.zh.md",
     ROOT / "CHANGELOG.md",
     *sorted(ROOT.glob("docs/*.md")),
     *sorted(ROOT.glob("benchmarks/*.md")),
