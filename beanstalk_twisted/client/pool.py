@@ -30,11 +30,11 @@ from twisted.logger import Logger
 from beanstalk_twisted.client import forms, places
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.fleet import Misplaced, PoolStats, misplaced_on, stats_of
-from beanstalk_twisted.client.forms import Form, Job
+from beanstalk_twisted.client.forms import DEFAULT_TTR_S, Form, Job
 from beanstalk_twisted.client.hashing import Split
 from beanstalk_twisted.client.lanes import Lane, Lanes, PoolJob
 from beanstalk_twisted.client.link import PATIENCE_S, Link
-from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, DEFAULT_TTR_S, Args
+from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats, TubeStats
 from beanstalk_twisted.client.taking import Source, Taking
