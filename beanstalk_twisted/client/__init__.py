@@ -6,6 +6,7 @@ Layers, each knowing only those before it::
 
     errors, stats, tubes, backoff          values
     forms       what each row of the command table looks like on the wire, both ways
+    forms_v1    the same for the first protocol, and what of the other it can say
     usedtube    which tube a command is meant for
     reading     bytes into replies: this one, not yet, cannot be right
     exchange    what was asked, and which reply belongs to what; outbox: bytes in pieces
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.errors import ClientError, ErrorReply
     from beanstalk_twisted.client.fleet import Misplaced, PoolStats
     from beanstalk_twisted.client.forms import Job
+    from beanstalk_twisted.client.forms_v1 import JobV1
     from beanstalk_twisted.client.lanes import PoolJob
     from beanstalk_twisted.client.pool import Pool, Server
     from beanstalk_twisted.client.presence import SERVER_LOG
@@ -45,6 +47,7 @@ else:
         "service": "Client Losses",
         "connection": "Connection connect",
         "forms": "Job",
+        "forms_v1": "JobV1",
         "stats": "JobStats ServerStats TubeStats",
         "backoff": "Backoff",
         "errors": "ClientError ErrorReply",
@@ -62,6 +65,7 @@ __all__ = [
     "ErrorReply",
     "Job",
     "JobStats",
+    "JobV1",
     "Losses",
     "Misplaced",
     "Pool",
