@@ -218,12 +218,13 @@ class BeanstalkProtocol(LineReceiver):
         """
         Send a reply as soon as it may be seen, and all before it are.
         """
-        reply, write = answer.reply, self._write
-        encoded = reply.encode() if write is None else write(reply)
-        if not encoded:
+        if self._write is None:
+            encoded = answer.reply.encode()
+        elif not (encoded := self._write(answer.reply)):
             # The dialect has no word for it: nothing that follows could be understood.
             self._quit()
-        elif self._held or (answer.lsn and answer.lsn > self._shell.settled_lsn):
+            return
+        if self._held or (answer.lsn and answer.lsn > self._shell.settled_lsn):
             if not self._held:
                 self._shell.holds(self)
             self._held.append((answer.lsn, encoded))
