@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from binlog_tools.spark.__main__ import cli
 from binlog_tools.spark.columns import COLUMNS
+from binlog_tools.spark.commands import cli
 from binlog_tools.spark.errors import CODES
 from binlog_tools.spark.following.startings import STREAM_OPTIONS
 from binlog_tools.spark.java import EXIT_UNAVAILABLE

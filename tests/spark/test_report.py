@@ -17,8 +17,9 @@ from click.testing import CliRunner
 pytest.importorskip("matplotlib")
 
 from binlog_tools.cli.exits import CANNOT_READ
-from binlog_tools.spark.report import command, render
+from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.readings import OTHERS, ROWS, TUBES, percentile, read
+from binlog_tools.spark.reporting.sections import render
 
 START_S = 1_763_942_400  # A Monday.
 TITLES = (
@@ -127,7 +128,7 @@ def test_missing_tables_are_left_out(tables: Path, tmp_path: Path) -> None:
     only = tmp_path / "only"
     only.mkdir()
     (tables / "workers").rename(only / "workers")
-    page = render(read(only))
+    page = render(read(only), TITLE)
     assert page.count("<section>") == 1
     assert "<h2>Workers</h2>" in page
 

@@ -124,7 +124,7 @@ def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: 
 
 
 def _run(*words: str | Path) -> Result:
-    from binlog_tools.spark.__main__ import cli
+    from binlog_tools.spark.commands import cli
 
     return CliRunner().invoke(cli, [str(word) for word in words])
 
