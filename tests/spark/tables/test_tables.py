@@ -153,6 +153,11 @@ def test_a_log_becomes_an_events_table_and_that_other_tables(
     alive = spark.read.parquet(str(tmp_path / "alive")).select("job").collect()
     assert {job for (job,) in alive} == {job for job, state in newest.items() if state != "gone"}
 
+    (tmp_path / "file").touch()
+    refused = _run("snapshot", out, "-o", tmp_path / "file" / "x", "--at", "now")
+    assert refused.exit_code == CODES["TABLE_UNWRITABLE"]
+    assert refused.stderr.startswith("[TABLE_UNWRITABLE] ") and refused.stderr.count("\n") == 1
+
 
 @pytest.mark.parametrize(
     ("words", "code"),
