@@ -82,9 +82,10 @@ def page(title: str, text: str, tiles: Iterable[tuple[str, str]], parts: Iterabl
 
 
 def _section(part: Part) -> str:
+    is_open = "" if part.svg else ' open="open"'
     return (
         f"<section>\n<h2>{escape(part.title)}</h2>\n<p>{escape(part.text)}</p>\n{part.svg}\n"
-        f"<details>\n<summary>The numbers</summary>\n"
+        f"<details{is_open}>\n<summary>The numbers</summary>\n"
         f'<div class="scroll">{_table(part.table)}</div>\n</details>\n</section>\n'
     )
 

@@ -3,6 +3,7 @@ What stands in the report, and in which order.
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Final
 
 from binlog_tools.spark.reporting import figures
@@ -33,7 +34,7 @@ def _span_text(readings: Readings) -> str:
     series = readings.series
     if series is None:
         return who
-    start, last = series.times[0], series.times[-1]
+    start, last = series.times[0], series.times[-1] + timedelta(minutes=series.width)
     return f"{who}; {start:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, in {_width(series)} steps"
 
 
@@ -158,16 +159,21 @@ def _tubes_table(readings: Readings) -> Part:
 
 
 def _poison(readings: Readings) -> Part:
-    names = ("jobs", "failures", *ENDS, "alive", "example_server", "example_job")
+    names = ("jobs", "failures", *ENDS, "alive", "example_server")
     return Part(
         "Jobs that fail again and again",
         "Kinds of jobs, by tube and the fingerprint of their bodies. See one of them: "
         "binlog-inspect jobs LOG --explain JOB.",
         figures.poison(readings.poison),
         Table(
-            ["tube", "fingerprint", *names],
+            ["tube", "fingerprint", *names, "example_job"],
             [
-                [row["tube"], row["fingerprint"], *(row[name] for name in names)]
+                [
+                    row["tube"],
+                    row["fingerprint"],
+                    *(row[name] for name in names),
+                    str(row["example_job"]),
+                ]
                 for row in readings.poison
             ],
         ),
@@ -184,7 +190,7 @@ def _workers(readings: Readings) -> Part:
         Table(
             ["server", "start", "connection", "busy", *names],
             [
-                [row["server"], row["incarnation"], row["connection"], _length(row["busy_ns"]),
+                [row["server"], row["incarnation"], str(row["connection"]), _length(row["busy_ns"]),
                  *(row[name] for name in names)]
                 for row in readings.workers
             ],
