@@ -76,7 +76,7 @@ def page(title: str, text: str, tiles: Iterable[tuple[str, str]], parts: Iterabl
         f"{head}<header>\n<h1>{escape(title)}</h1>\n<p>{escape(text)}</p>\n</header>\n"
         f'<ul class="tiles">\n{shown}</ul>\n'
         f"{''.join(_section(part) for part in parts)}"
-        "<footer>All times are UTC. What each number means: docs/spark.md.</footer>\n"
+        "<footer>All times are UTC. What each number means: docs/spark-tables.md.</footer>\n"
         "</main>\n</body>\n</html>\n"
     )
 
