@@ -9,6 +9,8 @@ import re
 import shlex
 from typing import Final
 
+from binlog_tools.sources import NoLog
+
 CODES: Final = {
     "BINLOG_DAMAGED": 65,
     "BINLOG_UNKNOWN_FORMAT": 65,
@@ -30,6 +32,9 @@ CODES: Final = {
     "TABLE_FORMAT": 69,
     "TABLE_NOT_FOUND": 66,
     "TABLE_OPTION": 64,
+    "TABLE_UNWRITABLE": 73,
+    "NO_PACKAGE": 69,
+    "WORKER_PYTHON": 69,
     "SINK_OPTION": 64,
     "SINK_MODE": 64,
     "SINK_COLUMNS": 64,
@@ -49,6 +54,36 @@ OTHER_EXIT: Final = 70
 """How a program ends because of an error that is not one of these."""
 
 _OURS: Final = re.compile(r"\[([A-Z]+_[A-Z_]+)\] [^\n]*")
+_OF_WORKERS: Final = (
+    (
+        re.compile(
+            r"Python in worker has different version: (\S+) than that in driver: ([\d.]+\d)"
+        ),
+        "the workers run Python {0} and the driver {1}; let PYSPARK_PYTHON name a Python {1} that "
+        "they all have",
+    ),
+    (
+        re.compile(
+            r"^ModuleNotFoundError: No module named '(binlog_tools|beanstalk_twisted)\b", re.M
+        ),
+        "the workers' Python has no {0}; give them ours: python -m binlog_tools.spark.pyfiles, "
+        "and spark-submit --py-files beanstalk_spark.zip",
+    ),
+    (
+        re.compile(
+            r"^ModuleNotFoundError: No module named '(numpy|pandas|pyarrow|pyspark)\b", re.M
+        ),
+        "the workers' Python has no {0}; let PYSPARK_PYTHON name one that has numpy, pandas and "
+        "pyarrow",
+    ),
+    (
+        re.compile(r'Cannot run program "([^"]+)"'),
+        "there is no {0} where the workers are; let PYSPARK_PYTHON name the Python that they have",
+    ),
+)
+"""What Spark says if its workers run another Python than they should, and what we say of it."""
+
+_CALL: Final = re.compile(r"\AAn error occurred while calling [^\n]*\n: ")
 _LAST_LINE: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)): .+$", re.MULTILINE)
 
 
@@ -74,7 +109,7 @@ def damaged(path: str, offset: int, what: str) -> SourceError:
     return SourceError(
         "BINLOG_DAMAGED",
         f"{path}: frame at byte {offset}: {what}; run: binlog-inspect check {shlex.quote(path)}; "
-        f"or read what is left with .option('damage', 'skip')",
+        f"or read what is left with .option('damage', 'skip'), or --damage skip",
     )
 
 
@@ -83,9 +118,10 @@ def unreadable(error: OSError, path: str = "") -> SourceError:
     A file or directory that cannot be read, in our words.
     """
     where = str(error.filename or path)
+    code = "BINLOG_UNREADABLE"
     if isinstance(error, FileNotFoundError):
-        return SourceError("BINLOG_NOT_FOUND", f"{where}: {error.strerror or error}")
-    return SourceError("BINLOG_UNREADABLE", f"{where}: {error.strerror or error}")
+        code = "BINLOG_NO_LOG" if isinstance(error, NoLog) else "BINLOG_NOT_FOUND"
+    return SourceError(code, f"{where}: {error.strerror or error}")
 
 
 def explain_error(error: BaseException) -> str:
@@ -97,10 +133,14 @@ def explain_error(error: BaseException) -> str:
     ours = [found for found in _OURS.finditer(text) if found[1] in CODES]
     if ours:
         return _unwrapped(ours[-1][0])
+    for theirs, meaning in _OF_WORKERS:
+        found = theirs.search(text)
+        if found:
+            return f"[WORKER_PYTHON] {meaning.format(*found.groups())}"
     python = _LAST_LINE.findall(text)
     if python:
         return _unwrapped(python[-1])
-    return _unwrapped(text.strip().partition("\n")[0]) or type(error).__name__
+    return _unwrapped(_CALL.sub("", text.strip()).partition("\n")[0]) or type(error).__name__
 
 
 def _unwrapped(line: str) -> str:

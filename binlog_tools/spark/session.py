@@ -54,6 +54,13 @@ def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) 
     return sink.register(register(builder.getOrCreate()))
 
 
+def wants_stacks() -> bool:
+    """
+    Whether whoever runs a program wants to see where an error comes from.
+    """
+    return bool(os.environ.get("BEANSTALK_TRACEBACK"))
+
+
 @contextmanager
 def explained() -> Iterator[None]:
     """
@@ -66,7 +73,7 @@ def explained() -> Iterator[None]:
         print(problem, file=sys.stderr)
         raise SystemExit(problem.exit_code) from None
     except Exception as problem:
-        if os.environ.get("BEANSTALK_TRACEBACK"):
+        if wants_stacks():
             raise
         print(explain_error(problem), file=sys.stderr)
         raise SystemExit(exit_code(problem)) from None

@@ -1,7 +1,7 @@
 """
 ``df.write.format("beanstalk")`` and ``df.writeStream.format("beanstalk")``: rows to jobs.
 
-See "Writing jobs" in docs/spark.md for columns, options and what is promised.
+See docs/spark-writing.md for columns, options and what is promised.
 """
 
 import json

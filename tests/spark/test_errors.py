@@ -30,14 +30,47 @@ def test_our_line_is_found_among_the_stacks() -> None:
 
 
 def test_other_errors_of_python_and_of_spark_are_cut_to_a_line() -> None:
-    missing = "Traceback:\n  File x\nModuleNotFoundError: No module named 'pyarrow'\n\nJVM"
-    assert explain_error(RuntimeError(missing)) == (
-        "ModuleNotFoundError: No module named 'pyarrow'"
-    )
+    missing = "Traceback:\n  File x\nModuleNotFoundError: No module named 'theirs'\n\nJVM"
+    assert explain_error(RuntimeError(missing)) == "ModuleNotFoundError: No module named 'theirs'"
     theirs = "[UNRESOLVED_COLUMN] A column cannot be resolved. SQLSTATE: 42703;\n'Project"
     assert explain_error(RuntimeError(theirs)) == "[UNRESOLVED_COLUMN] A column cannot be resolved."
     assert exit_code(RuntimeError(theirs)) == 70
     assert explain_error(KeyError()) == "KeyError"
+    called = "An error occurred while calling o12.save.\n: java.io.IOException: Disk full\n\tat x"
+    assert explain_error(RuntimeError(called)) == "java.io.IOException: Disk full"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        (
+            "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python "
+            "in worker has different version: 3.12 than that in driver: 3.11, PySpark cannot run "
+            "with different minor versions.",
+            "the workers run Python 3.12 and the driver 3.11; let PYSPARK_PYTHON name a Python "
+            "3.11 that they all have",
+        ),
+        (
+            "Traceback:\n  File x\nModuleNotFoundError: No module named 'pyarrow'\n\nJVM",
+            "the workers' Python has no pyarrow; let PYSPARK_PYTHON name one that has numpy, "
+            "pandas and pyarrow",
+        ),
+        (
+            "Traceback:\n  File x\nModuleNotFoundError: No module named 'binlog_tools'\n\nJVM",
+            "the workers' Python has no binlog_tools; give them ours: python -m "
+            "binlog_tools.spark.pyfiles, and spark-submit --py-files beanstalk_spark.zip",
+        ),
+        (
+            "An error occurred while calling z:collectAndServe.\n: Job aborted: "
+            'java.io.IOException: Cannot run program "/no/python": error=2, No such file',
+            "there is no /no/python where the workers are; let PYSPARK_PYTHON name the Python "
+            "that they have",
+        ),
+    ],
+)
+def test_another_python_on_the_workers_is_told_with_what_to_do(theirs: str, said: str) -> None:
+    assert explain_error(RuntimeError(theirs)) == f"[WORKER_PYTHON] {said}"
+    assert exit_code(RuntimeError(theirs)) == 69
 
 
 def test_an_error_has_one_line_and_survives_the_way_from_the_workers() -> None:

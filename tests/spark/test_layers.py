@@ -28,16 +28,18 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tables": BELOW,
     "reporting": BELOW,
     # What users import or run.
+    "extras": frozenset({"errors"}),
     "pyfiles": frozenset(),
     "source": BELOW | {"segments", "reading", "following"},
     "sink": BELOW | {"writing"},
-    "report": BELOW | {"reporting"},
+    "report": BELOW | {"reporting", "extras"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "events": BELOW | {"segments", "reading", "tables", "source"},
     "session": BELOW | {"source", "sink"},
-    "__main__": BELOW | {
+    "commands": BELOW | {
         "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
     },
+    "__main__": BELOW | {"extras", "commands"},
 }  # fmt: skip
 """Of each package, and of each module beside them, those of the others that it may import."""
 

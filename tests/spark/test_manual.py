@@ -1,13 +1,13 @@
 """
-docs/spark.md says what the code does.
+docs/spark*.md say what the code does.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from binlog_tools.spark.__main__ import cli
 from binlog_tools.spark.columns import COLUMNS
+from binlog_tools.spark.commands import cli
 from binlog_tools.spark.errors import CODES
 from binlog_tools.spark.following.startings import STREAM_OPTIONS
 from binlog_tools.spark.java import EXIT_UNAVAILABLE
@@ -17,7 +17,8 @@ from binlog_tools.spark.writing.jobrows import TYPES
 from binlog_tools.spark.writing.options import OPTIONS as SINK_OPTIONS
 from tests.test_docs import ROOT, section, tables
 
-MANUAL: Path = ROOT / "docs" / "spark.md"
+DOCS: Path = ROOT / "docs"
+MANUAL: Path = DOCS / "spark.md"
 
 
 def test_the_manual_has_every_column_and_no_other() -> None:
@@ -36,18 +37,18 @@ def test_the_manual_has_every_option() -> None:
 
 
 def test_the_manual_has_every_option_of_a_stream() -> None:
-    (rows,) = tables(section(MANUAL, "Streaming"))
+    (rows,) = tables(section(DOCS / "spark-streaming.md", "Following logs, by Spark"))
     assert rows == [[f"`{name}`", meaning] for name, meaning in STREAM_OPTIONS.items()]
 
 
 def test_the_manual_has_every_column_and_option_of_a_write() -> None:
-    columns, options = tables(section(MANUAL, "Writing jobs"))
+    columns, options = tables(section(DOCS / "spark-writing.md", "Writing jobs, by Spark"))
     assert [row[0] for row in columns] == [f"`{name}`" for name in TYPES]
     assert options == [[f"`{name}`", meaning] for name, meaning in SINK_OPTIONS.items()]
 
 
 def test_the_manual_has_every_option_of_a_rebuild() -> None:
-    (rows,) = tables(section(MANUAL, "Rebuilding a log"))
+    (rows,) = tables(section(DOCS / "spark-rebuilding.md", "Rebuilding a log"))
     told = {word.strip("`") for row in rows for word in row[0].split(", ")}
     command = cli.commands["rebuild"]
     known = {word for option in command.params for word in option.opts if word.startswith("-")}

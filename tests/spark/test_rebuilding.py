@@ -469,7 +469,7 @@ def run(*words: object) -> Result:
     """
     Run the command.
     """
-    from binlog_tools.spark.__main__ import cli
+    from binlog_tools.spark.commands import cli
 
     return CliRunner().invoke(cli, ["rebuild", *(str(word) for word in words)])
 

@@ -4,6 +4,7 @@ The report is a page of its own, that says what the tables say; without Spark.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -17,8 +18,10 @@ from click.testing import CliRunner
 pytest.importorskip("matplotlib")
 
 from binlog_tools.cli.exits import CANNOT_READ
-from binlog_tools.spark.report import command, render
+from binlog_tools.spark.report import TITLE, command
+from binlog_tools.spark.reporting.figures import ready_by_tube, seconds_text
 from binlog_tools.spark.reporting.readings import OTHERS, ROWS, TUBES, percentile, read
+from binlog_tools.spark.reporting.sections import render
 
 START_S = 1_763_942_400  # A Monday.
 TITLES = (
@@ -58,7 +61,7 @@ def tables(tmp_path: Path) -> Path:
     _write(tmp_path / "lifetimes", pa.table({"outcome": ["alive", "done", "done"]}))
     _write(tmp_path / "poison", pa.Table.from_pylist([
         {"tube": "mail & <more>", "fingerprint": None if at == 3 else f"{at:016x}", "jobs": 2,
-         "failures": at, **ends, "alive": 1, "example_server": "a" * 32, "example_job": 7}
+         "failures": at, **ends, "alive": 1, "example_server": "a" * 32, "example_job": 1234567}
         for at in range(30)
     ]))  # fmt: skip
     _write(tmp_path / "workers", pa.Table.from_pylist([
@@ -90,6 +93,33 @@ def test_the_page_is_whole_and_the_same_each_time(tables: Path, tmp_path: Path) 
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
     assert sum(1 for _ in root.iter("details")) == len(TITLES)
     assert "mail &amp; &lt;more&gt;" in page
+
+
+def test_the_page_can_be_read_and_its_ids_can_be_copied(tables: Path) -> None:
+    page = render(read(tables), TITLE)
+    assert "2025-11-24 00:00 to 2025-11-27 00:00 UTC" in page
+    assert "<td>1234567</td>" in page
+    # Below what has no figure the numbers are what there is to see.
+    shown = [part for part in page.split("<section>")[1:] if '<details open="open">' in part]
+    assert len(shown) == 1 and "<h2>Tubes</h2>" in shown[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0"), (0.002, "2 ms"), (30, "30 s"), (60, "1 min"), (1770, "29.5 min"), (7200, "2 h"),
+     (86_400, "1 d")],
+)  # fmt: skip
+def test_lengths_are_in_the_units_people_count_in(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_an_axis_of_counts_of_nothing_has_no_fractions(tables: Path) -> None:
+    series = read(tables).series
+    assert series is not None
+    nothing = {tube: np.zeros_like(depth) for tube, depth in series.by_tube.items()}
+    figure = ready_by_tube(dataclasses.replace(series, by_tube=nothing))
+    noughts = re.findall(r">0</text>", figure)
+    assert len(noughts) == 1
 
 
 def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
@@ -127,7 +157,7 @@ def test_missing_tables_are_left_out(tables: Path, tmp_path: Path) -> None:
     only = tmp_path / "only"
     only.mkdir()
     (tables / "workers").rename(only / "workers")
-    page = render(read(only))
+    page = render(read(only), TITLE)
     assert page.count("<section>") == 1
     assert "<h2>Workers</h2>" in page
 

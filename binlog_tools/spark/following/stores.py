@@ -3,7 +3,6 @@ Which segments there are of each store, in directories of servers and in archive
 for each batch of a stream, so names are listed and hardly anything is opened.
 """
 
-import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from binlog_tools.sources import parse_archived_name
 from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.reading.paths import expanded
 
 _STORE: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -92,7 +92,7 @@ def look(paths: Sequence[str]) -> dict[str, Segments]:
     """
     found: dict[str, Segments] = {}
     archives: list[tuple[str, str]] = []
-    for path in _expanded(paths):
+    for path in _directories(paths):
         names = _names(path)
         if _STORE.fullmatch(os.path.basename(os.path.normpath(path))):
             archives.append((os.path.basename(os.path.normpath(path)), path))
@@ -107,17 +107,15 @@ def look(paths: Sequence[str]) -> dict[str, Segments]:
     return {store: segments for store, segments in found.items() if segments.numbers}
 
 
-def _expanded(paths: Sequence[str]) -> Iterator[str]:
+def _directories(paths: Sequence[str]) -> Iterator[str]:
     for path in paths:
-        path = path.removeprefix("file://")
-        if os.path.isdir(path):
-            yield path
-        elif os.path.exists(path):
-            raise SourceError(
-                "BINLOG_OPTION", f"path: {path} is a file; a stream follows directories"
-            )
-        else:
-            yield from (each for each in sorted(glob.glob(path)) if os.path.isdir(each))
+        for found in expanded(path):
+            if os.path.isdir(found):
+                yield found
+            elif found == path.removeprefix("file://"):
+                raise SourceError(
+                    "BINLOG_OPTION", f"path: {found} is a file; a stream follows directories"
+                )
 
 
 def _names(path: str) -> list[str]:

@@ -33,6 +33,7 @@ from binlog_tools.spark.following.stores import look
 from binlog_tools.spark.following.streamtasks import Beside, StreamPartition, task_batches
 from binlog_tools.spark.following.tailing import Part, advance, parts
 from binlog_tools.spark.following.tubememory import TubeMemory
+from binlog_tools.spark.reading.paths import expanded
 from binlog_tools.spark.reading.planning import Share, Trouble, named, packed
 from binlog_tools.spark.segments.producing import Place
 
@@ -146,9 +147,11 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _starts(self, logs: dict[str, Log]) -> Positions:
         if not logs:
-            raise SourceError(
-                "BINLOG_NO_LOG", f"{', '.join(self._streamed.paths)}: there are no segments here"
-            )
+            paths = self._streamed.paths
+            if not any(map(expanded, paths)):
+                what = f"{', '.join(paths)}: there is no such directory"
+                raise SourceError("BINLOG_NOT_FOUND", what)
+            raise SourceError("BINLOG_NO_LOG", f"{', '.join(paths)}: there are no segments here")
         unknown = self._streamed.starts.keys() - logs.keys()
         if unknown:
             raise SourceError(

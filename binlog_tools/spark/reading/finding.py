@@ -4,7 +4,6 @@ From paths to the segments of logs, each once, with how far it may be read.
 Which files are segments: `candidates`.  How far they may be read: `measuring`.
 """
 
-import glob
 import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -21,6 +20,7 @@ from binlog_tools.spark.reading.candidates import (
     one_of_each,
 )
 from binlog_tools.spark.reading.measuring import Segment, Tail, measured
+from binlog_tools.spark.reading.paths import expanded
 from binlog_tools.spark.segments.durable import durable_part, loaded_part
 
 _TAILS: Final[tuple[Tail, Tail]] = (durable_part, loaded_part)
@@ -71,14 +71,14 @@ def find(
     :raise SourceError: there are none, two differ that should be the same, one is of a newer
         version.
     """
-    expanded = [path for each in paths for path in _expanded(each)]
+    named = [path for each in paths for path in _named(each)]
     try:
-        sources = open_sources(expanded)
+        sources = open_sources(named)
         found = [each for source in sources for each in candidates(source)]
     except OSError as problem:
-        raise unreadable(problem, ", ".join(expanded)) from None
+        raise unreadable(problem, ", ".join(named)) from None
     if not found:
-        raise _nothing(expanded)
+        raise _nothing(named)
     broken = [each for each in found if isinstance(each, BrokenFile)]
     chosen = one_of_each(each for each in found if isinstance(each, Candidate))
     unfinished = _TAILS[as_at_a_start] if with_live else None
@@ -87,14 +87,8 @@ def find(
     return Findings(segments, broken, list(_gaps(segments, folders)))
 
 
-def _expanded(path: str) -> list[str]:
-    """
-    The files and directories that a path or pattern names.
-    """
-    path = path.removeprefix("file://")
-    if os.path.exists(path):
-        return [path]
-    found = sorted(glob.glob(path))
+def _named(path: str) -> list[str]:
+    found = expanded(path)
     if not found:
         raise SourceError("BINLOG_NOT_FOUND", f"{path}: there is no such file or directory")
     return found

@@ -104,7 +104,7 @@ def _refuse_unknown(given: Mapping[str, str], known: Mapping[str, str]) -> None:
     for name in given:
         if name not in names:
             close = difflib.get_close_matches(name, names, 1)
-            hint = f"; did you mean {names[close[0]]}?" if close else ""
+            hint = f"; did you mean {names[close[0]]}?" if close else "."
             raise _wrong(name, f"unknown{hint} There are: {', '.join(sorted(known))}")
 
 
@@ -187,7 +187,7 @@ def check_schema(fields: list[tuple[str, str]], known: Mapping[str, Any]) -> tup
     for name, kind in fields:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = f"; did you mean {close[0]}?" if close else "."
             what = f"there is no column {name!r}{hint} There are: {', '.join(known)}"
             raise SourceError("BINLOG_SCHEMA", what)
         if kind != known[name].ddl:

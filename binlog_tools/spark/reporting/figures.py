@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from binlog_tools.spark.reporting.readings import ENDS, STATES, Row, Series
 
@@ -32,6 +32,12 @@ END_COLOURS: Final = {
 DONE: Final = "#4c956c"
 INK: Final = "#33383d"
 FAINT: Final = "#d5d9dd"
+
+LENGTHS: Final = (
+    *(10.0**power for power in range(-7, 2)), *(60.0, 600.0), *(3600.0, 36_000.0),
+    *(86_400.0 * 10**power for power in range(4)),
+)  # fmt: skip
+"""What is marked on an axis of lengths of time, in seconds: what people count in."""
 
 CURVE_POINTS: Final = 240
 """Of a distribution: about one for each three points of the page's width."""
@@ -89,7 +95,8 @@ def _time_axis(axes: Axes) -> None:
 
 
 def _counts(axes: Axes) -> None:
-    axes.set_ylim(bottom=0)
+    # Where nothing ever is, there would be nothing but noughts on the axis.
+    axes.set_ylim(0, max(1, axes.get_ylim()[1]))
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
@@ -142,7 +149,7 @@ def ready_by_tube(series: Series) -> str:
     _time_axis(axes)
     _counts(axes)
     axes.set_ylabel("ready jobs")
-    figure.legend(loc="outside upper left", frameon=False, ncols=7)
+    figure.legend(loc="outside upper left", frameon=False, ncols=4)
     return svg("ready", "Jobs that wait for a worker over time, by tube", figure)
 
 
@@ -158,7 +165,8 @@ def flow(series: Series) -> str:
     failed = np.sum([series.flow[name] for name in ENDS], axis=0) / series.width
     axes.plot(edges, _stepped(failed), color="#b23a48", linewidth=1.1, label="failed runs")
     _time_axis(axes)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_ylabel("a minute")
     figure.legend(loc="outside upper left", frameon=False, ncols=3)
     return svg("flow", "Jobs put, jobs deleted and failed runs, a minute", figure)
@@ -174,6 +182,8 @@ def durations(waits: Mapping[int, int], runs: Mapping[int, int]) -> str:
             seconds, share = _shares(histogram)
             axes.step(seconds, share, where="post", color=colour, linewidth=1.8, label=name)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(LENGTHS))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds_text(value)))
     for percent in (50, 95, 99):
         axes.axhline(percent, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
@@ -202,9 +212,9 @@ def _shares(histogram: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 def seconds_text(seconds: float) -> str:
     """
-    A length of time in the unit that suits it: ``2 ms``, ``30 s``, ``3 h``.
+    A length of time in the unit that suits it: ``2 ms``, ``30 s``, ``5 min``, ``3 h``.
     """
-    units = ((86_400, "d"), (3600, "h"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"))
+    units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"))
     for size, unit in units:
         if seconds >= size * 0.9995:
             return f"{seconds / size:.3g} {unit}"

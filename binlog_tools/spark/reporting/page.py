@@ -76,15 +76,16 @@ def page(title: str, text: str, tiles: Iterable[tuple[str, str]], parts: Iterabl
         f"{head}<header>\n<h1>{escape(title)}</h1>\n<p>{escape(text)}</p>\n</header>\n"
         f'<ul class="tiles">\n{shown}</ul>\n'
         f"{''.join(_section(part) for part in parts)}"
-        "<footer>All times are UTC. What each number means: docs/spark.md.</footer>\n"
+        "<footer>All times are UTC. What each number means: docs/spark-tables.md.</footer>\n"
         "</main>\n</body>\n</html>\n"
     )
 
 
 def _section(part: Part) -> str:
+    is_open = "" if part.svg else ' open="open"'
     return (
         f"<section>\n<h2>{escape(part.title)}</h2>\n<p>{escape(part.text)}</p>\n{part.svg}\n"
-        f"<details>\n<summary>The numbers</summary>\n"
+        f"<details{is_open}>\n<summary>The numbers</summary>\n"
         f'<div class="scroll">{_table(part.table)}</div>\n</details>\n</section>\n'
     )
 

@@ -46,11 +46,16 @@ def opened(out: Path) -> Iterator[None]:
     """
     The table is ours to write: nobody else writes it, and no commit of it is half done.
 
-    :raise TableError: somebody writes it, or it is something else.
+    :raise TableError: somebody writes it, or it is something else, or it cannot be written.
     """
     _refuse_others(out)
-    out.mkdir(parents=True, exist_ok=True)
-    fd = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        fd = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as problem:
+        raise TableError(
+            "TABLE_UNWRITABLE", f"{out}: {problem.strerror}; nothing was written"
+        ) from None
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,7 +14,7 @@ class TableError(Exception):
     A table cannot be made.
 
     :ivar code: ``TABLE_COLUMN``, ``TABLE_OPTION``, ``TABLE_NOT_FOUND``, ``TABLE_EXISTS``,
-        ``TABLE_FORMAT`` or ``TABLE_BUSY``.
+        ``TABLE_UNWRITABLE``, ``TABLE_FORMAT`` or ``TABLE_BUSY``.
     """
 
     def __init__(self, code: str, what: str) -> None:

@@ -2,10 +2,10 @@
 The pipelines by name, and how their tables are written.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -19,6 +19,11 @@ from binlog_tools.spark.tables.workers import workers
 
 FORMATS: Final = ("parquet", "delta")
 MODES: Final = ("error", "overwrite", "append")
+
+_UNWRITABLE: Final = re.compile(
+    r"(Mkdirs failed to create|Parent path is not a directory|No space left on device"
+    r"|Read-only file system)"
+)
 
 
 class Pipeline(NamedTuple):
@@ -67,26 +72,29 @@ def write(
     table = table.repartition(*map(F.col, partitions)) if partitions else table.coalesce(1)
     try:
         table.write.format(form).mode(mode).partitionBy(*partitions).save(out)
-    except AnalysisException as problem:
-        raise _in_our_words(problem, out, form) from None
     except Exception as problem:
-        if form == "delta" and "DATA_SOURCE_NOT_FOUND" in str(problem):
-            raise _no_delta() from None
-        raise
+        raise (_in_our_words(str(problem), out, form) or problem) from None
 
 
-def _in_our_words(problem: AnalysisException, out: str, form: str) -> Exception:
-    text = str(problem)
-    if "PATH_ALREADY_EXISTS" in text:
+def _in_our_words(text: str, out: str, form: str) -> TableError | None:
+    """
+    What Spark means by an error when it writes, if it is one of those that a user can mend.
+    """
+    if "[PATH_ALREADY_EXISTS]" in text:
         return TableError(
             "TABLE_EXISTS", f"{out}: there is something already; give --mode overwrite or append"
         )
-    return _no_delta() if form == "delta" and "DATA_SOURCE_NOT_FOUND" in text else problem
-
-
-def _no_delta() -> TableError:
-    return TableError(
-        "TABLE_FORMAT",
-        "this Spark has no Delta; start it with the jars of delta-spark (pip install delta-spark, "
-        "spark-submit --packages io.delta:…), or write Parquet",
-    )
+    if form == "delta" and "[DATA_SOURCE_NOT_FOUND]" in text:
+        return TableError(
+            "TABLE_FORMAT",
+            "this Spark has no Delta; start it with the jars of delta-spark (pip install "
+            "delta-spark, spark-submit --packages io.delta:…), or write Parquet",
+        )
+    lines = (line for line in text.split("\n") if "[BINLOG_" not in line and "Exception: " in line)
+    if found := next(filter(None, map(_UNWRITABLE.search, lines)), None):
+        return TableError(
+            "TABLE_UNWRITABLE",
+            f"{out}: Spark cannot write there ({found[1]}); is there room, may the executors "
+            "write, and do they see it under this path?",
+        )
+    return None

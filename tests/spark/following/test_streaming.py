@@ -484,7 +484,8 @@ def test_a_log_that_comes_later_is_followed_from_its_beginning(
         ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger: '0' is no whole number from 1 on"),
         ({"failOnDataLoss": "no"}, "option failOnDataLoss: 'no' is none of true, false"),
         ({"view": "segments"}, "option view: it is for batch reads"),
-        ({"archives": "/x"}, "option archives: unknown; did you mean archive?"),
+        ({"archives": "/x"}, "option archives: unknown; did you mean archive? There are: archi"),
+        ({"zzz": "/x"}, "option zzz: unknown. There are: archive, "),
     ],
 )
 def test_a_wrong_option_is_refused_in_one_line(options: dict[str, str], said: str) -> None:
@@ -497,6 +498,14 @@ def test_a_wrong_option_is_refused_in_one_line(options: dict[str, str], said: st
 def test_where_there_is_no_log_no_stream_begins(folders: Folders) -> None:
     with pytest.raises(SourceError, match=r"\[BINLOG_NO_LOG\] .*: there are no segments here"):
         Query(folders.live)
+
+
+def test_where_there_is_no_directory_or_nobody_may_look_no_stream_begins(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(SourceError, match=r"\[BINLOG_NOT_FOUND\] .*/none: there is no such dir"):
+        Query(tmp_path / "none")
+    with pytest.raises(SourceError, match=r"\[BINLOG_UNREADABLE\] .*/loop: Too many levels"):
+        Query(tmp_path / "loop")
 
 
 def test_a_store_that_is_not_there_cannot_be_begun_with(folders: Folders) -> None:

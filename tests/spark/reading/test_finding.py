@@ -245,6 +245,15 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     (tmp_path / "binlog.1").write_bytes(b"\7\0\0\0")
     with pytest.raises(SourceError, match=r"\[BINLOG_NO_LOG\].*C beanstalkd.*import-v7"):
         read(tmp_path)
+    (tmp_path / "notes.txt").write_text("no segment")
+    with pytest.raises(SourceError, match=r"\[BINLOG_NO_LOG\] .*/notes.txt: this is no segment"):
+        read(tmp_path / "notes.txt")
+
+
+def test_what_nobody_may_look_at_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(SourceError, match=r"\[BINLOG_UNREADABLE\] .*/loop: Too many levels"):
+        read(tmp_path / "loop")
 
 
 def test_a_segment_that_is_deleted_after_the_planning_is_an_error_with_advice(

@@ -1,7 +1,7 @@
 """
 The tables of a history, found another way: job by job and minute by minute, in plain Python.
 
-It is written from the definitions in docs/spark.md, and knows nothing of SQL.
+It is written from the definitions in docs/spark-tables.md, and knows nothing of SQL.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _lost(row: Row, after: Row | None) -> bool:
 
 def attempts(server: Server) -> Iterator[Row]:
     """
-    See docs/spark.md.
+    See docs/spark-tables.md.
     """
     for runs in server.runs.values():
         for run in runs.values():
@@ -191,7 +191,7 @@ def attempts(server: Server) -> Iterator[Row]:
 
 def lifetimes(server: Server) -> Iterator[Row]:
     """
-    See docs/spark.md.
+    See docs/spark-tables.md.
     """
     for job, images in server.jobs.items():
         news = [row for place, row in enumerate(images) if place == 0 or not row["copy"]]
@@ -222,7 +222,7 @@ def lifetimes(server: Server) -> Iterator[Row]:
 
 def workers(server: Server) -> Iterator[Row]:
     """
-    See docs/spark.md.
+    See docs/spark-tables.md.
     """
     mine: dict[tuple[int, int], list[Run]] = defaultdict(list)
     for runs in server.runs.values():
@@ -259,7 +259,7 @@ def _covered(spans: Iterable[tuple[int, int]]) -> int:
 
 def snapshot(rows: Iterable[Row], now_ns: int | None, lsn: int | None) -> Iterator[Row]:
     """
-    See docs/spark.md.
+    See docs/spark-tables.md.
     """
     seen = [
         row for row in rows
@@ -290,7 +290,7 @@ def snapshot(rows: Iterable[Row], now_ns: int | None, lsn: int | None) -> Iterat
 
 def tube_minutes(server: Server) -> Iterator[Row]:
     """
-    See docs/spark.md.  Each minute looks at all stays again.
+    See docs/spark-tables.md.  Each minute looks at all stays again.
     """
     last = server.last_ns // MINUTE_NS
     for tube in {row["tube"] for row in server.rows}:
@@ -386,7 +386,7 @@ def _percentile(lengths_ns: list[int], percent: int) -> int | None:
 
 def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
     """
-    See docs/spark.md; of all servers together.
+    See docs/spark-tables.md; of all servers together.
     """
     jobs: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in rows:
@@ -419,7 +419,7 @@ def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
 
 def fingerprint(body: bytes) -> str:
     """
-    See docs/spark.md.
+    See docs/spark-tables.md.
     """
     text = body[:512].decode("latin-1").lower()
     text = re.sub(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", "U", text)

@@ -149,6 +149,15 @@ def test_a_directory_that_is_no_events_table_is_left_alone(tmp_path: Path) -> No
         pass
 
 
+def test_where_nothing_can_be_written_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(TableError, match=r"\[TABLE_UNWRITABLE\] .*/file/x: Not a directory; noth"),
+        opened(tmp_path / "file" / "x"),
+    ):
+        pass
+
+
 def test_two_runs_do_not_write_one_table_at_once(tmp_path: Path) -> None:
     _run(tmp_path / "t", ONE)
     fd = os.open(tmp_path / "t" / "_lock", os.O_RDWR)

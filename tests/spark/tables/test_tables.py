@@ -124,7 +124,7 @@ def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: 
 
 
 def _run(*words: str | Path) -> Result:
-    from binlog_tools.spark.__main__ import cli
+    from binlog_tools.spark.commands import cli
 
     return CliRunner().invoke(cli, [str(word) for word in words])
 
@@ -152,6 +152,11 @@ def test_a_log_becomes_an_events_table_and_that_other_tables(
     newest = {row["job"]: row["state"] for row in expected if row["job"] is not None}
     alive = spark.read.parquet(str(tmp_path / "alive")).select("job").collect()
     assert {job for (job,) in alive} == {job for job, state in newest.items() if state != "gone"}
+
+    (tmp_path / "file").touch()
+    refused = _run("snapshot", out, "-o", tmp_path / "file" / "x", "--at", "now")
+    assert refused.exit_code == CODES["TABLE_UNWRITABLE"]
+    assert refused.stderr.startswith("[TABLE_UNWRITABLE] ") and refused.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

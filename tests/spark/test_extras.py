@@ -1,0 +1,43 @@
+"""
+A program whose packages are not installed says so in one line, and how to get them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ALONE = """
+import runpy, sys
+sys.path[1:1] = sys.argv.pop(1).split(":")
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "extra"),
+    [
+        ("binlog_tools.spark", "pyspark, pyarrow, numpy, pandas", "spark"),
+        ("binlog_tools.spark.report", "matplotlib, pyarrow", "report"),
+    ],
+)
+def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(
+    module: str, missing: str, extra: str, tmp_path: Path
+) -> None:
+    (tmp_path / "click").symlink_to(Path(click.__file__).parent)
+    words = ("lifetimes", "tables", "-o", "out") if extra == "spark" else ("tables", "-o", "out")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", ALONE, f"{ROOT}:{tmp_path}", module, *words],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stderr == (
+        f"[NO_PACKAGE] {sys.executable} has no {missing}; run: {sys.executable} -m pip install "
+        f"'beanstalk-twisted[{extra}]'\n"
+    )
+    assert done.returncode == 69
