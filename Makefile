@@ -63,7 +63,7 @@ wheels: .venv/dev.stamp ## build wheels into ./dist: the pure one, and with gcc 
 	$(BIN)/python -m build --outdir build/wheels .
 	mkdir -p dist
 	cp build/wheels/* dist
-	BEANSTALK_TWISTED_COMPILED=1 $(BIN)/python -m pip wheel --disable-pip-version-check \
+	BEANSTALK_TWISTED_COMPILED=1 $(BIN)/python -m pip wheel --disable-pip-version-check --no-cache-dir \
 	    --no-deps --wheel-dir build/wheels build/wheels/*.tar.gz
 	cp build/wheels/*-cp*.whl dist
 

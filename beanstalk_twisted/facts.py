@@ -26,11 +26,11 @@ A difference that is worth a CLOCK_STEP: clocks that are merely steered stay bel
 IS_COMPILED: Final = workqueue.__file__.endswith(tuple(EXTENSION_SUFFIXES))
 """Whether the rules, the log and the text run as machine code; see setup.py."""
 
-BUILD: Final = "compiled" if IS_COMPILED else "pure Python"
-"""The same for the start of the log."""
-
 VERSION: Final = f"{__version__}+compiled" if IS_COMPILED else __version__
 """What `stats` says of us."""
+
+BUILD: Final = f"beanstalk-twisted {__version__}, {'compiled' if IS_COMPILED else 'pure Python'}"
+"""The same as a sentence."""
 
 WRITER: Final = f"beanstalk-twisted/{__version__}"
 """How segment headers name this server."""
