@@ -7,10 +7,15 @@ PORT ?= 11300
 BINLOG ?= ./binlog
 ARGS ?=
 
+# What runs on the modules that are compiled: their own tests, and the quick path against the plain.
+COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/conformance \
+    tests/test_chunks.py tests/test_commands.py tests/test_protocol.py tests/test_recognition.py \
+    tests/test_service.py tests/test_startup.py tests/testing
+
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help serve test lint soak bench bench-quick spark-demo spark-kills clean
+.PHONY: help serve test test-compiled lint soak bench bench-quick spark-demo spark-kills wheels clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -20,6 +25,16 @@ serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in 
 
 test: .venv/dev.stamp ## run the tests on all processors; make test ARGS='-k put' chooses
 	$(BIN)/python -m pytest --numprocesses=auto --dist=load $(ARGS)
+
+test-compiled: wheels ## run the tests of what is compiled on the compiled wheel
+	rm -rf build/compiled
+	mkdir build/compiled
+	tar -xzf build/wheels/*.tar.gz --strip-components=1 -C build/compiled
+	$(BIN)/python -m zipfile -e build/wheels/*-cp*.whl build/compiled
+	cd build/compiled && '$(CURDIR)/$(BIN)/python' -c \
+	    'from beanstalk_twisted import facts; assert facts.IS_COMPILED, facts.__file__'
+	cd build/compiled && '$(CURDIR)/$(BIN)/python' -m pytest --numprocesses=auto --dist=load \
+	    $(COMPILED_TESTS) $(ARGS)
 
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .
@@ -41,6 +56,16 @@ spark-demo: .venv/dev.stamp ## the history in ./binlog as a table, by Spark
 
 spark-kills: .venv/dev.stamp ## kill -9 the driver of a stream under load, twenty times
 	$(BIN)/python -m benchmarks.kills build/kills $(ARGS)
+
+# The compiled wheel is made of the same sdist; the pure one is there even if that fails.
+wheels: .venv/dev.stamp ## build wheels into ./dist: the pure one, and with gcc one compiled for here
+	rm -rf build/wheels
+	$(BIN)/python -m build --outdir build/wheels .
+	mkdir -p dist
+	cp build/wheels/* dist
+	BEANSTALK_TWISTED_COMPILED=1 $(BIN)/python -m pip wheel --disable-pip-version-check --no-cache-dir \
+	    --no-deps --wheel-dir build/wheels build/wheels/*.tar.gz
+	cp build/wheels/*-cp*.whl dist
 
 clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

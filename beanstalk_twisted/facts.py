@@ -9,9 +9,11 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Final
 
 from beanstalk_twisted import __version__
+from beanstalk_twisted.jobs import workqueue
 from beanstalk_twisted.jobs.statistics import ProcessFacts
 
 NS: Final = 1_000_000_000
@@ -20,6 +22,15 @@ STEP_NS: Final = NS
 """
 A difference that is worth a CLOCK_STEP: clocks that are merely steered stay below it for days.
 """
+
+IS_COMPILED: Final = workqueue.__file__.endswith(tuple(EXTENSION_SUFFIXES))
+"""Whether the rules, the log and the text run as machine code; see setup.py."""
+
+VERSION: Final = f"{__version__}+compiled" if IS_COMPILED else __version__
+"""What `stats` says of us."""
+
+BUILD: Final = f"beanstalk-twisted {__version__}, {'compiled' if IS_COMPILED else 'pure Python'}"
+"""The same as a sentence."""
 
 WRITER: Final = f"beanstalk-twisted/{__version__}"
 """How segment headers name this server."""
@@ -111,7 +122,7 @@ class Process:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return ProcessFacts(
             pid=os.getpid(),
-            version=__version__,
+            version=VERSION,
             utime_us=round(usage.ru_utime * 1_000_000),
             stime_us=round(usage.ru_stime * 1_000_000),
             uptime_s=self._clock.uptime_ns() // NS,

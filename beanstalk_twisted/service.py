@@ -31,7 +31,7 @@ from beanstalk_twisted.blocking import Clock, Io
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.factory import BeanstalkFactory
-from beanstalk_twisted.facts import NS, LogClock, Process
+from beanstalk_twisted.facts import BUILD, NS, LogClock, Process
 from beanstalk_twisted.hub import Feed, Hub, has_place_in
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
@@ -119,6 +119,7 @@ class BeanstalkService(Service):
 
         :raise BinlogError: the log cannot be used.
         """
+        self.log.info("{build}", build=BUILD)
         if self._directory is not None:
             if self._found is None:
                 self.load()

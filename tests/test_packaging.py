@@ -6,6 +6,7 @@ Each of these fails silently for the user: the package imports, and the service 
 
 from __future__ import annotations
 
+import ast
 import configparser
 import os
 import shutil
@@ -14,15 +15,21 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.test_layers import PURE, SERVER, TOOLS
 
 ROOT = Path(__file__).resolve().parent.parent
 OUR_FOLDERS = ("beanstalk_twisted", "binlog_tools")
 PLUGIN = "twisted/plugins/beanstalk_twisted_plugin.py"
 LIMIT_SECONDS = 120
+
+# Asks as ``pip`` does, before it builds a wheel.
+NEEDS = "from setuptools import build_meta; print(build_meta.get_requires_for_build_wheel())"
 
 # How each installer is asked; nothing is fetched, and the build takes the tools that are here.
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
@@ -32,11 +39,12 @@ OFFLINE = ("--no-deps", "--no-build-isolation")
 WHERE = "import twisted.plugins.beanstalk_twisted_plugin as found; print(found.__file__)"
 
 
-def output_of(*command: str | Path, cwd: Path) -> str:
+def output_of(*command: str | Path, cwd: Path, **variables: str) -> str:
     """
     Run a command that must succeed, where nothing leads it to the checkout.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment.update(variables)
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -162,3 +170,62 @@ def test_twistd_lists_the_service_outside_the_checkout(
     twistd = Path(sysconfig.get_path("scripts")) / "twistd"
     listed = output_of(python, twistd, "--help", cwd=tmp_path)
     assert "A durable work queue that speaks the beanstalkd protocol." in " ".join(listed.split())
+
+
+# What may be compiled; `make test-compiled` does it, which takes too long for each run of these.
+
+
+def constant(name: str) -> Any:
+    """
+    Read one of setup.py, without running it.
+    """
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"setup.py does not say what {name} is")
+
+
+COMPILED: tuple[str, ...] = constant("COMPILED")
+
+
+def foreign_bases(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """
+    Give each class that is derived from an imported one, and where that comes from.
+    """
+    origins = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for base in node.bases:
+                first, dot, rest = ast.unparse(base).partition(".")
+                yield node.name, origins.get(first, first) + dot + rest
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_may_be_compiled_is_there_and_below_the_twisted_line(name: str) -> None:
+    assert name in PURE
+
+
+def test_what_may_be_compiled_is_named_once_and_in_order() -> None:
+    assert list(COMPILED) == sorted(set(COMPILED))
+
+
+def test_no_class_that_stays_python_is_derived_from_one_that_may_be_compiled() -> None:
+    everything = SERVER | TOOLS
+    derived = {
+        (name, own, base)
+        for name in everything.keys() - set(COMPILED)
+        for own, base in foreign_bases(everything[name])
+        if base.rpartition(".")[0] in COMPILED
+    }
+    assert not derived, "such a class cannot be made when its base is compiled"
+
+
+def test_a_build_needs_mypy_only_when_told_to_compile(source: Path) -> None:
+    told = output_of(sys.executable, "-c", NEEDS, cwd=source, **{constant("SWITCH"): "1"})
+    assert told.splitlines()[-1] == f"['{constant('MYPYC')}']"
+    assert output_of(sys.executable, "-c", NEEDS, cwd=source).splitlines()[-1] == "[]"

@@ -8,6 +8,7 @@ import errno
 
 import pytest
 from twisted.internet.address import IPv4Address
+from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog import replay
@@ -15,6 +16,8 @@ from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.blocking import InlineIo
 from beanstalk_twisted.commit import NEVER, FsyncPolicy
+from beanstalk_twisted.facts import BUILD, IS_COMPILED, VERSION
+from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 
 DAY_S = 86_400
@@ -65,6 +68,23 @@ def state_of(client: Client, job_id: int) -> str:
     Ask for a job's state.
     """
     return facts(client, b"stats-job %d" % job_id)["state"]
+
+
+# Which of the two it is.
+
+
+def test_the_first_line_of_the_log_and_the_version_in_stats_say_which_build_runs() -> None:
+    with capturedLogs() as events:
+        server = logged()
+    assert formatEvent(events[0]) == BUILD
+    assert facts(server.connect(), b"stats")["version"] == f'"{VERSION}"'
+
+
+def test_it_is_called_compiled_when_its_methods_are_machine_code() -> None:
+    is_python = hasattr(WorkQueue.put, "__code__")
+    assert IS_COMPILED is not is_python
+    assert BUILD.endswith("pure Python" if is_python else "compiled")
+    assert VERSION.endswith("+compiled") is not is_python
 
 
 # Time.

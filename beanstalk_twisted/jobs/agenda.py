@@ -48,7 +48,7 @@ class Agenda(Generic[Owner]):
 
     def _forget_stale(self) -> None:
         if len(self._heap) > 2 * len(self._armed) + SPARE_STALE:
-            self._heap = [entry for entry in self._heap if self._is_valid(entry)]
+            self._heap = list(self._armed.values())
             heapify(self._heap)
 
     def first_ns(self) -> int | None:
@@ -57,9 +57,11 @@ class Agenda(Generic[Owner]):
         """
         heap = self._heap
         while heap:
-            entry = heap[0]
-            if self._armed.get(entry[2]) is entry:
-                return entry[0]
+            when_ns, serial, owner = heap[0]
+            armed = self._armed.get(owner)
+            # By the serial: when this is compiled, tuples are values and have no identity.
+            if armed is not None and armed[1] == serial:
+                return when_ns
             heappop(heap)
         return None
 
@@ -73,6 +75,3 @@ class Agenda(Generic[Owner]):
         _, _, owner = heappop(self._heap)
         del self._armed[owner]
         return owner
-
-    def _is_valid(self, entry: tuple[int, int, Owner]) -> bool:
-        return self._armed.get(entry[2]) is entry

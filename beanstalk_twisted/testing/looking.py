@@ -3,9 +3,9 @@ Looking at a double: what was asked of it, and what is in it.
 """
 
 from collections import Counter
-from typing import Any
 
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
+from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.testing.assertions import Assertions
 from beanstalk_twisted.testing.ground import Ground
 from beanstalk_twisted.testing.views import JobView, chosen, look
@@ -90,7 +90,8 @@ class Looking(Ground, Assertions):
         with self._turn():
             queue, now_ns = self._service.queue, self._service.clock.now_ns()
             word, _, arg = line.partition(b" ")
-            session: Any = None  # None of the three asks who wants to know.
+            # None of the three looks at who asks, so nobody has to be connected.
+            session = Session(0, queue.state.default(), queue.state.jobs)
             if word == b"stats":
                 reply = queue.stats(session, now_ns).reply
             elif word == b"stats-tube":

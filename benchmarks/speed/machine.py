@@ -18,12 +18,13 @@ SYNCS: Final = 50
 """So many are timed to tell how fast the disk is."""
 
 _ASK: Final = """
-import json, platform, sysconfig, twisted, beanstalk_twisted
+import json, platform, sysconfig, twisted
+from beanstalk_twisted.facts import VERSION
 arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
 print(json.dumps({
     "python": platform.python_implementation() + " " + platform.python_version(),
     "is_optimised": "--enable-optimizations" in arguments,
-    "twisted": twisted.__version__, "server": beanstalk_twisted.__version__,
+    "twisted": twisted.__version__, "server": VERSION,
 }))
 """
 
@@ -74,7 +75,7 @@ def look(python: str, beanstalkd: str, redis: str | None, directory: Path | None
     :param python: the interpreter that runs our server.
     :param directory: where logs are kept.
     """
-    told = json.loads(output_of(python, "-c", _ASK))
+    told = json.loads(output_of(python, "-P", "-c", _ASK))
     folder = directory or Path(tempfile.gettempdir())
     return Machine(
         **told, beanstalkd=output_of(beanstalkd, "-v").strip(),

@@ -49,11 +49,11 @@ class Side(NamedTuple):
 
 def ours(python: str) -> Side:
     """
-    Our server, run by an interpreter.
+    Our server, as it is installed for an interpreter: not the one of the folder we are in.
     """
 
     def command(port: int, disk: Disk, log: Path) -> list[str]:
-        return [python, "-m", "beanstalk_twisted", *letters(port, disk, log)]
+        return [python, "-P", "-m", "beanstalk_twisted", *letters(port, disk, log)]
 
     return Side(OURS, command)
 

@@ -82,7 +82,10 @@ def snapshot(state: QueueState, now_ns: int) -> dict[str, Any]:
     for job_id in state.jobs:
         job = state.jobs.look(job_id)
         assert job is not None
-        fields = {slot: getattr(job, slot) for slot in job.__slots__}
+        # Not `__slots__`, which a compiled class does not have.
+        attributes = {name: getattr(job, name) for name in dir(job) if not name.startswith("_")}
+        fields = {name: value for name, value in attributes.items() if not callable(value)}
+        assert {"body", "holder", "tube_id"} <= fields.keys()
         jobs[f"job {job_id}"] = fields
     tubes = {}
     for tube in state.tubes.in_order:
