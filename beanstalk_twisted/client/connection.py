@@ -28,12 +28,19 @@ from zope.interface import implementer
 
 from beanstalk_twisted.client import errors, forms, forms_v1
 from beanstalk_twisted.client.deadline import Deadline
-from beanstalk_twisted.client.exchange import Exchange
+from beanstalk_twisted.client.exchange import RESERVING, Exchange
 from beanstalk_twisted.client.forms import Form, Reply
 from beanstalk_twisted.client.gate import Gate
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
-from beanstalk_twisted.client.pending import QUITS, Aside, Ended, Pending, lose_all
+from beanstalk_twisted.client.pending import (
+    QUITS,
+    Aside,
+    Ended,
+    Pending,
+    lose_all,
+    reservation_lost,
+)
 from beanstalk_twisted.client.places import endpoint_of
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.tubes import DEFAULT
@@ -115,11 +122,14 @@ class Connection(Protocol, Commands):
     # What an application calls, beside the commands.
 
     def send(
-        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None
-    ) -> Deferred[Any]:
+        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None,
+        reserved_on: object = None,
+    ) -> Deferred[Any]:  # fmt: skip
         """
         See `Commands.send`.
         """
+        if reserved_on is not None and reserved_on is not self:
+            return fail(reservation_lost(form, args))
         if self._is_v1:
             form, args = forms_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
@@ -348,6 +358,8 @@ class Connection(Protocol, Commands):
             return
         try:
             result = request.form.result(request.args, reply)
+            if request.form in RESERVING:
+                result.reserved_on = self
         except errors.ClientError as error:
             request.fail(error)
             return

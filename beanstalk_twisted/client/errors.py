@@ -263,3 +263,13 @@ class NotCarriedOut(_Lost):
     """
 
     fate = "not carried out: the connection ended before it was sent"
+
+
+class ReservationLost(NotCarriedOut):
+    """
+    The connection that had reserved the job has ended, so the job is ready again, or somebody else
+    has it.  Or it is gone, and another job has its number: a server without a log counts from 1
+    when it is started again.  Nothing was sent.
+    """
+
+    fate = "not carried out: the job is no longer reserved by us"

@@ -21,7 +21,7 @@ _TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
 _WATCHING: Final = frozenset((forms.WATCH, forms.IGNORE))
 _PUTS: Final = (forms.PUT, forms_v1.PUT)
 _RESERVES: Final = (forms.RESERVE, forms_v1.RESERVE)
-_RESERVING: Final = frozenset((*_RESERVES, forms.RESERVE_WITH_TIMEOUT, forms.RESERVE_JOB))
+RESERVING: Final = frozenset((*_RESERVES, forms.RESERVE_WITH_TIMEOUT, forms.RESERVE_JOB))
 _ENDING: Final = frozenset((
     forms.DELETE, forms.RELEASE, forms.BURY, forms_v1.DELETE, forms_v1.RELEASE, forms_v1.BURY,
 ))  # fmt: skip
@@ -161,7 +161,7 @@ class Exchange(Generic[R]):
 
     def _note(self, request: R, reply: Reply) -> None:
         form = request.form
-        if form in _RESERVING:
+        if form in RESERVING:
             self._note_reserve(request, reply)
         elif form in _ENDING or form is forms.TOUCH:
             if reply.word == errors.NotFound.word or form is not forms.TOUCH:

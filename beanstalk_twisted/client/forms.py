@@ -27,13 +27,19 @@ one may take the body behind an unknown line for commands.
 """
 
 
-class Job(NamedTuple):
-    """
-    A job, as reserved or looked at.
-    """
-
+class _NumberAndBody(NamedTuple):
     id: int
     body: bytes
+
+
+class Job(_NumberAndBody):
+    """
+    A job, as reserved or looked at.
+
+    :ivar reserved_on: the connection that has reserved it; None if it was only looked at.
+    """
+
+    reserved_on: object = None
 
 
 class Reply(NamedTuple):

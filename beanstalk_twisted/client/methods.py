@@ -43,15 +43,24 @@ class Commands:
     """
 
     def send(
-        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None
-    ) -> Deferred[Any]:
+        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None,
+        reserved_on: object = None,
+    ) -> Deferred[Any]:  # fmt: skip
         """
         Send a command, behind all that were sent before.
 
         :param args: the values of its fields.
         :param tube: the tube to use for it alone; None for the one in use.
+        :param reserved_on: the only connection to send it on; None for whichever there is.
         """
         raise NotImplementedError
+
+    def _send_of(self, form: Form, job: AnyJob, *args: object) -> Deferred[None]:
+        """
+        Send a command about a job.  What is more than its number is true of one connection only.
+        """
+        reserved_on = job.reserved_on if isinstance(job, Job) else None
+        return self.send(form, (_id(job), *args), reserved_on=reserved_on)
 
     # For whoever puts jobs in.
 
@@ -123,8 +132,10 @@ class Commands:
         End a job: one that is reserved by us, or any that nobody has.
 
         :raise NotFound: there is none, or somebody else has it.
+        :raise ReservationLost: the connection that had reserved it has ended.  With its number
+            instead of the job, it is deleted all the same, if nobody has it.
         """
-        return self.send(forms.DELETE, (_id(job),))
+        return self._send_of(forms.DELETE, job)
 
     def release(
         self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
@@ -133,24 +144,27 @@ class Commands:
         Give back a job that we have reserved.
 
         :raise NotFound: we have not, or no longer.
+        :raise ReservationLost: the connection that had reserved it has ended.
         """
-        return self.send(forms.RELEASE, (_id(job), priority, delay))
+        return self._send_of(forms.RELEASE, job, priority, delay)
 
     def bury(self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
         """
         Put aside a job that we have reserved, until it is kicked.
 
         :raise NotFound: we have not, or no longer.
+        :raise ReservationLost: the connection that had reserved it has ended.
         """
-        return self.send(forms.BURY, (_id(job), priority))
+        return self._send_of(forms.BURY, job, priority)
 
     def touch(self, job: AnyJob) -> Deferred[None]:
         """
         Let the TTR of a job that we have reserved begin anew.
 
         :raise NotFound: we have not, or no longer.
+        :raise ReservationLost: the connection that had reserved it has ended.
         """
-        return self.send(forms.TOUCH, (_id(job),))
+        return self._send_of(forms.TOUCH, job)
 
     def watch(self, tube: str | bytes) -> Deferred[int]:
         """

@@ -21,10 +21,11 @@ class Pending(Request):
     A request with a Deferred.
 
     :ivar tube: the one in which it is to be carried out; None if that does not matter.
+    :ivar reserved_on: the only connection to send it on; None if it may be sent on any.
     :ivar forget: called with it when nobody wants to hear of it any more.
     """
 
-    __slots__ = ("deferred", "forget", "tube")
+    __slots__ = ("deferred", "forget", "reserved_on", "tube")
 
     def __init__(
         self, forget: Callable[["Pending"], None], form: Form, args: Args,
@@ -33,6 +34,7 @@ class Pending(Request):
         super().__init__(form, args, body)
         self.forget = forget
         self.tube: bytes | None = None
+        self.reserved_on: object = None
         self.deferred: Deferred[Any] = Deferred(self._cancelled)
 
     def _cancelled(self, deferred: Deferred[Any]) -> None:
@@ -95,3 +97,11 @@ def lose_all(ended: Ended) -> None:
         error = request.lose(ended.reason)
         if error is not None:
             request.fail(error)
+
+
+def reservation_lost(form: Form, args: Args) -> errors.ReservationLost:
+    """
+    What a command about a job fails with when the job is of another connection.
+    """
+    over = errors.Closed("the connection that had reserved it has ended")
+    return errors.ReservationLost(form.name, form.job_id(args), over)

@@ -38,7 +38,13 @@ from beanstalk_twisted.client.forms import Form
 from beanstalk_twisted.client.gate import Gate
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import cost
-from beanstalk_twisted.client.pending import Aside, Ended, Pending, lose_all
+from beanstalk_twisted.client.pending import (
+    Aside,
+    Ended,
+    Pending,
+    lose_all,
+    reservation_lost,
+)
 from beanstalk_twisted.client.places import endpoint_of
 from beanstalk_twisted.client.presence import Presence
 from beanstalk_twisted.client.tubes import TubeChoice
@@ -122,18 +128,24 @@ class Client(ClientService, Commands):
     # What an application calls, beside the commands.
 
     def send(
-        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None
-    ) -> Deferred[Any]:
+        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None,
+        reserved_on: object = None,
+    ) -> Deferred[Any]:  # fmt: skip
         """
         See `Commands.send`.
         """
+        ready = self._ready
+        if ready is not None and not ready.is_open:
+            ready = None
+        if reserved_on is not None and reserved_on is not ready:
+            return fail(reservation_lost(form, args))
         if self._is_v1:
             form, args = forms_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
         request.tube = self._used.of(form, args, tube)
+        request.reserved_on = reserved_on
         deferred = request.deferred
-        ready = self._ready
-        if ready is not None and ready.is_open:
+        if ready is not None:
             ready.submit(request)
         else:
             self._wait(request)
@@ -290,7 +302,7 @@ class Client(ClientService, Commands):
         """
         if request.is_forgotten:
             return request.form in _TUBES
-        return request.form.is_repeatable or not request.is_sent
+        return request.reserved_on is None and (request.form.is_repeatable or not request.is_sent)
 
     def _tell(self, whom: Callable[..., object], *what: object) -> None:
         """

@@ -105,7 +105,7 @@ class Settling:
         while session.knows_jobs_of(self._session):
             try:
                 await self._lane.send_in(
-                    session, "delete", self._job, lambda client: client.delete(self._job)
+                    session, "delete", self._job, lambda client: client.delete(self._job.id)
                 )
                 return
             except errors.Unanswered as error:

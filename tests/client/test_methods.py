@@ -35,7 +35,7 @@ class Recorder(Commands):
 
     def send(
         self, form: Form, args: tuple[Any, ...] = (), body: bytes | None = None,
-        tube: bytes | None = None,
+        tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
         See `Commands.send`.

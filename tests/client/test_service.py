@@ -221,11 +221,59 @@ def test_a_server_that_restarts_with_jobs_in_flight_gives_them_again() -> None:
     assert world.losses[0].reservations == tuple(ids[1:])
     world.restart()
     come_back(world)
-    touch = client.touch(held[1])
-    world.settle()
-    error(touch, errors.NotFound)
+    error(client.touch(held[1]), errors.ReservationLost)
     assert world.result(client.stats()).current_jobs_ready == 2
     assert world.result(client.reserve()) == held[1]
+
+
+ENDINGS = pytest.mark.parametrize("name", ["delete", "release", "bury", "touch"])
+
+
+@ENDINGS
+def test_a_job_of_a_lost_connection_is_never_taken_for_another_of_its_number(name: str) -> None:
+    world = World(has_log=False)
+    client = world.client()
+    world.result(client.put(b"mine"))
+    mine = world.result(client.reserve())
+    world.kill()
+    while_away = getattr(client, name)(mine)
+    world.restart()
+    come_back(world)
+    assert world.result(client.put(b"somebody else's")) == mine.id
+    theirs = world.result(client.reserve())
+    for asked in while_away, getattr(client, name)(mine):
+        assert error(asked, errors.ReservationLost).job_id == mine.id
+    assert world.result(client.stats_job(mine.id)).state == "reserved"
+    world.result(getattr(client, name)(theirs))
+
+
+@ENDINGS
+def test_what_was_not_sent_of_a_job_is_not_sent_on_the_next_connection(name: str) -> None:
+    world = World(has_log=True, max_job_bytes=1 << 20, segment_bytes=1 << 22)
+    client = world.client()
+    world.result(client.put(b"mine"))
+    mine = world.result(client.reserve())
+    put, behind = client.put(b"x" * 500_000), getattr(client, name)(mine)
+    assert 0 < len(world.link.transport.unread) < 500_000
+    world.peer.send(bytes(world.link.transport.unread))
+    world.link.transport.unread.clear()
+    world.kill()
+    error(behind, errors.NotCarriedOut)
+    world.restart()
+    come_back(world)
+    assert result(put) and world.result(client.stats_job(mine.id)).state == "ready"
+
+
+def test_the_number_of_a_lost_job_deletes_it_all_the_same() -> None:
+    world = World(has_log=True)
+    client = world.client()
+    world.result(client.put(b"mine"))
+    mine = world.result(client.reserve())
+    world.kill()
+    world.restart()
+    come_back(world)
+    world.result(client.delete(mine.id))
+    assert world.result(client.stats()).current_jobs_ready == 0
 
 
 def test_a_server_that_goes_in_mid_command_has_perhaps_got_it() -> None:
