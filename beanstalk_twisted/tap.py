@@ -60,6 +60,9 @@ MAX_PORT: Final = 65_535
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
 
+KNOCKED_AT: Final = ("tcp:", "tcp6:", "ssl:", "unix:")
+"""Kinds of endpoints that take a ``backlog``; Twisted's own 50 makes others wait for a second."""
+
 POLICY: Final = Policy()
 """How compaction goes unless told otherwise; the reasons stand there."""
 
@@ -285,12 +288,20 @@ def _endpoint(option: str, text: str) -> Any:
     from twisted.internet import reactor
 
     try:
-        endpoint = endpoints.serverFromString(reactor, text)
+        endpoint = endpoints.serverFromString(reactor, _with_backlog(text))
         _check_port(endpoint)
         return endpoint
     except Exception as error:
         # Endpoint parsers are plugins: they may raise anything.
         raise usage.UsageError(f"{option} {text}: {error}") from None
+
+
+def _with_backlog(text: str) -> str:
+    """
+    As many may knock at once as at the usual port, unless the endpoint says otherwise.
+    """
+    has_one = text.startswith(KNOCKED_AT) and ":backlog=" not in text
+    return f"{text}:backlog={BACKLOG}" if has_one else text
 
 
 def _number(option: str, text: str) -> int:

@@ -397,6 +397,15 @@ def test_an_endpoint_excludes_address_and_port(
     assert "--listen excludes" in refused(capsys, *words, "--listen=tcp:0")
 
 
+@pytest.mark.parametrize("option", ["--listen", "--listen-v1"])
+@pytest.mark.parametrize("kind", ["tcp:0", "tcp6:0", "unix:/x"])
+def test_as_many_may_knock_at_an_endpoint_as_at_the_usual_port(option: str, kind: str) -> None:
+    place = "endpoints" if option == "--listen" else "endpoints_v1"
+    for text, backlog in (kind, BACKLOG), (f"{kind}:backlog=7", 7):
+        (endpoint,) = parsed(option, text)[place]
+        assert endpoint._backlog == backlog
+
+
 @pytest.mark.parametrize("text", ["tcp:port=0", "tcp:interface=127.0.0.1:port=0"])
 def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
     assert endpoint_of("--listen", text)._port == 0

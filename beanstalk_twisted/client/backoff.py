@@ -33,7 +33,7 @@ class Backoff:
         self._random = random
         self._first_s = first_s
         self._most_s = most_s
-        self._next_s = first_s
+        self._next_s = self._before_s = first_s
 
     def __call__(self, attempt: int = 0) -> float:
         """
@@ -49,4 +49,10 @@ class Backoff:
         """
         The server is there: begin anew.
         """
-        self._next_s = self._first_s
+        self._next_s, self._before_s = self._first_s, self._next_s
+
+    def disappointed(self) -> None:
+        """
+        What was there was no server of our protocol: go on where `succeeded` came too early.
+        """
+        self._next_s = max(self._next_s, self._before_s)

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import forms
 from beanstalk_twisted.client.forms import DEFAULT_TTR_S, Form, Job
+from beanstalk_twisted.client.forms_v1 import JobV1
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
 
 DEFAULT_PRIORITY: Final = 1 << 16
@@ -26,6 +27,12 @@ AnyJob = Job | int
 
 def _id(job: AnyJob) -> int:
     return job.id if isinstance(job, Job) else job
+
+
+def _priority(job: AnyJob, given: int | None) -> int:
+    if given is not None:
+        return given
+    return job.priority if isinstance(job, JobV1) else DEFAULT_PRIORITY
 
 
 def _tube(name: str | bytes) -> bytes:
@@ -138,24 +145,28 @@ class Commands:
         return self._send_of(forms.DELETE, job)
 
     def release(
-        self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
+        self, job: AnyJob, *, priority: int | None = None, delay: int = 0
     ) -> Deferred[None]:
         """
         Give back a job that we have reserved.
 
+        :param priority: `DEFAULT_PRIORITY` without one; in v1, which tells it, the job's own.
+
         :raise NotFound: we have not, or no longer.
         :raise ReservationLost: the connection that had reserved it has ended.
         """
-        return self._send_of(forms.RELEASE, job, priority, delay)
+        return self._send_of(forms.RELEASE, job, _priority(job, priority), delay)
 
-    def bury(self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
+    def bury(self, job: AnyJob, *, priority: int | None = None) -> Deferred[None]:
         """
         Put aside a job that we have reserved, until it is kicked.
 
+        :param priority: as of `release`.
+
         :raise NotFound: we have not, or no longer.
         :raise ReservationLost: the connection that had reserved it has ended.
         """
-        return self._send_of(forms.BURY, job, priority)
+        return self._send_of(forms.BURY, job, _priority(job, priority))
 
     def touch(self, job: AnyJob) -> Deferred[None]:
         """

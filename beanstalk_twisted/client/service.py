@@ -279,6 +279,10 @@ class Client(ClientService, Commands):
             lose_all(ended)
             self._tell_end()
             return
+        if isinstance(ended.reason, errors.BadReply):
+            self._log.warn("no server of our protocol ({dialect}): {error}; it is tried again",
+                           dialect=self._dialect, error=ended.reason)  # fmt: skip
+            self._backoff.disappointed()
         left = [request for request in ended.left if not isinstance(request, Aside)]
         gone = [request for request in left if not self._can_repeat(request)]
         self._wait_again([request for request in left if self._can_repeat(request)])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 
-from beanstalk_twisted.client.backoff import FIRST_S, MOST_S, Backoff
+from beanstalk_twisted.client.backoff import FACTOR, FIRST_S, MOST_S, Backoff
 
 
 def test_each_wait_is_longer_up_to_a_bound() -> None:
@@ -31,3 +31,13 @@ def test_it_begins_anew_when_a_server_has_answered() -> None:
         backoff(1)
     backoff.succeeded()
     assert backoff(1) == FIRST_S
+
+
+def test_what_was_no_server_after_all_is_waited_for_longer_and_longer() -> None:
+    backoff = Backoff(lambda: 1.0)
+    waits = []
+    for _ in range(4):
+        backoff.succeeded()
+        backoff.disappointed()
+        waits.append(backoff(1))
+    assert waits == [FIRST_S * FACTOR**tries for tries in range(4)]

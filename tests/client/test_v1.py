@@ -228,3 +228,30 @@ def test_a_server_of_the_other_dialect_is_not_understood_and_nothing_is_guessed(
     # BAD_FORMAT: the server may read the body as commands, so the connection is not used any more.
     assert isinstance(failure(beanstalk, client.put(b"one")), errors.BadFormat)
     beanstalk.assert_no_jobs()
+
+
+@pytest.mark.beanstalk(dialect="modern")
+def test_a_server_of_the_other_dialect_is_tried_less_and_less_often(beanstalk: Beanstalk) -> None:
+    other = Client(beanstalk.endpoint, reactor=beanstalk.clock)
+    other.startService()
+    beanstalk.result(other.put(b"one"))
+    client = client_of(beanstalk)
+    waiting = client.reserve()
+    beanstalk.advance(60)
+    # After 0.1, 0.2, 0.4 seconds and so on, up to 30: without that, 600 times.
+    assert 5 <= beanstalk.stats_job(1).reserves <= 12
+    waiting.addErrback(lambda failure: None)
+    client.stopService()
+
+
+def test_a_job_keeps_its_priority_unless_another_is_given(beanstalk: Beanstalk) -> None:
+    client = client_of(beanstalk)
+
+    async def script() -> None:
+        await client.put(b"one", priority=7)
+        await client.release(await client.reserve())
+        await client.bury(await client.reserve())
+        looked = await client.peek_buried()
+        assert isinstance(looked, JobV1) and looked.priority == 7
+
+    beanstalk.run(script())
