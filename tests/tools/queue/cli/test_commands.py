@@ -349,6 +349,14 @@ def test_peek_looks_at_the_first_of_a_state(server: Server) -> None:
     assert (result.exit_code, result.stderr) == (1, "beanstalk: look has no buried job\n")
 
 
+@pytest.mark.parametrize("tube", ["007", "2024", "1.5", "true"])
+def test_a_tube_whose_name_looks_like_a_number_keeps_it_in_json(server: Server, tube: str) -> None:
+    job = server.run("put", "-t", tube, "x").strip()
+    for command in ("peek", "stats -j"):
+        (found,) = server.documents(*command.split(), job)
+        assert (found["tube"], found["id"], found["pri"]) == (tube, int(job), 65536)
+
+
 def test_jobs_are_buried_kicked_and_deleted_by_number(server: Server) -> None:
     jobs = server.run("put", "-t", "by-number", "-p", 8, "-l", typed=b"1\n2\n3\n").split()
     server.run("bury", *jobs)
