@@ -12,7 +12,7 @@ from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
 from binlog_tools.queue.cli.tubes import numbers as as_values
-from binlog_tools.queue.server import Queue, Refused
+from binlog_tools.queue.server import Queue, Refused, Stats
 from binlog_tools.wording import told
 
 KICKED_AT_ONCE: Final = 1000
@@ -53,7 +53,7 @@ def peek(
         found = queue.peek_first(state) if job is None else queue.peek(job)
         if found is None:
             fail(NOTHING, f"{tube.decode()} has no {state} job")
-        facts = dict(queue.stats_job(found.id)) if is_json else {}
+        facts = queue.stats_job(found.id) if is_json else Stats()
         facts.pop("id", None)
         options.show_job(found, is_json, raw, **as_values(facts))
 

@@ -295,6 +295,23 @@ def test_a_signal_ends_the_command_with_all_it_has_started_and_gives_the_job_bac
     assert server.state(job) == "ready"
 
 
+def test_the_job_is_kept_until_all_that_the_command_has_started_was_ended(tmp_path: Path) -> None:
+    # Ours only: a beanstalkd forgets timers now and then, and the TTR does not end.
+    with ServerProcess(ours("-p", 0), tmp_path) as running:
+        server = Server(running)
+        job = server.run("put", "-t", "heirs", "--ttr", 2, "x").strip()
+        script = "(trap '' TERM; echo begun; exec sleep 600) & wait"
+        process = server.start("reserve", "-t", "heirs", "--exec", script)
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=LIMIT_S)
+        assert (process.returncode, said) == (
+            143, f"beanstalk: SIGTERM: the command was ended, job {job} was given back\n"
+        )  # fmt: skip
+        (stats,) = server.documents("stats", "-j", job)
+        assert (stats["state"], stats["timeouts"], stats["releases"]) == ("ready", 0, 1)
+
+
 def test_a_command_that_finishes_its_job_in_spite_of_a_signal_has_done_it(server: Server) -> None:
     job = server.run("put", "-t", "stubborn", "x").strip()
     script = "trap 'echo finished; exit 0' TERM; echo begun; while :; do sleep 0.05; done"
