@@ -62,12 +62,12 @@ class Server:
         lines = self.run(*words, "--json", **options).splitlines()
         return [json.loads(line) for line in lines]
 
-    def start(self, *words: object) -> subprocess.Popen[str]:
+    def start(self, *words: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """
         Begin a process of it.
         """
         return subprocess.Popen(
-            [sys.executable, "-c", MAIN, *map(str, words)], text=True, stdin=subprocess.DEVNULL,
+            [sys.executable, "-c", MAIN, *map(str, words)], text=True, stdin=stdin,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "BEANSTALK_SERVER": self.address},
         )  # fmt: skip
@@ -178,6 +178,76 @@ def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
     assert len(jobs) == 3000
     assert server.run("peek", jobs[-1]) == "2999\n"
     assert server.documents("stats", "-t", "many")[0]["current-jobs-ready"] == 3000
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=str)
+def test_each_line_is_answered_while_the_next_is_waited_for(
+    server: Server, form: list[str]
+) -> None:
+    process = server.start("put", "-t", "slowly", "-l", *form, stdin=subprocess.PIPE)
+    assert process.stdin and process.stdout and process.stderr
+    for body in ("a", "b"):
+        process.stdin.write(f"{body}\n")
+        process.stdin.flush()
+        shown = process.stdout.readline()
+        assert server.run("peek", json.loads(shown)["id"] if form else shown.strip()) == f"{body}\n"
+    process.stdin.write("x" * (MAX_JOB_BYTES + 1) + "\nhalf")
+    process.stdin.flush()
+    assert "line 3 of the input of 100,001 bytes was not put" in process.stderr.readline()
+    rest, said = process.communicate("done", timeout=LIMIT_S)
+    assert process.returncode == 4 and len(rest.splitlines()) == 1 and "-z" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_signal_ends_put_with_the_numbers_of_all_it_has_sent(
+    server: Server, number: signal.Signals
+) -> None:
+    tube = f"stopped-{number}"
+    process = server.start("put", "-t", tube, "-l", stdin=subprocess.PIPE)
+    assert process.stdin and process.stdout and process.stderr
+    process.stdin.write("x\n" * 300 + "half a line")
+    process.stdin.flush()
+    first = process.stdout.readline()
+    process.send_signal(number)
+    rest, said = process.stdout.read(), process.stderr.read()
+    assert process.wait(timeout=LIMIT_S) == 128 + number
+    put = len((first + rest).split())
+    assert said == f"beanstalk: {number.name}: stopped after {put} job{'s' * (put > 1)} put\n"
+    (found,) = server.documents("stats", "-t", tube)
+    assert found["current-jobs-ready"] == put
+    process.stdin.close()
+
+
+def test_a_server_that_takes_no_more_ends_put_though_the_input_goes_on(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0), tmp_path) as running:
+        server = Server(running)
+        process = server.start("put", "-l", stdin=subprocess.PIPE)
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write("a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "1\n"
+        watcher = Connection(running.port())
+        running.process.send_signal(signal.SIGUSR1)
+        while b"draining: true" not in watcher.ask(b"stats\r\n"):
+            pass
+        watcher.close()
+        process.stdin.write("b\n")
+        process.stdin.flush()
+        assert process.wait(timeout=LIMIT_S) == 4
+        assert "line 2 of the input was not put: the server says DRAINING" in process.stderr.read()
+        process.stdin.close()
+
+
+def test_a_server_that_goes_ends_put_though_the_input_goes_on(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0), tmp_path) as running:
+        process = Server(running).start("put", "-l", stdin=subprocess.PIPE)
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write("a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "1\n"
+    assert process.wait(timeout=LIMIT_S) == 4
+    assert "; 1 job put, and up to 0 more may be\n" in process.stderr.read()
+    process.stdin.close()
 
 
 # reserve
