@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.queue.addresses import Address
-from binlog_tools.queue.cli.main import cli
+from binlog_tools.queue.cli.commands import cli
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 
 pytestmark = pytest.mark.skipif(

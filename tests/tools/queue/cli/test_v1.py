@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beanstalk_twisted import commands_v1
-from binlog_tools.queue.cli.main import COMMANDS, COMMANDS_V1, DIALECTS, cli
+from binlog_tools.queue.cli.commands import COMMANDS, COMMANDS_V1, DIALECTS, cli
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 
 MAX_JOB_BYTES = 1000
