@@ -2,6 +2,7 @@
 A plain client of the protocol: blocking, one connection, many requests on their way at once.
 """
 
+import select
 import socket
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol
@@ -116,6 +117,35 @@ class Connection:
             return self._line()
         except OSError as problem:
             raise self._lost(problem) from None
+
+    def fileno(self) -> int:
+        """
+        Give the number of its socket, to wait for.
+        """
+        return self._socket.fileno()
+
+    def is_answered(self) -> bool:
+        """
+        Say whether a reply, or the connection's end, has begun to come; this does not wait.
+        """
+        limit_s = self._socket.gettimeout()
+        self._socket.settimeout(0)
+        try:
+            return self._has_come()
+        except OSError as problem:
+            raise self._lost(problem) from None
+        finally:
+            self._socket.settimeout(limit_s)
+
+    def _has_come(self) -> bool:
+        # An end shows as nothing read, and as something to read all the same.
+        return bool(self._replies.peek(1)) or bool(select.select([self._socket], [], [], 0)[0])
+
+    def limit(self, seconds: float) -> None:
+        """
+        From now on a reply may take so long.
+        """
+        self._socket.settimeout(seconds)
 
     def _line(self) -> bytes:
         line = self._replies.readline(MAX_LINE_BYTES)

@@ -63,6 +63,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("worker.carrying",),
     ("worker.service",),
     ("worker.command",),
+    ("work",),
     ("startup", "archivist", "compactor", "watchdog"),
     ("settings",),
     ("keeping",),

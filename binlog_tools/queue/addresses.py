@@ -118,6 +118,16 @@ class TlsConnection(Connection):
         self._replies.close()
         self._replies = self._socket.makefile("rb")
 
+    def _has_come(self) -> bool:
+        import ssl
+
+        # Bytes on the socket may be of TLS alone, such as a ticket for the next session.
+        try:
+            self._replies.peek(1)
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
 
 class UnixConnection(Connection):
     """

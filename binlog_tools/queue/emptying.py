@@ -12,7 +12,7 @@ it ends however quickly others put, and never deletes a job that came later.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from binlog_tools.queue.following import own_number
+from binlog_tools.queue.following import next_number
 from binlog_tools.queue.server import Job, Queue, Refused
 
 STATES: Final = ("ready", "delayed", "buried")
@@ -54,7 +54,7 @@ class Emptying:
         self._queue = queue
         self._tube = tube
         # Before anybody is asked: what comes while he thinks is not what he agreed to.
-        self._end = _next_number(queue) if self.total else 0
+        self._end = next_number(queue) if self.total else 0
 
     @property
     def total(self) -> int:
@@ -102,15 +102,3 @@ class Emptying:
             raise Refused(f"peek-{state}", found)
         there = Job(int(found.words[1]), found.data) if found.name == b"FOUND" else None
         return deleted.name == b"DELETED", there
-
-
-def _next_number(queue: Queue) -> float:
-    """
-    Say which number the next job gets.  Where none can be put, none is put later either.
-    """
-    try:
-        return own_number(queue)
-    except Refused as refused:
-        if refused.reply == b"DRAINING":
-            return float("inf")
-        raise

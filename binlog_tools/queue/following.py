@@ -9,7 +9,7 @@ we get by a job of our own, in a tube of our own, deleted at once.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from binlog_tools.queue.server import Job, Queue, Stats, parsed
+from binlog_tools.queue.server import Job, Queue, Refused, Stats, parsed
 
 OWN_TUBE: Final = b"beanstalk-tail"
 """Where our job goes; nobody watches it, and it is there for a moment only."""
@@ -47,6 +47,18 @@ def own_number(queue: Queue) -> int:
     own = queue.put(b"", LEAST_URGENT, OWN_DELAY_S, 1)
     queue.delete(own)
     return own
+
+
+def next_number(queue: Queue) -> float:
+    """
+    Say which number the next job gets.  Where none can be put, none is put later either.
+    """
+    try:
+        return own_number(queue) + 1
+    except Refused as refused:
+        if refused.reply == b"DRAINING":
+            return float("inf")
+        raise
 
 
 class Follower:

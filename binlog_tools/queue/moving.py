@@ -7,12 +7,16 @@ the connection), the job is there once or, at worst, twice.  But a reservation e
 connection, so the one job that was on its way is then ready in its old tube, even if it was buried
 or delayed; and in the new tube it may be there too, and if it was buried is not yet so.
 
+Of a tube, those are moved that are there in the beginning.  So it ends at the number of jobs that
+there were then, or at a job that was put since; and however quickly others put, it comes to an end.
+
 It gets a new number; priority, TTR and what is left of its delay stay.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from binlog_tools.queue.following import next_number
 from binlog_tools.queue.server import Job, Queue, Refused
 
 BURYING_S: Final = 3600
@@ -43,6 +47,9 @@ class Broken(Exception):
 class Mover:
     """
     Moves jobs.
+
+    :ivar later: the number of the job at which `move_all` stopped, as that was put since it began;
+        None if it did not.
     """
 
     def __init__(self, queue: Queue, target: bytes, keeps_buried: bool = True) -> None:
@@ -52,13 +59,20 @@ class Mover:
         self._queue = queue
         self._target = target
         self._keeps_buried = keeps_buried
+        self._end = float("inf")
+        self.later: int | None = None
 
     def move_all(self, source: bytes, state: str, most: int | None) -> Iterator[Moved]:
         """
         Move the jobs of a tube that are in a state now, and not those that come meanwhile.
         """
+        key = f"current-jobs-{state}"
+        if self._queue.stats_tube(source)[key] == "0":
+            return
+        # Before they are counted, so that all that were put before are among those.
+        self._end = next_number(self._queue)
         stats = self._queue.stats_tube(source)
-        left = int(stats[f"current-jobs-{state}"])
+        left = int(stats[key])
         left = left if most is None else min(left, most)
         take = self._taker(source, state, stats["pause-time-left"] != "0")
         while left > 0 and (taken := take()) is not None:
@@ -69,19 +83,28 @@ class Mover:
         # Nobody can reserve from a paused tube, but each job of it.
         if state == "ready" and not is_paused:
             # A pause in its last second looks like none.
-            return lambda: self._move_ready(source) or self._move_first(source, state)
+            return lambda: (
+                self._move_ready(source)
+                or (None if self.later else self._move_first(source, state))
+            )
         return lambda: self._move_first(source, state)
 
     def _move_ready(self, source: bytes) -> Moved | None:
         self._queue.watch_only([source])
         job = self._queue.reserve(0)
-        return None if job is None else self._move(job, self._queue.stats_job(job.id), "ready", 0)
+        if job is None:
+            return None
+        stats = self._queue.stats_job(job.id)
+        if self._is_later(job):
+            self._queue.release(job.id, int(stats["pri"]))
+            return None
+        return self._move(job, stats, "ready", 0)
 
     def _move_first(self, source: bytes, state: str) -> Moved | None:
         while True:
             self._queue.use(source)
             first = self._queue.peek_first(state)
-            if first is None:
+            if first is None or self._is_later(first):
                 return None
             try:
                 return self.move_job(first.id)
@@ -89,6 +112,11 @@ class Mover:
                 # Somebody was quicker; look again.
                 if refused.reply != b"NOT_FOUND":
                     raise
+
+    def _is_later(self, job: Job) -> bool:
+        if job.id >= self._end:
+            self.later = job.id
+        return self.later is not None
 
     def move_job(self, job: int) -> Moved:
         """

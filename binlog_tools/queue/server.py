@@ -99,12 +99,21 @@ class Queue:
         self._line.send(request)
         return self._answer(what or request.split(b"\r\n")[0].decode(), *good)
 
-    def ask_many(self, requests: Iterable[bytes]) -> Iterable[Reply]:
+    def ask_many(self, requests: Iterable[bytes | None]) -> Iterable[Reply]:
         """
         Send commands, many at once, and give their answers in order, whatever they are.
+
+        :param requests: None among them is no command: the next answer is there, and is given.
         """
         waiting = 0
         for request in requests:
+            if request is None:
+                reply = self._line.reply()
+                if not waiting:  # That the connection is over would have been an error.
+                    raise Lost(0, NO_SERVER)
+                yield reply
+                waiting -= 1
+                continue
             self._line.send(request)
             waiting += 1
             if waiting >= WINDOW:

@@ -108,3 +108,25 @@ def test_the_servers_small_yaml_is_read() -> None:
     assert parse_stats(b'---\nid: 7\ntube: "mail"\nstate: ready\n') == {
         b"id": b"7", b"tube": b"mail", b"state": b"ready",
     }  # fmt: skip
+
+
+def test_whether_an_answer_has_come_is_known_without_waiting() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        Connection("127.0.0.1", listener.getsockname()[1], limit_s=10) as connection,
+    ):
+        peer, _ = listener.accept()
+        assert not connection.is_answered()
+        peer.sendall(b"USING a\r\nUSING b\r\n")
+        while not connection.is_answered():
+            pass
+        assert connection.reply().words[1] == b"a"
+        while not connection.is_answered():
+            pass
+        assert connection.reply().words[1] == b"b"
+        assert not connection.is_answered()
+        peer.close()
+        while not connection.is_answered():
+            pass
+        with pytest.raises(Lost, match="has closed the connection"):
+            connection.reply()

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -70,12 +70,15 @@ class Execution:
         elif now_s >= self._kill_at_s:
             self._signal(signal.SIGKILL)
 
-    def end(self) -> None:
+    def end(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """
         End all of it, and wait until that has ended.
+
+        :param meanwhile: called now and then while it waits.
         """
         self.begin_end()
         while self.wait(LOOK_S) is None or self._signal(0):
+            meanwhile()
             time.sleep(LOOK_S)
             self.begin_end()
 
@@ -90,6 +93,28 @@ class Execution:
         return True
 
 
+class Touches:
+    """
+    Keeps a job by touching it, for as long as it is asked to.
+    """
+
+    def __init__(self, queue: Queue, job: Job, stats: Stats) -> None:
+        self._queue = queue
+        self._job = job
+        self._every_s = max(1, int(stats["ttr"])) * TOUCH
+        self._at_s = time.monotonic() + self._every_s
+
+    def touch_if_due(self) -> None:
+        """
+        Touch it if so much of its TTR is over.
+
+        :raise Refused: it is not ours any more.
+        """
+        if time.monotonic() >= self._at_s:
+            self._queue.touch(self._job.id)
+            self._at_s = time.monotonic() + self._every_s
+
+
 def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) -> int:
     """
     Run a command with the job, touch it meanwhile, and settle it.
@@ -99,17 +124,19 @@ def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) ->
     """
     # A command need not read its input, so a broken pipe must not end us.
     with Noted() as noted, _no_sigpipe():
+        touches = Touches(queue, job, stats)
         running = Execution(command, job, stats)
         try:
-            code = _watch(queue, job, stats, running, noted)
+            code = _watch(running, touches, noted)
+            if noted.number is not None:
+                # What it has started may take its time; the job is ours until that has ended.
+                running.end(touches.touch_if_due)
         except (Refused, Lost) as problem:
             running.end()
             fail(REFUSED, f"job {job.id} is not ours any more, the command was ended: {problem}")
         except BaseException:
             running.end()
             raise
-        if noted.number is not None:
-            running.end()
         became = _settle(queue, job, stats, code, delay_s)
         if noted.number is not None:
             warn(f"{signal_name(noted.number)}: the command was ended, job {job.id} was {became}")
@@ -120,18 +147,14 @@ def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) ->
     return code if code >= 0 else SIGNALLED - code
 
 
-def _watch(queue: Queue, job: Job, stats: Stats, running: Execution, noted: Noted) -> int:
+def _watch(running: Execution, touches: Touches, noted: Noted) -> int:
     """
     Wait for its end, and touch the job meanwhile.
     """
-    every_s = max(1, int(stats["ttr"])) * TOUCH
-    touch_at_s = time.monotonic() + every_s
     while (code := running.wait(LOOK_S)) is None:
         if noted.number is not None:
             running.begin_end()
-        if time.monotonic() >= touch_at_s:
-            queue.touch(job.id)
-            touch_at_s = time.monotonic() + every_s
+        touches.touch_if_due()
     return code
 
 

@@ -11,7 +11,8 @@ from binlog_tools.cli.output import Output
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
-from binlog_tools.queue.server import Queue, Refused
+from binlog_tools.queue.cli.tubes import numbers as as_values
+from binlog_tools.queue.server import Queue, Refused, Stats
 from binlog_tools.wording import told
 
 KICKED_AT_ONCE: Final = 1000
@@ -52,10 +53,9 @@ def peek(
         found = queue.peek_first(state) if job is None else queue.peek(job)
         if found is None:
             fail(NOTHING, f"{tube.decode()} has no {state} job")
-        facts = dict(queue.stats_job(found.id)) if is_json else {}
+        facts = queue.stats_job(found.id) if is_json else Stats()
         facts.pop("id", None)
-        values = {key: int(value) if value.isdigit() else value for key, value in facts.items()}
-        options.show_job(found, is_json, raw, **values)
+        options.show_job(found, is_json, raw, **as_values(facts))
 
 
 def each(jobs: Sequence[int], do: Callable[[int], object], done: str, is_json: bool) -> None:

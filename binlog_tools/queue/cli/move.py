@@ -40,8 +40,9 @@ def move(
     A job is put into its new tube before it is deleted in the old one.  SIGINT and SIGTERM let the
     job in hand be finished.  If it is killed, that one job is ready in its old tube, and may be in
     the new one too; none is lost.  A job gets a new number, and keeps its priority, its
-    TTR, what is left of its delay, and whether it is buried.  Workers may go on meanwhile.  Needs
-    beanstalkd 1.12 or newer but for ready jobs.
+    TTR, what is left of its delay, and whether it is buried.  Workers may go on meanwhile.  Jobs
+    that are put into the old tube since it began stay there.  Needs beanstalkd 1.12 or newer but
+    for ready jobs.
 
     \b
     Examples:
@@ -63,6 +64,11 @@ def move(
             while noted.number is None and (each := next(found, None)) is not None:
                 moved += 1
                 _show(output, each)
+        if mover.later is not None:
+            warn(
+                f"{told(moved, 'job')} moved; job {mover.later}, put since, is now the first, so "
+                "it stopped there"
+            )
     if noted.number is not None:
         warn(f"{signal_name(noted.number)}: stopped after {told(moved, 'job')}, the last one whole")
         raise SystemExit(noted.exit_code)

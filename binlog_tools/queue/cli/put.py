@@ -4,21 +4,26 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import click
 
 from binlog_tools.cli.output import Output
-from binlog_tools.client import Reply
+from binlog_tools.client import Connection, Reply
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED, fail, warn
+from binlog_tools.queue.cli.lines import lines_of
+from binlog_tools.queue.cli.signals import ENDING, Noted, signal_name
 from binlog_tools.queue.server import Queue, put_request
 from binlog_tools.wording import told
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
 """After other answers the rest is not sent: it would be refused too, or misunderstood."""
+
+ANSWERS_S: Final = 5.0
+"""How long each answer may take when a signal has come, seconds; whoever sent it waits."""
 
 
 class Putter:
@@ -43,17 +48,26 @@ class Putter:
         self._is_stopped = False
         self._sizes: deque[int] = deque()
 
-    def run(self, bodies: Iterator[bytes]) -> None:
+    def goes_on(self) -> bool:
+        """
+        Say whether the server still takes jobs.
+        """
+        return not self._is_stopped
+
+    def run(self, bodies: Iterator[bytes | None]) -> None:
         """
         Put all of them.
         """
         for number, reply in enumerate(self._queue.ask_many(self._requests(bodies)), 1):
             self._answered(number, reply)
 
-    def _requests(self, bodies: Iterator[bytes]) -> Iterator[bytes]:
+    def _requests(self, bodies: Iterator[bytes | None]) -> Iterator[bytes | None]:
         for body in bodies:
             if self._is_stopped:
                 return
+            if body is None:
+                yield None
+                continue
             self.sent += 1
             self._sizes.append(len(body))
             yield put_request(body, *self._head)
@@ -113,7 +127,8 @@ def put(
     """
     Put a job: BODY, or without it the input, or with --lines each line of the input.
 
-    The numbers of the jobs are printed, one a line.
+    The numbers of the jobs are printed, one a line, as soon as the server has answered.  A signal
+    ends --lines when the numbers of all that was sent are printed.
 
     \b
     Examples:
@@ -123,16 +138,20 @@ def put(
     """
     if body is not None and lines:
         raise click.UsageError("--lines reads the input; leave out BODY")
-    with options.connected(address) as queue:
+    with address.connect() as line:
+        queue = Queue(line)
         queue.use(tube)
         putter = Putter(queue, (priority, delay, ttr), Output(is_json), lines)
-        try:
-            putter.run(bodies_of(body, lines))
-        except OSError as problem:
-            on_their_way = putter.sent - putter.put - putter.refused
-            where = f"{problem.filename}: " if problem.filename else ""
-            done = f"{told(putter.put, 'job')} put, and up to {on_their_way} more may be"
-            fail(REFUSED, f"{where}{problem.strerror or problem}; {done}")
+        with noted_with(lines) as noted:
+            try:
+                putter.run(bodies_of(body, lines, line, noted, putter.goes_on))
+            except OSError as problem:
+                on_their_way = putter.sent - putter.put - putter.refused
+                where = f"{problem.filename}: " if problem.filename else ""
+                done = f"{told(putter.put, 'job')} put, and up to {on_their_way} more may be"
+                code = REFUSED if noted.number is None else noted.exit_code
+                fail(code, f"{where}{problem.strerror or problem}; {done}")
+        end_if_told(noted, putter.put)
         if putter.too_big:
             limit = int(queue.stats()["max-job-size"])
             warn(f"the server takes jobs of up to {limit:,} bytes (its option -z)")
@@ -140,16 +159,41 @@ def put(
         raise SystemExit(REFUSED)
 
 
-def bodies_of(body: str | None, lines: bool) -> Iterator[bytes]:
+def noted_with(lines: bool) -> Noted:
     """
-    Give the bodies of the jobs to put: the argument, the input, or each line of it.
+    Make what notes signals, which only he needs who puts many jobs.
+    """
+    return Noted(ENDING if lines else ())
+
+
+def end_if_told(noted: Noted, put: int) -> None:
+    """
+    End if a signal has come, and say so.
+    """
+    if noted.number is not None:
+        warn(f"{signal_name(noted.number)}: stopped after {told(put, 'job')} put")
+        raise SystemExit(noted.exit_code)
+
+
+def bodies_of(
+    body: str | None, lines: bool, server: Connection, noted: Noted,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> Iterator[bytes | None]:  # fmt: skip
+    """
+    Give the bodies of the jobs to put: the argument, the input, or each line of it, and None where
+    an answer can be read meanwhile.
+
+    A signal ends the lines, and then the answers that are missing may take `ANSWERS_S` each.
+
+    :param goes_on: whether more lines are wanted.
     """
     if body is not None:
         yield body.encode("utf-8", "surrogateescape")
         return
     source = sys.stdin.buffer
     if lines:
-        for line in source:
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        yield from lines_of(source, server, lambda: noted.number is None and goes_on())
+        if noted.number is not None:
+            server.limit(ANSWERS_S)
     else:
         yield source.read()

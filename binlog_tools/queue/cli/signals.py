@@ -3,7 +3,7 @@ Signals that ask a command to end, noted until it has finished what it must not 
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Final
 
@@ -32,7 +32,11 @@ class Noted:
     :ivar number: the signal that has come; None as long as there was none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Sequence[signal.Signals] = ENDING) -> None:
+        """
+        :param signals: which.
+        """
+        self._signals = signals
         self.number: int | None = None
         self._before: dict[int, Callable[..., Any] | int | None] = {}
 
@@ -52,7 +56,7 @@ class Noted:
             signal.signal(each, before)
 
     def __enter__(self) -> "Noted":
-        for each in ENDING:
+        for each in self._signals:
             before = signal.getsignal(each)
             if before != signal.SIG_IGN:
                 self._before[each] = before

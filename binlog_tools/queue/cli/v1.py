@@ -16,7 +16,7 @@ from binlog_tools.queue.cli.execution import execute
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
 from binlog_tools.queue.cli.jobs import each as do_each
 from binlog_tools.queue.cli.jobs import numbers as job_numbers
-from binlog_tools.queue.cli.put import bodies_of
+from binlog_tools.queue.cli.put import bodies_of, end_if_told, noted_with
 from binlog_tools.queue.cli.reserve import one_of, settle
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.server_v1 import QueueV1, put_request
@@ -61,13 +61,14 @@ def put(body: str | None, address: Address, lines: bool, priority: int, is_json:
         raise click.UsageError("--lines reads the input; leave out BODY")
     done = sent = refused = 0
 
-    def requests() -> Iterator[bytes]:
+    def requests() -> Iterator[bytes | None]:
         nonlocal sent
-        for each in bodies_of(body, lines):
-            sent += 1
-            yield put_request(each, priority)
+        for each in bodies_of(body, lines, line, noted):
+            sent += each is not None
+            yield None if each is None else put_request(each, priority)
 
-    with connected(address) as queue:
+    with address.connect() as line, noted_with(lines) as noted:
+        queue = QueueV1(line)
         try:
             for number, reply in enumerate(queue.ask_many(requests()), 1):
                 if reply.name == b"INSERTED":
@@ -80,8 +81,10 @@ def put(body: str | None, address: Address, lines: bool, priority: int, is_json:
             left = sent - done - refused
             where = f"{problem.filename}: " if problem.filename else ""
             so_far = f"{told(done, 'job')} put, and up to {left} more may be"
-            fail(REFUSED, f"{where}{problem.strerror or problem}; {so_far}")
+            code = REFUSED if noted.number is None else noted.exit_code
+            fail(code, f"{where}{problem.strerror or problem}; {so_far}")
     _say(is_json, "put", done)
+    end_if_told(noted, done)
     if refused:
         raise SystemExit(REFUSED)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from binlog_tools.queue.following import OWN_TUBE
 from binlog_tools.queue.moving import Broken, Mover
 from binlog_tools.queue.server import Queue, Refused
 from tests.tools.queue.lines import MemoryLine, jobs_of
@@ -72,7 +73,7 @@ def test_a_job_is_reserved_and_buried_in_its_new_tube_by_one_piece_of_bytes() ->
     server = filled("buried")
     line = MemoryLine(server)
     list(Mover(Queue(line), b"b").move_all(b"a", "buried", 1))
-    assert b"reserve-job 4\r\nbury 4 10\r\n" in line.requests
+    assert b"reserve-job 5\r\nbury 5 10\r\n" in line.requests
 
 
 def test_jobs_that_come_meanwhile_are_left() -> None:
@@ -87,6 +88,62 @@ def test_jobs_that_come_meanwhile_are_left() -> None:
     assert jobs_of(server)[-1] == ("a", "ready", b"late")
 
 
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("state", ["ready", "delayed"])
+def test_it_stops_at_a_job_that_was_put_since_and_stands_before_the_rest(
+    state: str, is_paused: bool
+) -> None:
+    server = filled(state)
+    other = Queue(MemoryLine(server))
+    other.use(b"a")
+    if is_paused:
+        other.pause(b"a", 1000)
+    mover = Mover(Queue(MemoryLine(server)), b"b")
+    moving = mover.move_all(b"a", state, None)
+    assert next(moving).old == 1
+    late = other.put(b"late", 1, 5 if state == "delayed" else 0, 100)
+    assert list(moving) == []
+    assert mover.later == late
+    left = [("a", state, b"1"), ("a", state, b"2"), ("a", state, b"late")]
+    assert jobs_of(server) == [("b", state, b"0"), *left]
+    assert other.stats_job(late)["pri"] == "1"
+    assert [each.old for each in Mover(other, b"b").move_all(b"a", state, 2)] == [late, 2]
+
+
+def test_it_ends_however_quickly_others_put() -> None:
+    server = filled("ready")
+    other = Queue(MemoryLine(server))
+    other.use(b"a")
+    mover = Mover(Queue(MemoryLine(server)), b"b")
+    for moved in mover.move_all(b"a", "ready", None):
+        other.put(b"late", 99, 0, 100)
+        assert moved.old <= 3
+    assert mover.later is None and len(jobs_of(server)) == 6
+
+
+def test_what_is_put_before_it_counts_is_left_even_when_it_is_counted() -> None:
+    server = filled("ready")
+    other = Queue(MemoryLine(server))
+    other.use(b"a")
+
+    class Raced(MemoryLine):
+        def send(self, request: bytes) -> None:
+            super().send(request)
+            if request.startswith(b"delete 4"):  # Our own, by which the end is known.
+                other.put(b"late", 1, 0, 100)
+
+    mover = Mover(Queue(Raced(server)), b"b")
+    assert list(mover.move_all(b"a", "ready", None)) == []
+    assert mover.later == 5
+
+
+def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
+    server = filled("ready")
+    line = MemoryLine(server)
+    assert list(Mover(Queue(line), b"b").move_all(b"a", "buried", None)) == []
+    assert line.requests == [b"stats-tube a\r\n"]
+
+
 @pytest.mark.parametrize("is_heard", [False, True])
 @pytest.mark.parametrize("state", STATES)
 def test_wherever_it_breaks_off_each_job_is_there_at_least_once(state: str, is_heard: bool) -> None:
@@ -99,7 +156,7 @@ def test_wherever_it_breaks_off_each_job_is_there_at_least_once(state: str, is_h
         try:
             moved = list(Mover(Queue(line), b"b").move_all(b"a", state, None))
         except (OSError, Broken) as problem:
-            bodies = [body for _, _, body in jobs_of(server)]
+            bodies = [body for tube, _, body in jobs_of(server) if tube.encode() != OWN_TUBE]
             assert set(bodies) == {b"0", b"1", b"2"}
             assert len(bodies) <= 4
             if len(bodies) == 4 and not is_heard:

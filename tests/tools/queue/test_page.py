@@ -12,7 +12,7 @@ import click
 import pytest
 
 from binlog_tools.queue.addresses import Address
-from binlog_tools.queue.cli import execution, exits, main
+from binlog_tools.queue.cli import commands, execution, exits
 from binlog_tools.queue.following import OWN_TUBE
 from tests.test_docs import blocks, section, table
 
@@ -29,7 +29,7 @@ def blocks_of(text: str) -> list[str]:
 
 def test_all_commands_are_listed_in_the_order_of_the_help() -> None:
     rows = re.findall(r"^\| \[`(\w+)`\]", PAGE.read_text(), re.MULTILINE)
-    assert rows == list(main.COMMANDS)
+    assert rows == list(commands.COMMANDS)
 
 
 def calls() -> list[str]:
@@ -47,7 +47,7 @@ def calls() -> list[str]:
 def test_there_are_examples_of_all_commands() -> None:
     call = r"beanstalk (?:-s \S+ )?(\w+)"
     named = {found[1] for line in calls() if (found := re.search(call, line))}
-    assert named >= set(main.COMMANDS) - {"bury"}
+    assert named >= set(commands.COMMANDS) - {"bury"}
 
 
 @pytest.mark.parametrize("line", calls())
@@ -59,7 +59,7 @@ def test_every_example_is_a_call_that_the_command_understands(line: str) -> None
     if words[1] == "-s":
         Address.parse(words[2])
         del words[1:3]
-    command = main.cli.get_command(click.Context(main.cli), words[1])
+    command = commands.cli.get_command(click.Context(commands.cli), words[1])
     assert command is not None, line
     command.make_context(words[1], words[2:])
 
@@ -74,13 +74,13 @@ def calls_in_v1() -> list[str]:
 
 def test_there_are_examples_of_all_commands_of_the_older_dialect() -> None:
     named = [line.partition("--dialect v1 ")[2].split()[0] for line in calls_in_v1()]
-    assert list(dict.fromkeys(named)) == list(main.COMMANDS_V1)
+    assert list(dict.fromkeys(named)) == list(commands.COMMANDS_V1)
 
 
 @pytest.mark.parametrize("line", calls_in_v1())
 def test_every_example_of_the_older_dialect_is_understood(line: str) -> None:
     words = shlex.split(line.partition("beanstalk --dialect v1 ")[2])
-    command = main.CommandsV1().get_command(click.Context(main.cli), words[0])
+    command = commands.CommandsV1().get_command(click.Context(commands.cli), words[0])
     assert command is not None, line
     command.make_context(words[0], words[1:])
 

@@ -4,12 +4,13 @@ Names of servers and tubes, and waiting for a job.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.client import Reply
+from binlog_tools.client import Lost, Reply
 from binlog_tools.queue.addresses import Address, Tls
 from binlog_tools.queue.server import PATIENCE_S, Queue, tube_name
 from tests.server_process import ServerProcess, ours_at_once
@@ -57,6 +58,31 @@ def test_what_is_not_the_name_of_a_tube_is_never_sent(text: str) -> None:
     with pytest.raises(ValueError, match="is not the name of a tube"):
         tube_name(text)
     assert tube_name("x" * 200) == b"x" * 200
+
+
+def test_an_answer_is_given_when_it_is_said_to_be_there() -> None:
+    line = MemoryLine(MemoryServer())
+    asked: list[int] = []
+
+    def requests() -> Iterator[bytes | None]:
+        for tube in (b"a", b"b", None, b"c", None, None):
+            asked.append(line.sent)
+            yield None if tube is None else b"use %b\r\n" % tube
+
+    answers = iter(Queue(line).ask_many(requests()))
+    for number, (tube, sent) in enumerate(((b"a", 2), (b"b", 3), (b"c", 3))):
+        assert next(answers).words[1] == tube
+        assert line.sent == sent, number
+    assert list(answers) == []
+
+
+def test_an_answer_to_nothing_is_nonsense() -> None:
+    class Talking(MemoryLine):
+        def reply(self) -> Reply:
+            return Reply((b"HELLO",))
+
+    with pytest.raises(Lost, match="no server of this protocol"):
+        list(Queue(Talking(MemoryServer())).ask_many([None]))
 
 
 def test_nor_is_it_when_a_log_has_brought_it() -> None:

@@ -4,6 +4,7 @@ The command ``beanstalk`` as it is called, on our server and on the real one.
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import pty
@@ -20,13 +21,14 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from binlog_tools.queue.cli.main import COMMANDS, cli
+from binlog_tools.queue.cli.commands import COMMANDS, cli
 from binlog_tools.queue.cli.top import ENTER, LEAVE
 from tests.end_to_end.test_client import ours
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 
 MAX_JOB_BYTES = 100_000
 STATES = ("ready", "reserved", "delayed", "buried")
+ROOT = Path(__file__).parents[4]
 MAIN = "from binlog_tools.queue.cli.main import main; main()"
 
 
@@ -62,12 +64,12 @@ class Server:
         lines = self.run(*words, "--json", **options).splitlines()
         return [json.loads(line) for line in lines]
 
-    def start(self, *words: object) -> subprocess.Popen[str]:
+    def start(self, *words: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """
         Begin a process of it.
         """
         return subprocess.Popen(
-            [sys.executable, "-c", MAIN, *map(str, words)], text=True, stdin=subprocess.DEVNULL,
+            [sys.executable, "-c", MAIN, *map(str, words)], text=True, stdin=stdin,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "BEANSTALK_SERVER": self.address},
         )  # fmt: skip
@@ -178,6 +180,76 @@ def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
     assert len(jobs) == 3000
     assert server.run("peek", jobs[-1]) == "2999\n"
     assert server.documents("stats", "-t", "many")[0]["current-jobs-ready"] == 3000
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=str)
+def test_each_line_is_answered_while_the_next_is_waited_for(
+    server: Server, form: list[str]
+) -> None:
+    process = server.start("put", "-t", "slowly", "-l", *form, stdin=subprocess.PIPE)
+    assert process.stdin and process.stdout and process.stderr
+    for body in ("a", "b"):
+        process.stdin.write(f"{body}\n")
+        process.stdin.flush()
+        shown = process.stdout.readline()
+        assert server.run("peek", json.loads(shown)["id"] if form else shown.strip()) == f"{body}\n"
+    process.stdin.write("x" * (MAX_JOB_BYTES + 1) + "\nhalf")
+    process.stdin.flush()
+    assert "line 3 of the input of 100,001 bytes was not put" in process.stderr.readline()
+    rest, said = process.communicate("done", timeout=LIMIT_S)
+    assert process.returncode == 4 and len(rest.splitlines()) == 1 and "-z" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_signal_ends_put_with_the_numbers_of_all_it_has_sent(
+    server: Server, number: signal.Signals
+) -> None:
+    tube = f"stopped-{number}"
+    process = server.start("put", "-t", tube, "-l", stdin=subprocess.PIPE)
+    assert process.stdin and process.stdout and process.stderr
+    process.stdin.write("x\n" * 300 + "half a line")
+    process.stdin.flush()
+    first = process.stdout.readline()
+    process.send_signal(number)
+    rest, said = process.stdout.read(), process.stderr.read()
+    assert process.wait(timeout=LIMIT_S) == 128 + number
+    put = len((first + rest).split())
+    assert said == f"beanstalk: {number.name}: stopped after {put} job{'s' * (put > 1)} put\n"
+    (found,) = server.documents("stats", "-t", tube)
+    assert found["current-jobs-ready"] == put
+    process.stdin.close()
+
+
+def test_a_server_that_takes_no_more_ends_put_though_the_input_goes_on(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0), tmp_path) as running:
+        server = Server(running)
+        process = server.start("put", "-l", stdin=subprocess.PIPE)
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write("a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "1\n"
+        watcher = Connection(running.port())
+        running.process.send_signal(signal.SIGUSR1)
+        while b"draining: true" not in watcher.ask(b"stats\r\n"):
+            pass
+        watcher.close()
+        process.stdin.write("b\n")
+        process.stdin.flush()
+        assert process.wait(timeout=LIMIT_S) == 4
+        assert "line 2 of the input was not put: the server says DRAINING" in process.stderr.read()
+        process.stdin.close()
+
+
+def test_a_server_that_goes_ends_put_though_the_input_goes_on(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0), tmp_path) as running:
+        process = Server(running).start("put", "-l", stdin=subprocess.PIPE)
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write("a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "1\n"
+    assert process.wait(timeout=LIMIT_S) == 4
+    assert "; 1 job put, and up to 0 more may be\n" in process.stderr.read()
+    process.stdin.close()
 
 
 # reserve
@@ -295,6 +367,23 @@ def test_a_signal_ends_the_command_with_all_it_has_started_and_gives_the_job_bac
     assert server.state(job) == "ready"
 
 
+def test_the_job_is_kept_until_all_that_the_command_has_started_was_ended(tmp_path: Path) -> None:
+    # Ours only: a beanstalkd forgets timers now and then, and the TTR does not end.
+    with ServerProcess(ours("-p", 0), tmp_path) as running:
+        server = Server(running)
+        job = server.run("put", "-t", "heirs", "--ttr", 2, "x").strip()
+        script = "(trap '' TERM; echo begun; exec sleep 600) & wait"
+        process = server.start("reserve", "-t", "heirs", "--exec", script)
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=LIMIT_S)
+        assert (process.returncode, said) == (
+            143, f"beanstalk: SIGTERM: the command was ended, job {job} was given back\n"
+        )  # fmt: skip
+        (stats,) = server.documents("stats", "-j", job)
+        assert (stats["state"], stats["timeouts"], stats["releases"]) == ("ready", 0, 1)
+
+
 def test_a_command_that_finishes_its_job_in_spite_of_a_signal_has_done_it(server: Server) -> None:
     job = server.run("put", "-t", "stubborn", "x").strip()
     script = "trap 'echo finished; exit 0' TERM; echo begun; while :; do sleep 0.05; done"
@@ -347,6 +436,14 @@ def test_peek_looks_at_the_first_of_a_state(server: Server) -> None:
         assert server.run("peek", "-t", "look", "--state", state) == f"{state}\n"
     result = server.result("peek", "-t", "look", "--state", "buried")
     assert (result.exit_code, result.stderr) == (1, "beanstalk: look has no buried job\n")
+
+
+@pytest.mark.parametrize("tube", ["007", "2024", "1.5", "true"])
+def test_a_tube_whose_name_looks_like_a_number_keeps_it_in_json(server: Server, tube: str) -> None:
+    job = server.run("put", "-t", tube, "x").strip()
+    for command in ("peek", "stats -j"):
+        (found,) = server.documents(*command.split(), job)
+        assert (found["tube"], found["id"], found["pri"]) == (tube, int(job), 65536)
 
 
 def test_jobs_are_buried_kicked_and_deleted_by_number(server: Server) -> None:
@@ -759,6 +856,64 @@ def test_an_interrupt_ends_it_with_130(server: Server) -> None:
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=LIMIT_S)
     assert waiting.returncode == 130
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+
+class Interrupt(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+wanted, script = sys.argv.pop(1), sys.argv.pop(1)
+main = import_module(script).main
+sys.meta_path.insert(0, Interrupt())
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "module"),
+    [
+        ("binlog_tools.queue.cli.main", "click"),
+        ("binlog_tools.queue.cli.main", "binlog_tools.queue.cli.commands"),
+        ("binlog_tools.queue.cli.main", "binlog_tools.queue.cli.tubes"),
+        ("beanstalk_twisted.work", "click"),
+        ("beanstalk_twisted.work", "twisted.internet"),
+        ("beanstalk_twisted.work", "beanstalk_twisted.worker.service"),
+    ],
+)
+def test_an_interrupt_while_modules_are_imported_is_130_without_a_word(
+    script: str, module: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, module, script, "stats", "-h"],
+        capture_output=True, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("script", ["binlog_tools.queue.cli.main", "beanstalk_twisted.work"])
+def test_little_is_imported_before_an_interrupt_is_answered(script: str) -> None:
+    code = f"import sys; before = set(sys.modules); import {script};"
+    code += "print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    names = {
+        "_signal", "binlog_tools", "binlog_tools.cli", "binlog_tools.cli.interrupts",
+        "binlog_tools.queue", "binlog_tools.queue.cli", "beanstalk_twisted", script,
+    }  # fmt: skip
+    assert set(eval(done.stdout)) <= names
+
+
+def test_the_console_scripts_are_those_that_answer_interrupts() -> None:
+    scripts = configparser.ConfigParser()
+    scripts.read(ROOT / "setup.cfg")
+    points = scripts["options.entry_points"]["console_scripts"].split("\n")
+    assert "beanstalk = binlog_tools.queue.cli.main:main" in points
+    assert "beanstalk-work = beanstalk_twisted.work:main" in points
 
 
 @pytest.mark.parametrize("target", [">&-", ">/dev/full"])

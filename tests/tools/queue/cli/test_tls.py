@@ -10,6 +10,8 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,14 +20,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.queue.addresses import Address
-from binlog_tools.queue.cli.main import cli
-from tests.server_process import ServerProcess, ours_at_once
+from binlog_tools.queue.cli.commands import cli
+from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 
 pytestmark = pytest.mark.skipif(
     find_spec("OpenSSL") is None or find_spec("service_identity") is None,
     reason="the extra tls is not installed",
 )
 
+MAIN = "from binlog_tools.queue.cli.main import main; main()"
 DAY = datetime.timedelta(days=1)
 
 
@@ -121,6 +124,32 @@ def test_jobs_are_put_and_taken_over_tls(server: TlsServer) -> None:
     assert (taken.exit_code, taken.stdout_bytes) == (0, big)
     assert "tls\t2000\t" in server.call("tubes").stdout
     assert server.call("top", "-n", "1").stdout.startswith("tls\t2000\t")
+
+
+def test_what_is_of_tls_alone_is_no_answer(server: TlsServer) -> None:
+    with Address.parse(server.trusting).connect() as line:
+        assert not line.is_answered()
+        for _ in range(3):
+            line.send(b"list-tube-used\r\n" * 2)
+            assert line.reply().name == b"USING"
+            while not line.is_answered():
+                pass
+            assert line.reply().name == b"USING"
+            assert not line.is_answered()  # A ticket for the next session came before.
+
+
+def test_a_line_is_answered_over_tls_while_the_next_is_waited_for(server: TlsServer) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "-s", server.trusting, "put", "-t", "tls-slow", "-l"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin and process.stdout
+    for body in ("a", "b"):
+        process.stdin.write(f"{body}\n")
+        process.stdin.flush()
+        assert server.call("peek", process.stdout.readline().strip()).stdout == f"{body}\n"
+    process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beanstalk_twisted import commands_v1
-from binlog_tools.queue.cli.main import COMMANDS, COMMANDS_V1, DIALECTS, cli
+from binlog_tools.queue.cli.commands import COMMANDS, COMMANDS_V1, DIALECTS, cli
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 
 MAX_JOB_BYTES = 1000
@@ -96,6 +96,24 @@ def test_each_line_of_the_input_is_a_job_and_one_that_is_too_big_is_told(server:
     bodies = [server.modern.ask(b"peek %d\r\n" % number).split(b"\r\n")[1] for number in (1, 2, 3)]
     assert bodies == [b"a", b"", b"b"]
     assert json.loads(server.run("put", "x", "--json"))["put"] == 1
+
+
+def test_a_signal_ends_put_which_tells_how_many_were(server: Server) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "--dialect", "v1", "-s", server.address, "put", "-l"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin and process.stdout and process.stderr
+    process.stdin.write("a\n" + "x" * (MAX_JOB_BYTES + 1) + "\nb\nhalf a line")
+    process.stdin.flush()
+    assert "line 2 of the input was not put" in process.stderr.readline()
+    while b"current-jobs-ready: 2" not in server.modern.ask(b"stats\r\n"):
+        pass
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=LIMIT_S) == 143
+    assert process.stdout.read() == "2 jobs put\n"
+    assert process.stderr.read() == "beanstalk: SIGTERM: stopped after 2 jobs put\n"
+    process.stdin.close()
 
 
 def test_thousands_of_jobs_are_put_at_once(server: Server) -> None:

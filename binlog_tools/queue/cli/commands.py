@@ -1,0 +1,181 @@
+"""
+The subcommands of ``beanstalk``, and how a call of it ends.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from beanstalk_twisted import __version__
+from binlog_tools.cli.interrupts import INTERRUPTS
+from binlog_tools.cli.parameters import LateGroup, Parsed
+from binlog_tools.cli.streams import forgive_stderr
+from binlog_tools.queue.addresses import Address
+from binlog_tools.queue.cli.exits import INTERRUPTED, PROGRAM, REFUSED, fail
+from binlog_tools.queue.moving import Broken
+from binlog_tools.queue.server import Refused
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "put": "put", "reserve": "reserve", "peek": "jobs", "delete": "delete", "bury": "jobs",
+    "kick": "jobs", "move": "move", "tubes": "tubes", "stats": "tubes", "pause": "tubes",
+    "top": "top", "tail": "tail",
+}  # fmt: skip
+"""The module of each subcommand, in the order of the help; there it is the function so named."""
+
+
+COMMANDS_V1: Final[Mapping[str, str]] = {
+    "put": "v1", "reserve": "v1", "delete": "v1", "kick": "v1", "stats": "v1",
+}  # fmt: skip
+"""The same for those that the older dialect has."""
+
+V1: Final = "v1"
+DIALECTS: Final = ("modern", V1)
+"""As the server's table has them, which would take its time to import."""
+
+STREAMS: Final = (
+    ("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"),
+)  # fmt: skip
+"""Of a process, by number; how each is opened, and the mode of its file."""
+
+
+def _places(commands: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
+    return {name: (f"binlog_tools.queue.cli.{module}", name) for name, module in commands.items()}
+
+
+class CommandsV1(LateGroup):
+    """
+    The subcommands in the older dialect.
+    """
+
+    places = _places(COMMANDS_V1)
+
+
+class Commands(LateGroup):
+    """
+    The subcommands, and what is said when one fails.
+    """
+
+    places = _places(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """
+        See `LateGroup`; in the older dialect there are fewer.
+        """
+        if ctx.params.get("dialect") != V1:
+            return super().get_command(ctx, name)
+        if name in self.places and name not in COMMANDS_V1:
+            ctx.fail(f"protocol v1 has no {name}, only {', '.join(COMMANDS_V1)}")
+        return CommandsV1().get_command(ctx, name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """
+        See `click.Group`; now that all is imported, Ctrl-C is for the subcommand.
+        """
+        found = super().resolve_command(ctx, args)
+        INTERRUPTS.tell_the_command()
+        return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """
+        Say what went wrong in one line, with the exit code for it.
+        """
+        try:
+            return super().invoke(ctx)
+        except (Refused, Broken) as problem:
+            fail(REFUSED, str(problem))
+        except OSError as problem:
+            why = problem.strerror or str(problem)
+            fail(REFUSED, f"{problem.filename}: {why}" if problem.filename else why)
+
+
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name=PROGRAM)
+@click.option(
+    "-s", "--server", "address", type=Parsed("server", Address.parse), metavar="SERVER",
+    help="For the subcommand, if that has none of its own.",
+)  # fmt: skip
+@click.option(
+    "--dialect", type=click.Choice(DIALECTS), default=DIALECTS[0], show_default=True,
+    help="What the server's port speaks; v1, of old servers, has only "
+    + ", ".join(COMMANDS_V1) + ".",
+)  # fmt: skip
+def cli(address: Address | None, dialect: str) -> None:
+    """
+    Put jobs into a beanstalkd, take them out, look at them and after them.
+
+    The server is --server, before the subcommand or behind it, or BEANSTALK_SERVER, or
+    127.0.0.1:11300.  It may be any beanstalkd.
+
+    Exit codes: 0 done, 1 there was no job, 2 wrong usage, 4 no server, no such job or tube, or the
+    server has refused, 130 interrupted.
+    """
+
+
+def called() -> None:
+    """
+    Do what the command line says.  A reader that goes away ends it as it ends any Unix tool.
+    """
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    _open_closed()
+    forgive_stderr()
+    try:
+        _call()
+    except SystemExit as end:
+        INTERRUPTS.end_at_once()
+        _flush(is_told=bool(end.code))
+        raise
+    INTERRUPTS.end_at_once()
+    _flush()
+
+
+def _call() -> None:
+    try:
+        cli.main(prog_name=PROGRAM, standalone_mode=False)
+    except click.Abort:
+        sys.exit(INTERRUPTED)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(problem.exit_code)
+    except Exception:
+        # What came of an interrupt in the middle of something may have any name.
+        if INTERRUPTS.have_come:
+            sys.exit(INTERRUPTED)
+        raise
+
+
+def _open_closed() -> None:
+    """
+    Open stdin, stdout and stderr if they are closed: else a socket may get one's number.
+
+    Reading from stdin and writing to stdout still fail, as the wrong way is open; what is said on
+    stderr is dropped.
+    """
+    for number, (name, wrong, mode) in enumerate(STREAMS):
+        if getattr(sys, name) is None:
+            # The lowest free number is taken, so they are opened in this order.
+            opened = os.open(os.devnull, wrong)
+            assert opened == number
+            setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115 - for good.
+
+
+def _flush(is_told: bool = False) -> None:
+    """
+    Write what is left now, where a failure can be told.
+
+    :param is_told: that something has failed already.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as problem:
+        # Else the interpreter tries it once more, and complains in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not is_told:
+            fail(REFUSED, f"stdout: {problem.strerror}")
