@@ -186,15 +186,26 @@ class Worker(Service, Generic[T]):
     def _got(self, job: Job, lane: Lane) -> None:
         if lane.is_parting:
             return  # The server takes it back when it ends the connection.
+        self._hand_over(job, lane)
         carrying: Carrying[T] = Carrying(self._ways, lane, job)
-        lane.jobs.add(carrying)
+        lane.hold(job.id, carrying)
         if self._is_stopping:
             carrying.do_not_begin()
         ended = Deferred.fromCoroutine(carrying.carry_out())
-        ended.addErrback(self._log_failure).addCallback(self._ended, lane, carrying)
+        ended.addErrback(self._log_failure).addCallback(self._ended, lane, job.id, carrying)
 
-    def _ended(self, _: None, lane: Lane, carrying: Carrying[T]) -> None:
-        lane.jobs.discard(carrying)
+    def _hand_over(self, job: Job, lane: Lane) -> None:
+        """
+        End the attempt at this very job that is still in hand: its TTR has ended without our
+        knowing, for the process stood still, or something kept the reactor busy for too long.
+        """
+        assert lane.session is not None, "a job comes by a connection"
+        for each in self._lanes:
+            if (held := each.holder(job.id)) is not None:
+                held.hand_over(lane.session, Ending.TTR if each is lane else Ending.NOT_OURS)
+
+    def _ended(self, _: None, lane: Lane, number: int, carrying: Carrying[T]) -> None:
+        lane.drop(number, carrying)
         self._asking.ended()
         self._look_whether_idle()
 
