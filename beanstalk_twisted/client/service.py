@@ -130,7 +130,7 @@ class Client(ClientService, Commands):
         if self._is_v1:
             form, args = forms_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
-        request.tube = self._used.of(form, args, tube)
+        request.mean(self._used, tube)
         deferred = request.deferred
         ready = self._ready
         if ready is not None and ready.is_open:
