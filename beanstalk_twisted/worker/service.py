@@ -139,9 +139,13 @@ class Worker(Service, Generic[T]):
 
     def startService(self) -> None:
         """
-        Begin to take jobs.
+        Begin to take jobs; if it stops just now, when it has stopped.
         """
         super().startService()
+        if self._when_stopped is None:
+            self._begin()
+
+    def _begin(self) -> None:
         self._is_stopping = False
         self._asking.start()
         if self._ways.threads is not None:
@@ -158,6 +162,7 @@ class Worker(Service, Generic[T]):
         :return: fires when all is settled and the connections are closed.
         """
         if self._when_stopped is not None:
+            super().stopService()  # It may have been told to start meanwhile.
             again: Deferred[None] = Deferred()
             self._when_stopped.append(again)
             return again
@@ -259,9 +264,11 @@ class Worker(Service, Generic[T]):
 
     def _stopped(self, outcome: Any) -> Any:
         """
-        Tell those who have asked for it once more.
+        Tell those who have asked for it once more, and begin anew if that was asked for last.
         """
         waiting, self._when_stopped = self._when_stopped or [], None
+        if self.running:
+            self._begin()
         for again in waiting:
             again.callback(None)
         return outcome
