@@ -133,7 +133,7 @@ class Connection(Protocol, Commands):
         if self._is_v1:
             form, args = forms_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
-        request.tube = self._choice.of(form, args, tube)
+        request.mean(self._choice, tube)
         deferred = request.deferred
         self.submit(request)
         return deferred
@@ -352,6 +352,8 @@ class Connection(Protocol, Commands):
     # Answers.
 
     def _answer(self, request: Pending, reply: Reply) -> None:
+        if request.choice is not None:
+            self._note_use(request, request.choice, reply)
         if request.is_forgotten:
             if reply.word == forms.RESERVE.success:
                 self._give_back(reply.value)
@@ -366,6 +368,24 @@ class Connection(Protocol, Commands):
         request.succeed(result)
         if request.form is forms_v1.QUIT:
             self.part()
+
+    def _note_use(self, request: Pending, choice: UsedTube, reply: Reply) -> None:
+        """
+        Note what came of a `use` of the application's.  If it is refused, what was sent behind it
+        for its tube is carried out in another one: that must not be called done, and only the end
+        of the connection keeps the answers away.
+        """
+        if reply.word == request.form.success:
+            choice.confirm(request)
+            return
+        choice.take_back(request)
+        for behind in self._exchange.unanswered:
+            if behind.form is forms.USE:
+                return
+            if behind.tube is not None:
+                self.abort(errors.BY_WORD[reply.word](request.form.name, None))
+                return
+        self._last_used = self._exchange.tubes.used
 
     def _give_back(self, job_id: int) -> None:
         """

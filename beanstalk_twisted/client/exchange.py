@@ -21,6 +21,7 @@ _TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
 _WATCHING: Final = frozenset((forms.WATCH, forms.IGNORE))
 _PUTS: Final = (forms.PUT, forms_v1.PUT)
 _RESERVES: Final = (forms.RESERVE, forms_v1.RESERVE)
+_ANY_JOB: Final = frozenset((*_RESERVES, forms.RESERVE_WITH_TIMEOUT))
 RESERVING: Final = frozenset((*_RESERVES, forms.RESERVE_WITH_TIMEOUT, forms.RESERVE_JOB))
 _ENDING: Final = frozenset((
     forms.DELETE, forms.RELEASE, forms.BURY, forms_v1.DELETE, forms_v1.RELEASE, forms_v1.BURY,
@@ -118,8 +119,8 @@ class Exchange(Generic[R]):
         request.is_forgotten = True
         if not request.is_begun:
             self.unanswered.remove(request)
-        elif request.form in _RESERVES and self._is_last_word_on_watching(request):
-            self._orphan = request
+        else:
+            self._forget_reserve(request)
 
     def _is_last_word_on_watching(self, request: R) -> bool:
         """
@@ -149,6 +150,8 @@ class Exchange(Generic[R]):
                 self.fault = errors.BadReply(f"{request.form.name}: {reply.why}")
                 return
             unanswered.popleft()
+            if request.is_forgotten and reply.word == request.form.success:
+                request = self._next_wanted(request)
             if request.form in _PUTS:
                 self._note_put(request, reply)
             else:
@@ -158,6 +161,33 @@ class Exchange(Generic[R]):
                 return
         if not self._reader.is_empty:
             self.fault = errors.BadReply("the server says more than it was asked")
+
+    def _next_wanted(self, request: R) -> R:
+        """
+        Say whose a job is that has come for a `reserve` that nobody wants: the next one's that is
+        wanted, which waits in the server behind it, for the same tubes.  To give the job back would
+        take until that one has an answer.  Its place is the forgotten one's from now on.
+        """
+        if request.form not in _ANY_JOB:
+            return request
+        for place, other in enumerate(self.unanswered):
+            if other.form in _WATCHING:
+                break
+            if other.form in _ANY_JOB and other.is_sent and not other.is_forgotten:
+                request.form, request.args, request.line = other.form, other.args, other.line
+                self.unanswered[place] = request
+                self._forget_reserve(request)
+                return other
+        return request
+
+    def _forget_reserve(self, request: R) -> None:
+        """
+        Let the next `reserve` take the place of this one, if it asks for the same.
+        """
+        if self._orphan is request:
+            self._orphan = None
+        if request.form in _RESERVES and self._is_last_word_on_watching(request):
+            self._orphan = request
 
     def _note(self, request: R, reply: Reply) -> None:
         form = request.form

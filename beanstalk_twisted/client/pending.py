@@ -12,6 +12,7 @@ from beanstalk_twisted.client.exchange import Request
 from beanstalk_twisted.client.forms import Form
 from beanstalk_twisted.client.methods import Args
 from beanstalk_twisted.client.tubes import TubeChoice
+from beanstalk_twisted.client.usedtube import UsedTube
 
 QUITS: Final = (forms.QUIT, forms_v1.QUIT)
 
@@ -21,11 +22,12 @@ class Pending(Request):
     A request with a Deferred.
 
     :ivar tube: the one in which it is to be carried out; None if that does not matter.
+    :ivar choice: for a `use`, what was told of it; None for anything else.
     :ivar reserved_on: the only connection to send it on; None if it may be sent on any.
     :ivar forget: called with it when nobody wants to hear of it any more.
     """
 
-    __slots__ = ("deferred", "forget", "reserved_on", "tube")
+    __slots__ = ("choice", "deferred", "forget", "reserved_on", "tube")
 
     def __init__(
         self, forget: Callable[["Pending"], None], form: Form, args: Args,
@@ -35,7 +37,19 @@ class Pending(Request):
         self.forget = forget
         self.tube: bytes | None = None
         self.reserved_on: object = None
+        self.choice: UsedTube | None = None
         self.deferred: Deferred[Any] = Deferred(self._cancelled)
+
+    def mean(self, choice: UsedTube, tube: bytes | None) -> None:
+        """
+        Say for which tube it is meant.
+
+        :param choice: which tube the application uses.
+        :param tube: the one that the command names itself.
+        """
+        self.tube = choice.of(self, self.form, self.args, tube)
+        if self.form is forms.USE:
+            self.choice = choice
 
     def _cancelled(self, deferred: Deferred[Any]) -> None:
         self.forget(self)
@@ -50,6 +64,8 @@ class Pending(Request):
         """
         There is no good one.
         """
+        if self.choice is not None:
+            self.choice.take_back(self)
         self.deferred.errback(error)
 
     def lose(self, reason: BaseException) -> errors.ClientError | None:

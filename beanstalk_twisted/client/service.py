@@ -142,7 +142,7 @@ class Client(ClientService, Commands):
         if self._is_v1:
             form, args = forms_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
-        request.tube = self._used.of(form, args, tube)
+        request.mean(self._used, tube)
         request.reserved_on = reserved_on
         deferred = request.deferred
         if ready is not None:

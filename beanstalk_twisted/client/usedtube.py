@@ -17,21 +17,43 @@ IN_TUBE: Final = frozenset((
 
 class UsedTube:
     """
-    The tube that the application uses, as it has said last.
+    The tube that the application uses, as it has said last and the server has not refused.
     """
 
     def __init__(self) -> None:
-        self._tube = DEFAULT
+        self._confirmed = DEFAULT
+        self._said: dict[object, bytes] = {}
 
-    def of(self, form: Form, args: tuple[Any, ...], tube: bytes | None) -> bytes | None:
+    def of(
+        self, use: object, form: Form, args: tuple[Any, ...], tube: bytes | None
+    ) -> bytes | None:
         """
         Say which tube a command is meant for, and note a `use`; None if it is not about the tube in
         use.
 
+        :param use: what tells a `use` from all others, for `confirm` and `take_back`.
         :param tube: the one that it names itself.
         """
         if form is forms.USE:
-            self._tube = args[0]
+            self._said[use] = args[0]
         if form not in IN_TUBE:
             return None
-        return self._tube if tube is None else tube
+        return next(reversed(self._said.values()), self._confirmed) if tube is None else tube
+
+    def confirm(self, use: object) -> None:
+        """
+        The server has done it.
+        """
+        if use not in self._said:
+            return
+        self._confirmed = self._said[use]
+        # Those before it count no more: they are answered, or were never sent.
+        while next(iter(self._said)) is not use:
+            del self._said[next(iter(self._said))]
+        del self._said[use]
+
+    def take_back(self, use: object) -> None:
+        """
+        It has failed: what was in use before it still is.
+        """
+        self._said.pop(use, None)

@@ -21,6 +21,7 @@ from beanstalk_twisted.worker.keepalive import KeepAlive
 from beanstalk_twisted.worker.lane import Held, Lane
 from beanstalk_twisted.worker.policy import Policy
 from beanstalk_twisted.worker.serialisers import Serialiser
+from beanstalk_twisted.worker.sessions import Session
 from beanstalk_twisted.worker.settling import Settling
 from beanstalk_twisted.worker.threads import Threads
 from beanstalk_twisted.worker.verdicts import (
@@ -44,6 +45,9 @@ AT_ONCE: Final = Release()
 
 AFTER_A_FAULT: Final = Release(delay=60)
 """The same when it was the worker's fault, which may happen again at once: not in a busy loop."""
+
+RESERVED: Final = "reserved"
+"""What `stats-job` says of the state of a job that somebody has."""
 
 STATS_TRIES: Final = 2
 """How often the server is asked about a job before it is given back."""
@@ -79,6 +83,7 @@ class Carrying(Held, Generic[T]):
         self._job = job
         self._settling = Settling(ways.clock, ways.told, lane, job, ways.may_give_back)
         self._began_s: float = ways.clock.seconds()
+        self._deadline_s = self._began_s
         self._attempt: Attempt[T] | None = None
         self._keep: KeepAlive | None = None
         self._ending: Ending | None = None
@@ -120,6 +125,14 @@ class Carrying(Held, Generic[T]):
         elif self._asked is not None:
             self._asked.cancel()
 
+    def hand_over(self, session: Session, ending: Ending) -> None:
+        """
+        See `Held`.
+        """
+        if self._settling.hand_over(session):
+            self._stop()
+            self.cancel(ending)
+
     def do_not_begin(self) -> None:
         """
         The worker stops: what has not begun yet is given back.
@@ -140,9 +153,16 @@ class Carrying(Held, Generic[T]):
 
     async def _ask_for_stats(self) -> JobStats | None:
         for _ in range(STATS_TRIES):
+            asked_s = self._ways.clock.seconds()
             self._asked = self._lane.client.stats_job(self._job)
             try:
-                return await self._asked
+                stats = await self._asked
+                # A command about it that was on its way when it came may have ended its
+                # reservation: the release of an attempt whose TTR was over, say.
+                if stats.get("state") != RESERVED:
+                    return None
+                self._deadline_s = _deadline(stats, self._began_s, asked_s)
+                return stats
             except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
                 return None
             except errors.ClientError as error:
@@ -152,9 +172,7 @@ class Carrying(Held, Generic[T]):
 
     def _begin(self, stats: JobStats) -> Attempt[T]:
         ways = self._ways
-        attempt: Attempt[T] = Attempt(
-            ways.clock, self._job, stats, self._began_s + max(1, stats.ttr)
-        )
+        attempt: Attempt[T] = Attempt(ways.clock, self._job, stats, self._deadline_s)
         self._keep = KeepAlive(
             ways.clock, attempt, self._settling.touch, ways.chance,
             lambda touched: ways.told.tell("touched", touched),
@@ -263,3 +281,19 @@ class Carrying(Held, Generic[T]):
 
 def _is_lost(attempt: Attempt[Any]) -> bool:
     return attempt.ending is not None and attempt.ending.is_loss
+
+
+def _deadline(stats: JobStats, began_s: float, asked_s: float) -> float:
+    """
+    Say when a TTR ends at the earliest, by our clock.
+
+    It began when the server gave us the job, and we may have read that late.  How much was left
+    the server has told later than ``asked_s``, in whole seconds, the rest cut off: so a full TTR
+    less a second may be full.
+
+    :param began_s: when the job was read.
+    :param asked_s: when the server was asked about it.
+    """
+    ttr_s = max(1, stats.ttr)
+    left_s = stats.time_left
+    return began_s + ttr_s if left_s >= ttr_s - 1 else min(began_s + ttr_s, asked_s + left_s)

@@ -60,6 +60,7 @@ class Lane:
         self._ignores_default = False
         self._is_stopped = True
         self._parted: Deferred[None] | None = None
+        self._newest: dict[int, Held] = {}
         self._asked: set[Deferred[Job]] = set()
         self._bound: set[Deferred[Any]] = set()
         self._waiting: list[Deferred[Session]] = []
@@ -117,6 +118,27 @@ class Lane:
         else:
             self.polls += 1
         return asked.addBoth(self._answered, asked)
+
+    def hold(self, number: int, held: "Held") -> None:
+        """
+        Note what was reserved on it.
+        """
+        self.jobs.add(held)
+        self._newest[number] = held
+
+    def drop(self, number: int, held: "Held") -> None:
+        """
+        It is over.
+        """
+        self.jobs.discard(held)
+        if self._newest.get(number) is held:
+            del self._newest[number]
+
+    def holder(self, number: int) -> "Held | None":
+        """
+        Give what holds the job of that number, or does in its own view; None if nothing does.
+        """
+        return self._newest.get(number)
 
     def send_in(
         self, session: Session, name: str, job: Job, send: Callable[[Client], Deferred[T]]
@@ -268,5 +290,12 @@ class Held:
     def cancel(self, ending: Ending) -> None:
         """
         It is to end.
+        """
+        raise NotImplementedError
+
+    def hand_over(self, session: Session, ending: Ending) -> None:
+        """
+        The server has given us a job of the same number once more, in this session.  If it is the
+        same job, all that this one would still say of it would be said of the new reservation.
         """
         raise NotImplementedError

@@ -6,11 +6,15 @@ have none.  On that reactor a coroutine may await Deferreds as well.
 """
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import ContextVar
 from types import coroutine
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.worker.verdicts import NoResult
 
 HINT: Final = (
     "asyncio's awaitables need Twisted's asyncio reactor: run beanstalk-work with "
@@ -21,6 +25,13 @@ HINT: Final = (
 
 _NO_LOOP: Final = "no running event loop"
 """What asyncio says, as a RuntimeError (asyncio.get_running_loop)."""
+
+
+_EXITS: Final = (SystemExit, KeyboardInterrupt)
+"""What asyncio does not keep in the task that raises it."""
+
+_IS_OURS: Final = ContextVar("beanstalk_twisted.worker.onasyncio", default=False)
+"""Whether a task of ours is running, or one that such a task has made."""
 
 
 class NeedsAsyncio(Exception):
@@ -50,13 +61,26 @@ def in_a_task(awaitable: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> Def
     """
     Run a coroutine as a task of asyncio's, in which Deferreds may be awaited, too.
 
+    A task that raises SystemExit or KeyboardInterrupt ends the loop, and so the reactor with all
+    its jobs: here it does not.  Nor does a task that this one makes; that fails with `NoResult`.
+
     :return: fires with its outcome; to cancel it cancels the task, or the Deferred that it awaits.
     """
 
     async def all_of_it() -> Any:
         return await awaitable
 
-    return Deferred.fromFuture(loop.create_task(_with_deferreds(all_of_it(), loop)))
+    async def without_exit() -> Any:
+        _IS_OURS.set(True)
+        try:
+            return await _with_deferreds(all_of_it(), loop)
+        except _EXITS:
+            return Failure()
+
+    if not isinstance(loop.get_task_factory(), _Tasks):
+        loop.set_task_factory(_Tasks(loop.get_task_factory()))
+    # What it gives goes through a callback: there a Failure is one.
+    return Deferred.fromFuture(loop.create_task(without_exit()))
 
 
 async def without_asyncio(awaitable: Awaitable[Any]) -> Any:
@@ -75,6 +99,66 @@ async def without_asyncio(awaitable: Awaitable[Any]) -> Any:
         if str(error) != _NO_LOOP:
             raise
         raise NeedsAsyncio from error
+
+
+class _Tasks:
+    """
+    Makes the tasks of a loop: those that ours make get a guard, all others are as they were.
+    """
+
+    def __init__(self, before: Callable[..., Any] | None) -> None:
+        """
+        :param before: what made them until now; None for what asyncio does by itself.
+        """
+        self._before = before
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, running: Any, **options: Any) -> Any:
+        if _IS_OURS.get() and asyncio.iscoroutine(running):
+            running = _Guarded(running)
+        if self._before is not None:
+            return self._before(loop, running, **options)
+        return asyncio.Task(running, loop=loop, **options)
+
+
+class _Guarded(Coroutine[Any, Any, Any]):
+    """
+    A coroutine that fails where it would end the process.
+
+    No coroutine around it, for one whose task is cancelled before its first step is never begun.
+    """
+
+    def __init__(self, running: Coroutine[Any, Any, Any]) -> None:
+        self._running = running
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._running, name)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._running.__await__()
+
+    def send(self, value: Any) -> Any:
+        """
+        See `Coroutine`.
+        """
+        return self._without_exit(self._running.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        """
+        See `Coroutine`.
+        """
+        return self._without_exit(self._running.throw, *error)
+
+    def close(self) -> None:
+        """
+        See `Coroutine`.
+        """
+        self._running.close()
+
+    def _without_exit(self, step: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return step(*args)
+        except _EXITS as error:
+            raise NoResult(f"a task that it made raised {error!r}") from error
 
 
 class _Steps:

@@ -3,10 +3,14 @@ What a function that does jobs has given, and what that says about the job.
 """
 
 from asyncio import isfuture
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future as ThreadFuture
 from inspect import isasyncgen, isawaitable, isclass, isgenerator
+from io import IOBase
+from subprocess import Popen
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, execute
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.worker.attempt import Attempt
@@ -20,10 +24,12 @@ def awaited(result: Any, attempt: Attempt[Any], reactor: Any) -> Any:
 
     :return: a Deferred of it, which ends when the attempt is cancelled; or the result itself.
     """
-    if not isawaitable(result):
-        return result
     coming: Deferred[Any]
-    if isinstance(result, Deferred):
+    if isinstance(result, ThreadFuture):
+        coming = _from_another_thread(result, reactor)
+    elif not isawaitable(result):
+        return result
+    elif isinstance(result, Deferred):
         coming = result
     elif isfuture(result):
         coming = Deferred.fromFuture(result)
@@ -32,6 +38,25 @@ def awaited(result: Any, attempt: Attempt[Any], reactor: Any) -> Any:
     else:
         coming = Deferred.fromCoroutine(without_asyncio(result))
     attempt.when_cancelled(coming.cancel)
+    return coming
+
+
+def _from_another_thread(future: "ThreadFuture[Any]", reactor: Any) -> Deferred[Any]:
+    """
+    Wait for what an executor does, of `concurrent.futures`.
+    """
+
+    def cancel(_: Deferred[Any]) -> None:
+        future.cancel()
+
+    coming: Deferred[Any] = Deferred(cancel)
+
+    def end() -> None:
+        if not coming.called:
+            execute(future.result).chainDeferred(coming)
+
+    # Called in whatever thread it ends, and at once if it has.
+    future.add_done_callback(lambda _: reactor.callFromThread(end))
     return coming
 
 
@@ -45,11 +70,24 @@ def verdict_of(result: Any) -> Verdict:
         return result
     if isgenerator(result) or isasyncgen(result) or isawaitable(result):
         raise NoResult(f"gave {result!r}, which nobody runs: is a decorator or an await missing?")
+    if _is_begun_or_lazy(result):
+        raise NoResult(f"gave {result!r}, which nobody waits for: wait for its end")
     if isclass(result) and issubclass(result, Verdict | BaseException):
         raise NoResult(f"gave the class {result.__name__}: an object of it was meant")
     if isinstance(result, BaseException):
         raise NoResult(f"gave {result!r}: it is to be raised") from result
     return Delete()
+
+
+def _is_begun_or_lazy(result: Any) -> bool:
+    """
+    Whether this still runs, or has not begun: an iterator such as `map`'s, a process, or a list of
+    what can be awaited.  A file is an iterator, too, and may well be given.
+    """
+    if isinstance(result, list | tuple | set):
+        return any(isawaitable(each) or isinstance(each, ThreadFuture) for each in result)
+    is_lazy = isinstance(result, Iterator | AsyncIterator) and not isinstance(result, IOBase)
+    return is_lazy or isinstance(result, Popen)
 
 
 def no_exit(failure: Failure) -> Failure:

@@ -139,9 +139,13 @@ class Worker(Service, Generic[T]):
 
     def startService(self) -> None:
         """
-        Begin to take jobs.
+        Begin to take jobs; if it stops just now, when it has stopped.
         """
         super().startService()
+        if self._when_stopped is None:
+            self._begin()
+
+    def _begin(self) -> None:
         self._is_stopping = False
         self._asking.start()
         if self._ways.threads is not None:
@@ -158,6 +162,7 @@ class Worker(Service, Generic[T]):
         :return: fires when all is settled and the connections are closed.
         """
         if self._when_stopped is not None:
+            super().stopService()  # It may have been told to start meanwhile.
             again: Deferred[None] = Deferred()
             self._when_stopped.append(again)
             return again
@@ -186,15 +191,26 @@ class Worker(Service, Generic[T]):
     def _got(self, job: Job, lane: Lane) -> None:
         if lane.is_parting:
             return  # The server takes it back when it ends the connection.
+        self._hand_over(job, lane)
         carrying: Carrying[T] = Carrying(self._ways, lane, job)
-        lane.jobs.add(carrying)
+        lane.hold(job.id, carrying)
         if self._is_stopping:
             carrying.do_not_begin()
         ended = Deferred.fromCoroutine(carrying.carry_out())
-        ended.addErrback(self._log_failure).addCallback(self._ended, lane, carrying)
+        ended.addErrback(self._log_failure).addCallback(self._ended, lane, job.id, carrying)
 
-    def _ended(self, _: None, lane: Lane, carrying: Carrying[T]) -> None:
-        lane.jobs.discard(carrying)
+    def _hand_over(self, job: Job, lane: Lane) -> None:
+        """
+        End the attempt at this very job that is still in hand: its TTR has ended without our
+        knowing, for the process stood still, or something kept the reactor busy for too long.
+        """
+        assert lane.session is not None, "a job comes by a connection"
+        for each in self._lanes:
+            if (held := each.holder(job.id)) is not None:
+                held.hand_over(lane.session, Ending.TTR if each is lane else Ending.NOT_OURS)
+
+    def _ended(self, _: None, lane: Lane, number: int, carrying: Carrying[T]) -> None:
+        lane.drop(number, carrying)
         self._asking.ended()
         self._look_whether_idle()
 
@@ -248,9 +264,11 @@ class Worker(Service, Generic[T]):
 
     def _stopped(self, outcome: Any) -> Any:
         """
-        Tell those who have asked for it once more.
+        Tell those who have asked for it once more, and begin anew if that was asked for last.
         """
         waiting, self._when_stopped = self._when_stopped or [], None
+        if self.running:
+            self._begin()
         for again in waiting:
             again.callback(None)
         return outcome

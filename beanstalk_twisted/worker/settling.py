@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.forms import Job
@@ -15,6 +15,7 @@ from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.demand import REST_S
 from beanstalk_twisted.worker.hooks import Told
 from beanstalk_twisted.worker.lane import Lane
+from beanstalk_twisted.worker.sessions import Session
 from beanstalk_twisted.worker.verdicts import Delete, Release, Verdict
 
 
@@ -39,6 +40,7 @@ class Settling:
         self._lane = lane
         self._session = lane.session
         self._job = job
+        self._is_handed_over = False
         self._may_give_back = may_give_back
         self._began_s: float = clock.seconds()
 
@@ -56,6 +58,17 @@ class Settling:
         else:
             seconds = self._clock.seconds() - self._began_s
             self._told.tell("ended", attempt, verdict, seconds)
+
+    def hand_over(self, session: Session) -> bool:
+        """
+        Say nothing more of this job, if the one of this number in that session is the same: it was
+        reserved by us anew, and whatever is said would be said of that reservation.
+
+        :return: whether it is.
+        """
+        if session.knows_jobs_of(self._session):
+            self._is_handed_over = True
+        return self._is_handed_over
 
     async def give_back_unseen(self) -> None:
         """
@@ -102,7 +115,7 @@ class Settling:
         of a server: another one may have given the number to another job.
         """
         session, unanswered = self._session, None
-        while session.knows_jobs_of(self._session):
+        while session.knows_jobs_of(self._session) and not self._is_handed_over:
             try:
                 await self._lane.send_in(
                     session, "delete", self._job, lambda client: client.delete(self._job.id)
@@ -123,4 +136,6 @@ class Settling:
         """
         Send a command that is about the job only where it is known to be.
         """
+        if self._is_handed_over:
+            return fail(errors.NotFound(name, self._job.id))
         return self._lane.send_in(self._session, name, self._job, send)

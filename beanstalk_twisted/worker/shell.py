@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from threading import Timer
+from time import monotonic, sleep
 from typing import Any, Final
 
 from beanstalk_twisted.worker.attempt import Attempt
@@ -17,6 +18,15 @@ KILL_S: Final = 5.0
 
 USELESS: Final = 65
 """The exit code of a command that says that its input is wrong (EX_DATAERR of sysexits.h)."""
+
+LOOK_S: Final = 0.05
+"""Between two looks whether all that a cancelled command has started is gone, seconds."""
+
+REAP_S: Final = 1.0
+"""
+From SIGKILL until nobody waits for that any more, seconds: what is dead, but not waited for by its
+parent, counts as there.
+"""
 
 SHELL: Final = "/bin/sh"
 
@@ -35,7 +45,7 @@ class Shell:
     command has the job's number and more in its environment: ``BEANSTALK_JOB_ID``,
     ``BEANSTALK_TUBE``, ``BEANSTALK_ATTEMPT``, ``BEANSTALK_TTR`` (seconds) and
     ``BEANSTALK_PRIORITY``.  When the attempt is cancelled, the command and all that it has started
-    get SIGTERM, and SIGKILL 5 seconds later.
+    get SIGTERM, and SIGKILL 5 seconds later; it has ended when all of it is gone.
     """
 
     def __init__(
@@ -103,6 +113,8 @@ class _Ending:
 
     def __init__(self, process: "subprocess.Popen[bytes]", kill_s: float) -> None:
         self._process = process
+        self._kill_s = kill_s
+        self._has_begun = False
         self._timer = Timer(kill_s, self._signal, (signal.SIGKILL,))
         # The worker's process stays for as long as a command may, though its threads do not matter:
         # one that is made in a daemon is a daemon, unless told.
@@ -113,17 +125,31 @@ class _Ending:
         Send SIGTERM now, SIGKILL later.
         """
         if self._process.returncode is None:
-            self._signal(signal.SIGTERM)
+            self._has_begun = True
             self._timer.start()
+            self._signal(signal.SIGTERM)
 
     def has_ended(self) -> None:
         """
-        It has.
+        The command itself has; what it has started may go on, and would do so beside the next
+        attempt.  So wait for that too, if it is to end.
         """
+        if self._has_begun:
+            until_s = monotonic() + self._kill_s + REAP_S
+            while self._signal(0) and monotonic() < until_s:
+                sleep(LOOK_S)
         self._timer.cancel()
 
-    def _signal(self, number: int) -> None:
+    def _signal(self, number: int) -> bool:
+        """
+        Send a signal to all of it; 0 is none.
+
+        :return: whether there is anything left of it.
+        """
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:
-            return
+            return False
+        except PermissionError:
+            return True  # It has become another user: it is there, but not ours to end.
+        return True

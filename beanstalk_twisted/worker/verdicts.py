@@ -104,7 +104,7 @@ class TookTooLong(Exception):
 class NoResult(Exception):
     """
     What a job fails with whose function has given what cannot have been meant: an exception, the
-    class of a verdict, or a generator, of which nothing has run.
+    class of a verdict, or what has not run yet or still does, such as a generator or a process.
     """
 
 

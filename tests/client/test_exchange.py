@@ -4,6 +4,10 @@ What was asked, and which reply belongs to what; no clock, no socket.
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from beanstalk_twisted.client import forms
 from beanstalk_twisted.client.exchange import Exchange, Request
 from beanstalk_twisted.client.forms import Form
@@ -76,6 +80,49 @@ def test_a_forgotten_reserve_that_was_answered_has_no_place_to_take() -> None:
     exchange.forget(first)
     list(exchange.receive(b"DEADLINE_SOON\r\n"))
     assert exchange.ask(Request(forms.RESERVE, ()))
+
+
+JOB = b"RESERVED 7 1\r\nx\r\n"
+
+
+@pytest.mark.parametrize("first", [(forms.RESERVE,), (forms.RESERVE_WITH_TIMEOUT, 9)])
+@pytest.mark.parametrize("second", [(forms.RESERVE,), (forms.RESERVE_WITH_TIMEOUT, 5)])
+def test_a_job_for_a_forgotten_reserve_is_the_next_ones_that_waits(
+    first: tuple[Any, ...], second: tuple[Any, ...]
+) -> None:
+    exchange: Exchange[Request] = Exchange()
+    forgotten, other = asked(exchange, *first), asked(exchange, forms.KICK, 1)
+    wanted = asked(exchange, *second)
+    exchange.forget(forgotten)
+    ((served, reply),) = exchange.receive(JOB)
+    assert served is wanted and reply.value == 7
+    assert list(exchange.reserved) == [7]
+    assert list(exchange.unanswered) == [other, forgotten]
+    # The place of the one that was served is nobody's; what it asks for has not changed.
+    assert (forgotten.form, forgotten.args) == (second[0], second[1:])
+    # So a reserve takes it, if that is what waits in the server.
+    assert exchange.ask(Request(forms.RESERVE, ())) is (second[0] is not forms.RESERVE)
+
+
+def test_a_reserve_of_other_tubes_is_not_given_a_forgotten_ones_job() -> None:
+    exchange: Exchange[Request] = Exchange()
+    forgotten = asked(exchange, forms.RESERVE)
+    asked(exchange, forms.WATCH, b"a")
+    asked(exchange, forms.RESERVE)
+    exchange.forget(forgotten)
+    ((served, _),) = exchange.receive(JOB)
+    assert served is forgotten and list(exchange.reserved) == []
+
+
+def test_nor_is_one_that_was_not_sent_or_is_forgotten_too() -> None:
+    exchange: Exchange[Request] = Exchange()
+    first, second = (asked(exchange, forms.RESERVE) for _ in range(2))
+    third = Request(forms.RESERVE_WITH_TIMEOUT, (0,))
+    exchange.ask(third)
+    exchange.forget(first)
+    exchange.forget(second)
+    ((served, _),) = exchange.receive(JOB)
+    assert served is first
 
 
 def test_the_patience_is_that_of_the_oldest_command() -> None:

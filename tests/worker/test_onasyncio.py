@@ -5,15 +5,18 @@ Coroutines that await both kinds: asyncio's and Twisted's.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.python.failure import Failure
 
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.onasyncio import NeedsAsyncio, in_a_task
 from beanstalk_twisted.worker.policy import Retry
+from beanstalk_twisted.worker.verdicts import NoResult
 from tests.worker.world import Shop
 
 
@@ -125,3 +128,73 @@ def test_a_runtime_error_of_its_own_stays_what_it_is() -> None:
     shop.put()
     ((_, error),) = shop.noted.named("failed")
     assert str(error) == "another one"
+
+
+@pytest.mark.parametrize("exits", [SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("awaits", [False, True])
+def test_what_would_end_the_process_only_fails(
+    loop: asyncio.AbstractEventLoop, exits: BaseException, awaits: bool
+) -> None:
+    async def do() -> None:
+        if awaits:
+            await asyncio.sleep(0)
+        raise exits
+
+    failed: list[Failure] = []
+    in_a_task(do(), loop).addErrback(failed.append)
+    # The loop goes on, and does what else there is.
+    assert loop.run_until_complete(asyncio.sleep(0.001, "another one")) == "another one"
+    assert [failure.value for failure in failed] == [exits]
+
+
+@pytest.mark.parametrize("exits", [SystemExit(3), KeyboardInterrupt()])
+def test_nor_does_it_in_a_task_that_this_one_makes(
+    loop: asyncio.AbstractEventLoop, exits: BaseException
+) -> None:
+    async def inner() -> None:
+        await asyncio.sleep(0)
+        raise exits
+
+    async def do() -> None:
+        await asyncio.gather(inner())
+
+    running = in_a_task(do(), loop)
+    with pytest.raises(NoResult, match=type(exits).__name__):
+        outcome(loop, running)
+
+
+def test_tasks_of_others_on_the_loop_are_as_they_were(loop: asyncio.AbstractEventLoop) -> None:
+    made: list[Any] = []
+
+    def make(loop: asyncio.AbstractEventLoop, running: Any, **options: Any) -> Any:
+        made.append(running)
+        return asyncio.Task(running, loop=loop, **options)
+
+    async def nothing() -> str:
+        return "done"
+
+    loop.set_task_factory(make)
+    in_a_task(nothing(), loop)
+    mine = nothing()
+    task = loop.create_task(mine, name="mine")
+    assert loop.run_until_complete(task) == "done"
+    assert made[-1] is mine and task.get_name() == "mine"
+    assert len(made) == 2
+
+
+def test_a_task_that_is_cancelled_before_its_first_step_leaves_nothing_behind(
+    loop: asyncio.AbstractEventLoop, recwarn: pytest.WarningsRecorder
+) -> None:
+    async def inner() -> None:
+        await asyncio.sleep(600)
+
+    async def do() -> str:
+        task = asyncio.create_task(inner())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return "done"
+
+    assert outcome(loop, in_a_task(do(), loop)) == "done"
+    gc.collect()
+    assert [str(each.message) for each in recwarn] == []

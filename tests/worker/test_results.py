@@ -6,17 +6,28 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import io
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.worker import results
+from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.threads import InlineThreads
 from beanstalk_twisted.worker.verdicts import Bury, Decided, Delete, NoResult, Release
+from tests.client.world import error, is_waiting, result
 from tests.worker.world import Noted, Shop
 
 Doer = Callable[[Attempt[Any]], Any]
@@ -100,6 +111,65 @@ def test_a_future_is_awaited() -> None:
     assert shop.jobs() == {"buried": 1}
 
 
+class Threaded(Clock):
+    """
+    A reactor that is called from threads, as far as a result needs it.
+    """
+
+    def callFromThread(self, call: Callable[[], object]) -> None:
+        """
+        See `IReactorFromThreads`.
+        """
+        self.callLater(0, call)
+
+
+def given(future: ThreadFuture[Any]) -> tuple[Attempt[Any], Deferred[Any], Threaded]:
+    """
+    Have a function give this.
+    """
+    reactor = Threaded()
+    stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
+    attempt: Attempt[Any] = Attempt(reactor, Job(1, b"x"), stats, 1.0)
+    return attempt, results.awaited(future, attempt, reactor), reactor
+
+
+@pytest.mark.parametrize("is_done_before", [False, True])
+def test_a_future_of_an_executor_is_awaited(is_done_before: bool) -> None:
+    future: ThreadFuture[Any] = ThreadFuture()
+    if is_done_before:
+        future.set_result("done")
+    _, coming, reactor = given(future)
+    assert is_waiting(coming)
+    if not is_done_before:
+        future.set_result("done")
+    reactor.advance(0)
+    assert result(coming) == "done"
+
+
+def test_one_that_fails_has_failed() -> None:
+    future: ThreadFuture[Any] = ThreadFuture()
+    _, coming, reactor = given(future)
+    future.set_exception(LookupError("no"))
+    reactor.advance(0)
+    error(coming, LookupError)
+
+
+def test_one_that_has_not_begun_is_cancelled_with_its_attempt() -> None:
+    future: ThreadFuture[Any] = ThreadFuture()
+    attempt, coming, reactor = given(future)
+    attempt.cancel(Ending.LIMIT)
+    error(coming, CancelledError)
+    reactor.advance(0)
+    assert future.cancelled()
+
+
+def test_a_real_executor_tells_in_another_thread() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        _, coming, reactor = given(pool.submit(threading.get_ident))
+    reactor.advance(0)
+    assert result(coming) != threading.get_ident()
+
+
 def generator(attempt: Attempt[Any]) -> Any:
     """
     Forget ``inlineCallbacks``.
@@ -112,6 +182,15 @@ async def asynchronous_generator(attempt: Attempt[Any]) -> Any:
     The same with a coroutine.
     """
     yield Deferred()
+
+
+def ended_process(attempt: Attempt[Any]) -> Any:
+    """
+    Begin a process, and do not wait for it in the function.
+    """
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process
 
 
 def deciding(what: Any) -> Doer:
@@ -146,7 +225,11 @@ async def leaving_later(attempt: Attempt[Any]) -> None:
         (generator, NoResult), (asynchronous_generator, NoResult),
         (lambda attempt: Release, NoResult), (lambda attempt: ValueError, NoResult),
         (lambda attempt: ValueError("no"), NoResult), (deciding(None), TypeError),
-        (deciding("x"), TypeError), (deciding(Release), TypeError), (leaving, NoResult),
+        (deciding("x"), TypeError),
+        (lambda attempt: map(str, [1]), NoResult), (lambda attempt: filter(None, [1]), NoResult),
+        (lambda attempt: iter([1]), NoResult), (lambda attempt: [Deferred()], NoResult),
+        (lambda attempt: (1, ThreadFuture()), NoResult), (ended_process, NoResult),
+        (deciding(Release), TypeError), (leaving, NoResult),
         (decorated(leaving_later), NoResult),
     ],
 )  # fmt: skip
@@ -164,7 +247,9 @@ def test_what_cannot_have_been_meant_counts_as_failed(
     assert shop.stats(job).timeouts == 0
 
 
-@pytest.mark.parametrize("result", [True, False, 0, "", [], {}, b"x", object(), int, 1.5])
+@pytest.mark.parametrize(
+    "result", [True, False, 0, "", [], [1], (1,), {}, b"x", object(), int, 1.5, io.StringIO()]
+)
 def test_whatever_else_is_given_means_done(result: Any) -> None:
     shop = Shop()
     shop.worker(lambda attempt: result)

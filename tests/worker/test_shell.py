@@ -7,13 +7,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import sleep
 
 import pytest
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.client.forms import Job
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.shell import CommandFailed, Shell
 from tests.server_process import LIMIT_S
 
@@ -41,13 +44,18 @@ sys.stdin.readline()
 registered.wait()
 attempt.cancel(Ending.STOPPED)
 """
-"""A process whose own thread ends while its command, which heeds no SIGTERM, is still running."""
+"""A process whose own thread ends while its command is still running."""
 
-HEEDLESS = "trap '' TERM; echo begun; while true; do sleep 0.05; done"
+HEEDLESS = "trap '' TERM; echo begun; for i in $(seq 1200); do sleep 0.05; done"
+"""A command that does not heed it."""
+
+ORPHAN = f"trap 'exit 1' TERM; ({HEEDLESS}) & wait"
+"""One that does, and has started another one that does not."""
 
 
-def test_a_command_that_heeds_no_sigterm_is_killed_though_the_worker_is_done() -> None:
-    command = [sys.executable, "-c", STOPPED, HEEDLESS]
+@pytest.mark.parametrize("heedless", [HEEDLESS, ORPHAN])
+def test_what_heeds_no_sigterm_is_killed_though_the_worker_is_done(heedless: str) -> None:
+    command = [sys.executable, "-c", STOPPED, heedless]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
@@ -65,3 +73,47 @@ def test_a_command_that_ends_by_any_signal_has_failed(number: int, name: str) ->
     attempt: Attempt[bytes] = Attempt(Clock(), Job(1, b"x"), stats, 1.0)
     with pytest.raises(CommandFailed, match=f"^ended by {name}$"):
         Shell(f"kill -{int(number)} $$")(attempt)
+
+
+class Cancelled(Attempt[bytes]):
+    """
+    An attempt that is cancelled as soon as its command has said that it runs.
+    """
+
+    def __init__(self, begun: Path) -> None:
+        stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
+        super().__init__(Clock(), Job(1, b"x"), stats, 1.0)
+        self._begun = begun
+
+    def when_cancelled(self, callback: Callable[[], object]) -> None:
+        while not self._begun.exists():
+            sleep(0.01)
+        super().when_cancelled(callback)
+        self.cancel(Ending.LIMIT)
+
+
+GRACEFUL = """
+trap 'exit 1' TERM
+(
+  trap 'sleep 0.3; touch {dir}/cleaned; exit' TERM
+  touch {dir}/begun
+  for i in $(seq 1200); do sleep 0.05; done
+) &
+wait
+"""
+"""A command that ends by SIGTERM at once, and what it has started a little later."""
+
+
+def test_a_command_has_ended_when_all_that_it_has_started_has(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed):
+        Shell(GRACEFUL.format(dir=tmp_path))(Cancelled(tmp_path / "begun"))
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_what_a_command_leaves_behind_that_was_not_cancelled_is_left_alone(tmp_path: Path) -> None:
+    stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
+    attempt: Attempt[bytes] = Attempt(Clock(), Job(1, b"x"), stats, 1.0)
+    Shell(f"(sleep 0.2; touch {tmp_path}/later) & true")(attempt)
+    assert not (tmp_path / "later").exists()
+    while not (tmp_path / "later").exists():
+        sleep(0.01)

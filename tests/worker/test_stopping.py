@@ -13,7 +13,7 @@ from beanstalk_twisted.worker.asking import LAST_ANSWER_S
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.verdicts import Release
-from tests.client.world import is_waiting
+from tests.client.world import is_waiting, result
 from tests.worker.world import TUBE, Noted, Shop, Slow
 
 
@@ -116,3 +116,44 @@ def test_a_worker_that_has_stopped_so_can_be_started_again() -> None:
     slow.finish(job)
     shop.put()
     assert [attempt.number for attempt in slow.begun] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_worker_that_is_started_while_it_stops_takes_jobs_again(concurrency: int) -> None:
+    shop = Shop()
+    slow = Slow()
+    worker = shop.worker(slow, concurrency)
+    first = shop.put()
+    stopped = worker.stopService()
+    worker.startService()
+    second = shop.put()
+    shop.world.advance(5)
+    # It still stops: what is in hand is finished first.
+    assert is_waiting(stopped)
+    assert [attempt.id for attempt in slow.begun] == [first]
+    slow.finish(first)
+    shop.world.settle()
+    result(stopped)
+    shop.world.advance(1)
+    assert [attempt.id for attempt in slow.begun] == [first, second]
+    slow.finish(second)
+    shop.world.settle()
+    assert shop.jobs() == {}
+
+
+def test_one_that_is_started_and_stopped_while_it_stops_is_stopped() -> None:
+    shop = Shop()
+    slow = Slow()
+    worker = shop.worker(slow)
+    first = shop.put()
+    stopped = worker.stopService()
+    worker.startService()
+    again = worker.stopService()
+    slow.finish(first)
+    shop.world.settle()
+    result(stopped)
+    result(again)
+    shop.put()
+    shop.world.advance(60)
+    assert [attempt.id for attempt in slow.begun] == [first]
+    assert not worker.running
