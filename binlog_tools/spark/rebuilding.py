@@ -31,7 +31,7 @@ from binlog_tools.spark.surviving.errors import (
 )
 from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
 from binlog_tools.spark.surviving.living import Living
-from binlog_tools.spark.surviving.notes import Note, breaks, trim_of
+from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps, trim_of
 from binlog_tools.spark.surviving.restoring import Restoring
 
 TOOL: Final = "rebuild"
@@ -64,6 +64,7 @@ class Rebuilt(NamedTuple):
     :ivar segments: how many were read, and ``records`` in them.
     :ivar flaws: what was missing or could not be read, in words.
     :ivar lost: jobs that were alive, but whose body could not be read.
+    :ivar not_missed: segments that are not there, and need not be, in words.
     """
 
     written: Written
@@ -71,6 +72,7 @@ class Rebuilt(NamedTuple):
     records: int
     flaws: tuple[str, ...]
     lost: tuple[int, ...]
+    not_missed: tuple[str, ...] = ()
 
 
 def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) -> Rebuilt:
@@ -97,7 +99,7 @@ class Plan:
     """
     Which segments are read, and what is wrong with them as a whole.
 
-    :ivar flaws: what was tolerated.
+    :ivar flaws: what was tolerated; ``not_missed``, which segments are not there and need not be.
     :ivar floors: what the new log begins above.
     """
 
@@ -106,6 +108,7 @@ class Plan:
     ) -> None:  # fmt: skip
         self.wish = wish
         self.flaws: list[str] = []
+        self.not_missed: list[str] = []
         self._broken = broken
         self._segments = segments
         self.stores = sorted({each.header.store_uuid for each in segments})
@@ -180,6 +183,7 @@ class Plan:
         """
         :raise SourceError: something is missing that was not to be.
         """
+        self.not_missed = list(dead_gaps((each.header.seq for each in self._wanted), first_seq))
         gaps = list(breaks(living.notes, first_seq))
         if gaps and not self.wish.accepts_gaps:
             raise missing("; ".join(gaps) + self._broken_told())
@@ -212,4 +216,5 @@ def _write(plan: Plan, living: Living, wall_ns: int) -> Rebuilt:
         written = log.finish()
     records = sum(note.records for note in living.notes)
     flaws = (*plan.flaws, *restoring.flaws)
-    return Rebuilt(written, len(living.notes), records, flaws, tuple(sorted(restoring.lost)))
+    lost = tuple(sorted(restoring.lost))
+    return Rebuilt(written, len(living.notes), records, flaws, lost, tuple(plan.not_missed))

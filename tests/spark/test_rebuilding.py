@@ -410,6 +410,12 @@ def test_segments_that_are_dead_need_not_be_there(tmp_path: Path) -> None:
     made = rebuilt(log, to=tmp_path / "new")
     assert [job.job_id for job in loaded(tmp_path / "new")[0]] == [2]
     assert made.segments == 1
+    # But it is said, and said to be harmless.
+    (gap,) = made.not_missed
+    assert gap.startswith("segment 2 is missing between segments 1 and 3; nothing is lost")
+    done = run(log, "-o", tmp_path / "again")
+    assert f"not needed: {gap}" in done.stderr
+    assert "0 places and 0 jobs were left out" in done.stdout
 
 
 def test_damage_is_refused_with_its_place_or_left_out_and_told(tmp_path: Path) -> None:
