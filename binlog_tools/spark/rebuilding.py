@@ -17,6 +17,7 @@ from binlog_tools.liveset import END, Point
 from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.spark.errors import unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
+from binlog_tools.spark.reading.copies import soundest
 from binlog_tools.spark.reading.finding import find
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.reading.planning import Share
@@ -107,6 +108,7 @@ class Plan:
         self, segments: Sequence[Segment], broken: Sequence[BrokenFile], wish: Wish
     ) -> None:  # fmt: skip
         self.wish = wish
+        segments = [_soundest(each) for each in segments]
         self.flaws: list[str] = []
         self.not_missed: list[str] = []
         self._broken = broken
@@ -194,9 +196,16 @@ class Plan:
 
 
 def _share(each: Segment) -> Share:
-    return Share(
-        Place(each.path, each.header, each.header.store_uuid.hex()), each.stretch, each.size
-    )
+    place = Place(each.path, each.header, each.header.store_uuid.hex())
+    return Share(place, each.stretch, each.size, each.copies)
+
+
+def _soundest(each: Segment) -> Segment:
+    """
+    The same from a copy that is not damaged, if there are several.
+    """
+    share = soundest(_share(each), "frames", with_bodies=True)
+    return each._replace(path=share.place.path, size=share.size)
 
 
 def _write(plan: Plan, living: Living, wall_ns: int) -> Rebuilt:

@@ -23,6 +23,7 @@ from binlog_tools.spark.errors import SourceError, damaged, unreadable
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.reading.candidates import BrokenFile
+from binlog_tools.spark.reading.copies import soundest
 from binlog_tools.spark.reading.finding import Findings, Gap, find
 from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
 from binlog_tools.spark.reading.planning import (
@@ -185,6 +186,9 @@ class BinlogReader(DataSourceReader):
                 raise unreadable(problem) from None
 
     def _read_item(self, item: Share | Trouble) -> Iterator[Any]:
+        if isinstance(item, Share):
+            with_bodies = "body" in self._columns or self._asked.view == "segments"
+            item = soundest(item, self._asked.verify, with_bodies)
         if self._asked.view == "segments":
             yield segment_batch([self._summary(item)], self._columns)
         elif isinstance(item, Trouble):

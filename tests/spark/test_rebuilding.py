@@ -444,6 +444,22 @@ def test_a_damaged_body_is_refused_or_left_out_and_told(tmp_path: Path) -> None:
     assert made.lost == (2,) and "body of job 2" in made.flaws[0]
 
 
+def test_a_body_that_is_damaged_in_one_archive_is_taken_from_another(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 18)
+    bodies = {number: b"body %d " % number + bytes(1000) for number in range(1, 101)}
+    scribe.write(DEFAULT_TUBE, *(put(number, body) for number, body in bodies.items()))
+    scribe.finish()
+    files = segment_files(scribe.directory)
+    name = min(files)
+    assert len(files[name]) > 100_000
+    damaged = flipped(files[name], files[name].index(b"body 2 "))
+    bad, good = (archived(tmp_path / each, {name: raw})
+                 for each, raw in (("bad", damaged), ("good", files[name])))  # fmt: skip
+    assert "the body of job 2 " in refused(bad, to=tmp_path / "new")
+    rebuilt(bad, good, to=tmp_path / "new")
+    assert {job.job_id: job.body for job in loaded(tmp_path / "new")[0]} == bodies
+
+
 def test_logs_of_two_servers_are_refused(tmp_path: Path) -> None:
     log = written(tmp_path / "log", a_log())
     scribe = Scribe(position=FIRST._replace(store_uuid=b"\7" * 16), opening=[DEFAULT_TUBE])
