@@ -152,8 +152,8 @@ def running(folder: Path, plan: Plan) -> Iterator[Server]:
     A server that ends with the block, in order if all went well.
     """
     server = Server(folder, plan)
-    server.start()
     try:
+        server.start()
         yield server
         server.end(signal.SIGTERM)
     finally:
@@ -325,7 +325,7 @@ def make(folder: Path, plan: Plan = SMALL) -> Made:
     :param folder: gets ``log``, ``archive`` and ``server.log``; the first is new.
     :raise SystemExit: the server does not start.
 
-    An interrupt ends the work earlier, in order.
+    An interrupt ends the work earlier, in order; `interruptible` makes a signal one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -411,6 +411,16 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
+def interruptible() -> None:
+    """
+    Let SIGINT and SIGTERM interrupt this process, whatever it has inherited.
+
+    What a script starts with ``&`` inherits that SIGINT is ignored, and Python leaves it at that.
+    """
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """
     :return: the exit code.
@@ -422,4 +432,5 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    interruptible()
     sys.exit(main())

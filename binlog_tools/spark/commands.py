@@ -25,6 +25,12 @@ from binlog_tools.spark.tables.errors import TableError
 from binlog_tools.spark.tables.pipelines import FORMATS, MODES, PIPELINES, TABLES, write
 from binlog_tools.spark.tables.poison import FAILURES
 
+FUTURE: Final = (
+    "--at is in the future, behind the end of the log: what will happen until then is not in it; "
+    "delays and TTRs that end before are taken to have ended (is_inferred)"
+)
+"""What `snapshot` says of such a time."""
+
 INPUTS: Final = ("auto", "events", "logs")
 
 
@@ -182,6 +188,8 @@ def snapshot(
     """
     with explained():
         at_ns = None if moment is None else _parsed(moment)
+    if at_ns is not None and at_ns > time.time_ns():
+        click.echo(FUTURE, err=True)
     _make(("snapshot",), (output,), inputs, **options, at_ns=at_ns, lsn=lsn)
 
 
@@ -233,6 +241,8 @@ def _tell(made: Rebuilt, how: str) -> None:
     """
     Say what was made; and on stderr what was not.
     """
+    for gap in made.not_missed:
+        click.echo(f"not needed: {gap}", err=True)
     for flaw in made.flaws:
         click.echo(f"left out: {flaw}", err=True)
     if made.lost:

@@ -17,6 +17,7 @@ from binlog_tools.liveset import END, Point
 from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.spark.errors import unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
+from binlog_tools.spark.reading.copies import soundest
 from binlog_tools.spark.reading.finding import find
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.reading.planning import Share
@@ -31,7 +32,7 @@ from binlog_tools.spark.surviving.errors import (
 )
 from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
 from binlog_tools.spark.surviving.living import Living
-from binlog_tools.spark.surviving.notes import Note, breaks, trim_of
+from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps, trim_of
 from binlog_tools.spark.surviving.restoring import Restoring
 
 TOOL: Final = "rebuild"
@@ -64,6 +65,7 @@ class Rebuilt(NamedTuple):
     :ivar segments: how many were read, and ``records`` in them.
     :ivar flaws: what was missing or could not be read, in words.
     :ivar lost: jobs that were alive, but whose body could not be read.
+    :ivar not_missed: segments that are not there, and need not be, in words.
     """
 
     written: Written
@@ -71,6 +73,7 @@ class Rebuilt(NamedTuple):
     records: int
     flaws: tuple[str, ...]
     lost: tuple[int, ...]
+    not_missed: tuple[str, ...] = ()
 
 
 def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) -> Rebuilt:
@@ -97,7 +100,7 @@ class Plan:
     """
     Which segments are read, and what is wrong with them as a whole.
 
-    :ivar flaws: what was tolerated.
+    :ivar flaws: what was tolerated; ``not_missed``, which segments are not there and need not be.
     :ivar floors: what the new log begins above.
     """
 
@@ -105,7 +108,9 @@ class Plan:
         self, segments: Sequence[Segment], broken: Sequence[BrokenFile], wish: Wish
     ) -> None:  # fmt: skip
         self.wish = wish
+        segments = [_soundest(each) for each in segments]
         self.flaws: list[str] = []
+        self.not_missed: list[str] = []
         self._broken = broken
         self._segments = segments
         self.stores = sorted({each.header.store_uuid for each in segments})
@@ -180,6 +185,7 @@ class Plan:
         """
         :raise SourceError: something is missing that was not to be.
         """
+        self.not_missed = list(dead_gaps((each.header.seq for each in self._wanted), first_seq))
         gaps = list(breaks(living.notes, first_seq))
         if gaps and not self.wish.accepts_gaps:
             raise missing("; ".join(gaps) + self._broken_told())
@@ -190,9 +196,16 @@ class Plan:
 
 
 def _share(each: Segment) -> Share:
-    return Share(
-        Place(each.path, each.header, each.header.store_uuid.hex()), each.stretch, each.size
-    )
+    place = Place(each.path, each.header, each.header.store_uuid.hex())
+    return Share(place, each.stretch, each.size, each.copies)
+
+
+def _soundest(each: Segment) -> Segment:
+    """
+    The same from a copy that is not damaged, if there are several.
+    """
+    share = soundest(_share(each), "frames", with_bodies=True)
+    return each._replace(path=share.place.path, size=share.size)
 
 
 def _write(plan: Plan, living: Living, wall_ns: int) -> Rebuilt:
@@ -212,4 +225,5 @@ def _write(plan: Plan, living: Living, wall_ns: int) -> Rebuilt:
         written = log.finish()
     records = sum(note.records for note in living.notes)
     flaws = (*plan.flaws, *restoring.flaws)
-    return Rebuilt(written, len(living.notes), records, flaws, tuple(sorted(restoring.lost)))
+    lost = tuple(sorted(restoring.lost))
+    return Rebuilt(written, len(living.notes), records, flaws, lost, tuple(plan.not_missed))

@@ -37,6 +37,7 @@ def command(tables: Path, output: Path, title: str) -> None:
         _fail(str(problem))
     except OSError as problem:
         _fail(f"{problem.filename or output}: {problem.strerror}")
+    click.echo(f"report: written to {output}")
 
 
 def _fail(message: str) -> None:

@@ -23,6 +23,7 @@ from binlog_tools.spark.errors import SourceError, damaged, unreadable
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.reading.candidates import BrokenFile
+from binlog_tools.spark.reading.copies import soundest
 from binlog_tools.spark.reading.finding import Findings, Gap, find
 from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
 from binlog_tools.spark.reading.planning import (
@@ -163,7 +164,10 @@ class BinlogReader(DataSourceReader):
             yield self._tolerated(gap_trouble(gap, self._server(after.store_uuid)))
 
     def _tolerated(self, trouble: Trouble) -> Trouble:
-        if self._asked.damage == "fail":
+        """
+        The view of segments is there to show damage: it has rows for it, whatever ``damage`` says.
+        """
+        if self._asked.damage == "fail" and self._asked.view == "events":
             what = f"{trouble.problem}; read what is left with .option('damage', 'skip')"
             raise SourceError("BINLOG_DAMAGED", what)
         return trouble
@@ -182,6 +186,9 @@ class BinlogReader(DataSourceReader):
                 raise unreadable(problem) from None
 
     def _read_item(self, item: Share | Trouble) -> Iterator[Any]:
+        if isinstance(item, Share):
+            with_bodies = "body" in self._columns or self._asked.view == "segments"
+            item = soundest(item, self._asked.verify, with_bodies)
         if self._asked.view == "segments":
             yield segment_batch([self._summary(item)], self._columns)
         elif isinstance(item, Trouble):
@@ -199,8 +206,7 @@ class BinlogReader(DataSourceReader):
     def _summary(self, item: Share | Trouble) -> dict[str, object]:
         if isinstance(item, Share):
             opened = open_share(item)
-            skips = self._asked.damage == "skip"
-            return summary(opened.buffer, item.place, item.stretch, self._asked.verify, skips)
+            return summary(opened.buffer, item.place, item.stretch, self._asked.verify)
         server = item.place.server if item.place else None
         return {"server": server, "damages": 1, "damaged_bytes": item.size,
                 "problem": item.problem}  # fmt: skip

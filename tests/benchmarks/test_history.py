@@ -4,6 +4,10 @@ The maker of histories: what is left is whole, and nothing that clients do is mi
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +15,7 @@ import pytest
 
 from beanstalk_twisted.binlog.frames import Frame, kinds_and_ids
 from beanstalk_twisted.binlog.records import CleanStop, Kind, Start
-from benchmarks.history import Made, Plan, main, make
+from benchmarks.history import LIMIT_S, Made, Plan, main, make
 from binlog_tools.archives import stores_of, verify
 from binlog_tools.reading import OpenSegment, segments
 from binlog_tools.sources import open_source
@@ -63,6 +67,31 @@ def test_the_clients_have_seen_what_the_log_says(made: Made, kinds: Counter[int]
 def test_a_history_has_a_kill_and_an_ordered_restart(made: Made, kinds: Counter[int]) -> None:
     assert made.starts == kinds[Start.kind] == 3
     assert kinds[CleanStop.kind] == 2
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_history_in_order_though_a_script_has_started_it_in_the_background(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    making = subprocess.Popen(
+        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "benchmarks.history",
+         str(tmp_path / "new"), "--jobs", "0", "--seconds", "300", "--rate", "400",
+         "--segment-bytes", "65536"],
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        give_up = time.monotonic() + LIMIT_S
+        # The second segment: the clients are at work.
+        while not list((tmp_path / "new" / "log").glob("*02.tql")):
+            assert making.poll() is None and time.monotonic() < give_up
+            time.sleep(0.02)
+        making.send_signal(how)
+        assert making.wait(LIMIT_S) == 0
+    finally:
+        making.kill()
+        making.wait()
+    (store,) = stores_of(str(tmp_path / "new" / "archive"))
+    assert verify(store).is_whole
 
 
 def test_a_history_is_never_made_over_another(

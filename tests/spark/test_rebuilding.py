@@ -410,6 +410,12 @@ def test_segments_that_are_dead_need_not_be_there(tmp_path: Path) -> None:
     made = rebuilt(log, to=tmp_path / "new")
     assert [job.job_id for job in loaded(tmp_path / "new")[0]] == [2]
     assert made.segments == 1
+    # But it is said, and said to be harmless.
+    (gap,) = made.not_missed
+    assert gap.startswith("segment 2 is missing between segments 1 and 3; nothing is lost")
+    done = run(log, "-o", tmp_path / "again")
+    assert f"not needed: {gap}" in done.stderr
+    assert "0 places and 0 jobs were left out" in done.stdout
 
 
 def test_damage_is_refused_with_its_place_or_left_out_and_told(tmp_path: Path) -> None:
@@ -436,6 +442,22 @@ def test_a_damaged_body_is_refused_or_left_out_and_told(tmp_path: Path) -> None:
     made = rebuilt(log, to=tmp_path / "new", damage="skip")
     assert [job.job_id for job in loaded(tmp_path / "new")[0]] == [3, 4]
     assert made.lost == (2,) and "body of job 2" in made.flaws[0]
+
+
+def test_a_body_that_is_damaged_in_one_archive_is_taken_from_another(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 18)
+    bodies = {number: b"body %d " % number + bytes(1000) for number in range(1, 101)}
+    scribe.write(DEFAULT_TUBE, *(put(number, body) for number, body in bodies.items()))
+    scribe.finish()
+    files = segment_files(scribe.directory)
+    name = min(files)
+    assert len(files[name]) > 100_000
+    damaged = flipped(files[name], files[name].index(b"body 2 "))
+    bad, good = (archived(tmp_path / each, {name: raw})
+                 for each, raw in (("bad", damaged), ("good", files[name])))  # fmt: skip
+    assert "the body of job 2 " in refused(bad, to=tmp_path / "new")
+    rebuilt(bad, good, to=tmp_path / "new")
+    assert {job.job_id: job.body for job in loaded(tmp_path / "new")[0]} == bodies
 
 
 def test_logs_of_two_servers_are_refused(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_the_page_is_whole_and_the_same_each_time(tables: Path, tmp_path: Path) 
     for name in ("one.html", "two.html"):
         result = CliRunner().invoke(command, [str(tables), "-o", str(tmp_path / name)])
         assert result.exit_code == 0, result.output
+        assert result.output == f"report: written to {tmp_path / name}\n"
     page = (tmp_path / "one.html").read_text()
     assert page == (tmp_path / "two.html").read_text()
 

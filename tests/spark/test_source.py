@@ -57,8 +57,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"tubes": "mail"}, "option tubes: unknown"),
-        ({"colums": "lsn"}, "did you mean columns?"),
+        ({"tubes": "mail"}, "option tubes: unknown. There are: archive, body"),
+        ({"colums": "lsn"}, "unknown; did you mean columns? There are: "),
         ({"records": "some"}, "option records: 'some' is none of jobs, all"),
         ({"copies": "yes"}, "drop, keep"),
         ({"damage": "ignore"}, "fail, skip"),
@@ -327,10 +327,20 @@ def test_the_view_of_segments_has_a_row_for_each(archive: Path) -> None:
         assert row["bytes"] == segment["end"]
 
 
-def test_the_view_of_segments_tells_damage_if_it_may(tmp_path: Path) -> None:
+def test_the_view_of_segments_tells_damage_and_does_not_fail(tmp_path: Path) -> None:
     raw = segment_of([NAMES, [put(1)], [put(2)]])
     path = written(tmp_path, {"00000000000000000001.tql": flipped(raw, raw.index(b"hello"))})
-    with pytest.raises(SourceError, match="checksum of its bodies"):
-        read(path, view="segments", live="include")
-    (row,) = read(path, view="segments", damage="skip")
+    (row,) = read(path, view="segments")
     assert (row["damages"], row["sealed"]) == (1, False) and "bodies" in row["problem"]
+
+
+def test_the_view_of_segments_tells_broken_headers_and_gaps_and_does_not_fail(
+    tmp_path: Path,
+) -> None:
+    names = sorted(FILES)
+    files = {**FILES, names[0]: flipped(FILES[names[0]], 20)}
+    del files[names[3]]
+    path = archived(tmp_path, files)
+    problems = [row for row in read(path, view="segments") if row["problem"]]
+    assert len(problems) == 2 and all(row["damages"] == 1 for row in problems)
+    assert "missing between" in problems[1]["problem"]

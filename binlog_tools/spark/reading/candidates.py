@@ -17,13 +17,17 @@ from beanstalk_twisted.binlog.format import (
 )
 from binlog_tools.sources import Source, parse_archived_name
 from binlog_tools.spark.errors import SourceError
-from binlog_tools.spark.segments.framing import MAX_NUMBER
+from binlog_tools.spark.segments.footers import read_footer
+from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
 
 LOOKS_AT_ONCE: Final = 16
 """Files whose headers are read at the same time: on network storage each takes milliseconds."""
 
 COMPARED_BYTES: Final = 64 << 10
 """How much of the ends of two files that should be the same segment is compared."""
+
+_UUID_AT: Final = slice(64, 80)
+"""Where in a header the store is named."""
 
 Key = tuple[bytes, int]
 """What tells segments apart: their store and their number in it."""
@@ -36,6 +40,7 @@ class Candidate(NamedTuple):
     :ivar is_archived: it is complete, and never changes.
     :ivar is_in_use: it lies in the directory of a server, and is the newest one there.
     :ivar from_folder: it was found in a folder, all of whose segments are asked for.
+    :ivar copies: other files that are the same segment.
     """
 
     path: str
@@ -44,16 +49,20 @@ class Candidate(NamedTuple):
     is_archived: bool
     is_in_use: bool
     from_folder: bool
+    copies: tuple[str, ...] = ()
 
 
 class BrokenFile(NamedTuple):
     """
     A file whose header cannot be used.
+
+    :ivar may_be: the segment that it is, by its name and what is left of its header.
     """
 
     path: str
     size: int
     why: str
+    may_be: Key
 
 
 def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
@@ -65,7 +74,7 @@ def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
 
     def look(item: tuple[int, str]) -> Candidate | BrokenFile | None:
         seq, name = item
-        return _look(source, name, seq == newest)
+        return _look(source, name, seq, seq == newest)
 
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
         for found in pool.map(look, names.items()):
@@ -73,7 +82,7 @@ def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
                 yield found
 
 
-def _look(source: Source, name: str, is_newest: bool) -> Candidate | BrokenFile | None:
+def _look(source: Source, name: str, seq: int, is_newest: bool) -> Candidate | BrokenFile | None:
     """
     One file; None if a server has deleted it meanwhile.
     """
@@ -90,7 +99,7 @@ def _look(source: Source, name: str, is_newest: bool) -> Candidate | BrokenFile 
     if isinstance(header, HeaderProblem):
         if header.foreign:
             raise SourceError("BINLOG_UNKNOWN_FORMAT", f"{path}: {header.why}")
-        return BrokenFile(path, size, header.why)
+        return BrokenFile(path, size, header.why, (raw[_UUID_AT], seq))
     if max(header.seq, header.first_lsn) >= MAX_NUMBER:
         what = f"{path}: segment {header.seq}, LSN {header.first_lsn}: 2**63 or more"
         raise SourceError("BINLOG_NUMBER_TOO_LARGE", what)
@@ -102,7 +111,8 @@ def _look(source: Source, name: str, is_newest: bool) -> Candidate | BrokenFile 
 
 def one_of_each(found: Iterable[Candidate]) -> dict[Key, Candidate]:
     """
-    Of files that are the same segment, the archived one; in order.
+    Of files that are the same segment, the archived one, with the others as its copies; in order.
+    Where their ends differ, one that is not damaged.
 
     :raise SourceError: they are not the same.
     """
@@ -110,11 +120,38 @@ def one_of_each(found: Iterable[Candidate]) -> dict[Key, Candidate]:
     for each in found:
         key = each.header.store_uuid, each.header.seq
         other = chosen.get(key)
-        if other is not None:
-            _refuse_different(each, other)
-        if other is None or _rank(each) > _rank(other):
-            chosen[key] = each
+        chosen[key] = each if other is None else _better(other, each)
     return dict(sorted(chosen.items()))
+
+
+def _better(one: Candidate, other: Candidate) -> Candidate:
+    """
+    Which of two files is read.  What lies in two places under one inode is no copy.
+    """
+    best, worst = (other, one) if _rank(other) > _rank(one) else (one, other)
+    if os.path.samefile(one.path, other.path):
+        return best
+    if one.header != other.header:
+        raise _different(one, other)
+    if not _ends_alike(one, other):
+        sound = [each for each in (best, worst) if _is_whole(each)]
+        if len(sound) > 1:
+            raise _different(one, other)
+        if sound == [worst]:
+            best, worst = worst, best
+    return best._replace(copies=(*best.copies, worst.path, *worst.copies))
+
+
+def _is_whole(each: Candidate) -> bool:
+    """
+    Whether all of a file can be read.
+    """
+    with open(each.path, "rb") as file:
+        footer = read_footer(file.fileno(), each.size, each.header)
+        buffer = memoryview(file.read())
+    end = footer.end if footer is not None else len(buffer)
+    stretch = Stretch(SEGMENT_HEADER_BYTES, end, each.header.first_lsn)
+    return is_intact(buffer, each.header, stretch, "frames", with_bodies=True)
 
 
 def _rank(each: Candidate) -> tuple[bool, bool]:
@@ -124,12 +161,8 @@ def _rank(each: Candidate) -> tuple[bool, bool]:
     return each.is_archived, not each.is_in_use
 
 
-def _refuse_different(one: Candidate, other: Candidate) -> None:
-    if os.path.samefile(one.path, other.path):
-        return
-    if one.header == other.header and _ends_alike(one, other):
-        return
-    raise SourceError(
+def _different(one: Candidate, other: Candidate) -> SourceError:
+    return SourceError(
         "BINLOG_HISTORIES_DIFFER",
         f"{one.path} and {other.path} are both segment {one.header.seq} of store "
         f"{one.header.store_uuid.hex()}, with other bytes: a log that was started from an old copy "

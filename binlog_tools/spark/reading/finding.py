@@ -52,6 +52,7 @@ class Findings(NamedTuple):
     What there is to read.
 
     :ivar segments: in the order of stores and sequence numbers.
+    :ivar broken: files of which there is no sound copy.
     """
 
     segments: list[Segment]
@@ -79,8 +80,8 @@ def find(
         raise unreadable(problem, ", ".join(named)) from None
     if not found:
         raise _nothing(named)
-    broken = [each for each in found if isinstance(each, BrokenFile)]
     chosen = one_of_each(each for each in found if isinstance(each, Candidate))
+    broken = [each for each in found if isinstance(each, BrokenFile) and each.may_be not in chosen]
     unfinished = _TAILS[as_at_a_start] if with_live else None
     segments = measured(chosen, unfinished)
     folders = {key for key, each in chosen.items() if each.from_folder}

@@ -38,6 +38,7 @@ class Segment(NamedTuple):
     :ivar logged_ns: when its first and last frames were built; None if nothing says that without
         reading it.
     :ivar footer: what its seal says, if it has one that holds.
+    :ivar copies: other files that are this segment.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Segment(NamedTuple):
     next_lsn: int | None
     logged_ns: tuple[int, int] | None
     footer: Footer | None
+    copies: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -114,7 +116,7 @@ def _segment(each: Candidate, end: int, next_lsn: int | None, footer: Footer | N
         logged = footer.indexed[0].time_ns, footer.sealed_ns
     stretch = Stretch(SEGMENT_HEADER_BYTES, end, first_lsn)
     size = min(each.size, end)
-    return Segment(each.path, each.header, size, stretch, next_lsn, logged, footer)
+    return Segment(each.path, each.header, size, stretch, next_lsn, logged, footer, each.copies)
 
 
 def _without_trailer(each: Candidate) -> int:

@@ -24,8 +24,8 @@ from binlog_tools.spark.segments.framing import VERIFY, Verify
 
 OPTIONS: Final[Mapping[str, str]] = {
     "path": "directories, archives, files or patterns; `load(path)` and `load([path, …])` set it",
-    "body": "`false`, or `true`: the column `body` too",
-    "columns": "the columns wanted, as `lsn,event,job`; else all but `body`",
+    "body": "`false`, or `true`: the column `body` too; not together with `columns`",
+    "columns": "the columns wanted, as `lsn,event,job,body`; else all but `body`",
     "copies": "`drop`, or `keep`: also the records that compaction and tools restate",
     "damage": "`fail`, or `skip`: a row with the event `damage` for each place",
     "live": "`include`, or `skip`: leave out the segment that a server is writing",

@@ -31,11 +31,13 @@ class Share(NamedTuple):
     A part of a segment for a task to read.
 
     :ivar size: how much of the file may be mapped.
+    :ivar copies: other files that have the same.
     """
 
     place: Place
     stretch: Stretch
     size: int
+    copies: tuple[str, ...] = ()
 
 
 class Trouble(NamedTuple):
@@ -68,7 +70,7 @@ def shares_of(
     """
     place = Place(segment.path, segment.header, server)
     for stretch in _cut(segment, task_bytes, lsns):
-        yield Share(place, stretch, segment.size)
+        yield Share(place, stretch, segment.size, segment.copies)
 
 
 def _cut(segment: Segment, task_bytes: int, lsns: Span) -> Iterator[Stretch]:

@@ -12,7 +12,6 @@ from beanstalk_twisted.binlog.records import Seal
 from binlog_tools.reading import Hole
 from binlog_tools.selection import type_name
 from binlog_tools.spark.columns import ARROW_TYPES, Column
-from binlog_tools.spark.errors import damaged
 from binlog_tools.spark.segments.framing import Run, Stretch, Verify, bad_heaps, runs, words_of
 from binlog_tools.spark.segments.producing import Place
 from binlog_tools.spark.segments.rows import TYPE, Rows
@@ -61,14 +60,12 @@ def segment_batch(rows: list[Row], names: tuple[str, ...]) -> Any:
 
 
 def summary(
-    buffer: memoryview, place: Place, stretch: Stretch, verify: Verify, skips_damage: bool
-) -> Row:
+    buffer: memoryview, place: Place, stretch: Stretch, verify: Verify
+) -> Row:  # fmt: skip
     """
-    The row of a segment.
-
-    :raise SourceError: it is damaged, and that is not to be skipped.
+    The row of a segment.  Damage is in it, and no error: to find it is what the view is for.
     """
-    counting = _Counting(buffer, place, skips_damage)
+    counting = _Counting(buffer, place)
     for piece in runs(buffer, place.header, stretch, verify):
         if isinstance(piece, Hole):
             counting.add_damage(piece.offset, piece.why, piece.end - piece.offset)
@@ -86,11 +83,10 @@ class _Counting:
     Goes through a segment.
     """
 
-    def __init__(self, buffer: memoryview, place: Place, skips_damage: bool) -> None:
+    def __init__(self, buffer: memoryview, place: Place) -> None:
         self._buffer = buffer
         self._words = words_of(buffer)
         self._place = place
-        self._skips_damage = skips_damage
         self._types: Counter[int] = Counter()
         self._frames = self._damages = self._damaged_bytes = 0
         self._problem: str | None = None
@@ -102,8 +98,6 @@ class _Counting:
         """
         Something cannot be read.
         """
-        if not self._skips_damage:
-            raise damaged(self._place.path, offset, why)
         self._damages += 1
         self._damaged_bytes += size
         self._problem = self._problem or f"{self._place.path}: frame at byte {offset}: {why}"

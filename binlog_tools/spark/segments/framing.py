@@ -250,6 +250,21 @@ def bad_heaps(buffer: memoryview, run: Run) -> Ints:
     return np.flatnonzero(crcs != run.heap_crc)
 
 
+def is_intact(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch, verify: Verify, with_bodies: bool
+) -> bool:
+    """
+    Whether there is no damage in a stretch.
+
+    :param with_bodies: whether that in bodies counts, which only ``verify="frames"`` finds.
+    """
+    checks_heaps = with_bodies and verify == "frames"
+    return not any(
+        isinstance(piece, Hole) or (checks_heaps and len(bad_heaps(buffer, piece)))
+        for piece in runs(buffer, header, stretch, verify)
+    )
+
+
 def parts(run: Run, most_rows: int) -> Iterator[Run]:
     """
     A run in runs of so many records at most, or of one frame.

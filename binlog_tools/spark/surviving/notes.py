@@ -81,6 +81,22 @@ def breaks(notes: Sequence[Note], first_seq: int) -> Iterator[str]:
             )
 
 
+def dead_gaps(seqs: Iterable[int], first_seq: int) -> Iterator[str]:
+    """
+    Which segments are missing and not missed, in words.
+
+    :param seqs: those that there are, in order.
+    :param first_seq: the oldest segment that is needed.
+    """
+    for before, after in pairwise(seqs):
+        if before + 1 < after <= first_seq:
+            yield (
+                f"{numbers(before + 1, after - 1)} missing between segments {before} and {after}; "
+                f"nothing is lost: no segment before {first_seq} is needed, since compaction has "
+                f"stated again behind them what was alive"
+            )
+
+
 def numbers(first: int, last: int) -> str:
     """
     Segments, and the verb.

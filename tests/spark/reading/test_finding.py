@@ -94,6 +94,52 @@ def test_two_histories_of_one_store_are_refused(tmp_path: Path) -> None:
     assert read(first, third)
 
 
+@pytest.mark.parametrize("place", ["header", "start", "end", "trailer", "cut"])
+def test_a_sound_copy_is_read_where_another_is_damaged(
+    tmp_path: Path, files: Files, place: str
+) -> None:
+    name = sorted(files)[1]
+    raw = files[name]
+    broken = {
+        "header": flipped(raw, 30), "start": flipped(raw, 4096 + 70),
+        "end": flipped(raw, len(raw) - 60), "trailer": flipped(raw, len(raw) - 20),
+        "cut": raw[: len(raw) // 2],
+    }[place]  # fmt: skip
+    good = archived(tmp_path / "good", files)
+    bad = archived(tmp_path / "bad", {**files, name: broken})
+    assert read(bad, good) == read(good, bad) == all_rows(files)
+    seen = read(bad, good, view="segments")
+    assert [row["damages"] for row in seen] == [0] * len(files)
+
+
+@pytest.mark.parametrize("body", ["false", "true"])
+def test_a_sound_copy_is_read_where_another_is_damaged_in_the_middle(
+    tmp_path: Path, body: str
+) -> None:
+    # What lies so far from the end is not compared when the read is planned.
+    (name, raw), *_ = segment_files(
+        any_log(4, batches=150, segment_bytes=1 << 21).directory
+    ).items()
+    frame = raw.index(b"\xb5TQF", len(raw) // 2)
+    assert len(raw) - frame > 1 << 17
+    broken = flipped(raw, frame + 9)
+    good = archived(tmp_path / "good", {name: raw})
+    bad = archived(tmp_path / "bad", {name: broken})
+    expected = read(good, body=body)
+    for size in ("64K", "64M"):
+        assert read(bad, good, body=body, partitionBytes=size) == expected
+    with pytest.raises(SourceError, match=r"\[BINLOG_DAMAGED\]"):
+        read(bad, body=body)
+
+
+def test_damage_at_one_place_in_both_copies_is_told(tmp_path: Path, files: Files) -> None:
+    name = sorted(files)[1]
+    broken = {**files, name: flipped(files[name], 4096 + 70)}
+    one, other = (archived(tmp_path / each, broken) for each in ("one", "other"))
+    with pytest.raises(SourceError, match=r"\[BINLOG_DAMAGED\] .*one/.*frame at byte"):
+        read(one, other)
+
+
 def test_several_stores_are_told_apart_and_can_have_names(tmp_path: Path, files: Files) -> None:
     other = Scribe(position=FIRST._replace(store_uuid=b"\xaa" * 16))
     other.write(*NAMES, put(77))

@@ -132,6 +132,7 @@ def _run(*words: str | Path) -> Result:
 def test_a_log_becomes_an_events_table_and_that_other_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    from binlog_tools.spark.commands import FUTURE
     from binlog_tools.spark.events import read_events
     from binlog_tools.spark.source import register
 
@@ -152,6 +153,9 @@ def test_a_log_becomes_an_events_table_and_that_other_tables(
     newest = {row["job"]: row["state"] for row in expected if row["job"] is not None}
     alive = spark.read.parquet(str(tmp_path / "alive")).select("job").collect()
     assert {job for (job,) in alive} == {job for job, state in newest.items() if state != "gone"}
+
+    later = _run("snapshot", out, "-o", tmp_path / "later", "--at", "2100-01-01T00:00:00Z")
+    assert later.exit_code == 0 and later.stderr == f"{FUTURE}\n"
 
     (tmp_path / "file").touch()
     refused = _run("snapshot", out, "-o", tmp_path / "file" / "x", "--at", "now")
