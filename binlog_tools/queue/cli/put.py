@@ -13,7 +13,7 @@ from binlog_tools.cli.output import Output
 from binlog_tools.client import Reply
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
 from binlog_tools.queue.server import Queue, put_request
 from binlog_tools.wording import told
 
@@ -105,15 +105,17 @@ class Putter:
     metavar="S",
     help="Seconds that a worker has for it.",
 )
+@options.may_be_empty
 @options.as_json
 def put(
     body: str | None, address: Address, tube: bytes, lines: bool, priority: int, delay: int,
-    ttr: int, is_json: bool,
+    ttr: int, may_be_empty: bool, is_json: bool,
 ) -> None:  # fmt: skip
     """
     Put a job: BODY, or without it the input, or with --lines each line of the input.
 
-    The numbers of the jobs are printed, one a line.
+    The numbers of the jobs are printed, one a line.  An empty input puts nothing, unless --empty is
+    given; an empty BODY does.
 
     \b
     Examples:
@@ -127,7 +129,7 @@ def put(
         queue.use(tube)
         putter = Putter(queue, (priority, delay, ttr), Output(is_json), lines)
         try:
-            putter.run(bodies_of(body, lines))
+            putter.run(bodies_of(body, lines, may_be_empty))
         except OSError as problem:
             on_their_way = putter.sent - putter.put - putter.refused
             where = f"{problem.filename}: " if problem.filename else ""
@@ -140,9 +142,11 @@ def put(
         raise SystemExit(REFUSED)
 
 
-def bodies_of(body: str | None, lines: bool) -> Iterator[bytes]:
+def bodies_of(body: str | None, lines: bool, may_be_empty: bool) -> Iterator[bytes]:
     """
     Give the bodies of the jobs to put: the argument, the input, or each line of it.
+
+    :param may_be_empty: an input without a byte is meant; mostly what was to write it has failed.
     """
     if body is not None:
         yield body.encode("utf-8", "surrogateescape")
@@ -151,5 +155,8 @@ def bodies_of(body: str | None, lines: bool) -> Iterator[bytes]:
     if lines:
         for line in source:
             yield line.removesuffix(b"\n").removesuffix(b"\r")
-    else:
-        yield source.read()
+        return
+    whole = source.read()
+    if not whole and not may_be_empty:
+        fail(NOTHING, "the input is empty, nothing was put; --empty puts an empty job")
+    yield whole

@@ -552,6 +552,17 @@ def test_tubes_are_listed_with_their_numbers(server: Server) -> None:
     server.run("pause", "listed", 0)
 
 
+def test_an_empty_input_puts_nothing_unless_that_is_meant(server: Server) -> None:
+    result = server.result("put", "-t", "void", typed=b"")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the input is empty, nothing was put; --empty puts an empty job" in result.stderr
+    server.run("reserve", "-t", "void", "--timeout", 0, "--delete", code=1)
+    for words in ("--empty",), ("",):
+        job = server.run("put", "-t", "void", *words, typed=b"").strip()
+        assert server.documents("peek", job)[0]["body"] == ""
+    assert server.run("put", "-t", "void", "--lines", typed=b"") == ""
+
+
 def test_stats_are_those_of_the_server(server: Server) -> None:
     lines = dict(line.split("\t") for line in server.run("stats").splitlines())
     assert lines["max-job-size"] == str(MAX_JOB_BYTES)
@@ -602,6 +613,27 @@ def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None
     )
 
 
+def test_the_last_look_of_top_can_be_read_on_the_terminal(server: Server) -> None:
+    server.run("put", "-t", "left-behind", "x")
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "top", "-n", "1", "-s", server.address],
+        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
+        env={**os.environ, "LINES": "500", "COLUMNS": "80"},
+    )  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    try:
+        while part := os.read(screen, 1 << 16):
+            shown += part
+    except OSError:
+        pass  # A terminal ends like this.
+    os.close(screen)
+    assert process.wait(timeout=LIMIT_S) == 0
+    _, _, left = shown.decode().rpartition(LEAVE)
+    assert "left-behind" in left and left.endswith("\r\n") and "\x1b" not in left
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
     server.run("put", "-t", "a-tube-with-quite-a-name", "x")
@@ -635,6 +667,8 @@ def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
         ("peek 5 --state ready", "leave out --state"),
         ("kick -t m 5", "leave out --tube"),
         ("stats -s 127.0.0.1:99999", "ports are 1 to 65535"),
+        ("delete 123456 1 0 abc", "'abc' is not the number of a job"),
+        ("stats -j 1.5", "'1.5' is not the number of a job"),
     ],
 )
 def test_wrong_usage_is_told_in_words_that_help(words: str, message: str) -> None:
@@ -653,6 +687,7 @@ def test_wrong_usage_is_told_in_words_that_help(words: str, message: str) -> Non
             "beanstalk: bury 999999: the server says NOT_FOUND: there is no job 999999",
         ),
         ("kick 999999", "there is no job 999999, or not in a state for that\n"),
+        ("pause nowhere 3", "there is no tube nowhere\n"),
     ],
 )
 def test_what_is_not_there_is_named(server: Server, words: str, message: str) -> None:
