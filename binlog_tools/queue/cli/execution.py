@@ -136,6 +136,18 @@ def _watch(queue: Queue, job: Job, stats: Stats, running: Execution, noted: Note
 
 
 def _settle(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:
+    try:
+        return _settled(queue, job, stats, code, delay_s)
+    except Lost as problem:
+        ended = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
+        fail(
+            REFUSED,
+            f"the command has ended, {ended}, but the server has not said what became of job "
+            f"{job.id}; if it still has it, others get it: {problem}",
+        )
+
+
+def _settled(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:
     if code == 0:
         queue.delete(job.id)
         return "deleted"
