@@ -143,7 +143,7 @@ def _settle(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> st
         fail(
             REFUSED,
             f"the command has ended, {ended}, but the server has not said what became of job "
-            f"{job.id}; if it still has it, others get it: {problem}",
+            f"{job.id}; if it still has it, others get it: {problem.filename}: {problem.strerror}",
         )
 
 

@@ -851,6 +851,39 @@ def _talk_nonsense(listener: socket.socket, data: bytes) -> None:
             talk.sendall(other.get(name, b"OK %d\r\n%b\r\n" % (len(data), data)))
 
 
+@pytest.mark.parametrize(("command", "ended"), [("true", 0), ("exit 3", 3)])
+def test_a_server_that_goes_away_while_a_command_runs_leaves_its_job_in_doubt(
+    command: str, ended: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answers = threading.Thread(target=_go_away_after_stats_job, args=(listener,))
+        answers.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = CliRunner().invoke(cli, ["reserve", "--exec", command, "-s", address])
+        answers.join(LIMIT_S)
+    assert result.exit_code == 4
+    assert result.stderr == (
+        f"beanstalk: the command has ended, exit code {ended}, but the server has not said what "
+        "became of job 7; if it still has it, others get it: "
+        f"{address}: the server has closed the connection\n"
+    )
+
+
+def _go_away_after_stats_job(listener: socket.socket) -> None:
+    stats = b"---\ntube: default\nreserves: 1\nttr: 60\npri: 9\n"
+    replies = {
+        b"reserve-with-timeout": b"RESERVED 7 1\r\nx\r\n",
+        b"stats-job": b"OK %d\r\n%b\r\n" % (len(stats), stats),
+    }
+    talk, _ = listener.accept()
+    with talk, talk.makefile("rb") as lines:
+        for line in lines:
+            name = line.split()[0]
+            if name in (b"delete", b"release"):
+                return
+            talk.sendall(replies.get(name, b"WATCHING 1\r\n"))
+
+
 @pytest.mark.parametrize("target", ["2>&-", "2>/dev/full"])
 def test_what_cannot_be_told_does_not_change_the_exit_code(server: Server, target: str) -> None:
     assert server.shell(f"peek 999999 {target}") == (4, "")
