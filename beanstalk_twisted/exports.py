@@ -5,6 +5,7 @@ So a package as such imports nothing: its modules below the Twisted line can be 
 without Twisted, and no reactor is installed by an import.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 
 def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """
-    Make the ``__getattr__`` of a package.
+    Make the ``__getattr__`` of a package, and give it a ``__dir__`` that has these names too, for
+    those who look and for what completes names.
 
     :param modules: names, separated by blanks, by the module of the package that has them.
     """
@@ -23,4 +25,9 @@ def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{places[name]}"), name)
 
+    def names() -> list[str]:
+        return sorted({*there, *places})
+
+    there = vars(sys.modules[package])
+    there["__dir__"] = names
     return look_up

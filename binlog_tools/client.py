@@ -90,6 +90,7 @@ class Connection:
         except OSError as problem:
             raise Lost(problem.errno, f"{problem.strerror or problem}", self.address) from None
         self._replies = self._socket.makefile("rb")
+        self._has_answered = False
 
     def send(self, request: bytes) -> None:
         """
@@ -150,7 +151,9 @@ class Connection:
     def _line(self) -> bytes:
         line = self._replies.readline(MAX_LINE_BYTES)
         if not line.endswith(b"\r\n"):
-            raise OSError(0, "the server has closed the connection, or is none of this protocol")
+            doubt = "" if self._has_answered else ", or is none of this protocol"
+            raise OSError(0, f"the server has closed the connection{doubt}")
+        self._has_answered = True
         return line
 
     def _reply(self) -> Reply:

@@ -28,6 +28,7 @@ class ErrorReply(ClientError):
     """
     The server has answered, and the answer is an error.
 
+    :ivar tube: the one it was about, if it was about one.
     :ivar word: the reply, as on the wire.
     :ivar meaning: what it says, and what to do about it.
     """
@@ -35,10 +36,12 @@ class ErrorReply(ClientError):
     word: ClassVar[bytes]
     meaning: ClassVar[str]
 
-    def __init__(self, command: str, job_id: int | None = None) -> None:
-        super().__init__(f"{_subject(command, job_id)}: {self.word.decode()}: {self.meaning}")
+    def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
+        subject = _subject(command, job_id) if tube is None else f"{command} (tube {tube})"
+        super().__init__(f"{subject}: {self.word.decode()}: {self.meaning}")
         self.command = command
         self.job_id = job_id
+        self.tube = tube
 
 
 class NotFound(ErrorReply):

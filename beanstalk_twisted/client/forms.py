@@ -198,7 +198,7 @@ class Form:
         """
         if reply.word != self.success:
             job_id = reply.value if reply.value is not None else self.job_id(args)
-            raise errors.BY_WORD[reply.word](self.name, job_id)
+            raise errors.BY_WORD[reply.word](self.name, job_id, self._tube(args))
         try:
             return self._result(reply)
         except ValueError as error:
@@ -209,6 +209,14 @@ class Form:
         Name the job that the command is about, if it is about one.
         """
         return None if self._job_at is None else int(args[self._job_at])
+
+    def _tube(self, args: Sequence[Any]) -> str | None:
+        """
+        Name the tube that the command is about, if it is about one.
+        """
+        given = zip(self.row.fields, args, strict=True)
+        tubes = [name.decode() for field, name in given if field in _TUBES]
+        return tubes[0] if tubes else None
 
     def server_time_s(self, args: Sequence[Any]) -> float | None:
         """

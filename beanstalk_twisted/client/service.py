@@ -213,12 +213,19 @@ class Client(ClientService, Commands):
             self._newest.part()
         return super().stopService().addCallback(self._in_another_turn)
 
-    def _in_another_turn(self, _: None) -> Deferred[None]:
+    def whenConnected(self, failAfterFailures: int | None = None) -> Deferred[Any]:
+        """
+        Wait for a connection; whoever is told may stop the client at once.
+        """
+        connected: Deferred[Any] = super().whenConnected(failAfterFailures)
+        return connected if connected.called else connected.addBoth(self._in_another_turn)
+
+    def _in_another_turn(self, outcome: Any) -> Deferred[Any]:
         """
         Let the machine of `ClientService` finish its step: it cannot be told to start or stop again
         before it has.
         """
-        return deferLater(self._reactor, 0)
+        return deferLater(self._reactor, 0, lambda: outcome)
 
     # Connections.
 

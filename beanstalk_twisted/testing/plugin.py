@@ -8,7 +8,7 @@ nothing, and pytest-twisted can still install the reactor that it was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MARK = "beanstalk"
 
+OF_BOTH = ("has_log", "max_job_bytes", "dialect")
 OF_THE_OTHER = {"beanstalk": ("clock", "port"), "beanstalk_server": ("piece_bytes", "uses_reactor")}
 """
 Options that a fixture has not, but the other one: a mark on a module, or on a test that has both,
@@ -63,7 +64,7 @@ def options_for(request: pytest.FixtureRequest) -> dict[str, Any]:
     """
     Gather the options of all marks that apply to a test; the nearest one counts most.
 
-    :raise pytest.UsageError: one has no name.
+    :raise pytest.UsageError: one has no name, or one that neither fixture knows.
     """
     options: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers(MARK))):
@@ -72,6 +73,17 @@ def options_for(request: pytest.FixtureRequest) -> dict[str, Any]:
             raise pytest.UsageError(
                 f"@pytest.mark.{MARK}({given}): options have names, such as has_log=False"
             )
+        _check_known(mark.kwargs)
         options.update(mark.kwargs)
     others = OF_THE_OTHER[str(request.fixturename)]
     return {name: value for name, value in options.items() if name not in others}
+
+
+def _check_known(given: Mapping[str, Any]) -> None:
+    known = [*OF_BOTH, *(name for names in OF_THE_OTHER.values() for name in names)]
+    for name, value in given.items():
+        if name not in known:
+            raise pytest.UsageError(
+                f"@pytest.mark.{MARK}({name}={value!r}): there is no option {name!r}; there are "
+                + ", ".join(known)
+            )

@@ -3,7 +3,7 @@ What a worker is made with, looked at when it is made and not when the first job
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from inspect import isclass, iscoroutinefunction
+from inspect import isclass, iscoroutinefunction, signature
 from typing import Any, Final
 
 from beanstalk_twisted.client import forms
@@ -47,6 +47,7 @@ def check_parts(handler: object, serialiser: object, policy: object) -> None:
     """
     if not callable(handler):
         raise TypeError(f"handler is a function that is given an Attempt, not {handler!r}")
+    _check_takes_one(handler)
     _has_methods("serialiser", serialiser, "Bytes() or Json()", ("load",))
     _has_methods("policy", policy, "Retry()", ("before", "after"))
 
@@ -86,6 +87,24 @@ def threads_of(
             "test on a clock, give in_threads=InlineThreads()"
         )
     return PoolThreads(reactor, most)
+
+
+def _check_takes_one(handler: Callable[..., object]) -> None:
+    """
+    What has no signature that Python can tell is taken as it is.
+    """
+    try:
+        taken = signature(handler)
+    except (TypeError, ValueError):
+        return
+    try:
+        taken.bind(object())
+    except TypeError as problem:
+        name = getattr(handler, "__qualname__", repr(handler))
+        raise TypeError(
+            f"handler is a function that is given an Attempt and nothing else, not {name}{taken}: "
+            f"{problem}"
+        ) from None
 
 
 def _has_methods(name: str, given: object, example: str, methods: Sequence[str]) -> None:

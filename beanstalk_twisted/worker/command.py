@@ -117,7 +117,9 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     show_default=True,
     help="Jobs at once.",
 )
-@click.option("--json", "is_json", is_flag=True, help="Bodies are JSON: attempt.value.")
+@click.option(
+    "--json", "is_json", is_flag=True, help="Bodies are JSON: attempt.value.  Not with --shell."
+)
 @click.option(
     "--in-reactor",
     is_flag=True,
@@ -197,6 +199,8 @@ def cli(
     """
     told = Signals()
     told.listen()
+    if command is not None and is_json:
+        raise click.UsageError("--json is for a function; a --shell command gets the body as it is")
     serialiser: Serialiser[Any] = Json() if is_json else Bytes()
     retry = policy.Retry(
         attempts, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
@@ -234,8 +238,9 @@ def run(worker: service.Worker[Any], verbose: int, told: Signals) -> None:
 
     def stop() -> None:
         if worker.jobs_in_hand:
-            _log.warn("stopping; {count} jobs in hand; once more to stop at once",
-                      count=worker.jobs_in_hand)  # fmt: skip
+            _log.warn("stopping; {count} {jobs} in hand; once more to stop at once",
+                      count=worker.jobs_in_hand,
+                      jobs="job" if worker.jobs_in_hand == 1 else "jobs")  # fmt: skip
         running.stop()
 
     def start() -> None:

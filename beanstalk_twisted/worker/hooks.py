@@ -122,8 +122,10 @@ class Logged(Hooks):
         """
         See `Hooks`.
         """
-        self.log.warn("connection lost ({why}), and with it {count} reservations",
-                      why=losses.reason, count=len(losses.reservations))  # fmt: skip
+        count = len(losses.reservations)
+        self.log.warn("connection lost ({why}), and with it {count} {reservations}",
+                      why=losses.reason, count=count,
+                      reservations="reservation" if count == 1 else "reservations")  # fmt: skip
 
     def troubled(self, error: BaseException) -> None:
         """

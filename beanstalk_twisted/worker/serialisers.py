@@ -90,18 +90,21 @@ class Typed(Generic[T]):
     A dataclass as an object of JSON, each field checked against its type.
 
     Fields may be ``str``, ``int``, ``float``, ``bool``, ``None``, dataclasses, ``list[…]``,
-    ``tuple[…, ...]``, ``dict[str, …]``, unions of these, and ``Any``.  A field with a default may
-    be missing; one that is not known makes the body unreadable.
+    ``tuple[…, ...]``, ``dict[str, …]``, unions of these, and ``Any``.  A whole number will do for a
+    ``float``.  A field with a default may be missing; one that is not known makes the body
+    unreadable, unless those are ignored.
     """
 
-    def __init__(self, kind: type[T]) -> None:
+    def __init__(self, kind: type[T], *, ignores_unknown: bool = False) -> None:
         """
+        :param ignores_unknown: leave out the fields that the dataclass, or one in it, does not
+            have: those who put jobs may then add some before the workers know them.
         :raise TypeError: it is not a dataclass, or one of its fields has another type.
         """
         if not is_dataclass(kind):
             raise TypeError(f"{kind} is not a dataclass")
         try:
-            self._read = _reader(kind)
+            self._read = _reader(kind, ignores_unknown)
         except RecursionError:
             raise TypeError(f"{kind} contains itself; write a serialiser of your own") from None
         self._json = Json()
@@ -125,31 +128,41 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, al
 _Read = Callable[[Any, str], Any]
 
 
-def _reader(kind: Any) -> _Read:
+class _OfAnotherKind(Unreadable):
+    """
+    The value that stands there, and not one within it, is of another type.
+    """
+
+    def __init__(self, value: Any, where: str, wanted: str) -> None:
+        super().__init__(f"{where or 'the body'} is {type(value).__name__}, not {wanted}")
+        self.where = where
+
+
+def _reader(kind: Any, ignores_unknown: bool) -> _Read:
     """
     Make what checks a value of JSON, and makes it one of that type; the second argument says where
     it stands.
     """
+
+    def reader(part: Any) -> _Read:
+        return _reader(part, ignores_unknown)
+
     if is_dataclass(kind) and isinstance(kind, type):
-        return _object(kind)
+        return _object(kind, ignores_unknown)
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any:
         return lambda value, where: value
     if kind in (str, int, float, bool, None, NoneType):
         return _scalar(NoneType if kind is None else kind)
     if origin in (Union, UnionType):
-        return _union([_reader(arg) for arg in args], kind)
+        return _union([reader(arg) for arg in args], kind)
     if origin is list:
-        return _sequence(_reader(args[0]), list)
+        return _sequence(reader(args[0]), list)
     if origin is tuple and len(args) == 2 and args[1] is ...:
-        return _sequence(_reader(args[0]), tuple)
+        return _sequence(reader(args[0]), tuple)
     if origin is dict and args[0] is str:
-        return _mapping(_reader(args[1]))
+        return _mapping(reader(args[1]))
     raise TypeError(f"no way to read {kind} from JSON; write a serialiser of your own")
-
-
-def _wrong(value: Any, where: str, wanted: str) -> Unreadable:
-    return Unreadable(f"{where or 'the body'} is {type(value).__name__}, not {wanted}")
 
 
 def _scalar(kind: type) -> _Read:
@@ -159,19 +172,23 @@ def _scalar(kind: type) -> _Read:
             return value
         if kind is float and type(value) is int:
             return float(value)
-        raise _wrong(value, where, kind.__name__)
+        raise _OfAnotherKind(value, where, kind.__name__)
 
     return read
 
 
 def _union(readers: list[_Read], kind: Any) -> _Read:
     def read(value: Any, where: str) -> Any:
+        within: list[Unreadable] = []
         for each in readers:
             try:
                 return each(value, where)
-            except Unreadable:
-                continue
-        raise _wrong(value, where, str(kind))
+            except Unreadable as problem:
+                if not (isinstance(problem, _OfAnotherKind) and problem.where == where):
+                    within.append(problem)
+        if len(within) == 1:  # It is of this type, and what is wrong is deeper inside.
+            raise within[0]
+        raise _OfAnotherKind(value, where, str(kind))
 
     return read
 
@@ -179,7 +196,7 @@ def _union(readers: list[_Read], kind: Any) -> _Read:
 def _sequence(read_one: _Read, make: Callable[[list[Any]], Any]) -> _Read:
     def read(value: Any, where: str) -> Any:
         if not isinstance(value, list):
-            raise _wrong(value, where, "a list")
+            raise _OfAnotherKind(value, where, "a list")
         return make([read_one(each, f"{where}[{place}]") for place, each in enumerate(value)])
 
     return read
@@ -188,28 +205,33 @@ def _sequence(read_one: _Read, make: Callable[[list[Any]], Any]) -> _Read:
 def _mapping(read_one: _Read) -> _Read:
     def read(value: Any, where: str) -> Any:
         if not isinstance(value, dict):
-            raise _wrong(value, where, "an object")
+            raise _OfAnotherKind(value, where, "an object")
         return {key: read_one(each, f"{where}.{key}") for key, each in value.items()}
 
     return read
 
 
-def _object(kind: Any) -> _Read:
+def _object(kind: Any, ignores_unknown: bool) -> _Read:
     hints = get_type_hints(kind)
     taken = [each for each in fields(kind) if each.init]
-    readers = {each.name: _reader(hints[each.name]) for each in taken}
+    readers = {each.name: _reader(hints[each.name], ignores_unknown) for each in taken}
     needed = {
         each.name for each in taken if each.default is MISSING and each.default_factory is MISSING
     }
 
     def read(value: Any, where: str) -> Any:
         if not isinstance(value, dict):
-            raise _wrong(value, where, f"an object with the fields of {kind.__name__}")
+            raise _OfAnotherKind(value, where, f"an object with the fields of {kind.__name__}")
         if missing := sorted(needed - value.keys()):
             raise Unreadable(f"{where or 'the body'} has no {missing[0]!r}")
-        if unknown := sorted(value.keys() - readers.keys()):
+        unknown = sorted(value.keys() - readers.keys())
+        if unknown and not ignores_unknown:
             raise Unreadable(f"{where or 'the body'} has {unknown[0]!r}, which nobody knows")
-        given = {name: readers[name](each, f"{where}.{name}") for name, each in value.items()}
+        given = {
+            name: readers[name](each, f"{where}.{name}")
+            for name, each in value.items()
+            if name in readers
+        }
         try:
             return kind(**given)
         except (TypeError, ValueError) as problem:

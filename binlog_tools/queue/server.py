@@ -43,12 +43,12 @@ def _meaning(what: str, reply: Reply) -> str:
     command, _, about = what.partition(" ")
     if reply.name != b"NOT_FOUND" or not about:
         return ""
-    if command == "stats-tube":
-        return f": there is no tube {about}"
-    number = about.split()[0]
+    first = about.split()[0]
+    if command in ("stats-tube", "pause-tube"):
+        return f": there is no tube {first}"
     if command in ("peek", "stats-job"):
-        return f": there is no job {number}"
-    return f": there is no job {number}, or not in a state for that"
+        return f": there is no job {first}"
+    return f": there is no job {first}, or not in a state for that"
 
 
 class Job(NamedTuple):

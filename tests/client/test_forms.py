@@ -126,6 +126,10 @@ def test_what_changes_jobs_is_never_sent_twice() -> None:
 
 
 def test_an_error_names_the_command_and_the_job() -> None:
+    for name, args in ("stats-tube", (b"nope",)), ("pause-tube", (b"nope", 3)):
+        with pytest.raises(errors.NotFound, match=rf"{name} \(tube nope\): NOT_FOUND: ") as of:
+            forms.FORMS[name].result(args, Reply(b"NOT_FOUND", None, b""))
+        assert of.value.tube == "nope" and of.value.job_id is None
     with pytest.raises(errors.NotFound, match=r"release \(job 7\): NOT_FOUND: ") as raised:
         FORMS["release"].result((7, 0, 0), Reply(b"NOT_FOUND", None, b""))
     assert (raised.value.command, raised.value.job_id) == ("release", 7)

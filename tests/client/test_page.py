@@ -29,7 +29,7 @@ EXAMPLES = examples_of(PAGE)
 
 
 def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
-    assert len(EXAMPLES) == PAGE.read_text().count("react(main)\n```") >= 6
+    assert len(EXAMPLES) == len(re.findall(r"^react\(.*\)\n```", PAGE.read_text(), re.M)) >= 7
     see_that_examples_print(EXAMPLES, tmp_path)
 
 

@@ -122,8 +122,32 @@ def test_who_will_not_wait_for_a_server_is_told() -> None:
     client = world.client(starts=False)
     connected = client.whenConnected(failAfterFailures=1)
     client.startService()
+    world.settle()
     error(connected, ConnectionRefusedError)
     world.result(client.stopService())
+
+
+@pytest.mark.parametrize("name", ["stopService", "quit", "hang_up"])
+@pytest.mark.parametrize("is_refusing", [True, False])
+def test_who_is_told_whether_there_is_a_server_may_part_at_once(
+    name: str, is_refusing: bool
+) -> None:
+    world = World()
+    world.endpoint.is_refusing = is_refusing
+    client = world.client(starts=False)
+
+    async def script() -> bool:
+        try:
+            await client.whenConnected(failAfterFailures=1)
+            return True
+        except ConnectionRefusedError:
+            return False
+        finally:
+            await getattr(client, name)()
+
+    told = Deferred.fromCoroutine(script())
+    client.startService()
+    assert world.result(told) is not is_refusing
 
 
 # Losing a connection.

@@ -341,7 +341,7 @@ async def test_a_second_signal_ends_it_at_once_and_quietly(
             await a_moment()
         process.send_signal(number)
         assert process.stderr is not None
-        assert "1 jobs in hand; once more to stop at once" in process.stderr.readline()
+        assert "1 job in hand; once more to stop at once" in process.stderr.readline()
         process.send_signal(number)
         said, log = process.communicate(timeout=LIMIT_S)
         assert process.returncode == code
@@ -457,6 +457,7 @@ async def test_a_command_of_the_shell_that_takes_too_long_is_ended_with_all_it_h
     ("options", "why"),
     [
         ([], "name a function"), (["json:dumps", "--shell", "true"], "name a function"),
+        (["--shell", "true", "--json"], "--json is for a function"),
         (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),
         (["json:dumps", "-n", "0"], "is not in the range"),
         (["json:dumps", "--tube", "bad name"], "not the name of a tube"),

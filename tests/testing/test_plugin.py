@@ -7,9 +7,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import distributions
+from inspect import signature
 from pathlib import Path
 
 import pytest
+
+from beanstalk_twisted.testing.double import Beanstalk
+from beanstalk_twisted.testing.ground import Ground
+from beanstalk_twisted.testing.plugin import OF_BOTH, OF_THE_OTHER
+from beanstalk_twisted.testing.sockets import BeanstalkServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_S = 60
@@ -60,6 +66,18 @@ def test_on_a_port(beanstalk_server):
 
 @pytest.mark.beanstalk(False)
 def test_without_a_name(beanstalk):
+    pass
+"""
+
+MISSPELT = """
+import pytest
+
+@pytest.mark.beanstalk(clokc="real")
+def test_in_memory(beanstalk):
+    pass
+
+@pytest.mark.beanstalk(clokc="real")
+def test_on_a_port(beanstalk_server):
     pass
 """
 
@@ -129,6 +147,24 @@ def test_a_mark_on_a_module_is_for_both_fixtures_and_options_have_names(
     result = pytester.runpytest_subprocess(*QUIET, timeout=LIMIT_S)
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*mark.beanstalk(False): options have names*"])
+
+
+def test_an_option_that_no_fixture_has_is_refused_in_one_line(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(MISSPELT)
+    result = pytester.runpytest_subprocess(*QUIET, timeout=LIMIT_S)
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(["*mark.beanstalk(clokc='real'): there is no option 'clokc'; *"])
+    result.stdout.no_fnmatch_line("*TypeError*")
+
+
+def test_the_options_of_a_mark_are_those_of_the_classes() -> None:
+    taken = {
+        name
+        for kind in (Ground, Beanstalk, BeanstalkServer)
+        for name, each in signature(kind).parameters.items()
+        if each.kind is each.KEYWORD_ONLY
+    }
+    assert taken == {*OF_BOTH, *(name for names in OF_THE_OTHER.values() for name in names)}
 
 
 def test_a_coroutine_awaits_the_double_under_pytest_twisted(pytester: pytest.Pytester) -> None:

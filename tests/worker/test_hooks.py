@@ -12,7 +12,8 @@ from twisted.internet.defer import succeed
 from twisted.internet.error import ConnectionLost
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
-from beanstalk_twisted.worker.hooks import Tally
+from beanstalk_twisted.client.service import Losses
+from beanstalk_twisted.worker.hooks import Logged, Tally
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.serialisers import Json
 from beanstalk_twisted.worker.threads import InlineThreads
@@ -151,3 +152,13 @@ def test_hooks_of_ones_own_take_nothing_away_from_the_log() -> None:
 
 def test_the_log_can_be_switched_off() -> None:
     assert told_of_a_failure(hooks=[], logs=False) == []
+
+
+@pytest.mark.parametrize(("lost", "words"), [((7,), "1 reservation"), ((7, 8), "2 reservations")])
+def test_what_a_lost_connection_has_cost_is_counted_in_words(
+    lost: tuple[int, ...], words: str
+) -> None:
+    with capturedLogs() as events:
+        Logged().disconnected(Losses(lost, (), ConnectionError("gone")))
+    told = [formatEvent(each) for each in events]
+    assert told == [f"connection lost (gone), and with it {words}"]

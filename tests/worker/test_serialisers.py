@@ -35,6 +35,7 @@ class Picture:
     quality: float | None = None
     tags: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    frame: Size | None = None
 
     def __post_init__(self) -> None:
         if self.quality is not None and not 0 <= self.quality <= 1:
@@ -103,6 +104,16 @@ def test_fields_with_a_default_may_be_missing_and_whole_numbers_are_floats_too()
     assert type(found.quality) is float
 
 
+def test_fields_that_nobody_knows_may_be_left_out_at_any_depth() -> None:
+    body = b'{"path": "a", "new": 1, "sizes": [{"width": 3, "new": 2}], "frame": {"new": 3}}'
+    typed = Typed(Picture, ignores_unknown=True)
+    assert typed.load(body.replace(b'"frame": {', b'"frame": {"width": 4, ')) == Picture(
+        "a", [Size(3)], frame=Size(4)
+    )
+    with pytest.raises(Unreadable, match=r"^\.frame has no 'width'$"):
+        typed.load(body)
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -116,6 +127,10 @@ def test_fields_with_a_default_may_be_missing_and_whole_numbers_are_floats_too()
         ('{"path": "", "sizes": [], "quality": 2}', "the body: quality is 0 to 1"),
         ('{"path": "", "sizes": [], "more": 1}', "the body has 'more', which nobody knows"),
         ('{"path": "", "sizes": [], "extra": []}', ".extra is list, not an object"),
+        ('{"path": "", "sizes": [], "frame": 1}',
+         ".frame is int, not tests.worker.test_serialisers.Size | None"),
+        ('{"path": "", "sizes": [], "frame": {"width": "x"}}', ".frame.width is str, not int"),
+        ('{"path": "", "sizes": [], "frame": {}}', ".frame has no 'width'"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_its_place(body: str, why: str) -> None:

@@ -735,6 +735,9 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     ("options", "wanted"),
     [
         ({"handler": None}, "handler is a function that is given an Attempt, not None"),
+        ({"handler": lambda: None}, "an Attempt and nothing else, not .*<lambda>.*: too many"),
+        ({"handler": lambda job, more: None}, "missing a required argument: 'more'"),
+        ({"handler": Retry().before, "in_threads": 4}, "in_threads is True, False or"),
         ({"policy": "x"}, r"policy is Retry\(\), or has before\(\) as that has; not 'x'"),
         ({"policy": Retry}, "policy is an object, such as"), ({"serialiser": "json"}, "serialiser"),
         ({"serialiser": Json}, "serialiser is an object, such as"), ({"hooks": "x"}, "hooks is a"),

@@ -159,6 +159,18 @@ def _watch(running: Execution, touches: Touches, noted: Noted) -> int:
 
 
 def _settle(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:
+    try:
+        return _settled(queue, job, stats, code, delay_s)
+    except Lost as problem:
+        ended = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
+        fail(
+            REFUSED,
+            f"the command has ended, {ended}, but the server has not said what became of job "
+            f"{job.id}; if it still has it, others get it: {problem.filename}: {problem.strerror}",
+        )
+
+
+def _settled(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:
     if code == 0:
         queue.delete(job.id)
         return "deleted"

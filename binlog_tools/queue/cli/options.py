@@ -24,9 +24,26 @@ DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, unless told: what other clients take."""
 DEFAULT_TTR_S: Final = 60
 
+
+class _JobNumber(click.IntRange):
+    """
+    The number of a job.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """
+        See `click.ParamType`.
+        """
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not the number of a job.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 TUBE: Final = Parsed("name", tube_name)
 ADDRESS: Final = Parsed("server", Address.parse)
-JOB: Final = click.IntRange(0, (1 << 64) - 1)
+JOB: Final = _JobNumber(0, (1 << 64) - 1)
 SECONDS: Final = click.IntRange(0, MAX_U32)
 
 
@@ -65,6 +82,15 @@ def as_json(function: F) -> F:
     ``--json``.
     """
     return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(function)
+
+
+def may_be_empty(function: F) -> F:
+    """
+    ``--empty``.
+    """
+    return click.option(
+        "--empty", "may_be_empty", is_flag=True, help="An empty input is an empty job."
+    )(function)
 
 
 def tube(function: F) -> F:

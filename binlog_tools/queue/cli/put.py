@@ -13,7 +13,7 @@ from binlog_tools.cli.output import Output
 from binlog_tools.client import Connection, Reply
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
 from binlog_tools.queue.cli.lines import lines_of
 from binlog_tools.queue.cli.signals import ENDING, Noted, signal_name
 from binlog_tools.queue.server import Queue, put_request
@@ -119,16 +119,19 @@ class Putter:
     metavar="S",
     help="Seconds that a worker has for it.",
 )
+@options.may_be_empty
 @options.as_json
 def put(
     body: str | None, address: Address, tube: bytes, lines: bool, priority: int, delay: int,
-    ttr: int, is_json: bool,
+    ttr: int, may_be_empty: bool, is_json: bool,
 ) -> None:  # fmt: skip
     """
     Put a job: BODY, or without it the input, or with --lines each line of the input.
 
     The numbers of the jobs are printed, one a line, as soon as the server has answered.  A signal
     ends --lines when the numbers of all that was sent are printed.
+
+    An empty input puts nothing, unless --empty is given; an empty BODY does.
 
     \b
     Examples:
@@ -144,7 +147,7 @@ def put(
         putter = Putter(queue, (priority, delay, ttr), Output(is_json), lines)
         with noted_with(lines) as noted:
             try:
-                putter.run(bodies_of(body, lines, line, noted, putter.goes_on))
+                putter.run(bodies_of(body, lines, may_be_empty, line, noted, putter.goes_on))
             except OSError as problem:
                 on_their_way = putter.sent - putter.put - putter.refused
                 where = f"{problem.filename}: " if problem.filename else ""
@@ -176,7 +179,7 @@ def end_if_told(noted: Noted, put: int) -> None:
 
 
 def bodies_of(
-    body: str | None, lines: bool, server: Connection, noted: Noted,
+    body: str | None, lines: bool, may_be_empty: bool, server: Connection, noted: Noted,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> Iterator[bytes | None]:  # fmt: skip
     """
@@ -185,6 +188,7 @@ def bodies_of(
 
     A signal ends the lines, and then the answers that are missing may take `ANSWERS_S` each.
 
+    :param may_be_empty: an input without a byte is meant; mostly what was to write it has failed.
     :param goes_on: whether more lines are wanted.
     """
     if body is not None:
@@ -195,5 +199,8 @@ def bodies_of(
         yield from lines_of(source, server, lambda: noted.number is None and goes_on())
         if noted.number is not None:
             server.limit(ANSWERS_S)
-    else:
-        yield source.read()
+        return
+    whole = source.read()
+    if not whole and not may_be_empty:
+        fail(NOTHING, "the input is empty, nothing was put; --empty puts an empty job")
+    yield whole

@@ -5,7 +5,7 @@
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
@@ -62,31 +62,47 @@ def top(address: Address, interval: float, count: int | None, sort: str, is_json
     """
     Watch the tubes: how many jobs they have, how many come and go in a second.
 
-    On a terminal until Ctrl-C.  In a pipe each look is a line for each tube, with tabs between;
-    rates that are not known yet are '-'.
+    On a terminal until Ctrl-C; with --count, the last look stays there.  In a pipe each look is a
+    line for each tube, with tabs between; rates that are not known yet are '-'.
     """
     output = Output(is_json)
-    is_live = output.is_terminal and not is_json
-    show = _draw if is_live else _print
     try:
-        if is_live:
-            sys.stdout.write(ENTER)
-        _watch(address, interval, count, lambda now, found: show(output, address, now, found, sort))
+        if output.is_terminal and not is_json:
+            _watch_live(address, interval, count, sort)
+        else:
+            _watch(address, interval, count, lambda now, found: _print(output, now, found, sort))
     except KeyboardInterrupt:
         return
+
+
+def _watch_live(address: Address, interval: float, count: int | None, sort: str) -> None:
+    """
+    On the terminal's other screen; when the looks are over, the last one is left on its own.
+    """
+    lines: list[str] = []
+
+    def draw(now: Look, found: Sequence[Row]) -> None:
+        lines[:] = _picture(address, now, found, sort)
+        sys.stdout.write(HOME + "\r\n".join(line + TO_END_OF_LINE for line in lines) + TO_END)
+
+    sys.stdout.write(ENTER)
+    try:
+        _watch(address, interval, count, draw)
     finally:
-        if is_live:
-            sys.stdout.write(LEAVE)
-            sys.stdout.flush()
+        sys.stdout.write(LEAVE)
+        sys.stdout.flush()
+    click.echo("\n".join(lines))
 
 
-def _watch(address: Address, interval: float, count: int | None, show: object) -> None:
+def _watch(
+    address: Address, interval: float, count: int | None,
+    show: Callable[[Look, Sequence[Row]], None],
+) -> None:  # fmt: skip
     before: Look | None = None
     done = 0
     with options.connected(address) as queue:
         while True:
             now = look(queue, time.monotonic())
-            assert callable(show)
             show(now, rows(now, before))
             sys.stdout.flush()
             before, done = now, done + 1
@@ -106,7 +122,7 @@ def ordered(found: Sequence[Row], sort: str) -> list[Row]:
     return sorted(by_name, key=lambda row: getattr(row, field) or 0, reverse=True)
 
 
-def _print(output: Output, address: Address, now: Look, found: Sequence[Row], sort: str) -> None:
+def _print(output: Output, now: Look, found: Sequence[Row], sort: str) -> None:
     for row in ordered(found, sort):
         if output.is_json:
             output.document({"uptime": int(now.server["uptime"]), **row._asdict()})
@@ -120,7 +136,10 @@ def _cells(row: Row) -> list[str]:
     return [*map(str, counts), *rates, str(row.pause_s)]
 
 
-def _draw(output: Output, address: Address, now: Look, found: Sequence[Row], sort: str) -> None:
+def _picture(address: Address, now: Look, found: Sequence[Row], sort: str) -> list[str]:
+    """
+    The lines of the screen, no wider and no more than it has room for.
+    """
     size = shutil.get_terminal_size()
     server = now.server
     where = f"{address.host}:{address.port}" if address.port else address.host
@@ -137,8 +156,7 @@ def _draw(output: Output, address: Address, now: Look, found: Sequence[Row], sor
         hidden = len(lines) - (size.lines - 2)
         lines = [*lines[: size.lines - 2], f"and {hidden} more"]
     lines.append(last)
-    shown = [line[: size.columns] + TO_END_OF_LINE for line in lines]
-    sys.stdout.write(HOME + "\r\n".join(shown) + TO_END)
+    return [line[: size.columns] for line in lines]
 
 
 def layout(rows: Sequence[tuple[str, Sequence[str]]], columns: int) -> list[str]:

@@ -45,8 +45,12 @@ def connected(address: Address, limit_s: float | None = None) -> Iterator[QueueV
     "-p", "--priority", type=options.SECONDS, default=options.DEFAULT_PRIORITY, show_default=True,
     help="0 is the most urgent.",
 )  # fmt: skip
+@options.may_be_empty
 @options.as_json
-def put(body: str | None, address: Address, lines: bool, priority: int, is_json: bool) -> None:
+def put(
+    body: str | None, address: Address, lines: bool, priority: int, may_be_empty: bool,
+    is_json: bool,
+) -> None:  # fmt: skip
     """
     Put a job: BODY, or without it the input, or with --lines each line of the input.
 
@@ -63,7 +67,7 @@ def put(body: str | None, address: Address, lines: bool, priority: int, is_json:
 
     def requests() -> Iterator[bytes | None]:
         nonlocal sent
-        for each in bodies_of(body, lines, line, noted):
+        for each in bodies_of(body, lines, may_be_empty, line, noted):
             sent += each is not None
             yield None if each is None else put_request(each, priority)
 

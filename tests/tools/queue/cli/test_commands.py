@@ -649,6 +649,17 @@ def test_tubes_are_listed_with_their_numbers(server: Server) -> None:
     server.run("pause", "listed", 0)
 
 
+def test_an_empty_input_puts_nothing_unless_that_is_meant(server: Server) -> None:
+    result = server.result("put", "-t", "void", typed=b"")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the input is empty, nothing was put; --empty puts an empty job" in result.stderr
+    server.run("reserve", "-t", "void", "--timeout", 0, "--delete", code=1)
+    for words in ("--empty",), ("",):
+        job = server.run("put", "-t", "void", *words, typed=b"").strip()
+        assert server.documents("peek", job)[0]["body"] == ""
+    assert server.run("put", "-t", "void", "--lines", typed=b"") == ""
+
+
 def test_stats_are_those_of_the_server(server: Server) -> None:
     lines = dict(line.split("\t") for line in server.run("stats").splitlines())
     assert lines["max-job-size"] == str(MAX_JOB_BYTES)
@@ -699,6 +710,27 @@ def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None
     )
 
 
+def test_the_last_look_of_top_can_be_read_on_the_terminal(server: Server) -> None:
+    server.run("put", "-t", "left-behind", "x")
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "top", "-n", "1", "-s", server.address],
+        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
+        env={**os.environ, "LINES": "500", "COLUMNS": "80"},
+    )  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    try:
+        while part := os.read(screen, 1 << 16):
+            shown += part
+    except OSError:
+        pass  # A terminal ends like this.
+    os.close(screen)
+    assert process.wait(timeout=LIMIT_S) == 0
+    _, _, left = shown.decode().rpartition(LEAVE)
+    assert "left-behind" in left and left.endswith("\r\n") and "\x1b" not in left
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
     server.run("put", "-t", "a-tube-with-quite-a-name", "x")
@@ -732,6 +764,8 @@ def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
         ("peek 5 --state ready", "leave out --state"),
         ("kick -t m 5", "leave out --tube"),
         ("stats -s 127.0.0.1:99999", "ports are 1 to 65535"),
+        ("delete 123456 1 0 abc", "'abc' is not the number of a job"),
+        ("stats -j 1.5", "'1.5' is not the number of a job"),
     ],
 )
 def test_wrong_usage_is_told_in_words_that_help(words: str, message: str) -> None:
@@ -750,6 +784,7 @@ def test_wrong_usage_is_told_in_words_that_help(words: str, message: str) -> Non
             "beanstalk: bury 999999: the server says NOT_FOUND: there is no job 999999",
         ),
         ("kick 999999", "there is no job 999999, or not in a state for that\n"),
+        ("pause nowhere 3", "there is no tube nowhere\n"),
     ],
 )
 def test_what_is_not_there_is_named(server: Server, words: str, message: str) -> None:
@@ -969,6 +1004,39 @@ def _talk_nonsense(listener: socket.socket, data: bytes) -> None:
                 lines.readline()
             other = {b"put": b"INSERTED 1\r\n", b"use": b"USING x\r\n", b"delete": b"DELETED\r\n"}
             talk.sendall(other.get(name, b"OK %d\r\n%b\r\n" % (len(data), data)))
+
+
+@pytest.mark.parametrize(("command", "ended"), [("true", 0), ("exit 3", 3)])
+def test_a_server_that_goes_away_while_a_command_runs_leaves_its_job_in_doubt(
+    command: str, ended: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answers = threading.Thread(target=_go_away_after_stats_job, args=(listener,))
+        answers.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = CliRunner().invoke(cli, ["reserve", "--exec", command, "-s", address])
+        answers.join(LIMIT_S)
+    assert result.exit_code == 4
+    assert result.stderr == (
+        f"beanstalk: the command has ended, exit code {ended}, but the server has not said what "
+        "became of job 7; if it still has it, others get it: "
+        f"{address}: the server has closed the connection\n"
+    )
+
+
+def _go_away_after_stats_job(listener: socket.socket) -> None:
+    stats = b"---\ntube: default\nreserves: 1\nttr: 60\npri: 9\n"
+    replies = {
+        b"reserve-with-timeout": b"RESERVED 7 1\r\nx\r\n",
+        b"stats-job": b"OK %d\r\n%b\r\n" % (len(stats), stats),
+    }
+    talk, _ = listener.accept()
+    with talk, talk.makefile("rb") as lines:
+        for line in lines:
+            name = line.split()[0]
+            if name in (b"delete", b"release"):
+                return
+            talk.sendall(replies.get(name, b"WATCHING 1\r\n"))
 
 
 @pytest.mark.parametrize("target", ["2>&-", "2>/dev/full"])

@@ -87,6 +87,13 @@ def test_a_job_goes_through(server: Server) -> None:
     assert server.modern.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
 
 
+def test_an_empty_input_is_a_job_only_if_that_is_meant(server: Server) -> None:
+    result = server.result("put", typed=b"")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the input is empty, nothing was put" in result.stderr
+    assert server.run("put", "--empty", typed=b"") == "1 job put\n"
+
+
 def test_each_line_of_the_input_is_a_job_and_one_that_is_too_big_is_told(server: Server) -> None:
     lines = b"a\n" + b"x" * (MAX_JOB_BYTES + 1) + b"\r\n\nb\n"
     result = server.result("put", "--lines", typed=lines)
