@@ -215,7 +215,8 @@ class BinlogReader(DataSourceReader):
 
 def _of_broken(broken: BrokenFile) -> Trouble:
     error = damaged(broken.path, 0, broken.why)
-    return Trouble(None, str(error).partition("] ")[2].partition("; or read")[0], None, broken.size)
+    what = str(error).partition("] ")[2].partition("; or read")[0]
+    return Trouble(None, what, None, broken.size, path=broken.path)
 
 
 def register(spark: "SparkSession") -> "SparkSession":

@@ -41,12 +41,16 @@ class Trouble(NamedTuple):
     What is known before anything is read: a row that says that something is missing.
 
     :ivar place: of the segment behind a gap; None: of none that is known.
+    :ivar first_seq: of a gap, the first segment that is missing.
+    :ivar path: of a file whose header cannot be used.
     """
 
     place: Place | None
     problem: str
     lsn: int | None
     size: int | None
+    first_seq: int | None = None
+    path: str = ""
 
 
 class Task(NamedTuple):
@@ -99,7 +103,7 @@ def gap_trouble(gap: Gap, server: str) -> Trouble:
     The row of missing segments.
     """
     place = Place(gap.after.path, gap.after.header, server)
-    return Trouble(place, gap.what, gap.before.next_lsn, None)
+    return Trouble(place, gap.what, gap.before.next_lsn, None, gap.before.header.seq + 1)
 
 
 def packed(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
