@@ -7,7 +7,8 @@ server does, is written again in the place of what it was.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from binlog_tools.spark.columns import BY_NAME, ddl
 from binlog_tools.spark.reading.options import Asked
-from binlog_tools.spark.reading.planning import Share, Task
+from binlog_tools.spark.reading.planning import Share, Task, Trouble
 from binlog_tools.spark.source import BinlogReader, TaskPartition
+from binlog_tools.spark.tables.agreement import obsolete, refuse_renamed
 from binlog_tools.spark.tables.committing import commit, missing, opened
+from binlog_tools.spark.tables.errors import TableError
 from binlog_tools.spark.tables.segmentfiles import Batches, Receipt, Split, write_split
 
 WHOLE: Final = 1 << 50
@@ -30,6 +33,8 @@ def splits(asked: Asked) -> tuple[list[Split], Batches]:
 
     :raise SourceError: see `BinlogReader.partitions`.
     """
+    if asked.conditions:
+        raise TableError("TABLE_OPTION", "an events table has all records; leave the bounds away")
     reader = BinlogReader(asked._replace(partition_bytes=WHOLE), asked.names)
     choice = (asked.names, asked.records, asked.copies, asked.damage)
     options = hashlib.sha256(repr(choice).encode()).hexdigest()[:8]
@@ -37,14 +42,41 @@ def splits(asked: Asked) -> tuple[list[Split], Batches]:
     return [_split(item, options) for item in items], reader.read
 
 
-def _split(item: Share | object, options: str) -> Split:
-    contents = TaskPartition(Task((item,)))  # type: ignore[arg-type]
+def _split(item: Share | Trouble, options: str) -> Split:
+    contents = TaskPartition(Task((item,)))
     if isinstance(item, Share):
         header = item.place.header
         name = f"{header.seq:020d}-{header.first_lsn:020d}"
-        return Split(item.place.server, name, f"{item.stretch.end}-{options}", contents)
+        version = f"{item.stretch.end}-{options}"
+        path = item.place.path
+        return Split(
+            item.place.server, name, version, contents, header.store_uuid.hex(), _stamp(path),
+            (f"unknown-{_broken(path)}",),
+        )  # fmt: skip
     mark = hashlib.sha256(repr(item).encode()).hexdigest()[:16]
-    return Split("unknown", f"damage-{mark}", options, contents)
+    if item.place is None:
+        return Split("unknown", _broken(item.path), f"{mark}-{options}", contents)
+    header = item.place.header
+    name = f"damage-gap-{item.first_seq or 0:020d}-{header.seq - 1:020d}"
+    return Split(item.place.server, name, f"{mark}-{options}", contents, header.store_uuid.hex())
+
+
+def _broken(path: str) -> str:
+    """
+    What a file is called whose header cannot be used.
+    """
+    return f"damage-file-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+
+
+def _stamp(path: str) -> str:
+    """
+    What changes if somebody puts other bytes there, whatever time they say they have.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return f"{path}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
 
 
 def write_events(spark: SparkSession, asked: Asked, out: Path) -> tuple[int, int]:
@@ -53,20 +85,39 @@ def write_events(spark: SparkSession, asked: Asked, out: Path) -> tuple[int, int
 
     :param out: on a file system that all executors and this program see under this path.
     :return: how many segments were written, and how many rows.
-    :raise TableError: the directory is something else, or somebody writes it.
+    :raise TableError: the directory is something else, or somebody writes it, or its servers have
+        other names.
+    """
+
+    def run(todo: list[Split], writing: Writing) -> list[Receipt]:
+        found: list[Receipt] = (
+            spark.sparkContext.parallelize(todo, len(todo)).mapPartitions(writing).collect()
+        )
+        return found
+
+    return update(asked, out, run)
+
+
+def update(
+    asked: Asked, out: Path, run: "Callable[[list[Split], Writing], list[Receipt]]"
+) -> tuple[int, int]:
+    """
+    The same, wherever the tasks run.
+
+    :param run: gives the receipts of all splits.
     """
     known, batches = splits(asked)
     with opened(out):
-        todo = missing(out, known)
-        if not todo:
+        refuse_renamed(out, known)
+        todo, gone = missing(out, known), obsolete(out, known)
+        if not todo and not gone:
             return 0, 0
-        rows = spark.sparkContext.parallelize(todo, len(todo))
-        receipts = rows.mapPartitions(_Writing(str(out), batches)).collect()
-        commit(out, receipts)
+        receipts = run(todo, Writing(str(out), batches)) if todo else []
+        commit(out, [*receipts, *gone])
     return len(receipts), sum(file.rows for receipt in receipts for file in receipt.files)
 
 
-class _Writing:
+class Writing:
     """
     What each task does.
     """

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from binlog_tools.spark.writing.complaints import SinkError
 from binlog_tools.spark.writing.jobrows import JobRows
 from binlog_tools.spark.writing.options import SinkOptions
-from binlog_tools.spark.writing.progress import partition_of
+from binlog_tools.spark.writing.progress import note_partitions, noted_rows, partition_of
 from binlog_tools.spark.writing.putting import Tally, put_partition
 
 NAME: Final = "beanstalk"
@@ -42,12 +42,14 @@ class Done(WriterCommitMessage):
     What a task tells the driver.
     """
 
-    def __init__(self, tally: Tally, folder: str = "") -> None:
+    def __init__(self, tally: Tally, folder: str = "", attempt: int = 0) -> None:
         """
-        :param folder: where the progress of a stream's batch is.
+        :param folder: where the progress is, empty: nowhere.
+        :param attempt: how often Spark had tried this task before.
         """
         self.tally = tally
         self.folder = folder
+        self.attempt = attempt
 
 
 class BeanstalkSink(DataSource):
@@ -108,9 +110,16 @@ def register(spark: SparkSession) -> SparkSession:
     """
     Make the format known to a session.
     """
-    is_speculative = spark.sparkContext.getConf().get("spark.speculation", "false") == "true"
+    is_speculative = is_true(spark.sparkContext.getConf().get("spark.speculation", "false"))
     spark.dataSource.register(SpeculativeSink if is_speculative else BeanstalkSink)
     return spark
+
+
+def is_true(text: str | None) -> bool:
+    """
+    Whether a setting is true, as Spark reads it.
+    """
+    return text is not None and text.strip().lower() == "true"
 
 
 def _refuse_overwrite(overwrite: bool) -> None:
@@ -134,24 +143,19 @@ class JobWriter(DataSourceArrowWriter):
         """
         Put a partition.  See `DataSourceArrowWriter.write`.
         """
-        partition = _task().partitionId()
-        folder = self._options.resume
-        return Done(put_partition(iterator, self._rows, self._options, partition, folder))
+        return _put(iterator, self._rows, self._options, self._options.resume)
 
     def commit(self, messages: Sequence[Any]) -> None:
         """
         All is put: tell how much.
         """
-        total = total_of(messages)
-        tell(self._options, total, is_complete=True)
-        if self._options.resume:
-            refuse_left_over(self._options.resume, len(messages))
+        settle(self._options, messages, self._options.resume)
 
     def abort(self, messages: Sequence[Any]) -> None:
         """
         A task has failed for good: tell what the others have put, which stays.
         """
-        tell(self._options, total_of(messages), is_complete=False)
+        give_up(self._options, messages, self._options.resume)
 
 
 class JobStreamWriter(DataSourceStreamArrowWriter):
@@ -176,24 +180,77 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
                 raise SinkError("SINK_RESUME", "this Spark does not tell a task its batch; leave "
                                 "the option resume away")  # fmt: skip
             folder = os.path.join(folder, query, f"{int(batch or 0):020}")
-        partition = task.partitionId()
-        tally = put_partition(iterator, self._rows, self._options, partition, folder)
-        return Done(tally, folder)
+        return _put(iterator, self._rows, self._options, folder)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         """
         A batch is put: tell how much, and forget the progress of earlier ones.
         """
-        tell(self._options, total_of(messages), is_complete=True, batch=batchId)
-        folders = {each.folder for each in messages if each is not None and each.folder}
-        for folder in folders:
+        folder = folder_of(messages)
+        settle(self._options, messages, folder, batchId)
+        if folder:
             forget_before(os.path.dirname(folder), batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
         """
         See `JobWriter.abort`.
         """
-        tell(self._options, total_of(messages), is_complete=False, batch=batchId)
+        give_up(self._options, messages, folder_of(messages), batchId)
+
+
+def _put(
+    iterator: Iterator[pa.RecordBatch], rows: JobRows, options: SinkOptions, folder: str
+) -> Done:  # fmt: skip
+    """
+    What each task does.
+    """
+    task = _task()
+    attempt = task.attemptNumber()
+    tally = put_partition(iterator, rows, options, task.partitionId(), folder, attempt=attempt)
+    return Done(tally, folder, attempt)
+
+
+def folder_of(messages: Sequence[Any]) -> str:
+    """
+    Where the progress of a stream's batch is, as far as a task has told; empty: nowhere.
+    """
+    return next((each.folder for each in messages if each is not None and each.folder), "")
+
+
+def settle(
+    options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
+) -> None:  # fmt: skip
+    """
+    All tasks are done.
+
+    :param folder: where the progress is, empty: nowhere.
+    :raise SinkError: they were other partitions than those of an earlier attempt.
+    """
+    try:
+        if folder:
+            refuse_left_over(folder, len(messages))
+            note_partitions(folder, len(messages))
+    except SinkError:
+        give_up(options, messages, folder, batch)
+        raise
+    tell(options, messages, {"complete": True}, batch)
+
+
+def give_up(
+    options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
+) -> None:  # fmt: skip
+    """
+    Tell what there is of a write that has failed.
+    """
+    untold = sum(each is None for each in messages)
+    extra: dict[str, object] = {"complete": False}
+    if untold:
+        # What these have put nobody knows.
+        extra |= {"untold": untold, "rows": None, "put": None}
+    if folder and os.path.isdir(folder):
+        note_partitions(folder, max(len(messages), *(at + 1 for at in left_in(folder)), 0))
+        extra["in_queue"] = noted_rows(folder)
+    tell(options, messages, extra, batch)
 
 
 def _task() -> TaskContext:
@@ -209,10 +266,17 @@ def total_of(messages: Sequence[Any]) -> Tally:
     return sum((each.tally for each in messages if each is not None), Tally())
 
 
-def tell(options: SinkOptions, total: Tally, is_complete: bool, batch: int | None = None) -> None:
+def tell(
+    options: SinkOptions, messages: Sequence[Any], extra: Mapping[str, object],
+    batch: int | None = None,
+) -> None:  # fmt: skip
     """
     Log the counts, and write them where the user wants them.
+
+    :param extra: goes before what the tasks have told.
     """
+    total = total_of(messages)
+    retried = sum(each is not None and each.attempt > 0 for each in messages)
     _log.info("%d jobs put, %d were there before", total.put, total.before)
     if total.buried:
         _log.warning(
@@ -220,8 +284,9 @@ def tell(options: SinkOptions, total: Tally, is_complete: bool, batch: int | Non
             "them. They are there, and wait for a kick.", total.buried, total.put,
         )  # fmt: skip
     if options.result_path:
-        extra = {} if batch is None else {"batch": batch}
-        document = {"complete": is_complete, **extra, **total._asdict()}
+        counts = {} if batch is None else {"batch": batch}
+        counts |= {"retried": retried} if retried else {}
+        document = {**counts, **total._asdict(), **extra}
         part = f"{options.result_path}.part"
         with open(part, "w", encoding="utf-8") as file:
             json.dump(document, file)
@@ -235,13 +300,22 @@ def refuse_left_over(folder: str, partitions: int) -> None:
 
     :raise SinkError: so it is.
     """
-    found = sorted(filter(None, map(partition_of, os.listdir(folder))))
+    found = left_in(folder)
     if found and found[-1] >= partitions:
         raise SinkError(
             "SINK_RESUME",
             f"{folder}: an earlier attempt had {found[-1] + 1} partitions or more, this one "
-            f"{partitions}; what it put of those from {partitions} on is in the queue twice",
+            f"{partitions}; what it put of those from {partitions} on is in the queue twice. Let "
+            f"them be as many, with repartition(); to go on, name a new directory",
         )
+
+
+def left_in(folder: str) -> list[int]:
+    """
+    The partitions that have files of progress, ascending.
+    """
+    names = map(partition_of, os.listdir(folder))
+    return sorted(partition for partition in names if partition is not None)
 
 
 def forget_before(folder: str, batch: int) -> None:

@@ -37,14 +37,9 @@ from binlog_tools.spark.reading.planning import (
     packed,
     shares_of,
 )
-from binlog_tools.spark.reading.pruning import (
-    Condition,
-    conditions_of,
-    lsn_bounds,
-    may_match,
-    stats_of,
-)
+from binlog_tools.spark.reading.pruning import conditions_of, may_match, stats_of
 from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, segment_batch, summary
+from binlog_tools.spark.segments.conditions import EVERY, Condition, bounds
 from binlog_tools.spark.segments.decoding import Wanted, batches
 from binlog_tools.spark.segments.producing import damage_row
 
@@ -118,14 +113,17 @@ class BinlogReader(DataSourceReader):
     def __init__(self, asked: Asked, columns: tuple[str, ...]) -> None:
         self._asked = asked
         self._columns = columns
-        self._conditions: tuple[Condition, ...] = ()
+        self._conditions: tuple[Condition, ...] = asked.conditions
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
         """
         Take note of what rows are wanted, to leave out segments; Spark filters the rows.
+
+        Only if that was asked for: Spark 4.1 keeps this reader as the filters of one query have
+        left it, and uses it for the next query on the same DataFrame, whatever that one wants.
         """
-        if self._asked.view == "events":
-            self._conditions = conditions_of(filters)
+        if self._asked.pushdown:
+            self._conditions = (*self._asked.conditions, *conditions_of(filters))
         return filters
 
     def partitions(self) -> list[TaskPartition]:
@@ -148,7 +146,10 @@ class BinlogReader(DataSourceReader):
                 task_bytes = self._asked.partition_bytes
                 if self._asked.view == "segments":
                     task_bytes = each.stretch.end
-                yield from shares_of(each, server, task_bytes, lsn_bounds(self._conditions))
+                wanted = self._conditions
+                yield from shares_of(
+                    each, server, task_bytes, bounds(wanted, "lsn"), bounds(wanted, "logged_ns")
+                )
 
     def _server(self, uuid: bytes) -> str:
         return named(self._asked.servers)(uuid)
@@ -157,10 +158,13 @@ class BinlogReader(DataSourceReader):
         """
         A gap matters if a row in it might have been wanted.
         """
-        after = gap.after.header
-        lsns = lsn_bounds(self._conditions)
+        after, wanted = gap.after.header, self._conditions
         first = gap.before.next_lsn or gap.before.header.first_lsn
-        if first <= lsns.high and after.first_lsn - 1 >= lsns.low:
+        since_ns = gap.before.logged_ns[1] if gap.before.logged_ns else EVERY.low
+        until_ns = gap.after.logged_ns[0] if gap.after.logged_ns else EVERY.high
+        if bounds(wanted, "lsn").meets(first, after.first_lsn - 1) and (
+            bounds(wanted, "logged_ns").meets(since_ns, until_ns)
+        ):
             yield self._tolerated(gap_trouble(gap, self._server(after.store_uuid)))
 
     def _tolerated(self, trouble: Trouble) -> Trouble:
@@ -201,7 +205,10 @@ class BinlogReader(DataSourceReader):
 
     def _wanted(self) -> Wanted:
         asked = self._asked
-        return Wanted(self._columns, asked.records, asked.copies, asked.damage, asked.verify)
+        return Wanted(
+            self._columns, asked.records, asked.copies, asked.damage, asked.verify,
+            asked.conditions,
+        )  # fmt: skip
 
     def _summary(self, item: Share | Trouble) -> dict[str, object]:
         if isinstance(item, Share):
@@ -214,7 +221,8 @@ class BinlogReader(DataSourceReader):
 
 def _of_broken(broken: BrokenFile) -> Trouble:
     error = damaged(broken.path, 0, broken.why)
-    return Trouble(None, str(error).partition("] ")[2].partition("; or read")[0], None, broken.size)
+    what = str(error).partition("] ")[2].partition("; or read")[0]
+    return Trouble(None, what, None, broken.size, path=broken.path)
 
 
 def register(spark: "SparkSession") -> "SparkSession":

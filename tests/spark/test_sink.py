@@ -28,15 +28,17 @@ from binlog_tools.spark.sink import (
     JobStreamWriter,
     SpeculativeSink,
     forget_before,
+    give_up,
+    is_true,
     refuse_left_over,
     register,
-    tell,
+    settle,
     total_of,
 )
 from binlog_tools.spark.source import register as register_source
 from binlog_tools.spark.writing.complaints import SinkError, spans
 from binlog_tools.spark.writing.options import SinkOptions
-from binlog_tools.spark.writing.progress import name_of
+from binlog_tools.spark.writing.progress import Progress, name_of
 from binlog_tools.spark.writing.putting import Tally
 from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.spark.writing.scripted import ScriptedServer, inserted
@@ -239,7 +241,7 @@ def test_jobs_that_were_buried_are_warned_of(
 ) -> None:
     result = tmp_path / "result.json"
     options = SinkOptions.of({"address": "a", "resultPath": str(result)})
-    tell(options, Tally(9, 9, 0, 2), is_complete=False, batch=7)
+    give_up(options, [Done(Tally(9, 9, 0, 2))], "", batch=7)
     assert "2 of 9 jobs were buried by the server" in caplog.text
     assert json.loads(result.read_text())["complete"] is False
 
@@ -250,6 +252,44 @@ def test_an_earlier_attempt_with_more_partitions_is_noticed(tmp_path: Path) -> N
     refuse_left_over(str(tmp_path), 4)
     with pytest.raises(SinkError, match="had 4 partitions or more, this one 3"):
         refuse_left_over(str(tmp_path), 3)
+
+
+def test_a_batch_with_fewer_partitions_than_before_is_not_complete(tmp_path: Path) -> None:
+    result, folder = tmp_path / "result.json", tmp_path / "query" / f"{7:020}"
+    folder.mkdir(parents=True)
+    for partition in (0, 1):
+        (folder / name_of(partition)).write_text('{}\n{"rows": 3, "crc": 1, "beyond": []}\n')
+    sink = BeanstalkSink({"address": "a", "resume": str(tmp_path), "resultPath": str(result)})
+    writer = sink.streamWriter(JOBS, False)
+    with pytest.raises(SinkError, match="had 2 partitions or more, this one 1"):
+        writer.commit([Done(Tally(6, 3, 3), str(folder))], 7)
+    told = json.loads(result.read_text())
+    assert (told["complete"], told["batch"], told["in_queue"]) == (False, 7, 6)
+
+
+def test_what_untold_tasks_have_put_is_not_said_to_be_nothing(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    options = SinkOptions.of({"address": "a", "resultPath": str(result)})
+    give_up(options, [None, Done(Tally(3, 3), attempt=2)], "")
+    told = json.loads(result.read_text())
+    assert (told["complete"], told["put"], told["untold"], told["retried"]) == (False, None, 1, 1)
+    (tmp_path / name_of(0)).write_text('{}\n{"rows": 3, "crc": 1, "beyond": [[5, 1]]}\n{"ro')
+    give_up(options, [None], str(tmp_path))
+    assert json.loads(result.read_text())["in_queue"] == 4
+
+
+def test_partitions_that_an_earlier_attempt_did_not_have_put_nothing(tmp_path: Path) -> None:
+    options = SinkOptions.of({"address": "a"})
+    settle(options, [Done(Tally()), Done(Tally())], str(tmp_path))
+    Progress(str(tmp_path), 1, "a:1").close()
+    with pytest.raises(SinkError, match=r"\[SINK_RESUME\] .* had 2 partitions, this one has more"):
+        Progress(str(tmp_path), 2, "a:1")
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", " True "])
+def test_speculation_is_on_however_true_is_written(text: str) -> None:
+    assert is_true(text)
+    assert not is_true("false") and not is_true(None)
 
 
 def test_progress_of_the_last_two_batches_stays(tmp_path: Path) -> None:

@@ -70,6 +70,16 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"columns": "lsn,lsn"}, "twice"),
         ({"columns": "lsn", "body": "true"}, "either columns or body"),
         ({"servers": "mail:1"}, "not UUID:name"),
+        ({"servers": f"{'1' * 32}:a,{'2' * 32}:a"}, "this name, was there before"),
+        ({"servers": f"{'1' * 32}:a,{'1' * 32}:b"}, "this store, or this name"),
+        ({"servers": f"{'1' * 32}:{'a' * 241}"}, "is too long; at most 240 bytes"),
+        ({"since": "2026-01-31T12:00"}, "says no zone; write 2026-01-31T12:00Z"),
+        ({"until": "soon"}, "option until: 'soon' is no time"),
+        ({"lsnFrom": "-1"}, "option lsnFrom: '-1' is no whole number"),
+        ({"lsnTo": "1,2"}, "'1,2' is not one number"),
+        ({"job": str(1 << 63)}, "below 2**63"),
+        ({"job": "1", "view": "segments"}, "option job: it is for the view of events"),
+        ({"pushdown": "true", "view": "segments"}, "option pushdown: it is for the view"),
         ({"partitionBytes": "1"}, "65536 bytes are the least"),
         ({"partitionBytes": "many"}, "partitionBytes"),
     ],
@@ -279,6 +289,8 @@ def test_filters_spare_segments(tmp_path: Path) -> None:
     scribe.write(*NAMES)
     scribe.finish()
     archive = archived(tmp_path, segment_files(scribe.directory))
+    spared = tasks_of(archive, since=f"@{T0 // NS + 150}", until=f"@{T0 // NS + 350}")
+    assert [share.place.header.seq for items in spared for share in items] == [2, 3]
     assert segments_read(archive, EqualTo(("job",), 3)) == [3]
     assert segments_read(archive, In(("job",), (1, 4))) == [1, 4]
     assert segments_read(archive, GreaterThan(("time_ns",), T0 + 350 * NS)) == [4, 5]
@@ -293,6 +305,76 @@ def test_filters_spare_segments(tmp_path: Path) -> None:
     lsn = int.from_bytes(head[24:32], "little")
     bounds = (LessThan(("lsn",), lsn), GreaterThanOrEqual(("lsn",), lsn - 1))
     assert segments_read(archive, *bounds) == [3]
+
+
+def test_filters_decide_nothing_unless_that_is_asked_for(archive: Path) -> None:
+    reader = reader_of(archive, filters=[EqualTo(("job",), -1)], pushdown="false")
+    (partition,) = reader.partitions()
+    assert sum(len(batch) for batch in reader.read(partition)) == len(read(archive))
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("copies", ["keep", "drop"])
+def test_bounds_give_exactly_the_rows_within_them(archive: Path, seed: int, copies: str) -> None:
+    dice = random.Random(seed)
+    rows = read(archive, records="all", copies=copies)
+    some, other = sorted(dice.sample(rows, 2), key=lambda row: int(row["lsn"]))
+    cases: list[tuple[dict[str, Any], Callable[[Row], bool]]] = [
+        ({"lsnFrom": some["lsn"], "lsnTo": other["lsn"]},
+         lambda row: some["lsn"] <= row["lsn"] <= other["lsn"]),
+        ({"since": iso(some["logged_ns"]), "until": iso(other["logged_ns"])},
+         lambda row: some["logged_ns"] <= row["logged_ns"] < other["logged_ns"]),
+        ({"job": "3,17", "lsnFrom": some["lsn"]},
+         lambda row: row["job"] in (3, 17) and row["lsn"] >= some["lsn"]),
+    ]  # fmt: skip
+    for options, is_within in cases:
+        for size in ("64K", "64M"):
+            found = read(archive, records="all", copies=copies, partitionBytes=size, **options)
+            assert found == [row for row in rows if is_within(row)], options
+
+
+def iso(time_ns: int) -> str:
+    """
+    A moment as an option has it.
+    """
+    seconds, rest = divmod(time_ns, NS)
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
+
+
+def test_what_is_missing_outside_the_bounds_is_no_failure(tmp_path: Path) -> None:
+    scribe = Scribe(opening=NAMES)
+    for number in range(1, 5):
+        scribe.now_ns = T0 + number * 100 * NS
+        scribe.write(*NAMES, put(number, ts_ns=scribe.now_ns, tube_id=2))
+        scribe.end_segment()
+    scribe.write(*NAMES)
+    scribe.finish()
+    files = segment_files(scribe.directory)
+    del files["00000000000000000002.tql"]
+    last = files["00000000000000000004.tql"]
+    first_lsn = int.from_bytes(last[24:32], "little")
+    path = archived(tmp_path, files)
+    for options in ({"lsnFrom": first_lsn}, {"since": iso(T0 + 350 * NS)}):
+        assert [row["job"] for row in read(path, **options)] == [4]
+    assert [row["job"] for row in read(path, until=iso(T0 + 100 * NS))] == []
+    for options in ({"job": 4}, {"lsnFrom": 1}, {"since": iso(T0)}):
+        with pytest.raises(SourceError, match="segment 2 is missing"):
+            read(path, **options)
+
+
+def test_a_damaged_frame_outside_the_bounds_is_no_failure(tmp_path: Path) -> None:
+    names = sorted(FILES)
+    raw = FILES[names[1]]
+    path = archived(tmp_path, {**FILES, names[1]: flipped(raw, raw.index(b"\xb5TQF", 4200) + 9)})
+    rows = read(path, damage="skip")
+    (at,) = (number for number, row in enumerate(rows) if row["event"] == "damage")
+    before, behind = rows[at - 1]["lsn"], rows[at + 1]["lsn"]
+    assert rows[at + 1]["segment"] == 2
+    with pytest.raises(SourceError, match="BINLOG_DAMAGED"):
+        read(path, lsnFrom=before)
+    assert read(path, lsnFrom=behind) == rows[at + 1 :]
+    assert read(path, lsnTo=before) == read(path, lsnTo=before, damage="skip") == rows[:at]
 
 
 # Damage.

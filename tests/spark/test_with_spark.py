@@ -70,8 +70,7 @@ def test_spark_gives_the_rows_of_the_second_reader(spark: SparkSession, archive:
 def test_filters_give_the_same_rows_whether_segments_are_spared_or_not(
     spark: SparkSession, archive: Path
 ) -> None:
-    table = load(spark, archive)
-    every = rows(table)
+    every = rows(load(spark, archive))
     some = every[len(every) // 2]
     conditions: dict[str, Callable[[dict[str, Any]], bool]] = {
         f"job = {some['job']}": lambda row: row["job"] == some["job"],
@@ -86,8 +85,28 @@ def test_filters_give_the_same_rows_whether_segments_are_spared_or_not(
         ),
     }
     for condition, holds in conditions.items():
-        assert rows(table.where(condition)) == [row for row in every if holds(row)], condition
-    assert table.where("server = 'another'").count() == 0
+        for pushdown in (False, True):
+            found = rows(load(spark, archive, pushdown=pushdown).where(condition))
+            assert found == [row for row in every if holds(row)], condition
+    assert load(spark, archive, pushdown=True).where("server = 'another'").count() == 0
+
+
+def test_one_table_answers_many_queries_each_with_its_own_rows(
+    spark: SparkSession, archive: Path
+) -> None:
+    lsns = [row["lsn"] for row in rows(load(spark, archive))]
+    few, many = sum(lsn < 50 for lsn in lsns), sum(lsn > 300 for lsn in lsns)
+    assert 0 < few < len(lsns) > many > 0
+    table = load(spark, archive)
+    low, high = table.where("lsn < 50"), table.where("lsn > 300")
+    assert (low.count(), table.count(), high.count()) == (few, len(lsns), many)
+    assert table.where("lsn < 50 or lsn > 300").count() == few + many
+    assert low.union(high).count() == few + many
+    assert low.union(table).count() == few + len(lsns)
+    table.createOrReplaceTempView("history")
+    assert spark.sql("select * from history where event = 'none'").count() == 0
+    assert spark.sql("select * from history").count() == len(lsns)
+    assert load(spark, archive, lsnTo=49).count() == few
 
 
 def test_a_view_in_sql_and_a_schema_choose_columns(spark: SparkSession, archive: Path) -> None:

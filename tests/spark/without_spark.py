@@ -46,6 +46,8 @@ def reader_of(
     What Spark would have after the planning.
     """
     texts = {name: str(value) for name, value in options.items()}
+    if filters:
+        texts.setdefault("pushdown", "true")
     texts["paths"] = "[" + ", ".join(f'"{path}"' for path in paths) + "]"
     source = BinlogSource(texts)
     reader = source.reader(schema=struct(schema or source.schema()))

@@ -14,7 +14,7 @@ from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.following.admission import UNLIMITED
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
-from binlog_tools.spark.reading.options import OPTIONS, Asked, parse_options
+from binlog_tools.spark.reading.options import OPTIONS, ROWS_ONLY, Asked, parse_options
 from binlog_tools.spark.segments.framing import MAX_NUMBER
 
 BATCH_BYTES: Final = 256 << 20
@@ -33,7 +33,7 @@ STREAM_OPTIONS: Final[Mapping[str, str]] = {
 
 SPARKS_OWN: Final = ("checkpointLocation", "queryName")
 
-BATCH_ONLY: Final = ("live", "partitionBytes", "view")
+BATCH_ONLY: Final = ("live", "partitionBytes", "view", *ROWS_ONLY)
 
 
 class Streamed(NamedTuple):

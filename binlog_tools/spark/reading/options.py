@@ -5,13 +5,17 @@ The options of the source, checked: an option that is misspelt must not read eve
 import difflib
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
+from urllib.parse import quote
 
-from binlog_tools.moments import parse_size
+from binlog_tools.moments import parse_size, parse_time
 from binlog_tools.spark.columns import BY_NAME
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.reading.planning import TASK_BYTES
+from binlog_tools.spark.segments.conditions import Condition
 from binlog_tools.spark.segments.decoding import (
     COPIES_CHOICES,
     DAMAGE_CHOICES,
@@ -20,7 +24,7 @@ from binlog_tools.spark.segments.decoding import (
     Damage,
     Records,
 )
-from binlog_tools.spark.segments.framing import VERIFY, Verify
+from binlog_tools.spark.segments.framing import MAX_NUMBER, VERIFY, Verify
 
 OPTIONS: Final[Mapping[str, str]] = {
     "path": "directories, archives, files or patterns; `load(path)` and `load([path, …])` set it",
@@ -28,14 +32,26 @@ OPTIONS: Final[Mapping[str, str]] = {
     "columns": "the columns wanted, as `lsn,event,job,body`; else all but `body`",
     "copies": "`drop`, or `keep`: also the records that compaction and tools restate",
     "damage": "`fail`, or `skip`: a row with the event `damage` for each place",
+    "job": "only the records of this job; or of these, as `17,18`",
     "live": "`include`, or `skip`: leave out the segment that a server is writing",
+    "lsnFrom": "only records from this LSN on",
+    "lsnTo": "only records up to this LSN, itself included",
     "partitionBytes": "how much a task reads, `64M` by default",
+    "pushdown": "`false`, or `true`: filters spare segments; then one query for each `load()`",
     "records": "`jobs`, or `all`: also the records that are not of jobs",
     "servers": "names for stores, as `UUID:name,UUID:name`",
+    "since": "only what was logged at this time or later: `2026-01-31T12:00Z`, `-2h`",
+    "until": "only what was logged before this time",
     "verify": "`frames`: all checksums of what is read; `headers`: those of frame headers; `none`",
     "view": "`events`, or `segments`: one row a segment, see below",
 }
 """Every option of a batch read, and what it takes; the first choice is the default."""
+
+MAX_SERVER_BYTES: Final = 240
+"""
+What the name of a server may be long, quoted as in a URL: a table has a folder ``server=…`` of
+it, and a name in a file system is 255 bytes at most.
+"""
 
 MIN_PARTITION_BYTES: Final = 64 << 10
 """The index of a seal is no finer."""
@@ -48,6 +64,8 @@ class Asked(NamedTuple):
     What the options say.
 
     :ivar columns: those asked for by name, None: all, with ``body`` or without.
+    :ivar conditions: what every row has to fulfil, but those of damage.
+    :ivar pushdown: whether Spark's filters may decide what is read.
     """
 
     paths: tuple[str, ...]
@@ -61,6 +79,8 @@ class Asked(NamedTuple):
     servers: Mapping[str, str]
     view: str
     partition_bytes: int
+    conditions: tuple[Condition, ...] = ()
+    pushdown: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,6 +103,10 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
     _refuse_unknown(given, {**OPTIONS, **(also or {})})
     if "columns" in given and "body" in given:
         raise _wrong("columns", "give either columns or body; body can be one of the columns")
+    if given.get("view", "").strip().lower() == "segments":
+        for name in ROWS_ONLY:
+            if name.lower() in given:
+                raise _wrong(name, "it is for the view of events; filter segments with where()")
     return Asked(
         _paths(given), _columns(given), _choice(given, "body", ("false", "true")) == "true",
         cast(Records, _choice(given, "records", RECORDS_CHOICES)),
@@ -91,7 +115,8 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
         cast(Verify, _choice(given, "verify", VERIFY)),
         _choice(given, "live", ("include", "skip")) == "include",
         _servers(given.get("servers", "")), _choice(given, "view", ("events", "segments")),
-        _partition_bytes(given),
+        _partition_bytes(given), _conditions(given),
+        _choice(given, "pushdown", ("false", "true")) == "true",
     )  # fmt: skip
 
 
@@ -151,12 +176,17 @@ def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> st
 
 
 def _servers(text: str) -> dict[str, str]:
-    servers = {}
+    servers: dict[str, str] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         uuid, _, name = pair.partition(":")
         uuid = uuid.strip().lower().replace("-", "")
         if not _UUID.fullmatch(uuid) or not name.strip():
             raise _wrong("servers", f"{pair!r} is not UUID:name, the UUID with 32 hex digits")
+        if uuid in servers or name.strip() in servers.values():
+            raise _wrong("servers", f"{pair!r}: this store, or this name, was there before")
+        if len(quote(name.strip(), safe="")) > MAX_SERVER_BYTES:
+            what = f"at most {MAX_SERVER_BYTES} bytes, as in a URL: folders have such names"
+            raise _wrong("servers", f"the name {name.strip()[:20]!r}… is too long; {what}")
         servers[uuid] = name.strip()
     return servers
 
@@ -172,6 +202,63 @@ def _partition_bytes(given: Mapping[str, str]) -> int:
     if size < MIN_PARTITION_BYTES:
         raise _wrong("partitionBytes", f"{text}: {MIN_PARTITION_BYTES} bytes are the least")
     return size
+
+
+def _conditions(given: Mapping[str, str]) -> tuple[Condition, ...]:
+    """
+    What the options say of rows.
+    """
+    found = []
+    for name, (column, how, parse) in _CONDITIONS.items():
+        text = given.get(name.lower())
+        if text is None:
+            continue
+        try:
+            found.append(Condition(column, how, parse(text)))
+        except ValueError as problem:
+            raise _wrong(name, str(problem)) from None
+    return tuple(found)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if not (word.isascii() and word.isdigit() and int(word) < MAX_NUMBER):
+            raise ValueError(f"{word!r} is no whole number below 2**63")
+    return tuple(map(int, words))
+
+
+def _number(text: str) -> tuple[int]:
+    if "," in text:
+        raise ValueError(f"{text!r} is not one number")
+    return (_numbers(text)[0],)
+
+
+def _moment(text: str) -> tuple[int]:
+    """
+    A moment that is the same on all machines.
+    """
+    moment_ns = parse_time(text, time.time_ns())
+    try:
+        is_local = datetime.fromisoformat(text.strip()).tzinfo is None
+    except ValueError:
+        is_local = False
+    if is_local:
+        raise ValueError(f"{text!r} says no zone; write 2026-01-31T12:00Z, or …+01:00")
+    return (moment_ns,)
+
+
+_CONDITIONS: Final[Mapping[str, tuple[str, str, Callable[[str], tuple[int, ...]]]]] = {
+    "since": ("logged_ns", ">=", _moment),
+    "until": ("logged_ns", "<", _moment),
+    "lsnFrom": ("lsn", ">=", _number),
+    "lsnTo": ("lsn", "<=", _number),
+    "job": ("job", "=", _numbers),
+}
+"""The options that say which rows are wanted, each as a condition."""
+
+ROWS_ONLY: Final = (*_CONDITIONS, "pushdown")
+"""Options that only the view of events takes."""
 
 
 def check_schema(fields: list[tuple[str, str]], known: Mapping[str, Any]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, decode_segment
 from binlog_tools.spark.errors import SourceError, unreadable
 from binlog_tools.spark.reading.finding import Gap
 from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.reading.pruning import Span
+from binlog_tools.spark.segments.conditions import EVERY, Span
 from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import Stretch
 from binlog_tools.spark.segments.producing import Place
@@ -22,8 +22,6 @@ TASK_BYTES: Final = 64 << 20
 What a task reads: a segment of the usual size, 0.2 s of work; less of it is not worth starting a
 task for, more of it keeps processors idle at the end.
 """
-
-EVERY_LSN: Final = Span(0, (1 << 63) - 1)
 
 
 class Share(NamedTuple):
@@ -45,12 +43,16 @@ class Trouble(NamedTuple):
     What is known before anything is read: a row that says that something is missing.
 
     :ivar place: of the segment behind a gap; None: of none that is known.
+    :ivar first_seq: of a gap, the first segment that is missing.
+    :ivar path: of a file whose header cannot be used.
     """
 
     place: Place | None
     problem: str
     lsn: int | None
     size: int | None
+    first_seq: int | None = None
+    path: str = ""
 
 
 class Task(NamedTuple):
@@ -62,28 +64,33 @@ class Task(NamedTuple):
 
 
 def shares_of(
-    segment: Segment, server: str, task_bytes: int = TASK_BYTES, lsns: Span = EVERY_LSN
-) -> Iterator[Share]:
+    segment: Segment, server: str, task_bytes: int = TASK_BYTES, lsns: Span = EVERY,
+    logged_ns: Span = EVERY,
+) -> Iterator[Share]:  # fmt: skip
     """
     The parts of a segment, each of one task's size at most as far as its index allows, but for
-    those whose LSNs are not wanted.
+    those whose LSNs are not wanted, or which were logged at other times.
     """
     place = Place(segment.path, segment.header, server)
-    for stretch in _cut(segment, task_bytes, lsns):
+    for stretch in _cut(segment, task_bytes, lsns, logged_ns):
         yield Share(place, stretch, segment.size, segment.copies)
 
 
-def _cut(segment: Segment, task_bytes: int, lsns: Span) -> Iterator[Stretch]:
+def _cut(
+    segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span
+) -> Iterator[Stretch]:  # fmt: skip
     whole = segment.stretch
     known = segment.footer.indexed if segment.footer is not None else ()
-    places = [(each.offset, each.base_lsn) for each in known if each.offset < whole.end]
-    if not places or places[0] != (whole.start, whole.first_lsn):
+    places = [
+        (each.offset, each.base_lsn, each.time_ns) for each in known if each.offset < whole.end
+    ]
+    if not places or places[0][:2] != (whole.start, whole.first_lsn):
         yield whole
         return
-    edges = [*places, (whole.end, segment.next_lsn or EVERY_LSN.high)]
+    edges = [*places, (whole.end, segment.next_lsn or EVERY.high, EVERY.high)]
     start: tuple[int, int] | None = None
-    for (at, lsn), (end, next_lsn) in pairwise(edges):
-        is_wanted = lsn <= lsns.high and next_lsn > lsns.low
+    for (at, lsn, time_ns), (end, next_lsn, next_ns) in pairwise(edges):
+        is_wanted = lsns.meets(lsn, next_lsn - 1) and logged_ns.meets(time_ns, next_ns)
         if start is not None and (not is_wanted or end - start[0] > task_bytes):
             yield Stretch(start[0], at, start[1])
             start = None
@@ -98,7 +105,7 @@ def gap_trouble(gap: Gap, server: str) -> Trouble:
     The row of missing segments.
     """
     place = Place(gap.after.path, gap.after.header, server)
-    return Trouble(place, gap.what, gap.before.next_lsn, None)
+    return Trouble(place, gap.what, gap.before.next_lsn, None, gap.before.header.seq + 1)
 
 
 def packed(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:

@@ -1,18 +1,20 @@
 """
 Which segments a query need not read: those that cannot have a row that it asks for.
 
-All filters are given back to Spark, which applies them to each row.  So a segment that is read
-though it need not be costs time, and nothing else; one that is not read must have nothing.
+All filters are given back to Spark, which applies them to each row; what the options of a read ask
+for, the decoding does.  So a segment that is read though it need not be costs time, and nothing
+else; one that is not read must have nothing.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from beanstalk_twisted.binlog.format import REHOMED
 from beanstalk_twisted.binlog.records import JOB_KINDS, Seal
 from binlog_tools.selection import type_name
 from binlog_tools.spark.reading.measuring import Segment
+from binlog_tools.spark.segments.conditions import Condition, Span
 from binlog_tools.spark.segments.producing import DAMAGE
 from binlog_tools.wording import text_of
 
@@ -23,25 +25,6 @@ _BOUNDS: Final = {
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _TIMES: Final = ("time", "logged")
-
-
-class Condition(NamedTuple):
-    """
-    What a row has to fulfil: ``=`` one of the values, or ``<``, ``<=``, ``>``, ``>=`` the only one.
-    """
-
-    column: str
-    how: str
-    values: tuple[Any, ...]
-
-
-class Span(NamedTuple):
-    """
-    The smallest and the largest value that a column has in a segment.
-    """
-
-    low: int
-    high: int
 
 
 NOTHING: Final = Span(1 << 63, -(1 << 63))
@@ -143,18 +126,3 @@ def _reaches(span: Span, how: str, value: Any) -> bool:
     if how in (">", ">="):
         return span.high > value or (how == ">=" and span.high == value)
     return span.low < value or (how == "<=" and span.low == value)
-
-
-def lsn_bounds(conditions: Iterable[Condition]) -> Span:
-    """
-    The LSNs that rows may have.
-    """
-    low, high = 0, (1 << 63) - 1
-    for column, how, values in conditions:
-        if column != "lsn" or not all(isinstance(value, int) for value in values):
-            continue
-        if how in ("=", ">", ">="):
-            low = max(low, min(values) + (how == ">"))
-        if how in ("=", "<", "<="):
-            high = min(high, max(values) - (how == "<"))
-    return Span(low, high)

@@ -9,7 +9,7 @@ The records of a chunk of frames are looked at as numbers of 8 bytes, ten to a r
 all of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -21,6 +21,7 @@ from binlog_tools.selection import TYPE_NAMES
 from binlog_tools.spark.errors import SourceError, damaged
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import Bodies
+from binlog_tools.spark.segments.conditions import Condition, bounds
 from binlog_tools.spark.segments.framing import (
     MAX_NUMBER,
     WINDOW_BYTES,
@@ -51,6 +52,16 @@ COPIES_CHOICES: Final[tuple[Copies, ...]] = get_args(Copies)
 _IS_KNOWN: Final = np.isin(np.arange(256), [*TYPE_NAMES, *range(0x80, 0x100)])
 _NO_FRAMES: Final = np.zeros(0, np.int64)
 
+_COMPARED: Final[Mapping[str, Callable[[Ints, Ints], Mask]]] = {
+    "=": np.isin, ">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal,
+}  # fmt: skip
+_CONDITIONED: Final[Mapping[str, Callable[[Rows, Run], Ints]]] = {
+    "job": lambda rows, _: rows.whole(at.JOB_ID),
+    "logged_ns": lambda rows, run: rows.of_frame(run.time_ns),
+    "lsn": lambda rows, _: rows.lsn(),
+}
+"""The columns on which rows are left out."""
+
 
 class Wanted(NamedTuple):
     """
@@ -61,6 +72,8 @@ class Wanted(NamedTuple):
     :ivar records: of jobs only, or also the others.
     :ivar copies: whether what compaction and tools restate is there too.
     :ivar damage: ``fail``: a `SourceError` tells where; ``skip``: a row of its own does.
+    :ivar conditions: on ``lsn``, ``logged_ns`` and ``job``: other records are left out, and what is
+        damaged among other LSNs does not matter.
     """
 
     columns: tuple[str, ...]
@@ -68,6 +81,7 @@ class Wanted(NamedTuple):
     copies: Copies = "drop"
     damage: Damage = "fail"
     verify: Verify = "frames"
+    conditions: tuple[Condition, ...] = ()
 
 
 def batches(
@@ -91,7 +105,8 @@ def batches(
     names = TubeNames(_names_ahead(buffer, place, stretch, wanted, tubes))
     for piece in runs(buffer, place.header, stretch, wanted.verify, window_bytes):
         if isinstance(piece, Hole):
-            yield _of_hole(piece, place, wanted)
+            if _matters(piece, wanted):
+                yield _of_hole(piece, place, wanted)
             continue
         for run in parts(piece, BATCH_ROWS):
             batch = _of_run(buffer, words, place, run, wanted, names)
@@ -116,6 +131,15 @@ def _names_ahead(
     return names
 
 
+def _matters(hole: Hole, wanted: Wanted) -> bool:
+    """
+    Whether a record that is wanted may have been there.
+    """
+    lsns = bounds(wanted.conditions, "lsn")
+    last = lsns.high if hole.next_lsn is None else hole.next_lsn - 1
+    return lsns.meets(hole.first_lsn, max(hole.first_lsn, last))
+
+
 def _of_hole(hole: Hole, place: Place, wanted: Wanted) -> Any:
     last = f" to {hole.next_lsn - 1}" if hole.next_lsn is not None else " and those behind it"
     what = f"{hole.why} (LSN {hole.first_lsn}{last})"
@@ -136,14 +160,14 @@ def _of_run(
     refuse_unknown(place, run, rows)
     if "tube" in wanted.columns:
         names.learn(tubes_named(buffer, run, rows))
-    rows.keep(_mask(rows, wanted))
+    rows.keep(_mask(rows, run, wanted))
     if not len(rows):
         return None
     if "job" in wanted.columns:
         refuse_large_ids(place, rows)
     bodies = None
     if "body" in wanted.columns or "bytes" in wanted.columns:
-        bodies = Bodies(buffer, run, rows, _bad_heaps(buffer, place, run, wanted))
+        bodies = Bodies(buffer, run, rows, _bad_heaps(buffer, place, run, rows, wanted))
     chunk = Chunk(place, run, rows, names, bodies)
     batch = batch_of(chunk, wanted.columns)
     if chunk.problems and wanted.damage == "fail":
@@ -153,7 +177,7 @@ def _of_run(
     return batch
 
 
-def _mask(rows: Rows, wanted: Wanted) -> Mask:
+def _mask(rows: Rows, run: Run, wanted: Wanted) -> Mask:
     """
     Which records are wanted.
     """
@@ -163,13 +187,23 @@ def _mask(rows: Rows, wanted: Wanted) -> Mask:
         mask = np.ones(len(rows), bool)
     if wanted.copies == "drop":
         mask &= (rows.byte(at.FLAGS) & np.uint8(Flag.COPY)) == 0
+    for column, how, values in wanted.conditions:
+        mask &= _COMPARED[how](_CONDITIONED[column](rows, run), np.array(values, np.int64))
+        if column == "job":
+            mask &= IS_OF_JOB[rows.byte(at.TYPE)]
     return mask
 
 
-def _bad_heaps(buffer: memoryview, place: Place, run: Run, wanted: Wanted) -> Ints:
+def _bad_heaps(
+    buffer: memoryview, place: Place, run: Run, rows: Rows, wanted: Wanted
+) -> Ints:  # fmt: skip
     if wanted.verify != "frames" or "body" not in wanted.columns:
         return _NO_FRAMES
     bad = bad_heaps(buffer, run)
+    if wanted.conditions:
+        # Of frames none of whose records is wanted it does not matter.
+        frames = np.arange(len(run.offset))
+        bad = np.intersect1d(bad, rows.of_frame(frames))
     if len(bad) and wanted.damage == "fail":
         offset = int(run.offset[bad[0]])
         raise damaged(place.path, offset, "the checksum of its bodies is wrong")

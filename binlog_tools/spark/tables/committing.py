@@ -27,10 +27,10 @@ from typing import Final
 from binlog_tools.spark.tables.errors import TableError
 from binlog_tools.spark.tables.segmentfiles import (
     NEW,
-    File,
     Receipt,
     Split,
     read_receipt,
+    receipt_of,
     sync,
     write_durably,
 )
@@ -89,7 +89,7 @@ def missing(out: Path, splits: Iterable[Split]) -> list[Split]:
     wanted = []
     for split in splits:
         receipt = read_receipt(out / SEGMENTS / f"{split.stem}.json")
-        if receipt is None or receipt.version != split.version:
+        if receipt is None or not receipt.is_of(split):
             wanted.append(split)
     return wanted
 
@@ -115,10 +115,7 @@ def finish(out: Path) -> None:
         return
     folders: set[Path] = set()
     for each in told:
-        receipt = Receipt(
-            each["stem"], each["version"], tuple(File(*file) for file in each["files"])
-        )
-        folders |= _take_in(out, receipt)
+        folders |= _take_in(out, receipt_of(each))
     for folder in folders:
         sync(folder)
     for each in told:

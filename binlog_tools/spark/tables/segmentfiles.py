@@ -42,19 +42,25 @@ class Split(NamedTuple):
     :ivar name: unlike any other segment's of this server, the same for ever.
     :ivar version: equal if the rows are: a segment in use grows.
     :ivar contents: what `Batches` wants to know of it.
+    :ivar store: the UUID of its store, which no two servers share; empty: not known.
+    :ivar stamp: what changes if the file is repaired.
+    :ivar heals: stems of splits of damage that are not true if this one can be read.
     """
 
     server: str
     name: str
     version: str
     contents: Any
+    store: str = ""
+    stamp: str = ""
+    heals: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:
         """
         Its name in file names.
         """
-        return quote(f"{self.server}-{self.name}", safe="")
+        return quote(f"{self.store or self.server}-{self.name}", safe="")
 
 
 Batches = Callable[[Any], Iterator[pa.RecordBatch]]
@@ -76,11 +82,22 @@ class File(NamedTuple):
 class Receipt(NamedTuple):
     """
     What a split has become.
+
+    :ivar damages: rows that tell of damage.
     """
 
     stem: str
     version: str
     files: tuple[File, ...]
+    damages: int = 0
+    stamp: str = ""
+
+    def is_of(self, split: Split) -> bool:
+        """
+        Whether the split would become the same now.
+        """
+        is_repaired = self.damages > 0 and self.stamp != split.stamp
+        return self.version == split.version and not is_repaired
 
     def as_json(self) -> str:
         """
@@ -97,7 +114,16 @@ def read_receipt(path: Path) -> Receipt | None:
         told = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    return Receipt(told["stem"], told["version"], tuple(File(*file) for file in told["files"]))
+    return receipt_of(told)
+
+
+def receipt_of(told: dict[str, Any]) -> Receipt:
+    """
+    As it was put into JSON.
+    """
+    files = tuple(File(*file) for file in told["files"])
+    return Receipt(told["stem"], told["version"], files, told.get("damages", 0),
+                   told.get("stamp", ""))  # fmt: skip
 
 
 def write_split(out: Path, split: Split, batches: Batches) -> Receipt:
@@ -108,7 +134,7 @@ def write_split(out: Path, split: Split, batches: Batches) -> Receipt:
     """
     place = out / NEW / split.stem
     found = read_receipt(place / "receipt.json")
-    if found is not None and found.version == split.version:
+    if found is not None and found.is_of(split):
         return found
     place.mkdir(parents=True, exist_ok=True)
     writers = _Writers(place, split)
@@ -164,11 +190,14 @@ class _Writers:
         self._attempt = uuid.uuid4().hex
         self._open: dict[str, tuple[Path, pq.ParquetWriter]] = {}
         self._rows: dict[str, int] = {}
+        self._damages = 0
 
     def write(self, date: str, rows: pa.Table) -> None:
         """
         The folder says the server; a column would say it again.
         """
+        if "problem" in rows.column_names:
+            self._damages += rows.num_rows - rows["problem"].null_count
         rows = rows.drop_columns(["server"])
         if date not in self._open:
             path = self._place / f"{date}.{self._attempt}.part"
@@ -190,7 +219,8 @@ class _Writers:
             folder = f"server={quote(self._split.server, safe='')}/date={date}"
             files.append(File(f"{folder}/{self._split.stem}.parquet", self._rows[date], size))
         sync(self._place)
-        return Receipt(self._split.stem, self._split.version, tuple(files))
+        split = self._split
+        return Receipt(split.stem, split.version, tuple(files), self._damages, split.stamp)
 
     def drop(self) -> None:
         """

@@ -14,6 +14,8 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator
+from glob import escape as glob_escape
+from glob import glob
 from typing import IO, Any, Final
 
 from binlog_tools.spark.writing.complaints import SinkError
@@ -23,6 +25,9 @@ from binlog_tools.spark.writing.sending import Confirmed, Run
 VERSION: Final = 1
 
 SUFFIX: Final = ".progress"
+
+COUNT_NAME: Final = "partitions"
+"""The file that says how many partitions there are, as a decimal number and a newline."""
 
 
 def name_of(partition: int) -> str:
@@ -41,6 +46,62 @@ def partition_of(name: str) -> int | None:
     return int(number) if is_ours else None
 
 
+def note_partitions(folder: str, partitions: int) -> None:
+    """
+    Write down how many partitions a write has, for the attempts that follow; once.
+    """
+    path = os.path.join(folder, COUNT_NAME)
+    if os.path.isdir(folder) and not os.path.exists(path):
+        with open(f"{path}.part", "w", encoding="ascii") as file:
+            file.write(f"{partitions}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.part", path)
+
+
+def noted_partitions(folder: str) -> int | None:
+    """
+    How many partitions an earlier attempt had, None if nobody has written it down.
+    """
+    try:
+        with open(os.path.join(folder, COUNT_NAME), encoding="ascii") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return None
+    return int(text) if text.endswith("\n") and text.strip().isdigit() else None
+
+
+def _refuse_additional(folder: str, partition: int) -> None:
+    known = noted_partitions(folder)
+    if known is not None and partition >= known:
+        raise SinkError(
+            "SINK_RESUME",
+            f"{folder}: an earlier attempt had {known} partitions, this one has more: some of "
+            f"these rows are in the queue; let them be as many, with repartition()",
+        )
+
+
+def noted_rows(folder: str) -> int:
+    """
+    How many rows are in the queue, by all files of progress in a folder.
+    """
+    return sum(map(_rows_of, filter(_is_ours, glob(os.path.join(glob_escape(folder), "part-*")))))
+
+
+def _is_ours(path: str) -> bool:
+    return partition_of(os.path.basename(path)) is not None
+
+
+def _rows_of(path: str) -> int:
+    with open(path, "rb") as file:
+        whole = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    try:
+        last: dict[str, Any] = json.loads(whole[1:][-1])
+        return int(last["rows"]) + len(last["beyond"])
+    except (IndexError, ValueError, KeyError, TypeError):
+        return 0
+
+
 class Progress:
     """
     The file of one partition.
@@ -53,11 +114,14 @@ class Progress:
         """
         :param folder: made if it is missing.
         :param target: the server that the rows go to.
-        :raise SinkError: it is that of other rows, or somebody else writes them right now.
+        :raise SinkError: it is that of other rows, or of another number of partitions, or somebody
+            else writes them right now.
         """
         os.makedirs(folder, exist_ok=True)
+        _refuse_additional(folder, partition)
         self.path = os.path.join(folder, name_of(partition))
         self.rows = self._crc = 0
+        self._is_whole = False
         self._beyond: dict[int, int] = {}
         self._crcs: dict[int, tuple[int, int]] = {}
         self._file: IO[bytes] = open(self.path, "a+b")  # noqa: SIM115
@@ -102,6 +166,7 @@ class Progress:
                 last = json.loads(lines[-1])
                 self.rows, self._crc = int(last["rows"]), int(last["crc"])
                 self._beyond = {int(row): int(crc) for row, crc in last["beyond"]}
+                self._is_whole = last.get("whole") is True
         except (ValueError, KeyError, TypeError):
             raise self._wrong(f"it is no progress of rows to {head['to']}") from None
 
@@ -119,6 +184,7 @@ class Progress:
         rows, beyond, missing = self.rows, dict(self._beyond), set(self._beyond)
         row = crc = 0
         for tubes, requests in puts:
+            self._refuse_longer(row + len(requests))
             start = 0
             for at, request in enumerate(requests):
                 number = row + at
@@ -155,7 +221,30 @@ class Progress:
             for row in range(self.rows, rows):
                 del self._crcs[row]
         self.rows, self._beyond = rows, beyond
-        self._write({"rows": rows, "crc": self._crc, "beyond": sorted(beyond.items())})
+        self._write(self._state())
+
+    def finish(self) -> None:
+        """
+        All rows that there are in this partition are in the queue.
+        """
+        if not self._is_whole:
+            self._is_whole = True
+            self._write({**self._state(), "whole": True})
+
+    def _state(self) -> dict[str, Any]:
+        return {"rows": self.rows, "crc": self._crc, "beyond": sorted(self._beyond.items())}
+
+    def _refuse_longer(self, rows: int) -> None:
+        """
+        What was finished has no more rows than it had: those would be of other partitions, which
+        may have put them.
+        """
+        if self._is_whole and rows > self.rows:
+            raise self._wrong(
+                f"this partition had {self.rows} rows and was finished, now it has more: the rows "
+                f"are cut into partitions in another way than before; let them be as many, with "
+                f"repartition()"
+            )
 
     def _check(self, holds: bool, first: int, last: int) -> None:
         if not holds:

@@ -39,23 +39,27 @@ class Tally(NamedTuple):
 
 def put_partition(
     batches: Iterable[pa.RecordBatch], rows: JobRows, options: SinkOptions, partition: int,
-    folder: str = "", clock: Clock = time,
+    folder: str = "", clock: Clock = time, attempt: int = 0,
 ) -> Tally:  # fmt: skip
     """
     Put all rows of a partition.
 
     :param folder: of the files of progress, empty: none is written.
+    :param attempt: how often Spark has tried this task before.
     :raise SinkError: not all are in the queue.
     """
     host, port = options.servers[partition % len(options.servers)]
     progress = Progress(folder, partition, f"{host}:{port}") if folder else None
+    history = _history(attempt, progress)
     try:
-        with _connected(host, port, options.timeout_s) as connection:
-            puts = _Puts(rows, batches, _most_bytes(connection))
+        with _connected(host, port, options.timeout_s, history) as connection:
+            puts = _Puts(rows, batches, _most_bytes(connection, history))
             runs = progress.fresh(puts) if progress else _numbered(puts)
             note = progress.note if progress else _forget
             sender = Sender(connection, options.retry_s, clock, note)
             sender.send(windows(runs, options.window_jobs))
+        if progress:
+            progress.finish()
     finally:
         if progress:
             progress.close()
@@ -94,18 +98,31 @@ def _numbered(puts: Iterable[Puts]) -> Iterator[Run]:
         first += len(each.requests)
 
 
-def _connected(host: str, port: int, timeout_s: float) -> Connection:
+def _history(attempt: int, progress: Progress | None) -> str:
+    """
+    What was put, in words, if this attempt comes to nothing.
+    """
+    if progress is not None:
+        put = f"{progress.before} rows of it are in the queue" if progress.before else "none before"
+        return f"nothing was put of this partition by this attempt, {put}"
+    if attempt:
+        return (f"nothing was put by this attempt, number {attempt + 1} of this task; those before "
+                f"it may have put rows")  # fmt: skip
+    return "nothing was put of this partition by this attempt, the first one of this run"
+
+
+def _connected(host: str, port: int, timeout_s: float, history: str) -> Connection:
     try:
         return Connection(host, port, timeout_s)
     except Lost as problem:
         raise SinkError(
             "SINK_NO_SERVER",
-            f"{host}:{port}: {problem.strerror}; nothing was put. Is the server there, and can "
-            f"the executors reach it?",
+            f"{host}:{port}: {problem.strerror}; {history}. Is the server there, and can the "
+            f"executors reach it?",
         ) from None
 
 
-def _most_bytes(connection: Connection) -> int:
+def _most_bytes(connection: Connection, history: str) -> int:
     """
     How large a body the server takes.
     """
@@ -119,5 +136,6 @@ def _most_bytes(connection: Connection) -> int:
         if most.isdigit():
             return int(most)
         why = f"it answers {str(reply)!r} to stats"
-    raise SinkError("SINK_NO_SERVER", f"{connection.address}: {why}; nothing was put. Is this a "
-                    f"beanstalkd?")  # fmt: skip
+    raise SinkError(
+        "SINK_NO_SERVER", f"{connection.address}: {why}; {history}. Is this a beanstalkd?"
+    )

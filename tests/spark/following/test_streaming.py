@@ -484,6 +484,8 @@ def test_a_log_that_comes_later_is_followed_from_its_beginning(
         ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger: '0' is no whole number from 1 on"),
         ({"failOnDataLoss": "no"}, "option failOnDataLoss: 'no' is none of true, false"),
         ({"view": "segments"}, "option view: it is for batch reads"),
+        ({"since": "-2h"}, "option since: it is for batch reads"),
+        ({"pushdown": "true"}, "option pushdown: it is for batch reads"),
         ({"archives": "/x"}, "option archives: unknown; did you mean archive? There are: archi"),
         ({"zzz": "/x"}, "option zzz: unknown. There are: archive, "),
     ],

@@ -15,10 +15,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from binlog_tools.spark.events import update
+from binlog_tools.spark.reading.options import parse_options
+from binlog_tools.spark.tables.agreement import refuse_renamed
 from binlog_tools.spark.tables.committing import COMMIT, SUCCESS, commit, missing, opened
 from binlog_tools.spark.tables.errors import TableError
 from binlog_tools.spark.tables.segmentfiles import GROUP_ROWS, Split, grouped, write_split
+from tests.binlog.scribe import UUID, flipped, segment_files
+from tests.spark.histories import any_log
 from tests.spark.tables import queue_model
+from tests.tools.folders import archived
 
 DAY_NS = 86_400 * queue_model.NS
 
@@ -141,6 +147,102 @@ def test_small_batches_become_one_row_group_and_large_ones_stay() -> None:
     assert [table.num_rows for table in grouped(iter([*small, large, large, *small]))] == [
         10 + GROUP_ROWS, GROUP_ROWS, 10,
     ]  # fmt: skip
+
+
+# With a log.
+
+FILES = segment_files(any_log(11, batches=30).directory)
+UUID_TEXT = UUID.hex()
+
+
+def _update(log: Path, out: Path, **options: str) -> int:
+    asked = parse_options({"path": str(log), "damage": "skip", "copies": "keep", **options})
+    return update(asked, out, lambda todo, writing: list(writing(todo)))[0]
+
+
+def _table(out: Path) -> list[dict[str, Any]]:
+    rows = ds.dataset(out, format="parquet", partitioning=hive).to_table().to_pylist()
+    return sorted(rows, key=lambda row: (row["lsn"] or 0, row["event"]))
+
+
+hive = ds.partitioning(pa.schema([("server", pa.string()), ("date", pa.string())]), flavor="hive")
+
+
+def test_a_damaged_segment_that_was_repaired_is_written_anew(tmp_path: Path) -> None:
+    log, out, name = tmp_path / "log", tmp_path / "t", sorted(FILES)[1]
+    raw = FILES[name]
+    path = archived(log, {**FILES, name: flipped(raw, raw.index(b"\xb5TQF", 4200) + 9)})
+    assert _update(path, out) == len(FILES)
+    assert _update(path, out) == 0
+    assert [row["segment"] for row in _table(out) if row["event"] == "damage"] == [2]
+    (file,) = path.rglob("2-*.tql")
+    times = file.stat()
+    file.write_bytes(raw)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert _update(path, out) == 1
+    assert _update(path, out) == 0
+    _update(path, tmp_path / "fresh")
+    assert _table(out) == _table(tmp_path / "fresh")
+
+
+def test_a_gap_that_was_filled_is_no_row_any_more(tmp_path: Path) -> None:
+    path, out = archived(tmp_path / "log", FILES), tmp_path / "t"
+    lost = [next(path.rglob(f"{seq}-*.tql")) for seq in (2, 3)]
+    for each in lost:
+        each.rename(tmp_path / each.name)
+    _update(path, out)
+    (gap,) = (row for row in _table(out) if row["event"] == "damage")
+    assert gap["server"] == UUID_TEXT
+    (tmp_path / lost[0].name).rename(lost[0])
+    _update(path, out)
+    (smaller,) = (row for row in _table(out) if row["event"] == "damage")
+    assert "segment 3 is missing" in smaller["problem"]
+    # A run that sees only a part of the log knows nothing of the gap.
+    _update(next(path.rglob("1-*.tql")), out)
+    assert smaller in _table(out)
+    (tmp_path / lost[1].name).rename(lost[1])
+    _update(path, out)
+    _update(path, tmp_path / "fresh")
+    assert _table(out) == _table(tmp_path / "fresh")
+    assert not any(row["event"] == "damage" for row in _table(out))
+
+
+def test_a_name_that_comes_later_is_refused_and_doubles_nothing(tmp_path: Path) -> None:
+    path, out = archived(tmp_path / "log", FILES), tmp_path / "t"
+    _update(path, out)
+    before = _table(out)
+    with pytest.raises(TableError, match=rf"\[TABLE_OPTION\].*is called '{UUID_TEXT}' in this"):
+        _update(path, out, servers=f"{UUID_TEXT}:mail")
+    assert _table(out) == before
+    named = tmp_path / "named"
+    _update(path, named, servers=f"{UUID_TEXT}:mail")
+    assert {row["server"] for row in _table(named)} == {"mail"}
+    with pytest.raises(TableError, match="is called 'mail' in this table"):
+        _update(path, named)
+
+
+def test_two_stores_of_one_name_do_not_share_a_table(tmp_path: Path) -> None:
+    splits = [Split("mail", f"{1:020}-{1:020}", "a", _rows(range(1, 3)), store * 32)
+              for store in "ab"]  # fmt: skip
+    assert splits[0].stem != splits[1].stem
+    _run(tmp_path / "t", splits[0])
+    with pytest.raises(TableError, match=f"store {'a' * 32} has the name 'mail'"):
+        refuse_renamed(tmp_path / "t", [splits[1]])
+    _run(tmp_path / "old", splits[0]._replace(store=""))
+    with pytest.raises(TableError, match="an earlier version wrote this table with names"):
+        refuse_renamed(tmp_path / "old", [splits[0]])
+
+
+def test_a_file_that_can_be_read_again_is_no_damage(tmp_path: Path) -> None:
+    path, out = archived(tmp_path / "log", FILES), tmp_path / "t"
+    last = next(path.rglob(f"{len(FILES)}-*.tql"))
+    raw = last.read_bytes()
+    last.write_bytes(flipped(raw, 20))
+    _update(path, out)
+    assert [row["server"] for row in _table(out) if row["event"] == "damage"] == ["unknown"]
+    last.write_bytes(raw)
+    _update(path, out)
+    assert not any(row["event"] == "damage" for row in _table(out))
 
 
 def test_a_directory_that_is_no_events_table_is_left_alone(tmp_path: Path) -> None:

@@ -275,15 +275,38 @@ def test_rows_beyond_a_refused_one_are_not_put_again(tmp_path: Path) -> None:
         tally = put(again, named(12), folder=tmp_path)
         assert tally == Tally(rows=12, put=6, before=6)
         assert set(bodies_of(again)) == set(named(12)) - confirmed
-        assert last_line(tmp_path) | {"crc": 0} == {"rows": 12, "crc": 0, "beyond": []}
+        assert last_line(tmp_path) | {"crc": 0} == {
+            "rows": 12, "crc": 0, "beyond": [], "whole": True,
+        }  # fmt: skip
         assert put(again, named(12), folder=tmp_path) == Tally(rows=12, before=12)
+
+
+def test_a_finished_partition_that_has_more_rows_now_is_noticed_before_one_is_put(
+    tmp_path: Path,
+) -> None:
+    with ScriptedServer(inserted) as server:
+        put(server, named(4), folder=tmp_path)
+        said = failure(server, named(9), tmp_path)
+        assert put(server, named(4), folder=tmp_path) == Tally(rows=4, put=0, before=4)
+    assert said.startswith("[SINK_RESUME]") and "had 4 rows and was finished, now" in said
+    assert bodies_of(server) == named(4)
+
+
+def test_what_earlier_attempts_have_put_is_not_denied(tmp_path: Path) -> None:
+    with ScriptedServer(inserted) as server:
+        put(server, named(4), folder=tmp_path)
+    assert "4 rows of it are in the queue" in failure(server, named(4), tmp_path)
+    options = SinkOptions.of({"address": server.address})
+    with pytest.raises(SinkError, match="number 2 of this task; those before it may have put"):
+        put_partition([table(named(4))], JobRows(FIELDS, options), options, 0, attempt=1)
 
 
 def test_a_line_that_was_being_written_does_not_count(tmp_path: Path) -> None:
     with ScriptedServer(inserted) as server:
         put(server, named(8), folder=tmp_path)
         path = tmp_path / name_of(0)
-        path.write_text(path.read_text()[:-5])
+        windows_only = path.read_text().splitlines(keepends=True)[:-1]
+        path.write_text("".join(windows_only)[:-5])
         assert put(server, named(8), folder=tmp_path) == Tally(rows=8, put=4, before=4)
         assert put(server, named(8), folder=tmp_path) == Tally(rows=8, before=8)
 
