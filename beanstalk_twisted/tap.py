@@ -281,7 +281,7 @@ class Options(usage.Options):
         kind = "tcp6" if isIPv6Address(address) else "tcp"
         interface = endpoints.quoteStringArgument(address)
         port = _port(PORT if self["port"] is None else self["port"])
-        return f"{kind}:{port}:interface={interface}:backlog={BACKLOG}"
+        return f"{kind}:{port}:interface={interface}"
 
 
 def _endpoint(option: str, text: str) -> Any:

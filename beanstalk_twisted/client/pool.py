@@ -35,7 +35,7 @@ from beanstalk_twisted.client.hashing import Split
 from beanstalk_twisted.client.lanes import Lane, Lanes, PoolJob
 from beanstalk_twisted.client.link import PATIENCE_S, Link
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
-from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.client.service import Client, tell
 from beanstalk_twisted.client.stats import JobStats, TubeStats
 from beanstalk_twisted.client.taking import Source, Taking
 
@@ -108,7 +108,7 @@ class Pool(Service):
         }
         taken_from = self.by_server(tubes)
         lanes = (
-            Lanes(name, self._clock, endpoints[name], each, grace_s, partial(self._tell, lost))
+            Lanes(name, self._clock, endpoints[name], each, grace_s, partial(tell, self._log, lost))
             for name, each in taken_from.items()
         )
         self._taking = Taking(self._clock, [Source(self._links[each.name], each) for each in lanes])
@@ -346,16 +346,7 @@ class Pool(Service):
 
     def _link_changed(self, link: Link) -> None:
         self._taking.server_changed(link)
-        self._tell(self._changed)
-
-    def _tell(self, whom: Callable[..., object], *what: object) -> None:
-        """
-        Whatever is wrong with the application's callback is not wrong with us.
-        """
-        try:
-            whom(*what)
-        except Exception:
-            self._log.failure("in a callback of the application")
+        tell(self._log, self._changed)
 
     def _of(self, job: PoolJob) -> Link:
         link = self._links.get(job.server)

@@ -274,7 +274,7 @@ class Client(ClientService, Commands):
             connection.submit(request)
         self._ready = connection
         connection.gate = self._gate
-        self._tell(self._connected)
+        tell(self._log, self._connected)
 
     def _end(self, ended: Ended) -> None:
         was_ready, self._ready, self._newest = self._ready, None, None
@@ -296,7 +296,7 @@ class Client(ClientService, Commands):
         told = [(request, request.lose(ended.reason)) for request in gone]
         failed = [(request, error) for request, error in told if error is not None]
         losses = Losses(ended.reserved, tuple(error for _, error in failed), ended.reason)
-        self._tell(self._lost, losses)
+        tell(self._log, self._lost, losses)
         for request, error in failed:
             if not request.is_forgotten:  # It may have been cancelled in `lost`, just now.
                 request.fail(error)
@@ -314,15 +314,6 @@ class Client(ClientService, Commands):
         if request.is_forgotten:
             return request.form in _TUBES
         return request.reserved_on is None and (request.form.is_repeatable or not request.is_sent)
-
-    def _tell(self, whom: Callable[..., object], *what: object) -> None:
-        """
-        Whatever is wrong with the application's callback is not wrong with us.
-        """
-        try:
-            whom(*what)
-        except Exception:
-            self._log.failure("in a callback of the application")
 
     # What waits for a connection.
 
@@ -351,3 +342,13 @@ class Client(ClientService, Commands):
         request.is_forgotten = True
         if self._waiting.pop(request, request) is None:
             self._waiting_bytes -= cost(request)
+
+
+def tell(log: Logger, whom: Callable[..., object], *what: object) -> None:
+    """
+    Call the application: whatever is wrong with its callback is not wrong with us.
+    """
+    try:
+        whom(*what)
+    except Exception:
+        log.failure("in a callback of the application")

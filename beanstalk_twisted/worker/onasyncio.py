@@ -8,6 +8,7 @@ have none.  On that reactor a coroutine may await Deferreds as well.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
+from functools import partial
 from types import coroutine
 from typing import Any, Final
 
@@ -73,7 +74,7 @@ def in_a_task(awaitable: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> Def
     async def without_exit() -> Any:
         _IS_OURS.set(True)
         try:
-            return await _with_deferreds(all_of_it(), loop)
+            return await _stepped(all_of_it(), partial(_also_deferred, loop=loop))
         except _EXITS:
             return Failure()
 
@@ -94,7 +95,7 @@ async def without_asyncio(awaitable: Awaitable[Any]) -> Any:
         return await awaitable
 
     try:
-        return await _only_deferreds(all_of_it())
+        return await _stepped(all_of_it(), _no_future)
     except RuntimeError as error:
         if str(error) != _NO_LOOP:
             raise
@@ -161,47 +162,43 @@ class _Guarded(Coroutine[Any, Any, Any]):
             raise NoResult(f"a task that it made raised {error!r}") from error
 
 
-class _Steps:
-    """
-    Runs a coroutine from one `await` to the next.
-    """
-
-    def __init__(self, running: Any) -> None:
-        self._running = running
-        self._error: BaseException | None = None
-
-    def next(self) -> Any:
-        """
-        Go on until it awaits something.
-
-        :return: that.
-        :raise StopIteration: it is over.
-        """
-        error, self._error = self._error, None
-        return self._running.send(None) if error is None else self._running.throw(error)
-
-    def fail(self, error: BaseException) -> None:
-        """
-        Let what it awaits end so.
-        """
-        self._error = error
-
-
 @coroutine
-def _with_deferreds(running: Any, loop: asyncio.AbstractEventLoop) -> Generator[Any, Any, Any]:
-    steps = _Steps(running)
+def _stepped(
+    running: Any, wait: Callable[[Any], Generator[Any, Any, Any]]
+) -> Generator[Any, Any, Any]:
+    """
+    Run a coroutine from one `await` to the next.
+
+    :param wait: waits for what it awaits, or raises what that is to end with.
+    """
+    error: BaseException | None = None
     while True:
         try:
-            awaited = steps.next()
+            awaited = running.send(None) if error is None else running.throw(error)
         except StopIteration as over:
             return over.value
+        error = None
         try:
-            if isinstance(awaited, Deferred):
-                yield from _fired(awaited, loop)
-            else:
-                yield awaited
-        except BaseException as error:
-            steps.fail(error)
+            yield from wait(awaited)
+        except BaseException as problem:
+            error = problem
+
+
+def _passed_on(awaited: Any) -> Generator[Any, Any, None]:
+    """
+    Leave it to who runs us.
+    """
+    yield awaited
+
+
+def _no_future(awaited: Any) -> Generator[Any, Any, None]:
+    if asyncio.isfuture(awaited):
+        raise NeedsAsyncio
+    return _passed_on(awaited)
+
+
+def _also_deferred(awaited: Any, loop: asyncio.AbstractEventLoop) -> Generator[Any, Any, None]:
+    return _fired(awaited, loop) if isinstance(awaited, Deferred) else _passed_on(awaited)
 
 
 def _fired(deferred: Deferred[Any], loop: asyncio.AbstractEventLoop) -> Generator[Any, Any, None]:
@@ -220,20 +217,3 @@ def _fired(deferred: Deferred[Any], loop: asyncio.AbstractEventLoop) -> Generato
         yield from woken
     except asyncio.CancelledError:
         deferred.cancel()  # As anywhere on Twisted, who awaits it hears so from the Deferred.
-
-
-@coroutine
-def _only_deferreds(running: Any) -> Generator[Any, Any, Any]:
-    steps = _Steps(running)
-    while True:
-        try:
-            awaited = steps.next()
-        except StopIteration as over:
-            return over.value
-        if asyncio.isfuture(awaited):
-            steps.fail(NeedsAsyncio())
-            continue
-        try:
-            yield awaited
-        except BaseException as error:
-            steps.fail(error)

@@ -31,6 +31,17 @@ BETWEEN: Final = 2
 """Blanks between two columns, and around all of them together."""
 
 
+def show_stats(found: Stats, is_json: bool) -> None:
+    """
+    Print what the server says of something.
+    """
+    output = Output(is_json)
+    if is_json:
+        output.document(numbers(found))
+    else:
+        output.table(columns("key", "value"), found.items())
+
+
 def numbers(stats: Stats) -> dict[str, object]:
     """
     Statistics for JSON: what looks like a number is one, but for names.
@@ -101,11 +112,7 @@ def stats(address: Address, tube: bytes | None, job: int | None, is_json: bool) 
             found = queue.stats_tube(tube)
         else:
             found = queue.stats() if job is None else queue.stats_job(job)
-    output = Output(is_json)
-    if is_json:
-        output.document(numbers(found))
-    else:
-        output.table(columns("key", "value"), found.items())
+    show_stats(found, is_json)
 
 
 @click.command("pause")

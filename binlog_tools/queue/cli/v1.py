@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from binlog_tools.cli.output import Output, columns
+from binlog_tools.cli.output import Output
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.execution import execute
@@ -18,7 +18,7 @@ from binlog_tools.queue.cli.jobs import each as do_each
 from binlog_tools.queue.cli.jobs import numbers as job_numbers
 from binlog_tools.queue.cli.put import bodies_of, end_if_told, noted_with
 from binlog_tools.queue.cli.reserve import one_of, settle
-from binlog_tools.queue.cli.tubes import numbers
+from binlog_tools.queue.cli.tubes import show_stats
 from binlog_tools.queue.server_v1 import QueueV1, put_request
 from binlog_tools.wording import told
 
@@ -183,8 +183,4 @@ def stats(address: Address, job: int | None, is_json: bool) -> None:
     """
     with connected(address) as queue:
         found = queue.stats() if job is None else queue.stats_job(job)
-    output = Output(is_json)
-    if is_json:
-        output.document(numbers(found))
-    else:
-        output.table(columns("key", "value"), found.items())
+    show_stats(found, is_json)

@@ -551,6 +551,15 @@ def test_on_a_terminal_it_asks_first(server: Server, typed: bytes, code: int, le
     assert server.documents("stats", "-t", tube)[0]["current-jobs-buried"] == left
 
 
+def see_that_it_is_refused(words: str, message: str) -> None:
+    """
+    Run a command line that is wrong usage.
+    """
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -564,9 +573,7 @@ def test_on_a_terminal_it_asks_first(server: Server, typed: bytes, code: int, le
     ],
 )
 def test_emptying_wants_to_be_told_what(words: str, message: str) -> None:
-    result = CliRunner().invoke(cli, words.split())
-    assert result.exit_code == 2
-    assert message in result.stderr
+    see_that_it_is_refused(words, message)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
@@ -769,9 +776,7 @@ def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
     ],
 )
 def test_wrong_usage_is_told_in_words_that_help(words: str, message: str) -> None:
-    result = CliRunner().invoke(cli, words.split())
-    assert result.exit_code == 2
-    assert message in result.stderr
+    see_that_it_is_refused(words, message)
 
 
 @pytest.mark.parametrize(
