@@ -216,8 +216,12 @@ class Committer:
             self._run_sync()
 
     def _start(self, batch: Batch, sync: bool) -> None:
+        """
+        Where replies do not wait for syncs, and nothing here syncs, this need not be long.
+        """
         self._in_flight_bytes = batch.end - batch.offset
-        run = self._io.run if sync or batch.syncs else self._io.run_brief
+        is_long = sync or batch.syncs or self._policy.is_always
+        run = self._io.run if is_long else self._io.run_brief
         running = self._run(run, partial(self._writer.write, batch, sync), self._written, batch)
         running.addErrback(self._not_written, batch, sync)
         running.addErrback(self._fail)

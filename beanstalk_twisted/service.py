@@ -27,7 +27,7 @@ from beanstalk_twisted.archivist import MakeArchivist
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.replay import Replay
-from beanstalk_twisted.blocking import Clock, Io
+from beanstalk_twisted.blocking import Clock, WatchableIo
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.factory import BeanstalkFactory
@@ -66,7 +66,7 @@ class BeanstalkService(Service):
 
     def __init__(
         self, settings: Settings, reactor: Clock, clock: LogClock,
-        directory: Directory | None = None, io: Callable[[], Io] | None = None,
+        directory: Directory | None = None, io: Callable[[], WatchableIo] | None = None,
         make_archivist: MakeArchivist | None = None,
     ) -> None:  # fmt: skip
         """

@@ -7,7 +7,10 @@ that waits for it cannot be helped, nor ended: so nothing here waits for that th
 Seconds are counted in looks, one a second, and not by a clock: a process that was itself stopped
 for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
 
-Differs from beanstalkd: it writes in its only thread, and hangs with the disk.
+With an interval between syncs, or none, what is written may be written in the reactor's thread
+(`blocking`).  Then it is that thread that hangs, and the I/O thread that looks and gives up.
+
+Differs from beanstalkd: it writes in its only thread, and hangs with the disk for ever.
 """
 
 import contextlib
@@ -22,12 +25,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
-from beanstalk_twisted.blocking import Clock, Io
+from beanstalk_twisted.blocking import LOOK_S, Clock, WatchableIo
 
 T = TypeVar("T")
-
-LOOK_S: Final = 1.0
-"""How often it looks, while anything is under way: a second more or less is nothing to a hang."""
 
 SLOW_S: Final = 5
 """Seconds after which it is said: no sound disk takes that long, and no client waits so gladly."""
@@ -52,14 +52,20 @@ class WatchedIo:
     log = Logger()
 
     def __init__(
-        self, io: Io, clock: Clock, path: str, limit_s: int, failed: Callable[[Failure], None]
+        self,
+        io: WatchableIo,
+        clock: Clock,
+        path: str,
+        limit_s: int,
+        failed: Callable[[Failure], None],
     ) -> None:
         """
         :param io: does the work, one piece after the other.
         :param path: of the directory that is worked on.
         :param limit_s: how long one piece may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
-        :param failed: called once, when one has taken longer.
+        :param failed: called once, when one has taken longer, in the thread that still can be.
         """
+        io.watch(self._look_aside)
         self._io = io
         self._clock = clock
         self._path = path
@@ -124,12 +130,21 @@ class WatchedIo:
         self._timer = self._clock.callLater(LOOK_S, self._look)
 
     def _look(self) -> None:
+        self._timer = None
+        if self._is_busy and not self._gives_up():
+            self._arm()
+
+    def _look_aside(self) -> None:
+        """
+        The reactor's thread, whose timers look else, has been in one call for a while.
+        """
+        if self._is_busy and not self._has_given_up:
+            self._gives_up()
+
+    def _gives_up(self) -> bool:
         """
         The oldest work is as old as the looks at which none had ended since the one before.
         """
-        self._timer = None
-        if not self._is_busy:
-            return
         is_same = self._ended == self._ended_before
         self._seconds = self._seconds + 1 if is_same else 0
         self._ended_before = self._ended
@@ -138,7 +153,7 @@ class WatchedIo:
             self._failed(Failure(self._hung()))
         else:
             self._warn()
-            self._arm()
+        return self._has_given_up
 
     def _warn(self) -> None:
         if self._seconds == SLOW_S:

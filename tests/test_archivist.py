@@ -20,7 +20,7 @@ from beanstalk_twisted.archivist import RETRY_S
 from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.binlog.format import archive_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.blocking import InlineIo, Io
+from beanstalk_twisted.blocking import InlineIo, WatchableIo
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
@@ -39,7 +39,7 @@ class Archived:
 
     def __init__(
         self, *, can_link: bool = True, age_s: int = 0, fsync: FsyncPolicy = ALWAYS,
-        io: Callable[[], Io] = InlineIo, directory: MemoryDirectory | None = None,
+        io: Callable[[], WatchableIo] = InlineIo, directory: MemoryDirectory | None = None,
         archive: MemoryArchive | None = None,
     ) -> None:  # fmt: skip
         self.archive = archive or MemoryArchive(can_link)
@@ -186,12 +186,12 @@ class SlowArchive:
     Gives a server's archive an `Io` that waits, and its log one that works at once, or another.
     """
 
-    def __init__(self, log_io: Io | None = None) -> None:
+    def __init__(self, log_io: WatchableIo | None = None) -> None:
         self.io = HeldIo()
         self._given = 0
         self._log_io = InlineIo() if log_io is None else log_io
 
-    def __call__(self) -> Io:
+    def __call__(self) -> WatchableIo:
         self._given += 1
         return self.io if self._given == 2 else self._log_io
 

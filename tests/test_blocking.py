@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.blocking import BRIEF_S, WARY_S, InlineIo, IoThread
+from beanstalk_twisted.blocking import BRIEF_S, LOOK_S, WARY_S, InlineIo, IoThread
 from tests.conftest import the_reactor
 
 
@@ -150,6 +150,33 @@ def test_after_a_slow_one_brief_work_goes_to_the_thread(seconds: float, is_slow:
     bench = Bench()
     bench.io.run_brief(partial(bench.work, seconds))
     assert bench.io.run_brief(bench.work).called is not is_slow
+    bench.io.stop()
+
+
+def test_while_brief_work_hangs_the_thread_looks_again_and_again() -> None:
+    bench = Bench()
+    looks: list[str] = []
+    third = threading.Event()
+
+    def look() -> None:
+        looks.append(threading.current_thread().name)
+        if len(looks) == 3:
+            third.set()
+
+    bench.io.watch(look)
+    assert outcome(bench.io.run_brief(lambda: third.wait(20)))
+    assert looks[:3] == ["binlog"] * 3
+    bench.io.stop()
+
+
+def test_where_there_is_no_brief_work_the_looks_end() -> None:
+    bench = Bench()
+    looked = threading.Semaphore(0)
+    bench.io.watch(looked.release)
+    for _ in range(2):
+        bench.io.run_brief(bench.work)
+        assert looked.acquire(timeout=20)
+    assert not looked.acquire(timeout=2 * LOOK_S)
     bench.io.stop()
 
 

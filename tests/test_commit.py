@@ -327,6 +327,20 @@ def test_exactly_the_limit_waiting_for_the_disk_is_no_congestion_yet() -> None:
     assert bench.committer.is_congested
 
 
+@pytest.mark.parametrize(("policy", "briefs"), [(ALWAYS, 0), (PERIODIC, 2), (NEVER, 1)])
+def test_only_where_replies_wait_for_no_sync_may_the_reactor_write_itself(
+    policy: FsyncPolicy, briefs: int
+) -> None:
+    bench = Bench(policy)
+    bench.put()
+    bench.finish_io()
+    for _ in range(3):
+        bench.clock.advance(1)
+        bench.finish_io()
+    assert bench.operations.count("write") == (1 if policy is NEVER else 2)
+    assert bench.io.briefs == briefs
+
+
 # The sync mark.
 
 

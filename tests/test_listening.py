@@ -26,7 +26,7 @@ from zope.interface import implementer
 
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.blocking import Io, IoThread
+from beanstalk_twisted.blocking import IoThread, WatchableIo
 from beanstalk_twisted.commit import ALWAYS
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import (
@@ -42,7 +42,7 @@ from tests.conftest import the_reactor
 
 
 def queue_on(
-    clock: Any, io: Callable[[], Io] | None = None, *, is_foreground: bool = True
+    clock: Any, io: Callable[[], WatchableIo] | None = None, *, is_foreground: bool = True
 ) -> BeanstalkService:
     """
     Make a queue, with a log if there is something to run its work.

@@ -7,10 +7,11 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
@@ -21,6 +22,8 @@ from beanstalk_twisted.blocking import InlineIo
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, SLOW_S, WatchedIo
 from tests.server_process import LIMIT_S
+
+T = TypeVar("T")
 
 
 class Bench:
@@ -135,6 +138,54 @@ def test_what_waits_behind_work_that_hangs_does_not_hide_it() -> None:
         bench.io.run(lambda: None)
         bench.wait(1)
     assert len(bench.failures) == 1
+
+
+class StuckIo(InlineIo):
+    """
+    Keeps the reactor's thread with brief work, while the other thread looks.
+
+    :ivar looks: how often, at each piece.
+    """
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self._look: Callable[[], None] = lambda: None
+
+    def watch(self, look: Callable[[], None]) -> None:
+        """
+        See `WatchableIo.watch`.
+        """
+        self._look = look
+
+    def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
+        """
+        See `Io.run_brief`.
+        """
+        for _ in range(self.looks):
+            self._look()
+        return self.run(work)
+
+
+@pytest.mark.parametrize(("looks", "times"), [(3, 0), (4, 1), (9, 1)])
+def test_brief_work_that_keeps_the_reactor_is_given_up_too(looks: int, times: int) -> None:
+    stuck, clock = StuckIo(), Clock()
+    failures: list[Failure] = []
+    io = WatchedIo(stuck, clock, "/var/lib/bs", 3, failures.append)
+    io.run_brief(lambda: None)
+    stuck.looks = looks
+    io.run_brief(lambda: None)
+    assert len(failures) == times
+    assert clock.getDelayedCalls() == []
+
+
+def test_brief_work_that_ends_in_time_each_time_is_no_hang(said: list[str]) -> None:
+    stuck = StuckIo()
+    failures: list[Failure] = []
+    io = WatchedIo(stuck, Clock(), "/var/lib/bs", 3, failures.append)
+    stuck.looks = 1
+    for _ in range(50):
+        io.run_brief(lambda: None)
+    assert (said, failures) == ([], [])
 
 
 def test_work_that_fails_has_ended_and_its_failure_is_passed_on() -> None:

@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.archivist import Archivist
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.blocking import InlineIo, Io
+from beanstalk_twisted.blocking import InlineIo, WatchableIo
 from beanstalk_twisted.commands import MODERN
 from beanstalk_twisted.commands_v1 import NAME as V1
 from beanstalk_twisted.commit import ALWAYS, FsyncPolicy
@@ -47,13 +47,15 @@ STARTED_S = 1_700_000_000
 
 class HeldIo:
     """
-    An `Io` of which each piece of work waits until the test lets it happen.
+    A `WatchableIo` of which each piece of work waits until the test lets it happen.
 
     :ivar is_stopped: whether it was told that no more comes.
+    :ivar briefs: how many of the pieces were given as brief ones.
     """
 
     def __init__(self) -> None:
         self.is_stopped = False
+        self.briefs = 0
         self._waiting: deque[tuple[Callable[[], Any], Deferred[Any]]] = deque()
 
     def __len__(self) -> int:
@@ -72,6 +74,7 @@ class HeldIo:
         """
         See `Io.run_brief`.
         """
+        self.briefs += 1
         return self.run(work)
 
     def stop(self) -> None:
@@ -79,6 +82,11 @@ class HeldIo:
         See `Io.stop`.
         """
         self.is_stopped = True
+
+    def watch(self, look: Callable[[], None]) -> None:
+        """
+        No work is ever done in the thread that gave it.
+        """
 
     def step(self) -> None:
         """
@@ -335,7 +343,7 @@ class MemoryServer:
     """
 
     def __init__(
-        self, *, directory: MemoryDirectory | None = None, io: Callable[[], Io] = InlineIo,
+        self, *, directory: MemoryDirectory | None = None, io: Callable[[], WatchableIo] = InlineIo,
         fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
         is_started: bool = True,
         archive: MemoryArchive | None = None, archive_age_s: int = 0,

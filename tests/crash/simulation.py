@@ -53,8 +53,8 @@ SOUND: Final = Parts()
 
 class SteppedIo:
     """
-    An `Io` of which each piece of work, and then the news of its outcome, waits until the test lets
-    it happen.
+    A `WatchableIo` of which each piece of work, and then the news of its outcome, waits until the
+    test lets it happen.
     """
 
     def __init__(self) -> None:
@@ -92,6 +92,11 @@ class SteppedIo:
     def stop(self) -> None:
         """
         See `Io.stop`.
+        """
+
+    def watch(self, look: Callable[[], None]) -> None:
+        """
+        No work is ever done in the thread that gave it.
         """
 
     def work(self) -> None:

@@ -111,21 +111,41 @@ def frozen(mount: Path) -> Iterator[None]:
         run("fsfreeze", "--unfreeze", str(mount))
 
 
+@pytest.mark.parametrize("fsync", [("-f", 0), ("-f", 60_000), ("-F",)])
 def test_a_server_that_hangs_in_the_kernel_parts_from_its_clients_all_the_same(
-    tmp_path: Path,
+    tmp_path: Path, fsync: tuple[object, ...]
 ) -> None:
     if shutil.which("fsfreeze") is None:
         pytest.skip("fsfreeze is not installed, so no file system can be made to hang")
-    with small_ext4(tmp_path / "mount", tmp_path / "image") as mount, ExitStack() as thawed:
-        command = ours_at_once("-p0", "-b", mount / "log", "-s", 65536, "--fsync-timeout", 1)
-        with ServerProcess(command, tmp_path) as server:
+    with small_ext4(tmp_path / "mount", tmp_path / "image") as mount:
+        log = mount / "log"
+        command = ours_at_once("-p0", "-b", log, "-s", 65536, "--fsync-timeout", 1, *fsync)
+        with ServerProcess(command, tmp_path) as server, ExitStack() as thawed:
             port = server.port()
-            waiting, other = begin_to_hang(server, lambda: thawed.enter_context(frozen(mount)))
+            waiting, other = server.connect(), server.connect()
+            put(waiting, b"safe")
+            assert waiting.reply() == b"INSERTED 1\r\n"
+            thawed.enter_context(frozen(mount))
+            put(waiting, b"unknown")
             assert (waiting.reply(), other.reply()) == (b"", b"")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
             thawed.close()
-            assert_it_ends(server, mount / "log")
+            assert_it_ends(server, log)
             waiting.close()
             other.close()
         assert_the_safe_job_is_there(ServerProcess(command, tmp_path))
+
+
+def test_while_replies_wait_for_a_hung_sync_others_are_answered(tmp_path: Path) -> None:
+    if shutil.which("fsfreeze") is None:
+        pytest.skip("fsfreeze is not installed, so no file system can be made to hang")
+    with small_ext4(tmp_path / "mount", tmp_path / "image") as mount:
+        command = ours_at_once("-p0", "-b", mount / "log", "-s", 65536, "--fsync-timeout", 0)
+        with ServerProcess(command, tmp_path) as server, ExitStack() as thawed:
+            waiting, other = begin_to_hang(server, lambda: thawed.enter_context(frozen(mount)))
+            assert not waiting.is_answered
+            thawed.close()
+            assert waiting.reply() == b"INSERTED 2\r\n"
+            waiting.close()
+            other.close()
