@@ -93,7 +93,8 @@ class ChunkProtocol(BeanstalkProtocol):
 
     def _carry_out(self, line: bytes, data: bytes) -> None:
         """
-        A command can stop the next one by its wait, or by a reply that is held.
+        A command can stop the next one by its wait, or by replies that are held, which `answer`
+        sees to.
         """
         parsed = recognise(line)
         command = parsed.command
@@ -106,9 +107,8 @@ class ChunkProtocol(BeanstalkProtocol):
             answer = self._shell.execute(self.session, parsed)
         if answer is not None:
             self.answer(answer)
-            if not self._held:
-                return
-        self._update_pause()
+        else:
+            self._update_pause()
 
     def _take_body(self, parsed: Parsed, data: bytes) -> Answer | None:
         """

@@ -90,7 +90,8 @@ class BeanstalkService(Service):
         self._make_archivist = make_archivist
         self._keeping: Keeping | None = None
         self._protocols: dict[Session, BeanstalkProtocol] = {}
-        self._holding: set[BeanstalkProtocol] = set()
+        self._holding: list[BeanstalkProtocol] = []
+        self.settled_lsn = 0
         self._is_delivering = False
         self._hub: Hub | None = None
         self._is_in_turn = False
@@ -158,6 +159,7 @@ class BeanstalkService(Service):
             failed=lambda failure: self.failed(failure), compactor=self.compactor,
             make_archivist=self._make_archivist,
         )  # fmt: skip
+        self.settled_lsn = self._keeping.settled_lsn
         self._keeping.tell(self.process.log)
         self._keeping.start()
 
@@ -207,13 +209,6 @@ class BeanstalkService(Service):
         self.log.info("draining: new jobs are refused")
 
     # What connections call.
-
-    @property
-    def settled_lsn(self) -> int:
-        """
-        See `Committer.settled_lsn`.
-        """
-        return self._keeping.settled_lsn if self._keeping else 0
 
     @property
     def is_congested(self) -> bool:
@@ -369,7 +364,7 @@ class BeanstalkService(Service):
         """
         See `Shell.holds`.
         """
-        self._holding.add(protocol)
+        self._holding.append(protocol)
 
     # After each change.
 
@@ -428,9 +423,12 @@ class BeanstalkService(Service):
             protocol.unblocked()
 
     def _release(self) -> None:
-        for protocol in list(self._holding):
-            if not protocol.release(self.settled_lsn):
-                self._holding.discard(protocol)
+        assert self._keeping is not None
+        settled_lsn = self.settled_lsn = self._keeping.settled_lsn
+        holding, self._holding = self._holding, []
+        for protocol in holding:
+            if protocol.release(settled_lsn):
+                self._holding.append(protocol)
 
     def _set_timer(self) -> None:
         """

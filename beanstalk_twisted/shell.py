@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 class Shell(Protocol):
     """
     The service, as its connections see it.
+
+    :ivar settled_lsn: replies that wait for this LSN or a lower one may be seen.
     """
 
     max_job_bytes: int
-
-    @property
-    def settled_lsn(self) -> int:
-        """
-        Replies that wait for this LSN or a lower one may be seen.
-        """
+    settled_lsn: int
 
     @property
     def is_congested(self) -> bool:

@@ -215,7 +215,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         ],
         [
             "replies that wait for the disk, for each connection",
-            f"{protocol.MAX_HELD_REPLIES:,} replies or {protocol.MAX_HELD_BYTES:,} bytes", "",
+            f"{protocol.MAX_HELD_BYTES:,} bytes", "",
         ],
         ["bytes on their way to the disk, all connections", f"{MAX_UNSETTLED_BYTES:,} bytes", ""],
         [

@@ -20,7 +20,6 @@ from beanstalk_twisted.protocol import (
     MAX_BUFFERED_BYTES,
     MAX_GATHERED_BYTES,
     MAX_HELD_BYTES,
-    MAX_HELD_REPLIES,
 )
 from beanstalk_twisted.shell import Shell
 from beanstalk_twisted.testing.memory_server import (
@@ -510,28 +509,6 @@ def test_a_client_is_read_up_to_the_limit_of_its_buffer_and_no_further() -> None
     client.send(b"\r\nlist-tube-used\r\n")
     server.connect().ask(b"put 0 0 1 1\r\nx\r\n")
     assert client.take() == b"RESERVED 1 1\r\nx\r\nBAD_FORMAT\r\nUSING default\r\n"
-
-
-def test_no_more_commands_are_parsed_than_replies_may_be_held() -> None:
-    io = HeldIo()
-    server = MemoryServer(
-        directory=MemoryDirectory(), io=lambda: io, segment_bytes=ENOUGH_FOR_ALL_BYTES
-    )
-    client = server.connect()
-    put, count = b"put 0 0 1 0\r\n\r\n", 5 * MAX_HELD_REPLIES
-    client.send(put * MAX_HELD_REPLIES)
-    assert counted(server, b"cmd-put") == MAX_HELD_REPLIES
-    client.send(put * (count - MAX_HELD_REPLIES))
-    server.advance()
-    assert counted(server, b"cmd-put") == MAX_HELD_REPLIES + 1
-    read = count * len(put) - len(client.transport.unsent)
-    assert read - (MAX_HELD_REPLIES + 1) * len(put) <= MAX_BUFFERED_BYTES + READ_BYTES
-    output = b""
-    while io:
-        finish(server, io)
-        output += client.take()
-        server.advance()
-    assert output == b"".join(b"INSERTED %d\r\n" % number for number in range(1, count + 1))
 
 
 def test_no_more_bytes_of_replies_are_held_than_may_be() -> None:

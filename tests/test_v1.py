@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.statistics import ProcessFacts
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
-from beanstalk_twisted.protocol import MAX_HELD_REPLIES
+from beanstalk_twisted.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.testing.memory_server import (
     OUTPUT_LIMIT_BYTES,
     Client,
@@ -436,21 +436,22 @@ def test_a_reply_to_an_old_put_waits_for_the_disk_and_so_do_all_behind_it() -> N
     assert old.take() == b"INSERTED\r\nUNKNOWN_COMMAND\r\nNOT_INSERTED\r\n"
 
 
-def test_an_old_connection_with_too_many_held_replies_is_parsed_no_further() -> None:
+def test_an_old_connection_with_too_many_bytes_of_held_replies_is_parsed_no_further() -> None:
     io = HeldIo()
     server = MemoryServer(
         directory=MemoryDirectory(), io=lambda: io, segment_bytes=16 << 20, is_started=False
     )
     finish_start(server, io)
-    old = server.connect("v1")
-    old.ask(b"put 3 1\r\nx\r\n" * (MAX_HELD_REPLIES + 100))
-    assert server.service.queue.tally.commands["cmd-put"] == MAX_HELD_REPLIES + 1
+    old, body = server.connect("v1"), b"x" * 60_000
+    old.ask(b"put 3 60000\r\n" + body + b"\r\n" + b"peek 1\r\n" * 50)
+    found = b"FOUND 1 3 60000\r\n" + body + b"\r\n"
+    assert server.service.queue.tally.commands["cmd-peek"] == MAX_HELD_BYTES // len(found) + 1
     output = b""
-    while io:
+    while io or len(output) < 50 * len(found):
         finish(server, io)
         output += old.take()
         server.advance()
-    assert output == b"INSERTED\r\n" * (MAX_HELD_REPLIES + 100)
+    assert output == b"INSERTED\r\n" + found * 50
 
 
 def test_an_old_client_that_does_not_read_is_not_parsed_for_ever() -> None:
