@@ -38,14 +38,16 @@ class ChunkProtocol(BeanstalkProtocol):
         self._buffer = self._buffer + data if self._buffer else data
         if self._busyReceiving:
             return
+        now_ns = self._shell.now_ns()
         if not self._is_resting:
-            self._turn_began_ns = self._shell.now_ns()
+            self._turn_began_ns = now_ns
         self._busyReceiving = True
         try:
             while self._buffer and not self.paused:
                 if not self.line_mode:
                     self._take_raw()
-                elif not self._take_lines(self._buffer):
+                    now_ns = self._shell.now_ns()
+                elif not self._take_lines(self._buffer, now_ns):
                     break
         finally:
             self._busyReceiving = False
@@ -62,19 +64,22 @@ class ChunkProtocol(BeanstalkProtocol):
         data, self._buffer = self._buffer, b""
         self.rawDataReceived(data)
 
-    def _take_lines(self, data: bytes) -> bool:
+    def _take_lines(self, data: bytes, now_ns: int) -> bool:
         """
         Carry out the commands that have wholly come; ``_at`` is always behind the last one.
 
+        :param now_ns: the time of the first of them.
         :return: whether something else than a line is to be taken from what is left.
         """
         self._at = 0
         size = len(data)
         while self._at < size and self.line_mode and not self.paused:
-            if self._at and self._shell.now_ns() - self._turn_began_ns > TURN_NS:
-                self._rest_if_due()
-                self._update_pause()
-                break
+            if self._at:
+                now_ns = self._shell.now_ns()
+                if now_ns - self._turn_began_ns > TURN_NS:
+                    self._rest_if_due()
+                    self._update_pause()
+                    break
             end = data.find(CRLF, self._at, self._at + MAX_LINE_BYTES)
             if end < 0:
                 if size - self._at >= MAX_LINE_BYTES:
@@ -83,7 +88,7 @@ class ChunkProtocol(BeanstalkProtocol):
             line = data[self._at : end]
             self._at = end + len(CRLF)
             try:
-                self._carry_out(line, data)
+                self._carry_out(line, data, now_ns)
             except ParseError as error:
                 self._refuse(error)
             except Exception:
@@ -91,7 +96,7 @@ class ChunkProtocol(BeanstalkProtocol):
         self._buffer = self._buffer[self._at :]
         return not self.line_mode
 
-    def _carry_out(self, line: bytes, data: bytes) -> None:
+    def _carry_out(self, line: bytes, data: bytes, now_ns: int) -> None:
         """
         A command can stop the next one by its wait, or by replies that are held, which `answer`
         sees to.
@@ -99,18 +104,18 @@ class ChunkProtocol(BeanstalkProtocol):
         parsed = recognise(line)
         command = parsed.command
         if command.has_body:
-            answer = self._take_body(parsed, data)
+            answer = self._take_body(parsed, data, now_ns)
         elif command.run is None:
             self._quit()
             answer = None
         else:
-            answer = self._shell.execute(self.session, parsed)
+            answer = self._shell.execute(self.session, now_ns, parsed)
         if answer is not None:
             self.answer(answer)
         else:
             self._update_pause()
 
-    def _take_body(self, parsed: Parsed, data: bytes) -> Answer | None:
+    def _take_body(self, parsed: Parsed, data: bytes, now_ns: int) -> Answer | None:
         """
         A body that is there, behind ``_at``, and may be taken; any other is left to its mode.
         """
@@ -120,8 +125,8 @@ class ChunkProtocol(BeanstalkProtocol):
         if end > len(data) or size > self._shell.max_job_bytes or parsed.has_junk:
             self._begin_body(parsed)
             return None
-        draft = self._shell.begin_put(self.session, parsed)
+        draft = self._shell.begin_put(self.session, now_ns, parsed)
         self._at = end
         if data[stop:end] != CRLF:
             return NO_CRLF
-        return self._shell.put(self.session, draft, parsed, data[start:stop])
+        return self._shell.put(self.session, now_ns, draft, parsed, data[start:stop])

@@ -348,7 +348,7 @@ class BeanstalkProtocol(LineReceiver):
         elif parsed.command.has_body:
             self._begin_body(parsed)
         else:
-            answer = self._shell.execute(self.session, parsed)
+            answer = self._shell.execute(self.session, self._shell.now_ns(), parsed)
             if answer is not None:
                 self.answer(answer)
 
@@ -377,7 +377,8 @@ class BeanstalkProtocol(LineReceiver):
             self._shell.count(parsed.command.counter)
             self._say(BAD_FORMAT)
         else:
-            self._put = parsed, self._shell.begin_put(self.session, parsed)
+            now_ns = self._shell.now_ns()
+            self._put = parsed, self._shell.begin_put(self.session, now_ns, parsed)
             self._expect(size + len(CRLF), self._collect_body)
 
     def _expect(self, count: int, mode: Callable[[bytes], None]) -> None:
@@ -399,7 +400,8 @@ class BeanstalkProtocol(LineReceiver):
         assert self._put is not None
         (parsed, draft), self._put = self._put, None
         if body.endswith(CRLF):
-            answer = self._shell.put(self.session, draft, parsed, body[: -len(CRLF)])
+            now_ns = self._shell.now_ns()
+            answer = self._shell.put(self.session, now_ns, draft, parsed, body[: -len(CRLF)])
             if answer is not None:
                 self.answer(answer)
         else:

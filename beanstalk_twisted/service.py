@@ -260,7 +260,7 @@ class BeanstalkService(Service):
         """
         self.queue.count(counter)
 
-    def execute(self, session: Session, parsed: Parsed) -> Answer | None:
+    def execute(self, session: Session, now_ns: int, parsed: Parsed) -> Answer | None:
         """
         See `Shell.execute`.
         """
@@ -272,7 +272,7 @@ class BeanstalkService(Service):
                 "connection {number}: {command} {args}",
                 number=session.number, command=command.name, args=parsed.args,
             )  # fmt: skip
-        answer = command.run(self.queue, session, self.now_ns(), *parsed.args)
+        answer = command.run(self.queue, session, now_ns, *parsed.args)
         if self.queue.outbox:
             self._deliver_waiting()
         return answer
@@ -326,19 +326,21 @@ class BeanstalkService(Service):
         else:
             protocol.send_gathered()
 
-    def begin_put(self, session: Session, parsed: Parsed) -> Draft:
+    def begin_put(self, session: Session, now_ns: int, parsed: Parsed) -> Draft:
         """
         See `Shell.begin_put`.
         """
         self.queue.count(parsed.command.counter)
-        return self.queue.begin_put(session, self.now_ns())
+        return self.queue.begin_put(session, now_ns)
 
-    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
+    def put(
+        self, session: Session, now_ns: int, draft: Draft, parsed: Parsed, body: bytes
+    ) -> Answer | None:
         """
         See `Shell.put`.
         """
         priority, delay_s, ttr_s, _ = parsed.args
-        answer = self.queue.put(session, self.now_ns(), draft, priority, delay_s, ttr_s, body)
+        answer = self.queue.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
         if self.queue.outbox:
             self._deliver_waiting()
         return answer

@@ -51,7 +51,7 @@ class Shell(Protocol):
         The peer will send no more.
         """
 
-    def execute(self, session: Session, parsed: Parsed) -> Answer | None:
+    def execute(self, session: Session, now_ns: int, parsed: Parsed) -> Answer | None:
         """
         Carry out a command.
         """
@@ -88,12 +88,14 @@ class Shell(Protocol):
         All that has come in one piece is carried out; `send_soon` what there is to say.
         """
 
-    def begin_put(self, session: Session, parsed: Parsed) -> Draft:
+    def begin_put(self, session: Session, now_ns: int, parsed: Parsed) -> Draft:
         """
         A `put` line was accepted.
         """
 
-    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
+    def put(
+        self, session: Session, now_ns: int, draft: Draft, parsed: Parsed, body: bytes
+    ) -> Answer | None:
         """
         A job's body has come.
         """

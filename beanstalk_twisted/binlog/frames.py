@@ -27,7 +27,6 @@ from beanstalk_twisted.binlog.records import (
     DATA_LEN,
     DATA_OFF,
     NO_DATA,
-    Data,
     NotUnderstood,
     Raw,
     Record,
@@ -97,7 +96,7 @@ def encode(
     for record in records:
         data = record.data
         if data:
-            array.append(record.encode(Data(heap_len, len(data), zlib.crc32(data))))
+            array.append(record.encode((heap_len, len(data), zlib.crc32(data))))
             heap.append(data)
             heap_len += len(data)
         else:

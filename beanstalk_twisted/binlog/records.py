@@ -96,17 +96,10 @@ _FLAGS: Final = {
 }
 
 
-class Data(NamedTuple):
-    """
-    Where a record's data stand in the heap: offset, length, CRC.
-    """
+Data: TypeAlias = tuple[int, int, int]
+"""Where a record's data stand in the heap: offset, length, CRC."""
 
-    offset: int
-    length: int
-    crc: int
-
-
-NO_DATA: Final = Data(0, 0, 0)
+NO_DATA: Final[Data] = (0, 0, 0)
 
 
 class JobImage(NamedTuple):

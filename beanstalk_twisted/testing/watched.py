@@ -212,17 +212,19 @@ class WatchedService(BeanstalkService):
 
     # What connections call.
 
-    def execute(self, session: Session, parsed: Parsed) -> Answer | None:
+    def execute(self, session: Session, now_ns: int, parsed: Parsed) -> Answer | None:
         """
         See `BeanstalkService.execute`.
         """
         planted = self._planted(session, parsed)
         if planted is None:
-            return super().execute(session, parsed)
+            return super().execute(session, now_ns, parsed)
         self.queue.count(parsed.command.counter)
         return planted
 
-    def put(self, session: Session, draft: Draft, parsed: Parsed, body: bytes) -> Answer | None:
+    def put(
+        self, session: Session, now_ns: int, draft: Draft, parsed: Parsed, body: bytes
+    ) -> Answer | None:
         """
         See `BeanstalkService.put`.
         """
@@ -231,7 +233,7 @@ class WatchedService(BeanstalkService):
         if protocol.current is not None:
             protocol.current.body = body
         planted = self._planted(session, parsed)
-        return super().put(session, draft, parsed, body) if planted is None else planted
+        return super().put(session, now_ns, draft, parsed, body) if planted is None else planted
 
     def _planted(self, session: Session, parsed: Parsed) -> Answer | None:
         protocol = self._protocols[session]

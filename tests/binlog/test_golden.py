@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog import frames, replay
 from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Data, decode_record
+from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, decode_record
 from beanstalk_twisted.binlog.survey import Segment, Survey
 from tests.binlog import independent_reader
 from tests.binlog.make_golden import GOLDEN, STORES, expected, read_golden
@@ -102,7 +102,7 @@ def our_frame(segment: Segment, buffer: Buffer, offset: int) -> Any:
     records = []
     for lsn, raw in enumerate(raws, start=frame.base_lsn):
         data = frames.data_of(buffer, frame, raw)
-        placed = Data(raw[DATA_OFF], raw[DATA_LEN], raw[DATA_CRC])
+        placed = (raw[DATA_OFF], raw[DATA_LEN], raw[DATA_CRC])
         assert decode_record(raw, data).encode(placed) == RECORD.pack(*raw)
         said: dict[str, Any] = dict(zip(independent_reader.RECORD, raw, strict=True))
         said |= {"lsn": lsn, "data": data.decode("latin-1")}

@@ -747,7 +747,7 @@ def rehomed_position() -> Position:
 
 
 def _data(offset: int) -> Data:
-    return Data(offset, 5, zlib.crc32(b"helloworld"[offset : offset + 5]))
+    return (offset, 5, zlib.crc32(b"helloworld"[offset : offset + 5]))
 
 
 def test_re_homed_frames_keep_their_numbers_times_and_watermarks() -> None:

@@ -76,7 +76,7 @@ def placed(record: Record, offset: int = 0) -> Data:
     """
     Where a record's data would stand.
     """
-    return Data(offset, len(record.data), zlib.crc32(record.data)) if record.data else NO_DATA
+    return (offset, len(record.data), zlib.crc32(record.data)) if record.data else NO_DATA
 
 
 def round_trip(record: Record) -> Record:
@@ -132,7 +132,7 @@ def test_a_number_one_past_its_field_is_never_written_as_another(field: str, lim
 
 
 def test_a_body_at_the_limit_can_be_described() -> None:
-    raw = RECORD.unpack(put().encode(Data(U32 - MAX_BODY_BYTES, MAX_BODY_BYTES, U32)))
+    raw = RECORD.unpack(put().encode((U32 - MAX_BODY_BYTES, MAX_BODY_BYTES, U32)))
     assert raw[16:19] == (U32 - MAX_BODY_BYTES, MAX_BODY_BYTES, U32)
 
 
