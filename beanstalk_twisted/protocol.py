@@ -11,8 +11,8 @@ The wire, on Twisted: one `BeanstalkProtocol` for each connection.
 Replies leave in order.  They are gathered, and sent as one when all that has come is carried out.
 If by then the disk does not have all that they tell of, they are held as one, and so are all behind
 them; those before the first such one are sent alone.  So a turn of the reactor whose records are
-written at its end holds nothing, which saves a quarter of the processor time of round trips on 50
-connections with a log and no fsync (beside what the kernel takes).
+written at its end holds nothing: of round trips on 50 connections with a log and no fsync that
+saves 1.2 of 10 µs a command, the kernel's part left aside (unoptimised CPython 3.11).
 
 Flow: the parser rests after a few milliseconds, and lets others have their turn.  It stops while
 a `reserve` waits, while a large kick runs, while the peer does not
