@@ -4,7 +4,9 @@ What runs the blocking work: in order, in another thread, or at once while that 
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -13,7 +15,15 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.blocking import BRIEF_S, LOOK_S, WARY_S, InlineIo, IoThread
+from beanstalk_twisted.blocking import (
+    BRIEF_S,
+    LOOK_S,
+    WARY_S,
+    WATCHFUL_S,
+    InlineIo,
+    IoThread,
+    count_waits,
+)
 from tests.conftest import the_reactor
 
 
@@ -102,14 +112,23 @@ class Bench:
 
     def __init__(self) -> None:
         self.reactor = SteppedReactor()
-        self.io = IoThread(self.reactor)
+        self.io = IoThread(self.reactor, self.count)
         self.threads: list[str] = []
+        self.questions = self._waits = 0
 
-    def work(self, seconds: float = 0.0) -> None:
+    def count(self) -> int:
         """
-        Takes so long.
+        How often it has waited; that somebody wants to know is counted too.
+        """
+        self.questions += 1
+        return self._waits
+
+    def work(self, seconds: float = 0.0, waits: int = 0) -> None:
+        """
+        Takes so long, and waits so often.
         """
         self.threads.append(threading.current_thread().name)
+        self._waits += waits
         self.reactor.advance(seconds)
 
 
@@ -146,11 +165,48 @@ def test_work_that_failed_in_the_thread_is_over_too() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "is_slow"), [(BRIEF_S, False), (BRIEF_S * 1.01, True)])
-def test_after_a_slow_one_brief_work_goes_to_the_thread(seconds: float, is_slow: bool) -> None:
+def test_after_two_that_waited_for_long_brief_work_goes_to_the_thread(
+    seconds: float, is_slow: bool
+) -> None:
     bench = Bench()
-    bench.io.run_brief(partial(bench.work, seconds))
+    for _ in range(2):
+        assert bench.io.run_brief(partial(bench.work, seconds, waits=1)).called
     assert bench.io.run_brief(bench.work).called is not is_slow
     bench.io.stop()
+
+
+def test_work_that_took_long_because_others_had_the_processor_is_done_here_all_the_same() -> None:
+    bench = Bench()
+    for _ in range(5):
+        assert bench.io.run_brief(partial(bench.work, 10 * BRIEF_S)).called
+    bench.io.stop()
+
+
+def test_who_has_waited_is_asked_only_for_a_while_after_work_that_took_long() -> None:
+    bench = Bench()
+    bench.io.run_brief(bench.work)
+    assert bench.questions == 0
+    bench.io.run_brief(partial(bench.work, 2 * BRIEF_S, waits=1))
+    bench.io.run_brief(bench.work)
+    assert bench.questions == 1
+    bench.reactor.advance(WATCHFUL_S)
+    bench.io.run_brief(partial(bench.work, 2 * BRIEF_S, waits=1))
+    assert (bench.questions, bench.threads[1:]) == (1, bench.threads[:1] * 3)
+    bench.io.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_a_sleep_is_a_wait_and_work_is_none() -> None:
+    before = count_waits()
+    time.sleep(0.001)
+    assert count_waits() > before
+    # Anything may stop this thread now and then, but not each time.
+    quiet = 0
+    for _ in range(100):
+        before = count_waits()
+        sum(range(1000))
+        quiet += count_waits() == before
+    assert quiet
 
 
 def test_while_brief_work_hangs_the_thread_looks_again_and_again() -> None:
@@ -182,11 +238,12 @@ def test_where_there_is_no_brief_work_the_looks_end() -> None:
 
 def test_after_a_while_brief_work_is_tried_here_again() -> None:
     bench = Bench()
-    bench.io.run_brief(partial(bench.work, 2 * BRIEF_S))
+    for _ in range(2):
+        bench.io.run_brief(partial(bench.work, 2 * BRIEF_S, waits=1))
     bench.reactor.advance(WARY_S * 0.99)
     bench.io.run_brief(bench.work)
     bench.reactor.turn()
-    assert bench.threads[1:] == ["binlog"]
+    assert bench.threads[2:] == ["binlog"]
     bench.reactor.advance(WARY_S * 0.02)
     assert bench.io.run_brief(bench.work).called
     bench.io.stop()
