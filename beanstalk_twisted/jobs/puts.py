@@ -125,10 +125,12 @@ class Puts:
 
         :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
         """
+        if copy_bytes is None and not self._waiting:
+            return Demand(len(self._state.jobs))
         sizes = [newcomer_bytes(len(newcomer.body)) for _, newcomer in self._waiting]
         if copy_bytes is not None:
             sizes.append(newcomer_bytes(copy_bytes))
-        return Demand(len(self._state.jobs), sum(sizes), max(sizes, default=0))
+        return Demand(len(self._state.jobs), sum(sizes), max(sizes))
 
     def _take(self, session: Session, now_ns: int, newcomer: Newcomer) -> Answer:
         tube = session.using
