@@ -175,3 +175,72 @@ def test_the_order_survives_that_most_of_a_queue_leaves_from_behind(make: type[Q
         owner.drop(job_id)
     assert owner.queue.count == 10
     assert list(owner.drain()) == sorted((job_id % 3, job_id) for job_id in range(1, 11))
+
+
+@given(steps=STEPS, most=st.integers(1, 15))
+def test_the_first_jobs_can_leave_together(steps: list[tuple[bool, int, int]], most: int) -> None:
+    owner = Owner(LazyHeap)
+    queue = owner.queue
+    assert isinstance(queue, LazyHeap)
+    for is_entering, major, job_id in steps:
+        if job_id in owner.majors:
+            owner.drop(job_id)
+        if is_entering:
+            owner.add(major, job_id)
+        if job_id == 12:
+            expected = sorted((major, job_id) for job_id, major in owner.majors.items())
+            keys = queue.firsts(most)
+            firsts = [(key >> 64, key & ID_MASK) for key in keys]
+            assert firsts == expected[: len(firsts)]
+            assert 0 < len(firsts) <= most or not expected
+            if is_entering:  # Otherwise they were only looked at.
+                for _, gone in firsts:
+                    del owner.majors[gone]
+                queue.discard_firsts(len(keys))
+        assert owner.first() == owner.expected_first()
+        assert queue.count == len(owner.majors)
+
+
+def test_first_jobs_that_leave_together_leave_no_memory_behind() -> None:
+    owner = Owner(LazyHeap)
+    queue = owner.queue
+    assert isinstance(queue, LazyHeap)
+    owner.add(1 << 40, 1)
+
+    def come_and_go() -> None:
+        for turn in range(2, 200_002, 100):
+            for job_id in range(turn, turn + 100):
+                owner.add(job_id * 7919 % 1000, job_id)
+            for key in queue.firsts(100):
+                del owner.majors[key & ID_MASK]
+            queue.discard_firsts(100)
+
+    assert growth_bytes(come_and_go) < 200_000
+    assert list(owner.drain()) == [(1 << 40, 1)]
+
+
+GROUPS = st.lists(
+    st.tuples(st.integers(0, MAX_LANES + 3), st.sets(st.integers(1, 30), max_size=20)), max_size=40
+)
+
+
+@given(groups=GROUPS)
+def test_jobs_of_one_priority_can_enter_together(groups: list[tuple[int, set[int]]]) -> None:
+    owner = Owner(ReadyQueue)
+    queue = owner.queue
+    assert isinstance(queue, ReadyQueue)
+    for priority, ids in groups:
+        new = sorted(ids - owner.majors.keys())
+        for job_id in (ids & owner.majors.keys()) if len(ids) % 3 else ():
+            owner.drop(job_id)
+        if new:
+            before = owner.expected_first()
+            owner.majors.update(dict.fromkeys(new, priority))
+            may_be_first = queue.add_all(priority, new)
+            is_better = before is None or (priority, new[0]) < before
+            assert may_be_first or not is_better
+        if len(ids) % 2:  # Otherwise nobody asks, and the first is not known.
+            assert owner.first() == owner.expected_first()
+        assert queue.count == len(owner.majors)
+    expected = sorted((priority, job_id) for job_id, priority in owner.majors.items())
+    assert list(owner.drain()) == expected
