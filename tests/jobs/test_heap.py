@@ -5,12 +5,20 @@ Queues that anything can leave.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.jobs.heap import ID_MASK, MAX_LANES, LazyHeap, ReadyQueue
+from beanstalk_twisted.jobs.heap import (
+    ID_MASK,
+    MAX_LANES,
+    SPARE_DEAD,
+    SWEPT_AT_ONCE,
+    LazyHeap,
+    ReadyQueue,
+)
 from tests.jobs.memory import growth_bytes
 
 Queue = LazyHeap | ReadyQueue
@@ -244,3 +252,88 @@ def test_jobs_of_one_priority_can_enter_together(groups: list[tuple[int, set[int
         assert queue.count == len(owner.majors)
     expected = sorted((priority, job_id) for job_id, priority in owner.majors.items())
     assert list(owner.drain()) == expected
+
+
+@KINDS
+@pytest.mark.parametrize("major", [lambda at: 7, lambda at: at * 7919 % 10_007, lambda at: at % 3])
+@pytest.mark.parametrize("is_random", [False, True])
+def test_a_large_queue_that_most_jobs_leave_drops_them_in_small_pieces(
+    make: type[Queue], major: Callable[[int], int], is_random: bool
+) -> None:
+    owner = Owner(make)
+    asked = 0
+
+    def is_alive(major: int, job_id: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return owner.majors.get(job_id) == major
+
+    owner.queue = make(is_alive)
+    ids = list(range(1, 20_001))
+    for job_id in ids:
+        owner.add(major(job_id), job_id)
+    leaving = sorted(ids, key=lambda job_id: job_id * 7919 % 20_011) if is_random else ids[::-1]
+    longest = 0
+    for job_id in leaving[:-10]:
+        before = asked
+        owner.drop(job_id)
+        longest = max(longest, asked - before)
+    assert 0 < longest <= SWEPT_AT_ONCE < 2000
+    assert owner.first() == owner.expected_first()
+    before = asked
+    assert list(owner.drain()) == sorted((major(job_id), job_id) for job_id in leaving[-10:])
+    assert asked - before < 4 * SPARE_DEAD, "the others are forgotten"
+
+
+@settings(max_examples=20, deadline=None)
+@given(make=st.sampled_from([LazyHeap, ReadyQueue]), seed=st.integers(0, 1 << 32))
+def test_a_large_queue_keeps_its_order_while_it_drops_the_dead(
+    make: type[Queue], seed: int
+) -> None:
+    random = Random(seed)
+    owner = Owner(make)
+    majors = random.choice([1, 3, MAX_LANES + 4, 1 << 32])
+    ids = range(1, 4001)
+    for _ in range(6):
+        leaves = random.random()
+        for job_id in random.sample(ids, 3000) if random.random() < 0.5 else ids:
+            is_known = job_id in owner.majors
+            if is_known and random.random() < leaves:
+                major = owner.majors[job_id]
+                owner.drop(job_id)
+                if random.random() < 0.2:  # It comes back to where it was.
+                    owner.add(major, job_id)
+            elif not is_known and random.random() > leaves:
+                owner.add(random.randrange(majors), job_id)
+            if random.random() < 0.005:
+                assert owner.first() == owner.expected_first()
+        if isinstance(owner.queue, LazyHeap) and owner.majors:
+            keys = owner.queue.firsts(100)
+            expected = sorted((major, job_id) for job_id, major in owner.majors.items())
+            assert [(key >> 64, key & ID_MASK) for key in keys] == expected[: len(keys)]
+    assert owner.queue.count == len(owner.majors)
+    expected = sorted((major, job_id) for job_id, major in owner.majors.items())
+    assert list(owner.drain()) == expected
+
+
+@KINDS
+def test_jobs_that_come_back_to_where_they_were_are_swept_as_rarely_as_others(
+    make: type[Queue],
+) -> None:
+    owner = Owner(make)
+    asked = 0
+
+    def is_alive(major: int, job_id: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return owner.majors.get(job_id) == major
+
+    owner.queue = make(is_alive)
+    for job_id in range(1, 2001):
+        owner.add(7, job_id)
+    for _ in range(10):
+        for job_id in range(1000, 1900):
+            owner.drop(job_id)
+            owner.add(7, job_id)
+    assert 0 < asked < 3 * 10 * 900
+    assert list(owner.drain()) == [(7, job_id) for job_id in range(1, 2001)]
