@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.records import (
-    READY,
     RELAXED,
     WAITED_FOR,
     Counters,
     JobImage,
-    Kind,
     Pause,
     Reason,
     Record,
@@ -22,9 +20,6 @@ from beanstalk_twisted.jobs.heap import LazyHeap
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-
-KICK: Final = Kind.KICK
-CLIENT: Final = Reason.CLIENT
 
 NS = 1_000_000_000
 
@@ -268,16 +263,9 @@ class Changes:
         self.ledger.append(TubeDef(tube.tube_id, tube.name, now_ns))
 
 
-def kick_image(job: Job, connection: int, now_ns: int) -> JobImage:
-    """
-    The image of a job that is kicked.
-    """
-    return job.image(KICK, READY, CLIENT, now_ns, connection=connection, kicks=1)
-
-
 def _kick_images(jobs: list[Job], connection: int, now_ns: int) -> Iterator[JobImage]:
     for job in jobs:
-        yield kick_image(job, connection, now_ns)
+        yield job.kicked(now_ns, connection)
 
 
 def small_state(state: QueueState, segment: int, now_ns: int) -> Iterator[Record]:

@@ -4,7 +4,7 @@ Kicking: buried jobs, or delayed ones, are ready again; many of them slice by sl
 
 from typing import Final
 
-from beanstalk_twisted.jobs.changes import Changes, kick_image
+from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
@@ -58,7 +58,7 @@ class Kicks:
 
         :return: the record's LSN.
         """
-        return self._timekeeping.change(kick_image(job, session.number, now_ns), now_ns)
+        return self._timekeeping.change(job.kicked(now_ns, session.number), now_ns)
 
     def _kick_slice(
         self, session: Session, tube: Tube, jobs: LazyHeap, most: int, now_ns: int
@@ -93,7 +93,7 @@ class Kicks:
             return 0
         job = self._state.jobs.get(key & ID_MASK)
         assert job is not None
-        self._changes.make(kick_image(job, session.number, now_ns))
+        self._changes.make(job.kicked(now_ns, session.number))
         if tube.waiting:
             self._timekeeping.settle(tube, now_ns)
         return 1

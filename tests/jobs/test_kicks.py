@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.changes import Changes, kick_image
+from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.heap import ID_MASK, MAX_LANES, LazyHeap
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube
@@ -78,7 +78,11 @@ class Place:
         while kicked < most and (key := self.queue(state).first()) is not None:
             job = self.state.jobs.get(key & ID_MASK)
             assert job is not None
-            self.changes.make(kick_image(job, CONNECTION, NOW_NS))
+            self.changes.make(
+                job.image(
+                    Kind.KICK, State.READY, Reason.CLIENT, NOW_NS, connection=CONNECTION, kicks=1
+                )
+            )
             kicked += 1
         return kicked
 
