@@ -116,7 +116,10 @@ class LazyHeap:
         """
         self.count -= 1
         if not self.count:
-            self._clear()
+            self._run.clear()
+            self._heap.clear()
+            self._at = 0
+            self._sweep = None
             return
         if major << 64 | job_id == self._first:
             self._first = NOT_KNOWN
@@ -160,17 +163,13 @@ class LazyHeap:
         self.count -= taken
         self._first = NOT_KNOWN
         if not self.count:
-            self._clear()
+            self._run.clear()
+            self._heap.clear()
+            self._at = 0
             return
         self._run[self._at : self._at + taken] = [0] * taken
         self._at += taken
         self._cut()
-
-    def _clear(self) -> None:
-        self._run.clear()
-        self._heap.clear()
-        self._at = 0
-        self._sweep = None
 
     def _line_up(self, most: int) -> None:
         """
