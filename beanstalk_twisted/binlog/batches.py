@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import FRAME_HEADER, FRAME_HEADER_BYTES, RECORD
-from beanstalk_twisted.binlog.records import TUBE_ID, Raw, Record
+from beanstalk_twisted.binlog.records import FULL, JOB_ID, TUBE_ID, TYPE, JobImage, Raw, Record
 from beanstalk_twisted.binlog.room import Spare
 
 
@@ -164,3 +164,13 @@ class Unsafe(NamedTuple):
     end: int
     last_lsn: int
     frames: tuple[bytes, ...]
+
+
+def moved_jobs(rehomed: Sequence[RehomedFrame], records: Sequence[Record]) -> list[int]:
+    """
+    The jobs whose full records are in these frames, or among these records.
+    """
+    raws = (raw for frame in rehomed for raw in frame.raw_records())
+    moved = [raw[JOB_ID] for raw in raws if raw[TYPE] in FULL]
+    images = (record for record in records if isinstance(record, JobImage))
+    return moved + [image.job_id for image in images if image.kind in FULL]

@@ -22,6 +22,7 @@ from beanstalk_twisted.binlog.batches import (
     RehomedFrame,
     Rehoming,
     Unsafe,
+    moved_jobs,
 )
 from beanstalk_twisted.binlog.format import (
     FRAME_TARGET_BYTES,
@@ -34,11 +35,7 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.records import (
-    FULL,
-    JOB_ID,
-    TYPE,
     CleanStop,
-    JobImage,
     Record,
     Seal,
     TubeDef,
@@ -210,6 +207,23 @@ class Log:
             self.room.name_tube(len(record.name))
         return self._enter(record, size, own)
 
+    def append_run(self, records: Iterator[Record]) -> int:
+        """
+        Append at least one record, of one kind without data, no more than `Room.run_records`.
+
+        :return: the first one's LSN; the others' follow.
+        """
+        first = len(self._open)
+        self._open.extend(records)
+        count = len(self._open) - first
+        self.room.rest -= framed_bytes(count * RECORD_BYTES)
+        self._run_bytes = HALF_FRAME_BYTES + 1  # What comes next pays for a frame.
+        self._open_bytes += count * RECORD_BYTES
+        self.last_lsn += count
+        self.records_written += count
+        self._commits = self._commits or self._open[first].commits
+        return self.last_lsn - count + 1
+
     def name_tubes(self, names: Mapping[int, bytes]) -> None:
         """
         The new segment's re-homed records use these tubes too.  Only before its first batch.
@@ -330,7 +344,7 @@ class Log:
         self._begin_segment(prev_end, flags=REHOMED)
         named = {record.tube_id for record in self._open if isinstance(record, TubeDef)}
         self.name_tubes({k: name for k, name in names.items() if k not in named})
-        return Rehoming(self.segment, self._moved_jobs())
+        return Rehoming(self.segment, moved_jobs(self._rehomed, self._open))
 
     def shrink(self, batch: Batch) -> Batch | None:
         """
@@ -345,12 +359,6 @@ class Log:
         if self.room.rest < newcomer_bytes(0):
             return None
         return batch._replace(file=batch.file._replace(size=self._limit))
-
-    def _moved_jobs(self) -> list[int]:
-        raws = (raw for frame in self._rehomed for raw in frame.raw_records())
-        moved = [raw[JOB_ID] for raw in raws if raw[TYPE] in FULL]
-        images = (record for record in self._open if isinstance(record, JobImage))
-        return moved + [image.job_id for image in images if image.kind in FULL]
 
     @property
     def _is_fresh(self) -> bool:

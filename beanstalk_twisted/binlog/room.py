@@ -155,6 +155,13 @@ class Room:
     def _free_rest(self) -> int:
         return max(0, self.rest - TAIL_BYTES)
 
+    @property
+    def run_records(self) -> int:
+        """
+        How many records without data surely fit into the newest segment.
+        """
+        return max(0, self.rest) // (RECORD_BYTES + FRAME_BYTES)
+
     def begin(self, rest: int, overhead: int) -> None:
         """
         A segment begins; see `rest` and `overhead`.

@@ -16,10 +16,15 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubeDef,
 )
+from beanstalk_twisted.jobs.heap import LazyHeap
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 
 NS = 1_000_000_000
+
+ALL: Final = 1 << 62
+"""More than there are jobs."""
 
 
 class Room(Protocol):
@@ -31,6 +36,12 @@ class Room(Protocol):
     def is_short(self) -> bool:
         """
         Whether there is no more to be had.
+        """
+
+    @property
+    def run_records(self) -> int:
+        """
+        How many records without data surely fit into the newest segment.
         """
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
@@ -76,6 +87,13 @@ class Ledger(Protocol):
         :return: the record's LSN.
         """
 
+    def append_run(self, records: Iterator[Record]) -> int:
+        """
+        Append at least one record, of one kind without data, no more than `Room.run_records`.
+
+        :return: the first one's LSN; the others' follow.
+        """
+
 
 class Unlimited:
     """
@@ -83,6 +101,7 @@ class Unlimited:
     """
 
     is_short = False
+    run_records = ALL
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
         """
@@ -119,6 +138,12 @@ class NoLedger:
     def append(self, record: Record) -> int:
         """
         Nothing is kept, so nothing has to be waited for.
+        """
+        return 0
+
+    def append_run(self, records: Iterator[Record]) -> int:
+        """
+        They are not even made.
         """
         return 0
 
@@ -178,6 +203,30 @@ class Changes:
             self.committed_lsn = lsn
         return lsn
 
+    def kick(
+        self, tube: Tube, queue: LazyHeap, most: int, connection: int, now_ns: int
+    ) -> int:  # fmt: skip
+        """
+        Up to so many jobs of a tube are kicked, as by `make` for each; nobody waits for them.
+
+        :param queue: the tube's buried or delayed jobs; the first of them are kicked.
+        :return: how many; 0 where each has to be looked at, since room is short.
+        """
+        ledger = self.ledger
+        if ledger.room.is_short or not queue.count:
+            return 0
+        ledger.make_room(0, now_ns)
+        if tube.defined_in != ledger.segment:
+            self._define(tube, now_ns)
+        most = min(most, ledger.room.run_records)
+        if not most:
+            return 0
+        jobs = self._state.jobs.pick(queue.firsts(most))
+        lsn = ledger.append_run(_kick_images(jobs, connection, now_ns))
+        self._state.apply_kicks(tube, queue, jobs, lsn)
+        self.committed_lsn = lsn + len(jobs) - 1 if lsn else 0
+        return len(jobs)
+
     def pause(self, tube: Tube, seconds: int, now_ns: int, reason: Reason) -> int:
         """
         A tube is paused, or with 0 seconds no longer.
@@ -212,6 +261,11 @@ class Changes:
         """
         tube.defined_in = self.ledger.segment
         self.ledger.append(TubeDef(tube.tube_id, tube.name, now_ns))
+
+
+def _kick_images(jobs: list[Job], connection: int, now_ns: int) -> Iterator[JobImage]:
+    for job in jobs:
+        yield job.kicked(now_ns, connection)
 
 
 def small_state(state: QueueState, segment: int, now_ns: int) -> Iterator[Record]:

@@ -4,7 +4,6 @@ Kicking: buried jobs, or delayed ones, are ready again; many of them slice by sl
 
 from typing import Final
 
-from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason
 from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
 from beanstalk_twisted.jobs.job import Job
@@ -15,8 +14,11 @@ from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.wire import replies
 
-KICK: Final = Kind.KICK
-CLIENT: Final = Reason.CLIENT
+RUN_JOBS: Final = 1000
+"""
+Jobs that one slice kicks where nobody waits for them: 0.3 ms, with a log 2 ms, and at most 5 ms if
+they were delayed in no order.  More would not be quicker.
+"""
 
 
 class Kicks:
@@ -43,10 +45,11 @@ class Kicks:
         count = min(bound, jobs.count)
         if count and not self._changes.has_room:
             return NO_ROOM
-        if count <= SLICE_JOBS:
-            return self._kicked(self._kick_slice(session, tube, jobs, count, now_ns))
+        kicked = self._kick_slice(session, tube, jobs, count, now_ns)
+        if kicked == count or not kicked or not jobs.count:
+            return self._kicked(kicked)
         session.is_busy = True
-        self._timekeeping.work_in_slices(self._kick_many(session, tube, jobs, count, now_ns))
+        self._timekeeping.work_in_slices(self._kick_rest(session, tube, jobs, count, kicked))
         return None
 
     def kick_job(self, session: Session, job: Job, now_ns: int) -> int:
@@ -55,48 +58,59 @@ class Kicks:
 
         :return: the record's LSN.
         """
-        return self._timekeeping.change(_image(session, job, now_ns), now_ns)
+        return self._timekeeping.change(job.kicked(now_ns, session.number), now_ns)
 
     def _kick_slice(
         self, session: Session, tube: Tube, jobs: LazyHeap, most: int, now_ns: int
     ) -> int:  # fmt: skip
         """
-        Kick the first jobs.  Who waits gets each at once; timers are set when all are ready.
+        Kick some of the first jobs.
 
-        :return: how many there were, and had room.
+        :return: how many; 0 if there are none, or no room for a change.
         """
-        kicked = 0
-        while kicked < most and (key := jobs.first()) is not None and self._changes.has_room:
-            job = self._state.jobs.get(key & ID_MASK)
-            assert job is not None
-            self._changes.make(_image(session, job, now_ns))
-            kicked += 1
-            if tube.waiting:
-                self._timekeeping.settle(tube, now_ns)
+        kicked = singly = 0
+        most = min(most, RUN_JOBS)
+        while kicked < most and singly < SLICE_JOBS:
+            run = 0
+            if not tube.waiting or tube.pause_until_ns:
+                run = self._changes.kick(tube, jobs, most - kicked, session.number, now_ns)
+            if not run:
+                run = self._kick_one(session, tube, jobs, now_ns)
+                singly += run
+            if not run:
+                break
+            kicked += run
         self._timekeeping.settle(tube, now_ns)
         return kicked
 
-    def _kick_many(
-        self, session: Session, tube: Tube, jobs: LazyHeap, count: int, now_ns: int
+    def _kick_one(self, session: Session, tube: Tube, jobs: LazyHeap, now_ns: int) -> int:
+        """
+        Kick the first job, if it is there and has room.  Who waits gets it at once; timers are set
+        at the slice's end.
+        """
+        key = jobs.first()
+        if key is None or not self._changes.has_room:
+            return 0
+        job = self._state.jobs.get(key & ID_MASK)
+        assert job is not None
+        self._changes.make(job.kicked(now_ns, session.number))
+        if tube.waiting:
+            self._timekeeping.settle(tube, now_ns)
+        return 1
+
+    def _kick_rest(
+        self, session: Session, tube: Tube, jobs: LazyHeap, count: int, kicked: int
     ) -> Slices:  # fmt: skip
         """
-        Slices of a large kick.  Others may act in between; the bound holds all the same.
+        Later slices of a large kick.  Others may act in between; the bound holds all the same.
         """
-        kicked = 0
-        while kicked < count:
-            most = min(SLICE_JOBS, count - kicked)
-            some = self._kick_slice(session, tube, jobs, most, now_ns)
+        some = 1
+        while kicked < count and some and jobs.count:
+            now_ns = yield
+            some = self._kick_slice(session, tube, jobs, count - kicked, now_ns)
             kicked += some
-            if some < most:
-                break
-            if kicked < count:
-                now_ns = yield
         session.is_busy = False
         self._outbox.append((session, self._kicked(kicked)))
 
     def _kicked(self, count: int) -> Answer:
         return Answer(replies.Kicked(count), self._changes.committed_lsn)
-
-
-def _image(session: Session, job: Job, now_ns: int) -> JobImage:
-    return job.image(KICK, READY, CLIENT, now_ns, connection=session.number, kicks=1)

@@ -3,7 +3,9 @@ The jobs and tubes as they are, and the one function that changes a job.
 
 `QueueState.apply` sets a job to an image.  A live command makes an image, logs it and applies it;
 replay applies the image it read.  Nothing else moves a job, but for the one move that follows from
-its image alone: a delayed job is ready when its time has come (`QueueState.ripen`).
+its image alone: a delayed job is ready when its time has come (`QueueState.ripen`).  And
+`QueueState.apply_kicks` is `apply` for many jobs in one go; a replay of the log, which has an image
+of each, makes the same of them with `apply`.
 """
 
 from collections import Counter
@@ -21,6 +23,7 @@ from beanstalk_twisted.binlog.records import (
     Pause,
     State,
 )
+from beanstalk_twisted.jobs.heap import LazyHeap
 from beanstalk_twisted.jobs.homes import Homes
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.session import Session
@@ -101,6 +104,30 @@ class QueueState:
         if image.kind in WAITED_FOR:
             job.lsn = lsn
         self._move(job, image)
+
+    def apply_kicks(self, tube: Tube, queue: LazyHeap, jobs: list[Job], lsn: int = 0) -> None:
+        """
+        `apply` of the images of many kicks, without the images: 100,000 take 20 ms instead of 300.
+        tests/jobs/test_kicks.py compares the two.
+
+        :param queue: the tube's buried or delayed jobs; ``jobs`` are its `firsts`.
+        :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
+        """
+        state = DELAYED if queue is tube.delayed else BURIED
+        for job in jobs:
+            assert job.state is state
+            job.state = READY
+            job.deadline_ns = 0
+            job.kicks += 1
+        if lsn:
+            for job_lsn, job in enumerate(jobs, start=lsn):
+                job.lsn = job_lsn
+        queue.discard_firsts(len(jobs))
+        self.counts[state] -= len(jobs)
+        for priority, job_ids in _by_priority(jobs).items():
+            if tube.ready.add_all(priority, job_ids) and tube.listeners:
+                tube.tell()
+            self._count_ready(tube, priority, len(job_ids))
 
     def apply_pause(self, record: Pause) -> None:
         """
@@ -222,3 +249,19 @@ class QueueState:
             self.last_buried_ns = max(self.last_buried_ns, job.deadline_ns)
             tube.buried.add(job.deadline_ns, job.job_id)
         self.counts[state] += 1
+
+
+def _by_priority(jobs: list[Job]) -> dict[int, list[int]]:
+    """
+    The jobs' ids, ascending, for each priority.
+    """
+    groups: dict[int, list[int]] = {}
+    for job in jobs:
+        ids = groups.get(job.priority)
+        if ids is None:
+            groups[job.priority] = [job.job_id]
+        else:
+            ids.append(job.job_id)
+    for ids in groups.values():
+        ids.sort()
+    return groups

@@ -9,7 +9,7 @@ Two invariants hold after every call (tests/stateful): no tube that is not pause
 job and a waiting session; every job stands where its state says, and nowhere else.
 
 Work on many jobs at once (a large `kick`, a session that ends with thousands of jobs, delays that
-end together) is done in slices of `SLICE_JOBS`, so that nobody waits long behind it;
+end together) is done in slices of some 1,000, so that nobody waits long behind it;
 `next_due_ns` then says "now" until it is done.
 
 Differs from beanstalkd: a job exists from its last byte on, not from its first, and an id is never

@@ -189,6 +189,40 @@ def test_a_sync_mark_is_an_empty_frame_with_the_newest_watermark() -> None:
     assert frame["frame_len"] == 64
 
 
+def test_a_run_of_records_makes_the_batch_that_they_make_one_by_one() -> None:
+    plain, quick = new_log(), new_log()
+    records = [delete(job_id) for job_id in range(1, 101)]
+    for log in (plain, quick):
+        taken(log)
+        log.append(DEFAULT_TUBE)
+    lsns = [plain.append(record) for record in records]
+    assert quick.append_run(iter(records)) == lsns[0]
+    assert quick.open_bytes == plain.open_bytes
+    assert quick.records_written == plain.records_written
+    assert taken(quick) == taken(plain)
+    assert quick.room.rest == plain.room.rest
+
+
+@pytest.mark.parametrize("kind", [Kind.RESERVE, Kind.KICK])
+def test_a_batch_says_whether_replies_wait_for_a_run(kind: Kind) -> None:
+    log = new_log()
+    taken(log)
+    log.append_run(iter([image(kind), image(kind)]))
+    assert taken(log).commits is (kind is Kind.KICK)
+
+
+def test_runs_fill_a_large_segment_but_do_not_outgrow_it() -> None:
+    appending = Appending(3 << 20)
+    for most in (1, 9_000, *[1 << 30] * 20):
+        appending.delete_many(most)
+        promised = appending.log.room.rest
+        appending.take_all()
+        assert appending.log.room.rest >= promised
+    assert appending.log.room.rest < RECORD_BYTES + FRAME_BYTES
+    appending.finish()
+    assert len(appending.files[segment_name(1)]) > (3 << 20) * 0.95
+
+
 def test_open_bytes_are_those_of_the_next_batch() -> None:
     log = new_log()
     taken(log)
@@ -430,6 +464,18 @@ class Appending:
         """
         self.log.append(image(Kind.DELETE, 1, state=State.GONE, tube_id=0))
 
+    def delete_many(self, count: int) -> None:
+        """
+        As many as that in one run, or as surely fit.
+        """
+        segment, lsn = self.log.segment, self.log.last_lsn
+        count = min(count, self.log.room.run_records)
+        if count:
+            record = image(Kind.DELETE, 1, state=State.GONE, tube_id=0)
+            assert self.log.append_run(iter([record] * count)) == lsn + 1
+            assert (self.log.segment, self.log.last_lsn) == (segment, lsn + count)
+            assert self.log.room.rest >= 0
+
     def take(self, keeps: bool) -> None:
         """
         Write a batch.
@@ -497,6 +543,7 @@ APPENDING = st.one_of(
     ),
     st.tuples(st.just(Appending.fill)),
     st.tuples(st.just(Appending.delete)),
+    st.tuples(st.just(Appending.delete_many), st.sampled_from([1, 2, 50, 1 << 30])),
     st.tuples(st.just(Appending.take), st.booleans()),
     st.tuples(st.just(Appending.take_all)),
     st.tuples(st.just(Appending.mark)),

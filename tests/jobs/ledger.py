@@ -4,7 +4,7 @@ A log that is a list.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from beanstalk_twisted.binlog.records import JobImage, Record
 from beanstalk_twisted.jobs.changes import Room, Unlimited
@@ -24,6 +24,15 @@ class RecordingLedger:
         """
         There is no end to it.
         """
+
+    def append_run(self, records: Iterator[Record]) -> int:
+        """
+        Keep records and number the first.
+        """
+        first = len(self.records) + 1
+        self.records += records
+        assert 0 <= len(self.records) - first < self.room.run_records
+        return first
 
     def append(self, record: Record) -> int:
         """

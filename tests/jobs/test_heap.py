@@ -5,12 +5,20 @@ Queues that anything can leave.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.jobs.heap import ID_MASK, MAX_LANES, LazyHeap, ReadyQueue
+from beanstalk_twisted.jobs.heap import (
+    ID_MASK,
+    MAX_LANES,
+    SPARE_DEAD,
+    SWEPT_AT_ONCE,
+    LazyHeap,
+    ReadyQueue,
+)
 from tests.jobs.memory import growth_bytes
 
 Queue = LazyHeap | ReadyQueue
@@ -175,3 +183,157 @@ def test_the_order_survives_that_most_of_a_queue_leaves_from_behind(make: type[Q
         owner.drop(job_id)
     assert owner.queue.count == 10
     assert list(owner.drain()) == sorted((job_id % 3, job_id) for job_id in range(1, 11))
+
+
+@given(steps=STEPS, most=st.integers(1, 15))
+def test_the_first_jobs_can_leave_together(steps: list[tuple[bool, int, int]], most: int) -> None:
+    owner = Owner(LazyHeap)
+    queue = owner.queue
+    assert isinstance(queue, LazyHeap)
+    for is_entering, major, job_id in steps:
+        if job_id in owner.majors:
+            owner.drop(job_id)
+        if is_entering:
+            owner.add(major, job_id)
+        if job_id == 12:
+            expected = sorted((major, job_id) for job_id, major in owner.majors.items())
+            keys = queue.firsts(most)
+            firsts = [(key >> 64, key & ID_MASK) for key in keys]
+            assert firsts == expected[: len(firsts)]
+            assert 0 < len(firsts) <= most or not expected
+            if is_entering:  # Otherwise they were only looked at.
+                for _, gone in firsts:
+                    del owner.majors[gone]
+                queue.discard_firsts(len(keys))
+        assert owner.first() == owner.expected_first()
+        assert queue.count == len(owner.majors)
+
+
+def test_first_jobs_that_leave_together_leave_no_memory_behind() -> None:
+    owner = Owner(LazyHeap)
+    queue = owner.queue
+    assert isinstance(queue, LazyHeap)
+    owner.add(1 << 40, 1)
+
+    def come_and_go() -> None:
+        for turn in range(2, 200_002, 100):
+            for job_id in range(turn, turn + 100):
+                owner.add(job_id * 7919 % 1000, job_id)
+            for key in queue.firsts(100):
+                del owner.majors[key & ID_MASK]
+            queue.discard_firsts(100)
+
+    assert growth_bytes(come_and_go) < 200_000
+    assert list(owner.drain()) == [(1 << 40, 1)]
+
+
+GROUPS = st.lists(
+    st.tuples(st.integers(0, MAX_LANES + 3), st.sets(st.integers(1, 30), max_size=20)), max_size=40
+)
+
+
+@given(groups=GROUPS)
+def test_jobs_of_one_priority_can_enter_together(groups: list[tuple[int, set[int]]]) -> None:
+    owner = Owner(ReadyQueue)
+    queue = owner.queue
+    assert isinstance(queue, ReadyQueue)
+    for priority, ids in groups:
+        new = sorted(ids - owner.majors.keys())
+        for job_id in (ids & owner.majors.keys()) if len(ids) % 3 else ():
+            owner.drop(job_id)
+        if new:
+            before = owner.expected_first()
+            owner.majors.update(dict.fromkeys(new, priority))
+            may_be_first = queue.add_all(priority, new)
+            is_better = before is None or (priority, new[0]) < before
+            assert may_be_first or not is_better
+        if len(ids) % 2:  # Otherwise nobody asks, and the first is not known.
+            assert owner.first() == owner.expected_first()
+        assert queue.count == len(owner.majors)
+    expected = sorted((priority, job_id) for job_id, priority in owner.majors.items())
+    assert list(owner.drain()) == expected
+
+
+@KINDS
+@pytest.mark.parametrize("major", [lambda at: 7, lambda at: at * 7919 % 10_007, lambda at: at % 3])
+@pytest.mark.parametrize("is_random", [False, True])
+def test_a_large_queue_that_most_jobs_leave_drops_them_in_small_pieces(
+    make: type[Queue], major: Callable[[int], int], is_random: bool
+) -> None:
+    owner = Owner(make)
+    asked = 0
+
+    def is_alive(major: int, job_id: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return owner.majors.get(job_id) == major
+
+    owner.queue = make(is_alive)
+    ids = list(range(1, 20_001))
+    for job_id in ids:
+        owner.add(major(job_id), job_id)
+    leaving = sorted(ids, key=lambda job_id: job_id * 7919 % 20_011) if is_random else ids[::-1]
+    longest = 0
+    for job_id in leaving[:-10]:
+        before = asked
+        owner.drop(job_id)
+        longest = max(longest, asked - before)
+    assert 0 < longest <= SWEPT_AT_ONCE < 2000
+    assert owner.first() == owner.expected_first()
+    before = asked
+    assert list(owner.drain()) == sorted((major(job_id), job_id) for job_id in leaving[-10:])
+    assert asked - before < 4 * SPARE_DEAD, "the others are forgotten"
+
+
+@settings(max_examples=20, deadline=None)
+@given(make=st.sampled_from([LazyHeap, ReadyQueue]), seed=st.integers(0, 1 << 32))
+def test_a_large_queue_keeps_its_order_while_it_drops_the_dead(
+    make: type[Queue], seed: int
+) -> None:
+    random = Random(seed)
+    owner = Owner(make)
+    majors = random.choice([1, 3, MAX_LANES + 4, 1 << 32])
+    ids = range(1, 4001)
+    for _ in range(6):
+        leaves = random.random()
+        for job_id in random.sample(ids, 3000) if random.random() < 0.5 else ids:
+            is_known = job_id in owner.majors
+            if is_known and random.random() < leaves:
+                major = owner.majors[job_id]
+                owner.drop(job_id)
+                if random.random() < 0.2:  # It comes back to where it was.
+                    owner.add(major, job_id)
+            elif not is_known and random.random() > leaves:
+                owner.add(random.randrange(majors), job_id)
+            if random.random() < 0.005:
+                assert owner.first() == owner.expected_first()
+        if isinstance(owner.queue, LazyHeap) and owner.majors:
+            keys = owner.queue.firsts(100)
+            expected = sorted((major, job_id) for job_id, major in owner.majors.items())
+            assert [(key >> 64, key & ID_MASK) for key in keys] == expected[: len(keys)]
+    assert owner.queue.count == len(owner.majors)
+    expected = sorted((major, job_id) for job_id, major in owner.majors.items())
+    assert list(owner.drain()) == expected
+
+
+@KINDS
+def test_jobs_that_come_back_to_where_they_were_are_swept_as_rarely_as_others(
+    make: type[Queue],
+) -> None:
+    owner = Owner(make)
+    asked = 0
+
+    def is_alive(major: int, job_id: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return owner.majors.get(job_id) == major
+
+    owner.queue = make(is_alive)
+    for job_id in range(1, 2001):
+        owner.add(7, job_id)
+    for _ in range(10):
+        for job_id in range(1000, 1900):
+            owner.drop(job_id)
+            owner.add(7, job_id)
+    assert 0 < asked < 3 * 10 * 900
+    assert list(owner.drain()) == [(7, job_id) for job_id in range(1, 2001)]

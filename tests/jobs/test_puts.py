@@ -23,6 +23,7 @@ class Narrow:
         self.largest: int | None = 1 << 30
         self.largest_copy = 1 << 30
         self.is_short = False
+        self.run_records = 1000
         self.asked: list[tuple[int, int]] = []
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:

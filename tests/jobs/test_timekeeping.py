@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records import Kind, Pause, Reason, State
+from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
 from tests.jobs.conversation import NS, Client, Server
 
@@ -357,21 +358,21 @@ def test_a_stalled_server_does_all_that_is_due_in_one_tick() -> None:
 
 def test_a_kick_of_one_slice_is_answered_at_once() -> None:
     client = Server().connect()
-    bury_many(client, SLICE_JOBS)
-    assert client.says(f"kick {SLICE_JOBS}") == f"KICKED {SLICE_JOBS}"
+    bury_many(client, RUN_JOBS)
+    assert client.says(f"kick {RUN_JOBS}") == f"KICKED {RUN_JOBS}"
 
 
 def test_a_kick_of_more_is_done_in_slices_and_answered_at_the_end() -> None:
     server = Server()
     client, other = server.connect(), server.connect()
-    bury_many(client, SLICE_JOBS + 1)
-    assert client.says(f"kick {SLICE_JOBS + 1}") is None
+    bury_many(client, RUN_JOBS + 1)
+    assert client.says(f"kick {RUN_JOBS + 1}") is None
     assert client.session.is_blocked
     assert server.queue.next_due_ns() == 0
-    assert counts(other)["ready"] == SLICE_JOBS
+    assert counts(other)["ready"] == RUN_JOBS
     server.tick()
-    assert counts(other)["ready"] == SLICE_JOBS + 1
-    assert client.hears() == f"KICKED {SLICE_JOBS + 1}"
+    assert counts(other)["ready"] == RUN_JOBS + 1
+    assert client.hears() == f"KICKED {RUN_JOBS + 1}"
     assert not client.session.is_blocked
     assert server.queue.next_due_ns() != 0
 
@@ -379,13 +380,13 @@ def test_a_kick_of_more_is_done_in_slices_and_answered_at_the_end() -> None:
 def test_no_slice_of_a_kick_moves_more_than_a_slice() -> None:
     server = Server()
     client, other = server.connect(), server.connect()
-    ids = bury_many(client, 3 * SLICE_JOBS)
+    ids = bury_many(client, 3 * RUN_JOBS)
     client.says("kick 4294967295")
     before = counts(other)["ready"]
     while client.session.is_blocked:
         server.tick()
         after = counts(other)["ready"]
-        assert after - before <= SLICE_JOBS
+        assert after - before <= RUN_JOBS
         before = after
     assert client.hears() == f"KICKED {len(ids)}"
 
@@ -393,8 +394,8 @@ def test_no_slice_of_a_kick_moves_more_than_a_slice() -> None:
 def test_a_kick_in_slices_takes_the_oldest_first_and_no_more_than_its_bound() -> None:
     server = Server()
     client = server.connect()
-    ids = bury_many(client, 2 * SLICE_JOBS + 100)
-    bound = SLICE_JOBS + 50
+    ids = bury_many(client, 2 * RUN_JOBS + 100)
+    bound = RUN_JOBS + 50
     assert client.says(f"kick {bound}") is None
     server.finish_slices()
     assert client.hears() == f"KICKED {bound}"
@@ -405,17 +406,17 @@ def test_a_kick_in_slices_takes_the_oldest_first_and_no_more_than_its_bound() ->
 def test_delayed_jobs_are_kicked_in_slices_too() -> None:
     server = Server()
     client = server.connect()
-    for _ in range(SLICE_JOBS + 50):
+    for _ in range(RUN_JOBS + 50):
         client.put(delay=100)
     assert client.says("kick 4294967295") is None
     server.finish_slices()
-    assert client.hears() == f"KICKED {SLICE_JOBS + 50}"
+    assert client.hears() == f"KICKED {RUN_JOBS + 50}"
 
 
 def test_others_are_served_between_the_slices_of_a_kick() -> None:
     server = Server()
     client, other = server.connect(), server.connect()
-    bury_many(client, 2 * SLICE_JOBS + 1)
+    bury_many(client, 2 * RUN_JOBS + 1)
     client.says("kick 4294967295")
     other.says("use elsewhere")
     other.says("watch elsewhere")
@@ -429,8 +430,8 @@ def test_others_are_served_between_the_slices_of_a_kick() -> None:
 def test_a_kick_in_slices_keeps_its_bound_though_others_bury_more_meanwhile() -> None:
     server = Server()
     client, other = server.connect(), server.connect()
-    bury_many(client, SLICE_JOBS + 10)
-    bound = SLICE_JOBS + 10
+    bury_many(client, RUN_JOBS + 10)
+    bound = RUN_JOBS + 10
     client.says("kick 4294967295")
     bury_many(other, 30)
     server.finish_slices()
@@ -441,22 +442,22 @@ def test_a_kick_in_slices_keeps_its_bound_though_others_bury_more_meanwhile() ->
 def test_a_kick_in_slices_counts_what_it_kicked_though_others_delete_meanwhile() -> None:
     server = Server()
     client, other = server.connect(), server.connect()
-    ids = bury_many(client, SLICE_JOBS + 10)
+    ids = bury_many(client, RUN_JOBS + 10)
     client.says("kick 4294967295")
     for job_id in ids[-7:]:
         assert other.says(f"delete {job_id}") == "DELETED"
     server.finish_slices()
-    assert client.hears() == f"KICKED {SLICE_JOBS + 3}"
+    assert client.hears() == f"KICKED {RUN_JOBS + 3}"
 
 
 def test_a_kick_in_slices_goes_on_when_its_client_has_left() -> None:
     server = Server()
     client, other = server.connect(), server.connect()
-    bury_many(client, SLICE_JOBS + 10)
+    bury_many(client, RUN_JOBS + 10)
     client.says("kick 4294967295")
     client.leaves()
     server.finish_slices()
-    assert counts(other)["ready"] == SLICE_JOBS + 10
+    assert counts(other)["ready"] == RUN_JOBS + 10
 
 
 def test_two_kicks_in_slices_take_turns() -> None:
@@ -465,23 +466,23 @@ def test_two_kicks_in_slices_take_turns() -> None:
     for at, client in enumerate(clients):
         client.says(f"use t{at}")
         client.says(f"watch t{at}")
-        bury_many(client, 3 * SLICE_JOBS - 1)
+        bury_many(client, 3 * RUN_JOBS - 1)
         client.says("kick 4294967295")
     ready = []
     while server.queue.next_due_ns() == 0:
         server.tick()
         tubes = [server.queue.state.tubes.find(name) for name in (b"t0", b"t1")]
-        ready.append([tube.ready.count // SLICE_JOBS for tube in tubes if tube is not None])
+        ready.append([tube.ready.count // RUN_JOBS for tube in tubes if tube is not None])
     assert ready == [[2, 1], [2, 2], [2, 2], [2, 2]]
-    assert [client.hears() for client in clients] == [f"KICKED {3 * SLICE_JOBS - 1}"] * 2
+    assert [client.hears() for client in clients] == [f"KICKED {3 * RUN_JOBS - 1}"] * 2
 
 
 def test_who_gets_a_job_from_a_late_slice_of_a_kick_has_the_whole_ttr() -> None:
     server = Server()
     client, others, worker = server.connect(), server.connect(), server.connect()
-    ids = bury_many(client, SLICE_JOBS + 1)
+    ids = bury_many(client, RUN_JOBS + 1)
     client.says("kick 4294967295")
-    for _ in range(SLICE_JOBS):
+    for _ in range(RUN_JOBS):
         others.takes()
     worker.says("reserve")
     server.stall(20)

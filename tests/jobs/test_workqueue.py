@@ -15,6 +15,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubeDef,
 )
+from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from tests.jobs.conversation import NS, START_NS, Client, Server
 
 
@@ -648,11 +649,11 @@ def test_an_answer_that_comes_late_waits_for_the_jobs_own_record() -> None:
 def test_a_large_kick_waits_for_its_last_record() -> None:
     server = Server()
     client = server.connect()
-    for _ in range(501):
+    for _ in range(RUN_JOBS + 1):
         client.put(delay=9)
-    assert client.says("kick 501") is None
+    assert client.says(f"kick {RUN_JOBS + 1}") is None
     server.finish_slices()
-    assert client.hears() == "KICKED 501"
+    assert client.hears() == f"KICKED {RUN_JOBS + 1}"
     assert client.last is not None
     assert client.last.lsn == server.ledger.committed_lsn() == len(server.ledger.records)
 

@@ -28,10 +28,10 @@ from hypothesis.stateful import (
 )
 
 from beanstalk_twisted.binlog.records import Counters, JobImage, Pause, State, TubeDef
+from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.reservations import SAFETY_MARGIN_NS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
 from tests.jobs.conversation import NS, Client, Server
 
 EXAMPLES = 4 * settings().max_examples
@@ -746,12 +746,12 @@ class ClientsOfACrowd(Clients):
         client = self.clients[-1]
         client.says("use a")
         self.used[client] = "a"
-        for number in range(SLICE_JOBS + 20):
+        for number in range(RUN_JOBS + 20):
             job_id = self.next_id
             self.put_one(client, number % 3, delay=9, ttr=2, body=b"x")
             self.tell(client, f"reserve-job {job_id}", self.hold(client, job_id))
             self.bury_one(client, job_id, number % 3)
-        self.expect_a_large_kick(client, "buried", SLICE_JOBS + 20)
+        self.expect_a_large_kick(client, "buried", RUN_JOBS + 20)
 
     @precondition(lambda self: self.is_at_rest() and self.idle())
     @rule(data=st.data())
@@ -760,7 +760,7 @@ class ClientsOfACrowd(Clients):
         tube = self.used[client]
         state = "buried" if self.ordered(tube, "buried") else "delayed"
         ids = self.ordered(tube, state)
-        if len(ids) > SLICE_JOBS:
+        if len(ids) > RUN_JOBS:
             self.expect_a_large_kick(client, state, len(ids))
             return
         self.tell(client, "kick 4294967295", f"KICKED {len(ids)}")
@@ -781,12 +781,12 @@ class ClientsOfACrowd(Clients):
         """
         self.kicked = 0
         while self.kicked < count and (ids := self.ordered(tube, state)):
-            if self.kicked < SLICE_JOBS:
+            if self.kicked < RUN_JOBS:
                 self.make_ready(ids[0])
             else:
                 self.jobs[ids[0]].state = "ready"
             self.kicked += 1
-            if not self.kicked % SLICE_JOBS:
+            if not self.kicked % RUN_JOBS:
                 yield
 
     def is_at_rest(self) -> bool:
