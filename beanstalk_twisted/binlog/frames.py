@@ -124,12 +124,17 @@ def assemble(
     return b"".join((header[:8], hdr_crc, header[12:], array, heap, bytes(padding)))
 
 
-def split(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+def split(records: Sequence[Record], all_bytes: int = 0) -> Iterator[Sequence[Record]]:
     """
     Cut a batch into the runs of records that make one frame each.
 
     A run ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
+
+    :param all_bytes: what they take, data included, if that is known: as a rule it is one run.
     """
+    if 0 < all_bytes <= FRAME_TARGET_BYTES and len(records) <= MAX_FRAME_RECORDS:
+        yield records
+        return
     start = size = 0
     for at, record in enumerate(records):
         own = RECORD_BYTES + len(record.data)

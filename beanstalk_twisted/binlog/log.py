@@ -25,8 +25,6 @@ from beanstalk_twisted.binlog.batches import (
     moved_jobs,
 )
 from beanstalk_twisted.binlog.format import (
-    FRAME_TARGET_BYTES,
-    MAX_FRAME_RECORDS,
     RECORD_BYTES,
     REHOMED,
     SEGMENT_HEADER_BYTES,
@@ -472,9 +470,7 @@ class Log:
     def _framed(self, records: Sequence[Record]) -> list[bytes]:
         lsn = self.last_lsn - len(records) + 1
         chunks = []
-        # As a rule all fit into one frame, and that is known.
-        is_one = 0 < len(records) <= MAX_FRAME_RECORDS and self._open_bytes <= FRAME_TARGET_BYTES
-        for run in (records,) if is_one else frames.split(records):
+        for run in frames.split(records, self._open_bytes):
             self._index.add_frame(self._offset, lsn, self._time_ns)
             chunks.append(self._frame(run, lsn))
             self._index.add_records(run)
