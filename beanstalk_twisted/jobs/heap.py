@@ -15,7 +15,7 @@ A key is ``major << 64 | job_id``: jobs with equal major come in order of their 
 
 from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 ID_MASK: Final = (1 << 64) - 1
@@ -25,6 +25,9 @@ MAX_LANES: Final = 16
 
 SPARE_DEAD: Final = 1024
 """Dead entries that are never worth a rebuild."""
+
+FEW: Final = 64
+"""So many jobs are pushed on a heap one by one; it is made anew for more."""
 
 NOT_KNOWN: Final = -1
 """In place of the first key: it has to be looked for."""
@@ -169,6 +172,47 @@ class ReadyQueue:
             self._first = key
             return True
         return self._first == NOT_KNOWN
+
+    def add_before(self, priority: int, job_ids: list[int]) -> bool:
+        """
+        The same for each of these jobs, if all come before those of their priority that are known.
+
+        :param job_ids: ascending, at least one.
+        :return: whether it is so; otherwise nothing has changed.
+        """
+        lane = self._lanes.get(priority)
+        if lane is None:
+            if len(self._lanes) >= MAX_LANES:
+                return False
+            self._lanes[priority] = deque(job_ids)
+        elif job_ids[-1] < lane[0]:
+            lane.extendleft(reversed(job_ids))
+        else:
+            return False
+        self._added(len(job_ids))
+        return True
+
+    def add_all(self, priority: int, job_ids: list[int]) -> None:
+        """
+        The same for each of these jobs, in any order.
+        """
+        lane = self._lanes.get(priority)
+        if lane is not None:
+            self._lanes[priority] = deque(sorted([*lane, *job_ids]))
+        elif len(self._lanes) < MAX_LANES:
+            self._lanes[priority] = deque(sorted(job_ids))
+        elif len(job_ids) < FEW:
+            for job_id in job_ids:
+                heappush(self._heap, priority << 64 | job_id)
+        else:
+            self._heap += [priority << 64 | job_id for job_id in job_ids]
+            heapify(self._heap)
+        self._added(len(job_ids))
+
+    def _added(self, count: int) -> None:
+        self.count += count
+        self._entries += count
+        self._first = NOT_KNOWN
 
     def discard(self, priority: int, job_id: int) -> None:
         """
