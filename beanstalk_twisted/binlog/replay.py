@@ -20,6 +20,7 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
     AFTER_UNCLEAN_STOP,
+    RECORD,
     REHOMED,
     SEGMENT_HEADER_BYTES,
     parse_segment_name,
@@ -32,7 +33,6 @@ from beanstalk_twisted.binlog.records import (
     Kind,
     NotUnderstood,
     Pause,
-    Raw,
     Reason,
     State,
     decode_job,
@@ -350,13 +350,15 @@ class Replay:
         return SEGMENT_HEADER_BYTES
 
 
-def _as_loaded(image: JobImage, newest: Raw | None, now_ns: int) -> JobImage:
+def _as_loaded(image: JobImage, newest: bytes | None, now_ns: int) -> JobImage:
     """
     What a start makes of a job's full record, and of its newest one if that is another.
     """
     if newest is not None:
-        state = decode_job(newest, b"")
-        image = state._replace(kind=Kind.COPY, ts_ns=image.ts_ns, body=image.body)
+        state = decode_job(RECORD.unpack(newest), b"")
+        # What `_replace` would do in three times the time; there may be many.
+        fields = (Kind.COPY, *state[1:5], image.ts_ns, *state[6:16], image.body)
+        image = tuple.__new__(JobImage, fields)
     if image.state is RESERVED:
         return image._replace(state=READY, reason=Reason.RESTART, deadline_ns=0)
     if image.state is State.DELAYED:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, Raw
+from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind
 from beanstalk_twisted.binlog.survey import Segment
 
 
@@ -27,10 +27,10 @@ class Place(NamedTuple):
     home: int
 
 
-Found = tuple[int, int, Place, Raw | None]
+Found = tuple[int, int, Place, bytes | None]
 """
-A surviving job: its id, where its full record is in which frame, and its newest record if that is
-another one.  A plain tuple, since there may be millions.
+A surviving job: its id, where its full record is in which frame, and the bytes of its newest record
+if that is another one.  A plain tuple, since there may be millions.
 """
 
 
@@ -73,7 +73,7 @@ class Selection:
     def __init__(self) -> None:
         self.changed: list[Found] = []
         self._finished: set[int] = set()
-        self._newest: dict[int, Raw] = {}
+        self._newest: dict[int, bytes] = {}
 
     @property
     def without_body(self) -> Collection[int]:
@@ -89,17 +89,19 @@ class Selection:
         :return: the full records that nothing newer is known of, ascending, and their jobs.
         """
         job_ids = frames.ids_if_all(buffer, place.frame, _FULL_KINDS)
-        if job_ids is None or not self._are_new(job_ids):
+        if job_ids is None or len(different := set(job_ids)) < len(job_ids):
             return self._pick_each(buffer, place)
-        self._finished.update(job_ids)
-        return range(len(job_ids)), job_ids
-
-    def _are_new(self, job_ids: list[int]) -> bool:
-        return (
-            self._finished.isdisjoint(job_ids)
-            and (not self._newest or self._newest.keys().isdisjoint(job_ids))
-            and len(set(job_ids)) == len(job_ids)
-        )
+        fresh = different.difference(self._finished)
+        self._finished |= fresh
+        changed = set(filter(self._newest.__contains__, fresh)) if self._newest else set[int]()
+        if len(fresh) == len(job_ids) and not changed:
+            return range(len(job_ids)), job_ids
+        for index, job_id in enumerate(job_ids):
+            if job_id in changed:
+                self.changed.append((job_id, index, place, self._newest.pop(job_id)))
+        fresh -= changed
+        indexes = [index for index, job_id in enumerate(job_ids) if job_id in fresh]
+        return indexes, [job_ids[index] for index in indexes]
 
     def _pick_each(
         self, buffer: Buffer, place: Place
@@ -122,5 +124,5 @@ class Selection:
             elif kind == _DELETE:
                 finished.add(job_id)
             elif job_id not in newest:
-                newest[job_id] = frames.raw_record(buffer, place.frame, index)
+                newest[job_id] = frames.record_bytes(buffer, place.frame, index)
         return indexes[::-1], job_ids[::-1]
