@@ -26,6 +26,7 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from tests.binlog.scribe import NS, T0, Files, Scribe, delete, image, put, quiet
 from tests.binlog.test_replay import AFTER
+from tests.jobs.test_table import FIELDS
 
 NOW = T0 + 100 * NS
 TUBES: list[Record] = [TubeDef(n, b"tube-%d" % n, T0) for n in (1, 2, 3)]
@@ -79,7 +80,7 @@ def fields_of(job: Job | None) -> dict[str, Any]:
     """
     All that is known of a job.
     """
-    return {name: getattr(job, name) for name in Job.__slots__}
+    return {name: getattr(job, name) for name in FIELDS}
 
 
 def drained(state: QueueState, tube: Tube) -> list[int]:
