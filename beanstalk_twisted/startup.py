@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
+from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
@@ -21,6 +22,7 @@ from beanstalk_twisted.binlog.records import Start
 from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.facts import WRITER, LogClock
+from beanstalk_twisted.jobs.loading import Loading
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 
 REPORT_JOBS: Final = 100_000
@@ -145,10 +147,17 @@ class _without_garbage_collection:
 def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -> None:
     small = found.small
     queue.state.load_tubes(found.tubes(), small.next_tube_id, small.next_job_id)
-    for count, (image, segment) in enumerate(found.survivors(now_ns), start=1):
-        queue.state.apply(image, segment=segment)
-        if not count % REPORT_JOBS:
-            report.loaded(count)
+    loading = Loading(queue.state)
+    told = 0
+    for each in found.survivors_in_bulk(now_ns):
+        if isinstance(each, ColdJobs):
+            loading.apply_cold(each)
+        else:
+            queue.state.apply(each.image, segment=each.segment_seq)
+        if len(queue.state.jobs) >= told + REPORT_JOBS:
+            told = len(queue.state.jobs)
+            report.loaded(told)
+    loading.finish()
     queue.finish_loading(list(found.pauses(now_ns)), now_ns)
 
 

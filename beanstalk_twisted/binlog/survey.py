@@ -10,7 +10,7 @@ Differs from beanstalkd: a damaged log is refused; there, the rest of a damaged 
 import shlex
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Readable
@@ -45,6 +45,9 @@ PROGRESS_FRAMES = 4096
 """How many frames pass between two calls of a `Progress`: a few milliseconds."""
 
 
+_KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
+
+
 class Segment(NamedTuple):
     """
     A segment whose header is sound.
@@ -64,12 +67,9 @@ class Segment(NamedTuple):
         The frame at one of ``frame_offsets``.
 
         :param buffer: what `Survey.read` gives.  Only one segment should be held at a time: each
-        costs
-            a file descriptor.
+            costs a file descriptor.
         """
-        found = frames.decode_header(buffer, offset, len(buffer), self.header.salt)
-        assert isinstance(found, Frame)
-        return found
+        return frames.known(buffer, offset)
 
 
 class TornTail(NamedTuple):
@@ -156,6 +156,14 @@ class SmallState:
         """
         self.time_ns = max(self.time_ns, frame.time_ns)
         self.records += frame.n_rec
+        job_ids = frames.ids_if_all(buffer, frame, _KINDS_OF_JOBS)
+        if job_ids:
+            self.is_clean = False
+            self.next_job_id = max(self.next_job_id, max(job_ids) + 1)
+        else:
+            self._note_each(buffer, frame)
+
+    def _note_each(self, buffer: Buffer, frame: Frame) -> None:
         kinds = list(frames.kinds_and_ids(buffer, frame))
         job_ids = [job_id for kind, job_id in kinds if kind in JOB_KINDS]
         if job_ids:

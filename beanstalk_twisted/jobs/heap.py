@@ -31,6 +31,9 @@ SPARE_DEAD: Final = 1024
 SWEPT_AT_ONCE: Final = 1024
 """Entries that are asked about in one go when most are dead: 0.5 ms, 1 ms in a heap."""
 
+FEW: Final = 64
+"""So many jobs, and an eighth of a heap, are pushed on it one by one; it is made anew for more."""
+
 NOT_KNOWN: Final = -1
 """In place of the first key: it has to be looked for."""
 
@@ -329,17 +332,45 @@ class ReadyQueue:
         if lane is not None:
             fitting = bisect_right(job_ids, lane[-1])
             lane.extend(job_ids[fitting:])
-            for job_id in job_ids[:fitting]:
-                heappush(self._heap, major | job_id)
+            self._push(major, job_ids[:fitting])
         elif len(self._lanes) < MAX_LANES:
             self._lanes[priority] = deque(job_ids)
         else:
-            for job_id in job_ids:
-                heappush(self._heap, major | job_id)
+            self._push(major, job_ids)
         if major | job_ids[0] < self._first or was_empty:
             self._first = major | job_ids[0]
             return True
         return self._first == NOT_KNOWN
+
+    def add_before(self, priority: int, job_ids: list[int]) -> bool:
+        """
+        Jobs enter, if all come before those of their priority that are known.
+
+        :param job_ids: ascending, at least one.
+        :return: whether it is so; otherwise nothing has changed.
+        """
+        lane = self._lanes.get(priority)
+        if lane is None:
+            if len(self._lanes) >= MAX_LANES:
+                return False
+            self._lanes[priority] = deque(job_ids)
+        elif job_ids[-1] < lane[0]:
+            lane.extendleft(reversed(job_ids))
+        else:
+            return False
+        self.count += len(job_ids)
+        self._entries += len(job_ids)
+        self._first = NOT_KNOWN
+        return True
+
+    def _push(self, major: int, job_ids: list[int]) -> None:
+        heap = self._heap
+        if len(job_ids) < FEW + len(heap) // 8:
+            for job_id in job_ids:
+                heappush(heap, major | job_id)
+        else:
+            heap += [major | job_id for job_id in job_ids]
+            heapify(heap)
 
     def discard(self, priority: int, job_id: int) -> None:
         """

@@ -39,6 +39,16 @@ class Homes:
             count, total = self._segments.get(segment, EMPTY)
             self._segments[segment] = (count + 1, total + size)
 
+    def enter_all(self, segment: int, count: int, body_bytes: int) -> None:
+        """
+        So many jobs' newest full records are in this segment.
+        """
+        if segment:
+            size = RECORD_BYTES * count + body_bytes
+            self.live_bytes += size
+            known, total = self._segments.get(segment, EMPTY)
+            self._segments[segment] = (known + count, total + size)
+
     def leave(self, segment: int, body_bytes: int) -> None:
         """
         It is no longer there, or the job is gone.

@@ -9,9 +9,13 @@ dictionary.
 """
 
 import struct
+from array import array
 from collections.abc import Iterator
+from itertools import chain
+from operator import add
 from typing import Final, cast
 
+from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.records import READY, JobImage, State
 from beanstalk_twisted.jobs.heap import ID_MASK
 from beanstalk_twisted.jobs.job import Job
@@ -19,11 +23,16 @@ from beanstalk_twisted.jobs.job import Job
 _COLD: Final = struct.Struct("<qIIIIQI")
 """created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment."""
 
+_COLD_WORDS: Final = _COLD.size // 4
+_WHOLE: Final = struct.Struct(f"{_COLD.size}s")
 _PRIORITY: Final = struct.Struct("<8xI")
 _PAGE_BITS: Final = 6
 _PAGE_SIZE: Final = 1 << _PAGE_BITS
 _PAGE_MASK: Final = _PAGE_SIZE - 1
 """64 slots: 12 bytes a job when all are in use, and no more than 700 for one lone survivor."""
+
+
+_NONE: Final[list[bytes | Job | None]] = [None] * _PAGE_SIZE
 
 
 class _Page:
@@ -145,6 +154,43 @@ class JobTable:
         self._count += 1
         return True
 
+    def add_all_cold(self, jobs: ColdJobs) -> None:
+        """
+        The same as `add_cold` for each of these jobs, with LSN 0; none of them is there yet.
+        """
+        entries = list(map(add, _packed(jobs), jobs.bodies))
+        job_ids, count = jobs.job_ids, len(jobs.job_ids)
+        if job_ids == list(range(job_ids[0], job_ids[0] + count)):
+            self._fill(job_ids[0], entries)
+        else:
+            for job_id, entry in zip(job_ids, entries, strict=True):
+                page = self._page(job_id >> _PAGE_BITS)
+                slot = job_id & _PAGE_MASK
+                assert page.entries[slot] is None
+                page.entries[slot] = entry
+                page.count += 1
+        self._count += count
+
+    def _fill(self, first: int, entries: list[bytes]) -> None:
+        """
+        Jobs with ids one after the other.
+        """
+        at, end = 0, len(entries)
+        while at < end:
+            page = self._page(first + at >> _PAGE_BITS)
+            slot = first + at & _PAGE_MASK
+            count = min(_PAGE_SIZE - slot, end - at)
+            assert page.entries[slot : slot + count] == _NONE[:count]
+            page.entries[slot : slot + count] = entries[at : at + count]
+            page.count += count
+            at += count
+
+    def _page(self, number: int) -> _Page:
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = _Page()
+        return page
+
     def add(self, job: Job) -> None:
         """
         A job that is not there yet.
@@ -185,6 +231,21 @@ class JobTable:
         self._count -= 1
         if not page.count:
             del self._pages[job_id >> _PAGE_BITS]
+
+
+def _packed(jobs: ColdJobs) -> Iterator[bytes]:
+    """
+    What `_COLD` packs, of one job after the other.
+    """
+    packed = bytearray(_COLD.size * len(jobs.job_ids))
+    words = memoryview(packed).cast("I")
+    for at, column in enumerate((
+        jobs.created_low, jobs.created_high, jobs.priority, jobs.delay_s, jobs.ttr_s, jobs.tube_id,
+    )):  # fmt: skip
+        words[at::_COLD_WORDS] = column
+    segments = array("I", [jobs.segment]) * len(jobs.job_ids)
+    words[_COLD_WORDS - 1 :: _COLD_WORDS] = memoryview(segments)
+    return chain.from_iterable(_WHOLE.iter_unpack(packed))
 
 
 def _thaw(job_id: int, cold: bytes) -> Job:

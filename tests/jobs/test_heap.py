@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.jobs.heap import (
+    FEW,
     ID_MASK,
     MAX_LANES,
     SPARE_DEAD,
@@ -337,3 +338,57 @@ def test_jobs_that_come_back_to_where_they_were_are_swept_as_rarely_as_others(
             owner.add(7, job_id)
     assert 0 < asked < 3 * 10 * 900
     assert list(owner.drain()) == [(7, job_id) for job_id in range(1, 2001)]
+
+
+def test_jobs_are_put_before_others_of_their_priority_only_where_they_belong() -> None:
+    owner = Owner(ReadyQueue)
+    queue = owner.queue
+    assert isinstance(queue, ReadyQueue)
+    owner.majors = {n: 5 for n in range(1, 10)} | {20: 6}
+    assert queue.add_before(5, [7, 8])
+    assert not queue.add_before(5, [6, 9]), "some come behind"
+    assert not queue.add_before(5, [9]), "it comes behind"
+    assert queue.count == 2
+    assert queue.add_before(5, [5, 6])
+    assert queue.add_before(6, [20])
+    queue.add_all(5, [1, 2, 3, 4, 9])
+    assert list(owner.drain()) == [*((5, n) for n in range(1, 10)), (6, 20)]
+
+
+def test_without_a_lane_for_their_priority_no_jobs_are_put_before_others() -> None:
+    queue = ReadyQueue(lambda major, job_id: True)
+    for priority in range(MAX_LANES):
+        assert queue.add_before(priority, [1000 + priority])
+    assert not queue.add_before(MAX_LANES, [1])
+    assert queue.count == MAX_LANES
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2 * MAX_LANES),
+            st.integers(1, FEW + 1),
+            st.sampled_from(["before", "all", "each"]),
+        ),
+        max_size=30,
+    )
+)
+def test_many_jobs_enter_a_queue_as_they_would_one_by_one(
+    groups: list[tuple[int, int, str]],
+) -> None:
+    owner = Owner(ReadyQueue)
+    assert isinstance(owner.queue, ReadyQueue)
+    for number, (priority, count, way) in enumerate(groups):
+        # Some groups come before those that are known, some behind, some between.
+        first = (number * 7919) % 31 * 100
+        job_ids = [n for n in range(first, first + count) if n not in owner.majors]
+        owner.majors |= dict.fromkeys(job_ids, priority)
+        if way == "each":
+            for job_id in job_ids:
+                owner.queue.add(priority, job_id)
+        elif job_ids and not (way == "before" and owner.queue.add_before(priority, job_ids)):
+            owner.queue.add_all(priority, job_ids)
+        assert owner.queue.count == len(owner.majors)
+        assert owner.first() == owner.expected_first()
+    expected = sorted((priority, job_id) for job_id, priority in owner.majors.items())
+    assert list(owner.drain()) == expected

@@ -28,3 +28,13 @@ def test_without_a_log_nothing_is_counted() -> None:
     homes.enter(0, 5)
     assert homes.live_bytes == 0
     homes.leave(0, 5)
+
+
+def test_many_jobs_enter_at_once_as_they_would_one_by_one() -> None:
+    homes, alike = Homes(), Homes()
+    for segment, sizes in [(3, [5, 0]), (3, [7]), (4, [1, 2, 3]), (0, [9])]:
+        homes.enter_all(segment, len(sizes), sum(sizes))
+        for size in sizes:
+            alike.enter(segment, size)
+    assert [homes.of(n) for n in range(5)] == [alike.of(n) for n in range(5)]
+    assert homes.live_bytes == alike.live_bytes

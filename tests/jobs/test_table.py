@@ -4,8 +4,11 @@ Where all jobs are.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 
+from beanstalk_twisted.binlog.cold import ColdJobs, Records
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import JobTable
@@ -170,3 +173,72 @@ def test_a_job_that_was_only_put_takes_few_bytes_beside_its_body() -> None:
             table.add_cold(put_image(job_id, b"b" * 100), lsn=0, segment=0)
 
     assert growth_bytes(fill) / 10_000 < 100 + 120
+
+
+FIELDS = (
+    "body", "buries", "created_ns", "deadline_ns", "delay_s", "holder", "job_id", "kicks", "lsn",
+    "priority", "releases", "reserves", "segment", "state", "timeouts", "ttr_s", "tube_id",
+)  # fmt: skip
+"""All that a job has; a compiled class has no ``__slots__`` to ask."""
+
+
+def cold_jobs(job_ids: list[int], segment: int = 19) -> ColdJobs:
+    """
+    Many jobs that were just put.
+    """
+    images = [put_image(job_id, b"%d" % job_id) for job_id in job_ids]
+    heap = b"".join(image.body for image in images)
+    offsets = accumulate((len(image.body) for image in images), initial=0)
+    encoded = [
+        image.encode((offset, len(image.body), 0))
+        for image, offset in zip(images, offsets, strict=False)
+    ]
+    records = Records()
+    records.add(job_ids, [memoryview(b"".join(encoded))], memoryview(heap))
+    jobs, others = records.take({3}, segment)
+    assert not others
+    return jobs
+
+
+@pytest.mark.parametrize(
+    "job_ids",
+    [
+        [1], [63, 64], list(range(1, 200)), list(range(60, 64)), [5, 4, 9], [200, 1, 64, 63],
+        [MAX_U64], list(range(1 << 40, (1 << 40) + 70)),
+    ],
+)  # fmt: skip
+def test_many_jobs_are_added_as_they_would_be_one_by_one(job_ids: list[int]) -> None:
+    table, alike = table_of(2, 4096), table_of(2, 4096)
+    job_ids = [job_id for job_id in job_ids if job_id != 2]
+    table.add_all_cold(cold_jobs(job_ids))
+    for job_id in job_ids:
+        alike.add_cold(put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
+    assert list(table) == list(alike)
+    assert len(table) == len(alike)
+    for job_id in alike:
+        known, other = table.look(job_id), alike.look(job_id)
+        assert known is not None and other is not None
+        for name in FIELDS:
+            assert getattr(known, name) == getattr(other, name), name
+    for job_id in list(table):
+        table.remove(job_id)
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize("job_ids", [[1, 2, 3], [2, 9], [9, 2]])
+def test_one_id_is_given_to_one_of_many_jobs_only(job_ids: list[int]) -> None:
+    table = table_of(2)
+    with pytest.raises(AssertionError):
+        table.add_all_cold(cold_jobs(job_ids))
+
+
+def test_jobs_that_were_loaded_take_no_more_bytes_than_those_that_were_put() -> None:
+    table, alike = JobTable(), JobTable()
+    job_ids = list(range(1, 10_001))
+
+    def put_each() -> None:
+        for job_id in job_ids:
+            alike.add_cold(put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
+
+    jobs = cold_jobs(job_ids)
+    assert growth_bytes(lambda: table.add_all_cold(jobs)) <= growth_bytes(put_each) + 1000

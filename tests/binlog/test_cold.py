@@ -1,0 +1,99 @@
+"""
+Jobs that were put and are ready, cut from the records of many in columns.
+"""
+
+import pytest
+
+from beanstalk_twisted.binlog.cold import ColdJobs, Records, values
+from beanstalk_twisted.binlog.records import Flag, JobImage, Kind, State
+from tests.binlog.scribe import image, put
+
+TUBES = {1, 2}
+
+
+def encoded(record: JobImage, offset: int, flags: int = 0, length: int | None = None) -> bytes:
+    """
+    The bytes of a record, with these flags too.
+    """
+    size = len(record.body) if length is None else length
+    raw = bytearray(record.encode((offset, size, 0)))
+    raw[2] |= flags
+    return bytes(raw)
+
+
+def taken(*frames: tuple[bytes, bytes]) -> tuple[list[tuple[int, bytes]], list[int]]:
+    """
+    Ids and bodies of the cold jobs of these pairs of record array and heap, whose ids are 0, 1, 2
+    and so on; and which records are not of such.
+    """
+    records, count = Records(), 0
+    for array, heap in frames:
+        size = len(array) // 80
+        records.add(range(count, count + size), [memoryview(array)], memoryview(heap))
+        count += size
+    jobs, others = records.take(TUBES, 9)
+    assert jobs.segment == 9
+    return list(zip(jobs.job_ids, jobs.bodies, strict=True)), list(others)
+
+
+ODD = {
+    "delayed": encoded(put(state=State.DELAYED), 0),
+    "buried": encoded(image(Kind.COPY, state=State.BURIED, body=b"hello"), 0),
+    "reserved once": encoded(put(reserves=1), 0),
+    "timed out once": encoded(put(timeouts=1), 0),
+    "released once": encoded(put(releases=1), 0),
+    "buried once": encoded(put(buries=1), 0),
+    "kicked once": encoded(put(kicks=1), 0),
+    "extended": encoded(put(), 0, Flag.EXT),
+    "of a tube without a name": encoded(put(tube_id=3), 0),
+    "of an unknown state": encoded(put(), 0).replace(b"\1", b"\t", 2),
+    "longer than its frame": encoded(put(), 0, length=6),
+    "outside its frame": encoded(put(), 1),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_not_plainly_a_cold_job_is_left_to_be_read_by_itself(
+    odd: bytes, count: int
+) -> None:
+    plain = encoded(put(), 0)
+    assert taken((odd * count, b"hello"), (plain, b"after")) == (
+        [(count, b"after")], list(range(count)),
+    )  # fmt: skip
+    assert taken((plain, b"first"), (odd, b"hello"), (plain, b"after")) == (
+        [(0, b"first"), (2, b"after")], [1],
+    )  # fmt: skip
+
+
+def test_bodies_are_those_of_their_own_frames_wherever_they_stand_there() -> None:
+    one = encoded(put(body=b"ab"), 3) + encoded(put(body=b"cde"), 0) + encoded(put(body=b""), 0)
+    two = encoded(put(body=b"f"), 0)
+    assert taken((one, b"cdeab"), (two, b"f"), (one, b"CDEAB")) == (
+        [(0, b"ab"), (1, b"cde"), (2, b""), (3, b"f"), (4, b"AB"), (5, b"CDE"), (6, b"")], [],
+    )  # fmt: skip
+
+
+def test_the_columns_are_what_the_records_say() -> None:
+    largest = (1 << 32) - 1
+    records = Records()
+    images = [
+        put(body=b"", priority=largest, delay_s=1, ttr_s=2, tube_id=2, ts_ns=(5 << 32) + 6),
+        put(body=b"", priority=0, delay_s=largest, ttr_s=largest, tube_id=1, ts_ns=-1),
+    ]
+    records.add([7, 8], [memoryview(encoded(each, 0)) for each in images], memoryview(b""))
+    jobs, _ = records.take(TUBES, 1)
+    assert isinstance(jobs, ColdJobs)
+    assert list(jobs.priority) == [largest, 0]
+    assert list(jobs.delay_s) == [1, largest]
+    assert list(jobs.ttr_s) == [2, largest]
+    assert list(jobs.tube_id) == [2, 1]
+    assert list(jobs.created_low) == [6, largest]
+    assert list(jobs.created_high) == [5, largest]
+
+
+@pytest.mark.parametrize("numbers", [[1], [1, 1, 1], [1, 2, 1], [1 << 24, 1]])
+def test_the_values_of_a_column_are_told_once_each(numbers: list[int]) -> None:
+    column = memoryview(b"".join(n.to_bytes(4, "little") for n in numbers)).cast("I")
+    assert sorted(values(column)) == sorted(set(numbers))
+    assert sorted(values(column[::2])) == sorted(set(numbers[::2]))
