@@ -29,7 +29,7 @@ class ChunkProtocol(BeanstalkProtocol):
     One connection, quickly.
     """
 
-    _at = 0
+    __slots__ = ("_at",)
 
     def dataReceived(self, data: bytes) -> None:
         """

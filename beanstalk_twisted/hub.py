@@ -10,8 +10,13 @@ It only receives.  A socket whose end or error it meets goes back to Twisted, wh
 and deals with it.
 
 Round trips on 50 connections, processor time a command, as a ratio to beanstalkd's (unoptimised
-CPython 3.11): 2.6 instead of 3.5 in memory, 3.2 instead of 4.1 with a log and no fsync.  To look
-again before the reactor has its turn, for those who have answered at once, saves nothing.
+CPython 3.11): 2.6 instead of 3.5 in memory, 3.2 instead of 4.1 with a log and no fsync.
+
+Replies leave at the end of a turn, so a peer on this machine may have sent its next command by the
+time they have: the sockets are looked at once more before the reactor has its turn, whose price is
+a third of such a command's.  On 1 connection that is 16.5 instead of 22 us a command, on 10 6%
+less, on 50 nothing.  To look twice saves no more.  While somebody waits for the disk, its word
+comes through the reactor, which has its turn then.
 """
 
 import select
@@ -36,6 +41,12 @@ TURN_NS: Final = 20_000_000
 """
 How long a turn may take, but for the last socket in it, before timers and new connections have
 theirs: with 256 sockets of one command each it takes half of that.
+"""
+
+AGAIN_NS: Final = 1_000_000
+"""
+How long turn may follow on turn before timers and new connections have theirs: 20 turns of one
+socket, so that the reactor's part of the price is small, and no more than epoll's own grain.
 """
 
 
@@ -123,10 +134,11 @@ class Hub:
 
     def __init__(
         self, reactor: IReactorFDSet, now_ns: Callable[[], int],
-        begin_turn: Callable[[], None], end_turn: Callable[[], None],
+        begin_turn: Callable[[], None], end_turn: Callable[[], bool],
     ) -> None:  # fmt: skip
         """
-        :param begin_turn: called before the first socket is read, ``end_turn`` after the last.
+        :param begin_turn: called before the first socket is read.
+        :param end_turn: called after the last one; says whether another turn may follow at once.
         """
         self._now_ns = now_ns
         self._ready: list[tuple[int, int]] = []
@@ -187,32 +199,49 @@ class Hub:
 
     def doRead(self) -> None:
         """
-        One turn: each socket that has something is read once.  Those for whom no time is left are
-        the first of the next turn.
+        One turn, and others for those who have answered at once.
+        """
+        if not self._ready:
+            self._look()
+        ends_ns = self._now_ns() + AGAIN_NS
+        while self._turn() and self._now_ns() < ends_ns and self._look():
+            pass
+
+    def _look(self) -> bool:
+        """
+        :return: whether a socket has something.
+        """
+        if not self._epoll.closed:
+            self._ready.extend(reversed(self._epoll.poll(0, MAX_READS)))
+        return bool(self._ready)
+
+    def _turn(self) -> bool:
+        """
+        Each socket that has something is read once.  Those for whom no time is left are the first
+        of the next turn.
+
+        :return: whether another turn may follow at once.
         """
         ready = self._ready
-        if not ready:
-            ready.extend(reversed(self._epoll.poll(0, MAX_READS)))
         ends_ns = self._now_ns() + TURN_NS
         self._begin_turn()
         while ready:
             # A connection may have ended since it was found ready.
             feed = self._feeds.get(ready.pop()[0])
-            if feed is not None:
-                self._read(feed)
-                if self._now_ns() > ends_ns:
-                    break
+            if feed is None:
+                continue
+            try:
+                feed.read()
+            except Exception:
+                self.log.failure("while reading a connection")
+                feed.fail()
+            if self._now_ns() > ends_ns:
+                break
         try:
-            self._end_turn()
+            return self._end_turn() and not ready
         except Exception:
             self.log.failure("while ending a turn")
-
-    def _read(self, feed: Feed) -> None:
-        try:
-            feed.read()
-        except Exception:
-            self.log.failure("while reading a connection")
-            feed.fail()
+            return False
 
     def logPrefix(self) -> str:
         """

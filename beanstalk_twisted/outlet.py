@@ -47,6 +47,8 @@ class Outlet:
     Sends at once what it can; see `is_plain` for when it does not try.
     """
 
+    __slots__ = ("_is_direct", "_is_registered", "_send", "_source", "_transport")
+
     def __init__(self, transport: Any, source: Source) -> None:
         """
         :param source: told to stop when the peer does not read, and to go on when it has.

@@ -89,6 +89,16 @@ class BeanstalkProtocol(LineReceiver):
     MAX_LENGTH = MAX_LINE_BYTES - len(CRLF)
     log = Logger()
 
+    # So many attributes would make a dictionary of their own in each connection: 1.7 KB of 4.4, and
+    # with 1,000 connections, whose memory no cache holds, a tenth of our own time a command.
+    __slots__ = (
+        "_aside", "_buffer", "_busyReceiving", "_chunks", "_feed", "_gathered",
+        "_gathered_bytes", "_held", "_held_bytes", "_is_half_closed", "_is_leaving",
+        "_is_output_full", "_is_reading", "_is_resting", "_lsn", "_missing", "_outlet", "_put", "_raw",
+        "_shell", "_turn_began_ns", "_write", "dialect", "line_mode", "paused", "session",
+        "transport",
+    )  # fmt: skip
+
     session: Session
     transport: Any
     """An ITransport that is also an IConsumer and an IPushProducer."""
@@ -99,6 +109,10 @@ class BeanstalkProtocol(LineReceiver):
 
     def __init__(self, shell: Shell, dialect: Dialect = MODERN) -> None:
         self.dialect = dialect
+        self.transport = None
+        self.line_mode = 1
+        self.paused = self._busyReceiving = False
+        self._buffer = b""
         self._shell = shell
         # How the answer to the newest command is written.  It is given before the next one begins.
         self._write: Callable[[Reply], bytes] | None = None
@@ -434,7 +448,8 @@ class BeanstalkProtocol(LineReceiver):
             self._is_leaving
             or self._is_resting
             or self._is_output_full
-            or self.session.is_blocked
+            or self.session.is_waiting
+            or self.session.is_busy
             or self._held_bytes > MAX_HELD_BYTES
             or bool(self._held and self._shell.is_congested)
         )
@@ -447,9 +462,10 @@ class BeanstalkProtocol(LineReceiver):
         if not self.paused:
             if self._buffer or self._aside:
                 self.dataReceived(b"")
-            else:
+            elif not self._is_reading:
                 self._watch_input()
-        self._part_when_done()
+        if self._is_leaving or self._is_half_closed:
+            self._part_when_done()
 
     def _end_chunk(self) -> None:
         self._shell.end_chunk(self)

@@ -295,10 +295,12 @@ class BeanstalkService(Service):
     def _begin_turn(self) -> None:
         self._is_in_turn = True
 
-    def _end_turn(self) -> None:
+    def _end_turn(self) -> bool:
         """
         All who had sent something are served.  The disk begins first; then replies leave, one
         right after the other.
+
+        :return: whether nobody waits for the disk, or for others to have had their turn.
         """
         self._is_in_turn = False
         try:
@@ -307,6 +309,7 @@ class BeanstalkService(Service):
         finally:
             self._send_all()
             self._set_timer()
+        return not self._holding and self._rest_call is None
 
     def _send_all(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -376,27 +379,25 @@ class BeanstalkService(Service):
             self._plan()
 
     def _deliver_waiting(self) -> None:
-        if not self._is_delivering:
-            self._is_delivering = True
-            try:
-                self._empty_outbox()
-            finally:
-                self._is_delivering = False
-
-    def _empty_outbox(self) -> None:
         """
         An answer may set off its connection's next command, and so further answers: they are
         delivered here too, one after the other.  A long chain goes on when others have had their
         turn.
         """
         outbox = self.queue.outbox
+        if self._is_delivering or not outbox:
+            return
+        self._is_delivering = True
         ends_ns = self.now_ns() + TURN_NS
         delivered = 0
-        while delivered < len(outbox) and self.now_ns() <= ends_ns:
-            session, answer = outbox[delivered]
-            delivered += 1
-            self._deliver(session, answer)
-        del outbox[:delivered]
+        try:
+            while delivered < len(outbox) and (not delivered or self.now_ns() <= ends_ns):
+                session, answer = outbox[delivered]
+                delivered += 1
+                self._deliver(session, answer)
+        finally:
+            self._is_delivering = False
+            del outbox[:delivered]
         if outbox:
             self._arm_rest()
 

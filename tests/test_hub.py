@@ -5,14 +5,24 @@ One reader for all sockets: who is read, when, and who is left to Twisted.
 from __future__ import annotations
 
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.hub import MAX_READS, READ_BYTES, TURN_NS, Feed, Hub, has_place_in
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.hub import (
+    AGAIN_NS,
+    MAX_READS,
+    READ_BYTES,
+    TURN_NS,
+    Feed,
+    Hub,
+    has_place_in,
+)
+from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
 from tests.hand_reactor import HandReactor, Wire
 
 
@@ -21,6 +31,7 @@ class Bench:
     A hub and its wires.
 
     :ivar heard: what has happened, in order.
+    :ivar answers: called when a turn ends; says whether another one may follow.
     """
 
     def __init__(self) -> None:
@@ -28,12 +39,17 @@ class Bench:
         self.heard: list[Any] = []
         self.wires: list[Wire] = []
         self.now_ns = 0
+        self.answers: Callable[[], bool] = lambda: False
         self.hub = Hub(
             cast(Any, self.reactor),
             lambda: self.now_ns,
             lambda: self.heard.append("begin"),
-            lambda: self.heard.append("end"),
+            self._end_turn,
         )
+
+    def _end_turn(self) -> bool:
+        self.heard.append("end")
+        return self.answers()
 
     def wire(self) -> tuple[Wire, Feed]:
         """
@@ -114,6 +130,65 @@ def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     wires[0].far.send(b"again")
     assert bench.turn() == ["begin", b"3", "end"]
     assert bench.turn() == ["begin", b"again", "end"]
+
+
+def test_who_answers_at_once_is_read_again_before_the_reactor_has_its_turn(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    rest = [b"b", b"c"]
+
+    def answer() -> bool:
+        if rest:
+            wire.far.send(rest.pop(0))
+        return True
+
+    bench.answers = answer
+    wire.far.send(b"a")
+    begin, end = "begin", "end"
+    assert bench.turn() == [begin, (0, b"a"), end, begin, (0, b"b"), end, begin, (0, b"c"), end]
+
+
+def test_the_reactor_has_its_turn_when_those_who_answer_at_once_had_their_time(
+    bench: Bench,
+) -> None:
+    wire, _ = bench.wire()
+
+    def answer() -> bool:
+        bench.now_ns += AGAIN_NS // 2
+        wire.far.send(b"x")
+        return True
+
+    bench.answers = answer
+    wire.far.send(b"x")
+    assert bench.turn() == ["begin", (0, b"x"), "end"] * 2
+    assert bench.turn() == ["begin", (0, b"x"), "end"] * 2
+
+
+def test_a_hub_that_ends_in_a_turn_looks_no_further(bench: Bench) -> None:
+    wire, _ = bench.wire()
+
+    def end() -> bool:
+        bench.hub.close()
+        return True
+
+    bench.answers = end
+    wire.far.send(b"a")
+    assert bench.turn() == ["begin", (0, b"a"), "end"]
+
+
+def test_a_turn_that_cannot_end_is_told_and_no_other_follows(
+    bench: Bench, clean_reactor: list[Failure]
+) -> None:
+    wire, _ = bench.wire()
+
+    def fail() -> bool:
+        wire.far.send(b"b")
+        raise ValueError
+
+    bench.answers = fail
+    wire.far.send(b"a")
+    assert bench.turn() == ["begin", (0, b"a"), "end"]
+    assert [failure.type for failure in clean_reactor] == [ValueError]
+    clean_reactor.clear()
 
 
 def test_a_feed_that_pauses_brings_nothing_until_it_goes_on(bench: Bench) -> None:
@@ -219,3 +294,105 @@ def test_a_hub_that_ends_leaves_its_connections_to_twisted(bench: Bench) -> None
     assert (bench.hub.fileno(), bench.reactor.readers) == (-1, [one.transport])
     paused.resumeProducing()
     assert bench.reactor.readers == [one.transport, two.transport]
+
+
+# A server with a hub.
+
+
+class HandClock(HandReactor, Clock):
+    """
+    A reactor for a server: its time, and what it is to look at.
+    """
+
+    def __init__(self) -> None:
+        HandReactor.__init__(self)
+        Clock.__init__(self)
+
+
+class HubServer(MemoryServer):
+    """
+    A server whose connections are read by a hub.
+    """
+
+    def start(self) -> None:
+        """
+        Begin a process with a reactor that has a place for it.
+        """
+        self.clock = self.reactor = HandClock()
+        super().start()
+
+    def hear(self, wire: Wire, *lines: bytes) -> None:
+        """
+        Connect a peer that answers each reply at once with its next line.
+        """
+        cast(Any, wire.transport).socket = EagerSocket(wire, list(lines[1:]))
+        protocol = self.service.factory.buildProtocol(cast(Any, None))
+        assert protocol is not None
+        protocol.makeConnection(wire.transport)
+        wire.far.send(lines[0])
+
+    def call_hub(self) -> None:
+        """
+        The reactor finds that a connection has something.
+        """
+        (hub,) = self.reactor.readers
+        hub.doRead()
+
+
+class EagerSocket:
+    """
+    The server's end of a connection; whenever it has sent, its peer sends too.
+    """
+
+    def __init__(self, wire: Wire, lines: list[bytes]) -> None:
+        self._near = wire.transport.socket
+        self._far = wire.far
+        self._lines = lines
+        self.fileno = self._near.fileno
+        self.recv = self._near.recv
+        self.close = self._near.close
+
+    def setsockopt(self, *_: int) -> None:
+        """
+        It is no TCP.
+        """
+
+    def send(self, output: bytes) -> int:
+        """
+        Send, and be answered.
+        """
+        sent = self._near.send(output)
+        if self._lines:
+            self._far.send(self._lines.pop(0))
+        return sent
+
+
+PUT = b"put 0 0 60 1\r\nx\r\n"
+
+
+def test_commands_that_follow_each_other_at_once_need_one_call_of_the_reactor() -> None:
+    server = HubServer()
+    wire = Wire(server.reactor)
+    server.hear(wire, PUT, b"reserve\r\n", b"delete 1\r\n")
+    server.call_hub()
+    assert wire.read() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nDELETED\r\n"
+    wire.close()
+
+
+def test_while_somebody_waits_for_the_disk_the_reactor_has_its_turn_after_each_other() -> None:
+    io = HeldIo()
+    server = HubServer(directory=MemoryDirectory(), io=lambda: io)
+    slow, quick = Wire(server.reactor), Wire(server.reactor)
+    server.hear(slow, PUT)
+    server.hear(quick, *[b"list-tube-used\r\n"] * 3)
+    server.call_hub()
+    assert (slow.read(), quick.read()) == (b"", b"USING default\r\n")
+    server.call_hub()
+    assert quick.read() == b"USING default\r\n"
+    while io:
+        io.step()
+        server.advance()
+    server.call_hub()
+    assert (slow.read(), quick.read()) == (b"INSERTED 1\r\n", b"USING default\r\n")
+    slow.close()
+    quick.close()

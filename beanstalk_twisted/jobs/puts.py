@@ -38,7 +38,7 @@ class Draft(NamedTuple):
 
 class Newcomer(NamedTuple):
     """
-    A job that has wholly come.
+    A job that has wholly come and waits for room.
     """
 
     draft: Draft
@@ -46,18 +46,6 @@ class Newcomer(NamedTuple):
     delay_s: int
     ttr_s: int
     body: bytes
-
-    def image(self, session: Session, now_ns: int) -> JobImage:
-        """
-        The job in the tube that its session uses.
-        """
-        delay_s = self.delay_s
-        job_id, created_ns = self.draft
-        return JobImage(
-            PUT, State.DELAYED if delay_s else READY, CLIENT, self.priority, job_id, created_ns,
-            now_ns + delay_s * NS if delay_s else 0, delay_s, self.ttr_s, session.using.tube_id,
-            0, 0, 0, 0, 0, session.number, self.body,
-        )  # fmt: skip
 
 
 class Puts:
@@ -87,16 +75,19 @@ class Puts:
         self._state.next_job_id += 1
         return Draft(job_id, now_ns)
 
-    def put(self, session: Session, now_ns: int, newcomer: Newcomer) -> Answer | None:
+    def put(
+        self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
+        ttr_s: int, body: bytes,
+    ) -> Answer | None:  # fmt: skip
         """
         Take a job, refuse it, or let it wait.
         """
-        if self._changes.has_room_for(len(newcomer.body)):
-            return self._take(session, now_ns, newcomer)
+        if self._changes.has_room_for(len(body)):
+            return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
         if self._changes.ledger.room.is_short:
             return NO_ROOM
         session.is_busy = True
-        self._waiting.append((session, newcomer))
+        self._waiting.append((session, Newcomer(draft, priority, delay_s, ttr_s, body)))
         return None
 
     def forget(self, session: Session) -> None:
@@ -112,7 +103,7 @@ class Puts:
         """
         while self._waiting:
             session, newcomer = self._waiting.popleft()
-            answer = self.put(session, now_ns, newcomer)
+            answer = self.put(session, now_ns, *newcomer)
             if answer is None:
                 self._waiting.rotate(1)
                 return
@@ -132,10 +123,19 @@ class Puts:
             sizes.append(newcomer_bytes(copy_bytes))
         return Demand(len(self._state.jobs), sum(sizes), max(sizes))
 
-    def _take(self, session: Session, now_ns: int, newcomer: Newcomer) -> Answer:
+    def _take(
+        self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
+        ttr_s: int, body: bytes,
+    ) -> Answer:  # fmt: skip
         tube = session.using
-        lsn = self._changes.make(newcomer.image(session, now_ns))
+        job_id, created_ns = draft
+        image = JobImage(
+            PUT, State.DELAYED if delay_s else READY, CLIENT, priority, job_id, created_ns,
+            now_ns + delay_s * NS if delay_s else 0, delay_s, ttr_s, tube.tube_id,
+            0, 0, 0, 0, 0, session.number, body,
+        )  # fmt: skip
+        lsn = self._changes.make(image)
         self._tally.total_jobs += 1
         tube.total_jobs += 1
         self._timekeeping.settle(tube, now_ns)
-        return Answer(replies.Inserted(newcomer.draft.job_id), lsn)
+        return Answer(replies.Inserted(job_id), lsn)

@@ -36,7 +36,7 @@ from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
 from beanstalk_twisted.jobs.heap import ID_MASK
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import Kicks
-from beanstalk_twisted.jobs.puts import Draft, Newcomer, Puts
+from beanstalk_twisted.jobs.puts import Draft, Puts
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -172,8 +172,7 @@ class WorkQueue:
         """
         if self.is_draining:
             return Answer(replies.DRAINING, 0)
-        newcomer = Newcomer(draft, priority, delay_s, ttr_s, body)
-        return self._puts.put(session, now_ns, newcomer)
+        return self._puts.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """
