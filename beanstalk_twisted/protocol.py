@@ -94,8 +94,8 @@ class BeanstalkProtocol(LineReceiver):
     __slots__ = (
         "_aside", "_buffer", "_busyReceiving", "_chunks", "_feed", "_gathered",
         "_gathered_bytes", "_held", "_held_bytes", "_is_half_closed", "_is_leaving",
-        "_is_output_full", "_is_reading", "_is_resting", "_lsn", "_missing", "_outlet", "_put", "_raw",
-        "_shell", "_turn_began_ns", "_write", "dialect", "line_mode", "paused", "session",
+        "_is_output_full", "_is_reading", "_is_resting", "_lsn", "_missing", "_outlet", "_put",
+        "_raw", "_shell", "_turn_began_ns", "_write", "dialect", "line_mode", "paused", "session",
         "transport",
     )  # fmt: skip
 
