@@ -6,8 +6,8 @@ through four functions.  A `Hub` is one descriptor of the reactor, an epoll of i
 the sockets: the reactor's price is paid once a turn, for all who have sent something.  It also
 knows when all of them have been served, so right then the log is written, and replies leave.
 
-It only receives.  A socket whose end or error it meets goes back to Twisted, which finds the same
-and deals with it.
+It only receives.  When a socket has ended, its transport is told at once, as by Twisted's reactor:
+what others have sent since then was sent later, and is to find the jobs of that peer back.
 
 Round trips on 50 connections, processor time a command, as a ratio to beanstalkd's (unoptimised
 CPython 3.11): 2.6 instead of 3.5 in memory, 3.2 instead of 4.1 with a log and no fsync.
@@ -25,6 +25,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
+from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -77,11 +78,14 @@ class Feed:
         except BlockingIOError:
             return
         except OSError:
-            arrived = b""
+            self.close()
+            self._transport.connectionLost(Failure(CONNECTION_LOST))
+            return
         if arrived:
             self._received(arrived)
         else:
-            self.give_back()
+            self.close()
+            self._transport.readConnectionLost(Failure(CONNECTION_DONE))
 
     def pauseProducing(self) -> None:
         """

@@ -72,14 +72,14 @@ class HandReactor:
 
 class Wire:
     """
-    A connection of Twisted's, and the socket at its other end.
+    A connection of Twisted's on a socket, and the socket at its other end.
     """
 
     def __init__(self, reactor: HandReactor) -> None:
-        near, self.far = socket.socketpair()
+        self.near, self.far = socket.socketpair()
         self.far.setblocking(False)
         self.reactor = reactor
-        self.transport = Connection(near, Protocol(), cast(Any, reactor))
+        self.transport = Connection(self.near, Protocol(), cast(Any, reactor))
         self.transport.connected = True
         self.transport.startReading()
 
@@ -112,4 +112,4 @@ class Wire:
         Close both ends.
         """
         self.far.close()
-        self.transport.socket.close()
+        self.near.close()

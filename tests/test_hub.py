@@ -9,8 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IHalfCloseableProtocol
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.hub import (
@@ -202,27 +206,81 @@ def test_a_feed_that_pauses_brings_nothing_until_it_goes_on(bench: Bench) -> Non
     assert bench.turn() == ["begin", (0, b"a"), "end"]
 
 
-def test_a_connection_that_ends_goes_back_to_twisted_when_all_was_read(bench: Bench) -> None:
-    wire, feed = bench.wire()
+class Ending(Protocol):
+    """
+    Hears how its connection ends.
+    """
+
+    def __init__(self, hear: Callable[[Any], None]) -> None:
+        self._hear = hear
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        It is over.
+        """
+        self._hear(reason.type)
+
+
+@implementer(IHalfCloseableProtocol)
+class HalfEnding(Ending):
+    """
+    Goes on when its peer has only said that it sends no more.
+    """
+
+    def readConnectionLost(self) -> None:
+        """
+        The peer sends no more.
+        """
+        self._hear("half")
+
+    def writeConnectionLost(self) -> None:
+        """
+        The peer reads no more.
+        """
+
+
+def test_the_end_of_a_connection_is_told_in_the_turn_that_finds_it(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    wire.transport.protocol = Ending(bench.heard.append)
     wire.far.send(b"a")
     wire.far.shutdown(1)
     assert bench.turn() == ["begin", (0, b"a"), "end"]
-    assert bench.turn() == ["begin", "end"]
-    assert bench.reactor.readers == [bench.hub, wire.transport]
-    feed.pauseProducing()
+    assert bench.turn() == ["begin", ConnectionDone, "end"]
     assert bench.reactor.readers == [bench.hub]
-    feed.resumeProducing()
-    assert bench.reactor.readers == [bench.hub, wire.transport]
+    assert bench.turn() == ["begin", "end"]
+
+
+def test_the_end_of_one_that_may_go_on_writing_is_told_so(bench: Bench) -> None:
+    wire, feed = bench.wire()
+    wire.transport.protocol = HalfEnding(bench.heard.append)
+    wire.transport.write(b"reply")
+    wire.far.shutdown(1)
+    assert bench.turn() == ["begin", "half", "end"]
+    assert wire.read_on() == b"reply"
+    assert bench.reactor.readers == [bench.hub]
+    feed.pauseProducing()
+    assert bench.turn() == ["begin", "end"]
+
+
+def test_a_connection_that_breaks_is_told_so(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    wire.transport.protocol = HalfEnding(bench.heard.append)
+    wire.transport.write(b"unread")
+    wire.transport.doWrite()
+    wire.transport.write(b"more")
+    wire.far.close()
+    assert bench.turn() == ["begin", ConnectionLost, "end"]
+    assert (bench.reactor.readers, bench.reactor.writers) == ([bench.hub], [])
 
 
 def test_a_connection_that_vanishes_while_it_is_paused_costs_no_turns(bench: Bench) -> None:
     wire, feed = bench.wire()
+    wire.transport.protocol = Ending(bench.heard.append)
     feed.pauseProducing()
     wire.far.close()
     assert select.select([bench.hub], [], [], 0)[0] == []
     feed.resumeProducing()
-    assert bench.turn() == ["begin", "end"]
-    assert wire.transport in bench.reactor.readers
+    assert bench.turn() == ["begin", ConnectionDone, "end"]
 
 
 def test_a_connection_that_is_closed_in_a_turn_is_not_read_in_it(bench: Bench) -> None:
