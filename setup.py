@@ -56,8 +56,8 @@ in it may have a subclass that is not in it (tests/test_packaging.py).
 Left out: `binlog.records`, whose dataclasses mypyc cannot make, for a saving of 7%; and
 `binlog.replay`, which makes a start no quicker, but leaves the memory of loaded jobs in pieces,
 170 bytes a job instead of 280.  What is above the Twisted line has classes that mypyc cannot make
-native; with `chunks`, `protocol`, `hub` and `outlet` compiled all the same a command costs more (5.2
-instead of 4.4 us), since the interpreter knows better how to look up their attributes.
+native; with `chunks`, `protocol`, `hub` and `outlet` compiled all the same a command costs more
+(5.2 instead of 4.4 us), since the interpreter knows better how to look up their attributes.
 """
 
 
