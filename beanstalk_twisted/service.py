@@ -136,7 +136,7 @@ class BeanstalkService(Service):
         found, self._found = self._found, None
         io = WatchedIo(
             self._io(), self._reactor, directory.path, self.settings.fsync_timeout_s,
-            lambda failure: self.failed(failure),
+            lambda failure: self.failed(failure), self.settings.fsync.is_always,
         )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         opened = begin(
