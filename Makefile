@@ -15,7 +15,7 @@ COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/confor
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help serve test test-compiled lint soak bench bench-quick spark-demo spark-kills wheels clean
+.PHONY: help serve test test-compiled lint soak bench bench-quick spark-demo spark-kills wheels compiler clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -57,15 +57,27 @@ spark-demo: .venv/dev.stamp ## the history in ./binlog as a table, by Spark
 spark-kills: .venv/dev.stamp ## kill -9 the driver of a stream under load, twenty times
 	$(BIN)/python -m benchmarks.kills build/kills $(ARGS)
 
-# The compiled wheel is made of the same sdist; the pure one is there even if that fails.
-wheels: .venv/dev.stamp ## build wheels into ./dist: the pure one, and with gcc one compiled for here
+# The compiled wheel is made of the same sdist; the pure one is there even if that fails.  Wheels of
+# before go, so that a name with an asterisk in it means one file.
+wheels: .venv/dev.stamp ## build two wheels into ./dist in some two minutes: pure, and compiled by gcc
 	rm -rf build/wheels
 	$(BIN)/python -m build --outdir build/wheels .
 	mkdir -p dist
+	rm -f dist/beanstalk_twisted-*
 	cp build/wheels/* dist
+	@$(MAKE) --no-print-directory compiler
 	BEANSTALK_TWISTED_COMPILED=1 $(BIN)/python -m pip wheel --disable-pip-version-check --no-cache-dir \
 	    --no-deps --wheel-dir build/wheels build/wheels/*.tar.gz
 	cp build/wheels/*-cp*.whl dist
+
+compiler: # whether a wheel can be compiled here
+	@$(BIN)/python -c 'import os, shutil, sys, sysconfig; \
+	    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]; \
+	    header = os.path.join(sysconfig.get_path("include"), "Python.h"); \
+	    missing = [] if shutil.which(compiler) else [f"C compiler ({compiler})"]; \
+	    missing += [] if os.path.isfile(header) else [header]; \
+	    sys.exit(f"Nothing can be compiled here, there is no {missing[0]}: " \
+	             "only the pure wheel is in dist, which runs as well." if missing else 0)'
 
 clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -68,6 +68,17 @@ class FsyncPolicy(NamedTuple):
         """
         return self.interval_s == 0
 
+    @property
+    def in_words(self) -> str:
+        """
+        Say it as the option does.
+        """
+        if self.is_always:
+            return "fsync always"
+        if self.interval_s is None:
+            return "fsync never"
+        return f"fsync within {round(self.interval_s * 1000)} ms"
+
 
 ALWAYS: Final = FsyncPolicy(0)
 NEVER: Final = FsyncPolicy(None)

@@ -6,8 +6,10 @@ socket that is in use is not taken over.
 """
 
 import itertools
+import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from twisted.application.service import Service
@@ -19,6 +21,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.blocking import Reactor
+from beanstalk_twisted.facts import BUILD
 from beanstalk_twisted.service import BeanstalkService
 
 LISTEN_FAILED: Final = 111
@@ -74,6 +77,7 @@ class ListeningService(Service):
         :raise Refused: otherwise; the launcher shows its first words.
         """
         super().startService()
+        self._introduce()
         try:
             self._prepare()
             self.queue.load()
@@ -85,9 +89,24 @@ class ListeningService(Service):
         except Refused as error:
             self._refuse(str(error), error.exit_code)
 
+    def _introduce(self) -> None:
+        """
+        What runs, and how it was told to: first of all, so that it is there whatever comes.
+        """
+        queue = self.queue
+        self.log.info("{build}", build=BUILD)
+        self.log.info("{how}", how=queue.settings.in_words(queue.path, queue.has_hub))
+
     def _refuse(self, message: str, code: int) -> NoReturn:
+        """
+        In the background the launcher removes the pidfile; it knows of no exit code.
+        """
         self.log.critical("the server does not start: {message}", message=message)
-        if self.queue.settings.is_foreground:
+        settings = self.queue.settings
+        if settings.is_foreground:
+            if settings.pidfile:
+                with suppress(OSError):
+                    os.unlink(settings.pidfile)
             raise SystemExit(code)
         raise Refused(message, code)
 

@@ -31,7 +31,7 @@ from beanstalk_twisted.blocking import Clock, WatchableIo
 from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.factory import BeanstalkFactory
-from beanstalk_twisted.facts import BUILD, NS, LogClock, Process
+from beanstalk_twisted.facts import NS, LogClock, Process
 from beanstalk_twisted.hub import Feed, Hub, has_place_in
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
@@ -55,7 +55,7 @@ class BeanstalkService(Service):
     A work queue that serves connections.
 
     :ivar queue: the rules and the jobs.
-    :ivar settled_lsn: see `Committer.settled_lsn`.
+    :ivar settled_lsn: see `Committer.settled_lsn`; ``path`` is the log's, empty without one.
     :ivar factory: for ports; ``factory_v1`` for those that speak the older dialect.
     :cvar compactor: makes what keeps the log small.
     """
@@ -77,6 +77,8 @@ class BeanstalkService(Service):
         self.settings = settings
         self.clock = clock
         self.now_ns = clock.now_ns
+        self.has_hub = settings.has_hub and has_place_in(reactor)
+        self.path = "" if directory is None else directory.path
         self.process = Process(clock, settings.segment_bytes)
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes)
         self.factory: Factory = BeanstalkFactory(self)
@@ -120,13 +122,12 @@ class BeanstalkService(Service):
 
         :raise BinlogError: the log cannot be used.
         """
-        self.log.info("{build}", build=BUILD)
         if self._directory is not None:
             if self._found is None:
                 self.load()
             self._open_log(self._directory)
         super().startService()
-        if self.settings.has_hub and has_place_in(self._reactor):
+        if self.has_hub:
             reactor = cast(IReactorFDSet, self._reactor)
             self._hub = Hub(reactor, self.now_ns, self._begin_turn, self._end_turn)
         self._set_timer()
@@ -136,7 +137,7 @@ class BeanstalkService(Service):
         found, self._found = self._found, None
         io = WatchedIo(
             self._io(), self._reactor, directory.path, self.settings.fsync_timeout_s,
-            lambda failure: self.failed(failure),
+            lambda failure: self.failed(failure), self.settings.fsync.is_always,
         )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         opened = begin(

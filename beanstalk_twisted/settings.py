@@ -2,12 +2,14 @@
 How a server was told to be: its options as values.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S
 from beanstalk_twisted.commit import FsyncPolicy
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S
+
+IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
 
 
 class Settings(NamedTuple):
@@ -41,3 +43,18 @@ class Settings(NamedTuple):
         Whether what is not durable is kept in memory, to be written again.
         """
         return self.may_rehome and self.fsync.interval_s is not None
+
+    def in_words(self, path: str, has_hub: bool) -> str:
+        """
+        Say what matters to whoever reads the server's log.
+
+        :param path: of the log's directory; empty without one.
+        :param has_hub: whether there is one reader, as was found out.
+        """
+        kept = IN_MEMORY
+        if path:
+            limit_s = self.fsync_timeout_s
+            timeout = f"fsync timeout {limit_s} s" if limit_s else "no fsync timeout"
+            kept = f"binlog {path}, {self.fsync.in_words}, {timeout}"
+        hub = "on" if has_hub else "off"
+        return f"{kept}, hub {hub}, max job size {self.max_job_bytes} bytes"

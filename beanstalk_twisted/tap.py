@@ -21,7 +21,6 @@ from twisted.internet.abstract import isIPv6Address
 from twisted.internet.base import ReactorBase
 from twisted.python import usage
 
-from beanstalk_twisted import __version__
 from beanstalk_twisted.archivist import DEFAULT_AGE_S, MAX_AGE_S, Archivist
 from beanstalk_twisted.binlog.archive import RealArchive
 from beanstalk_twisted.binlog.compaction import (
@@ -41,7 +40,7 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.blocking import IoThread
 from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.facts import LogClock
+from beanstalk_twisted.facts import VERSION, LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import Settings
@@ -73,6 +72,23 @@ logger's are about a dozen.
 """
 
 AGE_HELP: Final = f"Seconds that a change waits for it, 0: any time. [default: {DEFAULT_AGE_S}]"
+
+MAX_FSYNC_MS: Final = 86_400_000
+"""
+A day.  Differs from beanstalkd: it takes any number, and syncs never if it is large.
+"""
+
+MAX_DIGITS: Final = 1000
+"""Python turns no more than 4300 into a number, which is out of any range long before."""
+
+LOG_OPTIONS: Final = (
+    "segment-size",
+    "compaction-factor",
+    "compaction-spare-segments",
+    "compaction-pace",
+    "fsync-timeout",
+)
+"""Options with a value, other than the usual one, that say nothing without a log."""
 
 WRONG_USAGE: Final = 5
 """Exit code for wrong options, as beanstalkd's."""
@@ -130,6 +146,7 @@ class Options(usage.Options):
         self["may_rehome"] = True
         self["has_hub"] = True
         self["warnings"] = []
+        self._given: list[str] = []
 
     def opt_listen(self, endpoint: str) -> None:
         """
@@ -147,23 +164,29 @@ class Options(usage.Options):
         """
         Sync before each reply: always [default]; within so many ms (-f MS); or never (-F).
         """
+        self._given.append("--fsync")
         if when in ("always", "never"):
             self["fsync"] = ALWAYS if when == "always" else NEVER
         else:
             if not when.strip().isdigit():
                 raise usage.UsageError(f"--fsync is always, never or milliseconds, not {when!r}")
-            self["fsync"] = FsyncPolicy(_number("--fsync", when) / 1000)
+            self["fsync"] = self._interval("--fsync", when)
 
     def opt_f(self, ms: str) -> None:
         """
         The same as --fsync MS; 0 means always.
         """
-        self["fsync"] = FsyncPolicy(_number("-f", ms) / 1000)
+        self._given.append("-f")
+        self["fsync"] = self._interval("-f", ms)
+
+    def _interval(self, option: str, ms: str) -> FsyncPolicy:
+        return FsyncPolicy(self._in_range(option, ms, 0, MAX_FSYNC_MS) / 1000)
 
     def opt_F(self) -> None:
         """
         The same as --fsync never.
         """
+        self._given.append("-F")
         self["fsync"] = NEVER
 
     def opt_on_io_error(self, what: str) -> None:
@@ -172,6 +195,7 @@ class Options(usage.Options):
         """
         if what not in ("rehome", "exit"):
             raise usage.UsageError(f"--on-io-error is rehome or exit, not {what!r}")
+        self._given.append("--on-io-error")
         self["may_rehome"] = what == "rehome"
 
     def opt_hub(self, when: str) -> None:
@@ -192,7 +216,7 @@ class Options(usage.Options):
         """
         Show the version and exit.
         """
-        print(f"beanstalk-twisted {__version__}")
+        print(f"beanstalk-twisted {VERSION}")
         raise SystemExit(0)
 
     opt_V = opt_verbose
@@ -231,6 +255,8 @@ class Options(usage.Options):
             if not self["binlog"]:
                 raise usage.UsageError("--binlog needs the name of a directory")
             self["binlog"] = os.path.abspath(self["binlog"])
+        else:
+            self._warn_of_idle()
         self._check_archive()
         self["v1_ttr_s"] = self._limited("v1-ttr", MIN_TTR_S, MAX_TTR_S)
         modern, old = self["listen"] or [self._address()], self["listen_v1"]
@@ -249,6 +275,16 @@ class Options(usage.Options):
             )
         return Policy(limited, spare, self._limited("compaction-pace", 0, MAX_PACE_MS))
 
+    def _warn_of_idle(self) -> None:
+        """
+        Who says how a log is to be kept thinks that there is one.
+        """
+        idle = [f"--{name}" for name in LOG_OPTIONS if self[name] != self.defaults[name]]
+        if words := ", ".join(dict.fromkeys([*self._given, *idle])):
+            self["warnings"].append(
+                f"without --binlog (-b) nothing is kept on disk, and this has no effect: {words}"
+            )
+
     def _check_archive(self) -> None:
         archive, age = self["binlog-archive"], self["binlog-archive-age"]
         if archive is not None:
@@ -263,10 +299,16 @@ class Options(usage.Options):
         self["archive_age_s"] = self._limited("binlog-archive-age", 0, MAX_AGE_S)
 
     def _limited(self, option: str, low: int, high: int) -> int:
-        value = _number(f"--{option}", self[option])
+        return self._in_range(f"--{option}", self[option], low, high)
+
+    def _in_range(self, option: str, text: str, low: int, high: int) -> int:
+        """
+        One way for all numbers but ports, and beanstalkd's for ``-z``.
+        """
+        value = _number(option, text)
         limited = min(max(value, low), high)
         if limited != value:
-            self["warnings"].append(f"--{option} {value} is out of range; {limited} is used")
+            self["warnings"].append(f"{option} {value} is out of range; {limited} is used")
         return limited
 
     def _address(self) -> str:
@@ -307,7 +349,9 @@ def _with_backlog(text: str) -> str:
 def _number(option: str, text: str) -> int:
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit()):
-        raise usage.UsageError(f"{option} needs a whole number, not {text!r}")
+        raise usage.UsageError(f"{option} needs a whole number, 0 or more, not {text!r}")
+    if len(stripped) > MAX_DIGITS:
+        raise usage.UsageError(f"{option} needs a whole number of at most {MAX_DIGITS} digits")
     return int(stripped)
 
 
@@ -316,8 +360,8 @@ def _decimal(option: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
-        raise usage.UsageError(f"{option} needs a number, not {text!r}")
+    if not math.isfinite(value) or value < 0:
+        raise usage.UsageError(f"{option} needs a number, 0 or more, not {text!r}")
     return value
 
 

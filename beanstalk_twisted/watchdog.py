@@ -41,6 +41,19 @@ that its own error, which says more, comes first.
 MAX_LIMIT_S: Final = 86_400
 """A day; 0 says that there is no limit."""
 
+REPLIES_WAIT: Final = "replies wait for it"
+NEW_REPLIES_WAIT: Final = (
+    "replies to further changes wait for it, and a power loss may take back those given last"
+)
+"""Without a sync before each reply: the next batch is written when this work has ended."""
+
+NOTHING_LOST: Final = "no reply was given for what is not on disk"
+NEWEST_DOUBTFUL: Final = (
+    "what was answered outlives this process, but a reset or a power loss before the disk has it "
+    "may take back the newest of it"
+)
+"""The kernel has what was answered, and writes it when the disk answers."""
+
 
 class WatchedIo:
     """
@@ -58,12 +71,14 @@ class WatchedIo:
         path: str,
         limit_s: int,
         failed: Callable[[Failure], None],
+        syncs_first: bool = True,
     ) -> None:
         """
         :param io: does the work, one piece after the other.
         :param path: of the directory that is worked on.
         :param limit_s: how long one piece may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
         :param failed: called once, when one has taken longer, in the thread that still can be.
+        :param syncs_first: whether replies wait until what they tell is synced.
         """
         io.watch(self._look_aside)
         self._io = io
@@ -71,6 +86,7 @@ class WatchedIo:
         self._path = path
         self._limit_s = limit_s
         self._failed = failed
+        self._syncs_first = syncs_first
         self._given = self._ended = 0
         self._ended_before = 0
         self._seconds = 0
@@ -159,14 +175,16 @@ class WatchedIo:
         if self._seconds == SLOW_S:
             self.log.warn(
                 "the disk is slow: a write or sync in {path} has taken {seconds} s so far; "
-                "replies wait for it",
+                "{meanwhile}",
                 path=self._path, seconds=self._seconds,
+                meanwhile=REPLIES_WAIT if self._syncs_first else NEW_REPLIES_WAIT,
             )  # fmt: skip
 
     def _hung(self) -> WriteFailed:
+        lost = NOTHING_LOST if self._syncs_first else NEWEST_DOUBTFUL
         return WriteFailed(
             f"the disk hangs: a write or sync in {self._path} has not ended for "
-            f"{self._seconds} s; no reply was given for what is not on disk. "
+            f"{self._seconds} s; {lost}. "
             f"Mend the disk, run 'binlog-inspect check {self._path}', start again.",
             is_final=True,
         )

@@ -5,8 +5,10 @@ The whole server as one service: in which order it starts and stops, and how it 
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,14 +23,15 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IProtocolFactory, IStreamServerEndpoint
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.blocking import IoThread, WatchableIo
-from beanstalk_twisted.commit import ALWAYS
-from beanstalk_twisted.facts import LogClock
+from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.facts import BUILD, LogClock
 from beanstalk_twisted.listening import (
     STOP_LIMIT_S,
     ListeningService,
@@ -36,7 +39,7 @@ from beanstalk_twisted.listening import (
     drain_on_signal,
 )
 from beanstalk_twisted.service import BeanstalkService
-from beanstalk_twisted.settings import Settings
+from beanstalk_twisted.settings import IN_MEMORY, Settings
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
 from tests.conftest import the_reactor
 
@@ -198,6 +201,63 @@ def test_a_log_that_cannot_be_used_ends_the_process_with_its_exit_code(
         service.startService()
     assert exit_.value.code == code
     assert not service.ports and not service.queue.running
+
+
+def refuse() -> None:
+    """
+    Find a damaged log.
+    """
+    raise Damaged("segment 7 is damaged")
+
+
+def test_what_runs_and_how_it_was_told_to_is_said_first_also_when_the_start_is_refused() -> None:
+    memory = ListeningService(queue_on(Clock()), [], Clock(), refuse)
+    on_disk = ListeningService(queue_on(Clock(), HeldIo), [], Clock(), refuse)
+    for service, how in (memory, IN_MEMORY), (on_disk, "binlog (memory), fsync always, "):
+        with capturedLogs() as events, pytest.raises(SystemExit):
+            service.startService()
+        first, second, *others = map(formatEvent, events)
+        assert first == BUILD
+        assert second is not None and second.startswith(how)
+        assert others
+
+
+def test_what_a_server_was_told_is_said_in_one_line() -> None:
+    always = Settings(65_535, 1 << 16, ALWAYS)
+    assert always.in_words("", has_hub=True) == (
+        "in memory only (jobs are lost when the server ends), hub on, max job size 65535 bytes"
+    )
+    assert always.in_words("/var/lib/bs", has_hub=False) == (
+        "binlog /var/lib/bs, fsync always, fsync timeout 60 s, hub off, max job size 65535 bytes"
+    )
+    within = always._replace(fsync=FsyncPolicy(0.02), fsync_timeout_s=0, max_job_bytes=9)
+    assert within.in_words("/x", has_hub=True) == (
+        "binlog /x, fsync within 20 ms, no fsync timeout, hub on, max job size 9 bytes"
+    )
+    never = always._replace(fsync=NEVER).in_words("/x", has_hub=True)
+    assert never.startswith("binlog /x, fsync never, ")
+
+
+async def test_the_hub_is_said_to_be_on_where_it_is() -> None:
+    reactor = the_reactor()
+    for has_hub in (True, False):
+        settings = Settings(65_535, 1 << 16, ALWAYS, has_hub=has_hub)
+        service = ListeningService(BeanstalkService(settings, reactor, LogClock()), [], reactor)
+        with capturedLogs() as events:
+            service.startService()
+        word = "on" if has_hub and hasattr(select, "epoll") else "off"
+        assert f"hub {word}, " in str(formatEvent(events[1]))
+        await service.stopService()
+
+
+def test_a_refused_start_leaves_no_pidfile(tmp_path: Path) -> None:
+    pidfile = tmp_path / "twistd.pid"
+    pidfile.write_text(str(os.getpid()))
+    settings = Settings(65_535, 1 << 16, ALWAYS, pidfile=str(pidfile))
+    service = ListeningService(BeanstalkService(settings, Clock(), LogClock()), [], Clock(), refuse)
+    with pytest.raises(SystemExit):
+        service.startService()
+    assert not pidfile.exists()
 
 
 def test_a_daemon_is_told_why_by_an_exception_since_its_launcher_would_hang() -> None:

@@ -229,3 +229,35 @@ def test_a_build_needs_mypy_only_when_told_to_compile(source: Path) -> None:
     told = output_of(sys.executable, "-c", NEEDS, cwd=source, **{constant("SWITCH"): "1"})
     assert told.splitlines()[-1] == f"['{constant('MYPYC')}']"
     assert output_of(sys.executable, "-c", NEEDS, cwd=source).splitlines()[-1] == "[]"
+
+
+def see_whether_it_can_be_compiled(**variables: str) -> tuple[int, str]:
+    """
+    Ask the Makefile, as ``make wheels`` does before it compiles.
+
+    :return: how it ended, and what it said.
+    """
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed, so nothing can be asked of the Makefile")
+    done = subprocess.run(
+        ["make", "compiler", f"BIN={Path(sys.executable).parent}"],
+        cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True,
+        timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_without_a_compiler_it_is_said_before_one_is_tried() -> None:
+    status, said = see_whether_it_can_be_compiled(CC="no-such-gcc -pthread")
+    assert status == 2
+    assert said.splitlines()[0] == (
+        "Nothing can be compiled here, there is no C compiler (no-such-gcc): "
+        "only the pure wheel is in dist, which runs as well."
+    )
+
+
+def test_where_a_wheel_can_be_compiled_nothing_is_said() -> None:
+    # Any program passes for a compiler: it is not run.
+    status, said = see_whether_it_can_be_compiled(CC=sys.executable)
+    has_headers = (Path(sysconfig.get_path("include")) / "Python.h").is_file()
+    assert (status == 0, said == "") == (has_headers, has_headers)

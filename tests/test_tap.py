@@ -22,7 +22,6 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 
-from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
     MAX_PACE_MS,
@@ -37,8 +36,9 @@ from beanstalk_twisted.binlog.format import (
     MIN_SEGMENT_BYTES,
 )
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.facts import VERSION
 from beanstalk_twisted.listening import ListeningService
-from beanstalk_twisted.tap import BACKLOG, Options, makeService
+from beanstalk_twisted.tap import BACKLOG, MAX_DIGITS, MAX_FSYNC_MS, Options, makeService
 from beanstalk_twisted.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.wire.grammar import MAX_U32
 
@@ -153,6 +153,36 @@ def test_the_last_word_on_syncing_counts(words: list[str], fsync: FsyncPolicy) -
     assert parsed(*words)["fsync"] == fsync
 
 
+@pytest.mark.parametrize("option", ["-f", "--fsync"])
+@pytest.mark.parametrize(
+    "given", [MAX_FSYNC_MS, MAX_FSYNC_MS + 1, 5_000_000_000, 10**MAX_DIGITS - 1]
+)
+def test_the_interval_between_syncs_is_brought_into_range_with_a_warning(
+    option: str, given: int
+) -> None:
+    options = parsed("-b/x", option, str(given))
+    assert options["fsync"] == FsyncPolicy(86_400)
+    warning = f"{option} {given} is out of range; 86400000 is used"
+    assert options["warnings"] == ([] if given == MAX_FSYNC_MS else [warning])
+
+
+@pytest.mark.parametrize(
+    ("words", "idle"),
+    [
+        (["--fsync=always"], "--fsync"),
+        (["-f50"], "-f"),
+        (["-F", "--on-io-error=exit", "-F"], "-F, --on-io-error"),
+        (["--fsync-timeout=9", "-s", "9000"], "--segment-size, --fsync-timeout"),
+        (["--compaction-pace=0", "--compaction-factor=3", "--compaction-spare-segments=3"],
+         "--compaction-factor, --compaction-spare-segments, --compaction-pace"),
+    ],
+)  # fmt: skip
+def test_who_says_how_a_log_is_kept_and_names_none_is_warned(words: list[str], idle: str) -> None:
+    warning = f"without --binlog (-b) nothing is kept on disk, and this has no effect: {idle}"
+    assert parsed(*words)["warnings"] == [warning]
+    assert parsed(*words, "-b/x")["warnings"] == []
+
+
 @pytest.mark.parametrize(
     ("words", "policy"),
     [
@@ -165,15 +195,15 @@ def test_the_last_word_on_syncing_counts(words: list[str], fsync: FsyncPolicy) -
     ],
 )
 def test_compaction_can_be_told_how_to_go(words: list[str], policy: Policy) -> None:
-    assert parsed(*words)["compaction"] == policy
-    assert parsed(*words)["warnings"] == []
+    assert parsed("-b/x", *words)["compaction"] == policy
+    assert parsed("-b/x", *words)["warnings"] == []
 
 
 @pytest.mark.parametrize(
     ("word", "policy"),
     [
         ("--compaction-factor=1.24", Policy(factor=MIN_FACTOR)),
-        ("--compaction-factor=-1", Policy(factor=MIN_FACTOR)),
+        ("--compaction-factor=0", Policy(factor=MIN_FACTOR)),
         ("--compaction-factor=100.1", Policy(factor=MAX_FACTOR)),
         ("--compaction-spare-segments=0", Policy(spare_segments=1)),
         ("--compaction-spare-segments=1001", Policy(spare_segments=MAX_SPARE_SEGMENTS)),
@@ -183,7 +213,7 @@ def test_compaction_can_be_told_how_to_go(words: list[str], policy: Policy) -> N
 def test_how_compaction_goes_is_brought_into_range_with_a_warning(
     word: str, policy: Policy
 ) -> None:
-    options = parsed(word)
+    options = parsed("-b/x", word)
     assert options["compaction"] == policy
     (warning,) = options["warnings"]
     assert warning.startswith(word.replace("=", " ") + " is out of range; ")
@@ -204,7 +234,7 @@ def test_how_compaction_goes_is_brought_into_range_with_a_warning(
 def test_a_segments_size_is_brought_into_range_with_a_warning(
     names: tuple[str, str], given: int, taken: int
 ) -> None:
-    options = parsed(names[0], str(given))
+    options = parsed("-b/x", names[0], str(given))
     assert options["segment_bytes"] == taken
     warning = f"--segment-size {given} is out of range; {taken} is used"
     assert options["warnings"] == ([] if given == taken else [warning])
@@ -214,7 +244,7 @@ def test_a_segments_size_is_brought_into_range_with_a_warning(
     ("given", "taken"), [(0, 0), (1, 1), (MAX_LIMIT_S, MAX_LIMIT_S), (MAX_LIMIT_S + 1, MAX_LIMIT_S)]
 )
 def test_how_long_the_disk_may_hang_is_a_number_of_seconds(given: int, taken: int) -> None:
-    options = parsed("--fsync-timeout", str(given))
+    options = parsed("-b/x", "--fsync-timeout", str(given))
     assert options["fsync_timeout_s"] == taken
     warning = f"--fsync-timeout {given} is out of range; {taken} is used"
     assert options["warnings"] == ([] if given == taken else [warning])
@@ -290,11 +320,13 @@ def test_single_letters_may_be_bundled() -> None:
 
 
 @pytest.mark.parametrize("word", ["-v", "--version"])
-def test_the_version_is_shown_on_stdout(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_shown_on_stdout_as_stats_say_it(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exit_:
         parsed(word)
     assert exit_.value.code == 0
-    assert capsys.readouterr() == (f"beanstalk-twisted {__version__}\n", "")
+    assert capsys.readouterr() == (f"beanstalk-twisted {VERSION}\n", "")
 
 
 @pytest.mark.parametrize("word", ["-h", "--help"])
@@ -428,19 +460,25 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--binlog-archive", "x"], "--binlog-archive needs --binlog (-b), a log to archive"),
         (["-bx", "--binlog-archive", ""], "--binlog-archive needs the name of a directory"),
         (["-bx", "--binlog-archive-age", "9"], "--binlog-archive-age needs --binlog-archive"),
-        (["-bx", "--binlog-archive=y", "--binlog-archive-age", "5m"], "whole number, not '5m'"),
+        (
+            ["-bx", "--binlog-archive=y", "--binlog-archive-age", "5m"],
+            "whole number, 0 or more, not '5m'",
+        ),
         (["-f"], "-f"),
-        (["-f", "-1"], "needs a whole number, not '-1'"),
-        (["-f", "1.5"], "needs a whole number, not '1.5'"),
+        (["-f", "-1"], "needs a whole number, 0 or more, not '-1'"),
+        (["-f", "1.5"], "needs a whole number, 0 or more, not '1.5'"),
         (["--fsync=sometimes"], "--fsync is always, never or milliseconds, not 'sometimes'"),
         (["-F=1"], "-="),
-        (["-s", "10k"], "--segment-size needs a whole number, not '10k'"),
-        (["--compaction-factor=two"], "--compaction-factor needs a number, not 'two'"),
-        (["--compaction-factor=nan"], "--compaction-factor needs a number, not 'nan'"),
-        (["--compaction-factor=inf"], "--compaction-factor needs a number, not 'inf'"),
-        (["--compaction-pace=1.5"], "--compaction-pace needs a whole number, not '1.5'"),
-        (["-z", ""], "--max-job-size needs a whole number, not ''"),
-        (["-z", "-1"], "--max-job-size needs a whole number, not '-1'"),
+        (["-f", "1" * (MAX_DIGITS + 1)], "-f needs a whole number of at most 1000 digits"),
+        (["--fsync-timeout", "-3"], "--fsync-timeout needs a whole number, 0 or more, not '-3'"),
+        (["-s", "10k"], "--segment-size needs a whole number, 0 or more, not '10k'"),
+        (["--compaction-factor=two"], "--compaction-factor needs a number, 0 or more, not 'two'"),
+        (["--compaction-factor=-1"], "--compaction-factor needs a number, 0 or more, not '-1'"),
+        (["--compaction-factor=nan"], "--compaction-factor needs a number, 0 or more, not 'nan'"),
+        (["--compaction-factor=inf"], "--compaction-factor needs a number, 0 or more, not 'inf'"),
+        (["--compaction-pace=1.5"], "--compaction-pace needs a whole number, 0 or more, not '1.5'"),
+        (["-z", ""], "--max-job-size needs a whole number, 0 or more, not ''"),
+        (["-z", "-1"], "--max-job-size needs a whole number, 0 or more, not '-1'"),
         (["-z", "²"], "--max-job-size needs a whole number"),
         (["-p", "65536"], "port 65536 is larger than 65535"),
         (["-p", "99999"], "port 99999 is larger than 65535"),
@@ -457,9 +495,9 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--listen-v1", "11301"], "--listen-v1 11301"),
         (["--listen-v1", "tcp:65536"], "--listen-v1 tcp:65536: port 65536"),
         (["--listen-v1", "nonesuch:1"], "--listen-v1 nonesuch:1"),
-        (["--v1-ttr", "2m"], "--v1-ttr needs a whole number, not '2m'"),
-        (["--v1-ttr=-1"], "--v1-ttr needs a whole number, not '-1'"),
-        (["--v1-ttr="], "--v1-ttr needs a whole number, not ''"),
+        (["--v1-ttr", "2m"], "--v1-ttr needs a whole number, 0 or more, not '2m'"),
+        (["--v1-ttr=-1"], "--v1-ttr needs a whole number, 0 or more, not '-1'"),
+        (["--v1-ttr="], "--v1-ttr needs a whole number, 0 or more, not ''"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_with_exit_code_5(

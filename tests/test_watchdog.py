@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.blocking import InlineIo
+from beanstalk_twisted.commit import NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, SLOW_S, WatchedIo
 from tests.server_process import LIMIT_S
@@ -33,11 +34,13 @@ class Bench:
     :ivar failures: that it was given up, each time.
     """
 
-    def __init__(self, limit_s: int = DEFAULT_LIMIT_S) -> None:
+    def __init__(self, limit_s: int = DEFAULT_LIMIT_S, *, syncs_first: bool = True) -> None:
         self.clock = Clock()
         self.disk = HeldIo()
         self.failures: list[Failure] = []
-        self.io = WatchedIo(self.disk, self.clock, "/var/lib/bs", limit_s, self.failures.append)
+        self.io = WatchedIo(
+            self.disk, self.clock, "/var/lib/bs", limit_s, self.failures.append, syncs_first
+        )
 
     def wait(self, seconds: int) -> None:
         """
@@ -107,10 +110,53 @@ def test_work_that_hangs_is_given_up_at_the_limit_once(limit_s: int) -> None:
     (failure,) = bench.failures
     assert isinstance(failure.value, WriteFailed) and failure.value.exit_code == 74
     assert f"has not ended for {limit_s} s" in str(failure.value)
+    assert "no reply was given for what is not on disk" in str(failure.value)
     assert "binlog-inspect check /var/lib/bs" in str(failure.value)
     bench.io.run(lambda: None)
     bench.wait(2 * limit_s)
     assert (len(bench.failures), bench.clock.getDelayedCalls()) == (1, [])
+
+
+def test_without_a_sync_before_each_reply_it_is_said_what_a_power_loss_may_take(
+    said: list[str],
+) -> None:
+    bench = Bench(10, syncs_first=False)
+    bench.io.run(lambda: None)
+    bench.wait(10)
+    assert said == [
+        "the disk is slow: a write or sync in /var/lib/bs has taken 5 s so far; replies to further "
+        "changes wait for it, and a power loss may take back those given last"
+    ]
+    (failure,) = bench.failures
+    assert (
+        "has not ended for 10 s; what was answered outlives this process, but a reset or a power "
+        "loss before the disk has it may take back the newest of it. Mend the disk"
+    ) in str(failure.value)
+
+
+@pytest.mark.parametrize("fsync", [NEVER, FsyncPolicy(0.02)])
+def test_a_hung_sync_holds_up_further_changes_and_what_was_answered_is_not_promised(
+    fsync: FsyncPolicy, said: list[str]
+) -> None:
+    disk = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: disk, fsync=fsync)
+    client = server.connect()
+    server.advance()
+    while disk:
+        disk.step()
+        server.advance()
+    client.send(b"put 0 0 60 1\r\nx\r\n")
+    server.advance()
+    disk.step()
+    assert client.take() == b"INSERTED 1\r\n"
+    if fsync is not NEVER:
+        server.advance(0.02)
+    client.send(b"put 0 0 60 1\r\nx\r\n")
+    server.advance(DEFAULT_LIMIT_S + 2)
+    assert client.take() == b""
+    assert ["further changes wait" in line for line in said if "slow" in line] == [True]
+    (failure,) = server.failures
+    assert "no reply was given" not in str(failure.value)
 
 
 def test_without_a_limit_it_waits_for_ever(said: list[str]) -> None:

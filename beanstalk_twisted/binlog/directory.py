@@ -206,6 +206,13 @@ class RealDirectory:
             if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.path)
         except OSError as problem:
+            parent = os.path.dirname(self.path)
+            if isinstance(problem, FileNotFoundError) and not os.path.exists(parent):
+                raise CannotUse(
+                    f"binlog directory {self.path}: there is no {parent} to make it in; nothing "
+                    f"was lost. Make that (mkdir -p {parent}), or name another one; then start "
+                    f"again."
+                ) from problem
             raise CannotUse(
                 f"binlog directory {self.path}: {problem.strerror}; nothing was lost. "
                 f"Make it, or have it writable by the user the server runs as, then start again."

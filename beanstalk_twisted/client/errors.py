@@ -216,16 +216,19 @@ class ServerDown(ClientError):
     There is no connection to this server of a pool, and there was none for a while.  Its tubes are
     on no other server; those of the others go on.  Nothing was carried out.
 
-    :ivar server: its name.
+    :ivar server: its name; of several, their names with commas.
     """
 
-    def __init__(self, command: str, server: str) -> None:
+    def __init__(self, command: str, *servers: str) -> None:
+        self.server = ", ".join(servers)
+        gone, wait = "server", "its tubes wait for it"
+        if len(servers) > 1:
+            gone, wait = "servers", "their tubes wait for them"
         super().__init__(
-            f"{command}: not carried out: no connection to the server {server}; its tubes wait for "
-            "it, and no other server takes them"
+            f"{command}: not carried out: no connection to the {gone} {self.server}; {wait}, and "
+            "no other server takes them"
         )
         self.command = command
-        self.server = server
 
 
 class NotInDialect(ClientError):

@@ -258,7 +258,9 @@ class Pool(Service):
 
     def reserve_with_timeout(self, seconds: float) -> Deferred[PoolJob]:
         """
-        Get a job from one of the pool's tubes, if there is one in that time; 0 does not wait.
+        Get a job from one of the pool's tubes, if there is one in that time.  0 asks the servers
+        that are there and does not wait for others; only while none is, it waits for one, as
+        other commands do.
 
         :raise TimedOut: through the Deferred: there was none on the servers that are there.
         :raise ServerDown: through the Deferred: none of them was there.

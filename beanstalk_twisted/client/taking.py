@@ -233,14 +233,16 @@ class Taking:
     def _no_job(self, waiter: Waiter) -> Exception:
         down = [source.link.name for source in self._sources if not source.is_there]
         if len(down) == len(self._sources):
-            return errors.ServerDown(waiter.command, ", ".join(down))
+            return errors.ServerDown(waiter.command, *down)
         return errors.TimedOut(waiter.command)
 
     def _end_who_only_ask(self) -> None:
         """
-        Nothing was found, so those who do not wait go, unless a server may be up in a moment.
+        Nothing was found on the servers that are there, so those who do not wait go.  While none
+        is there, but one may be up in a moment, they wait for it as any other command does.
         """
-        if any(not each.link.is_up and not each.link.is_down for each in self._sources):
+        links = [source.link for source in self._sources]
+        if not any(link.is_up for link in links) and not all(link.is_down for link in links):
             return
         for waiter in [waiter for waiter in self._waiters if not waiter.is_patient]:
             if waiter in self._waiters:

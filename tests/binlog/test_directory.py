@@ -346,10 +346,21 @@ def test_a_directory_is_made_if_only_it_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_parent_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(CannotUse, match="No such file") as caught:
-        RealDirectory(str(tmp_path / "no" / "log")).make()
+    parent = tmp_path / "no"
+    with pytest.raises(CannotUse) as caught:
+        RealDirectory(str(parent / "log")).make()
+    assert str(caught.value) == (
+        f"binlog directory {parent}/log: there is no {parent} to make it in; nothing was lost. "
+        f"Make that (mkdir -p {parent}), or name another one; then start again."
+    )
     assert caught.value.exit_code == 73
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_leads_nowhere_is_not_blamed_on_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to(tmp_path / "gone" / "log")
+    with pytest.raises(CannotUse, match="log: No such file or directory; nothing was lost"):
+        RealDirectory(str(tmp_path / "log")).make()
 
 
 def test_a_file_in_its_place_is_not_used(tmp_path: Path) -> None:

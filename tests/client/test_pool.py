@@ -457,17 +457,47 @@ def test_a_server_that_was_away_from_the_start_is_found_later() -> None:
     fleet = Fleet(*TWO)
     fleet["a"].endpoint.is_refusing = True
     pool = fleet.pool(tubes=both(fleet))
-    put, asked = pool.put(fleet.tube_on("a"), b"x"), pool.reserve_with_timeout(0)
+    put = pool.put(fleet.tube_on("a"), b"x")
     fleet.settle()
-    assert is_waiting(put) and is_waiting(asked)
+    assert is_waiting(put)
     fleet.advance(PATIENCE_S + 0.1)
     error(put, errors.ServerDown)
-    error(asked, errors.TimedOut)
     reserve = pool.reserve()
     fleet["a"].endpoint.is_refusing = False
     fleet.advance(60)
     job = fleet.result(pool.put(fleet.tube_on("a"), b"x"))
     assert fleet.result(reserve) == job
+
+
+def test_who_does_not_wait_waits_for_no_server_that_is_missing() -> None:
+    fleet = Fleet(*TWO)
+    tubes = both(fleet)
+    pool = fleet.pool(tubes=tubes)
+    fleet["a"].endpoint.is_refusing = True
+    fleet["a"].kill()
+    began_s = fleet.clock.seconds()
+    error(settled(fleet, pool.reserve_with_timeout(0)), errors.TimedOut)
+    job = fleet.result(pool.put(tubes[1], b"x"))
+    assert fleet.result(pool.reserve_with_timeout(0)) == job
+    assert (fleet.clock.seconds(), pool.down) == (began_s, [])
+    short = pool.reserve_with_timeout(0.1)
+    fleet.advance(0.11)
+    error(short, errors.TimedOut)
+    assert pool.down == []
+
+
+def test_who_does_not_wait_waits_for_the_first_server_while_none_is_there() -> None:
+    fleet = Fleet(*TWO)
+    for name in TWO:
+        fleet[name].endpoint.is_refusing = True
+    pool = fleet.pool(tubes=both(fleet))
+    asked = pool.reserve_with_timeout(0)
+    fleet.settle()
+    assert is_waiting(asked)
+    fleet["b"].endpoint.is_refusing = False
+    fleet.advance(0.9 * PATIENCE_S)
+    assert pool.up == ["b"] and pool.down == []
+    error(asked, errors.TimedOut)
 
 
 def test_when_all_servers_are_down_who_waits_for_a_time_is_told_so() -> None:
@@ -480,6 +510,10 @@ def test_when_all_servers_are_down_who_waits_for_a_time_is_told_so() -> None:
     assert error(for_a_time, errors.ServerDown).server in ("a, b", "b, a")
     down = error(settled(fleet, pool.reserve_with_timeout(0)), errors.ServerDown)
     assert down.command == "reserve-with-timeout"
+    assert str(down) == (
+        f"reserve-with-timeout: not carried out: no connection to the servers {down.server}; "
+        "their tubes wait for them, and no other server takes them"
+    )
     assert is_waiting(forever)
 
 

@@ -141,7 +141,7 @@ def damage_a_log(tmp_path: Path) -> tuple[Path, int]:
 def test_a_directory_whose_parent_is_missing_is_refused_with_73(tmp_path: Path) -> None:
     status, said = refused(tmp_path, "-b", tmp_path / "a" / "b")
     assert status == 73
-    assert f"{tmp_path}/a/b: No such file or directory" in said
+    assert f"binlog directory {tmp_path}/a/b: there is no {tmp_path}/a to make it in" in said
 
 
 def test_a_directory_that_is_a_file_is_refused_with_73(tmp_path: Path) -> None:
@@ -202,6 +202,16 @@ def test_a_daemon_that_cannot_start_says_why_and_its_launcher_ends_with_1(tmp_pa
     while (tmp_path / "daemon.pid").exists():
         assert time.monotonic() < give_up
         time.sleep(0.01)
+
+
+def test_a_refused_start_in_the_foreground_leaves_no_pidfile(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"a file")
+    done = subprocess.run(
+        [TWISTD, "-n", "beanstalk", "-p0", "-b", "log"],
+        cwd=tmp_path, timeout=LIMIT_S, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 73, done.stdout
+    assert not (tmp_path / "twistd.pid").exists()
 
 
 def test_a_daemon_serves_and_stops_in_order(tmp_path: Path) -> None:
