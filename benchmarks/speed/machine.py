@@ -27,8 +27,9 @@ SYNCS: Final = 50
 """So many are timed to tell how fast the disk is."""
 
 _ASK: Final = """
-import json, platform, sysconfig, twisted
+import json, platform, sysconfig
 from beanstalk_twisted import facts
+import twisted
 arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
 print(json.dumps({
     "python": platform.python_implementation() + " " + platform.python_version(),

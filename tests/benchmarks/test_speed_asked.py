@@ -93,10 +93,10 @@ def test_an_interpreter_that_is_none_is_refused_with_what_it_said(tmp_path: Path
 
 
 def test_a_python_without_our_package_is_refused_with_what_it_said(tmp_path: Path) -> None:
-    bare = script(tmp_path / "bare", f'exec {sys.executable} -S "$@"')
+    bare = script(tmp_path / "bare", f'exec {sys.executable} -E -S "$@"')
     with pytest.raises(RefusedError) as refused:
         asked(bare)
-    assert "ModuleNotFoundError: No module named" in str(refused.value)
+    assert "ModuleNotFoundError: No module named 'beanstalk_twisted'" in str(refused.value)
     assert f"{bare} -m pip install ." in str(refused.value)
 
 
