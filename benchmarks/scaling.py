@@ -1,8 +1,8 @@
 """
 What one process of the server carries, and what several do together.
 
-    python -m benchmarks.scaling [--processes 2] [--rounds 5] [--seconds 3] [--only NAME]
-    python -m benchmarks.scaling --one
+    .venv/bin/python -m benchmarks.scaling [--processes 2] [--rounds 5] [--seconds 3] [--only NAME]
+    .venv/bin/python -m benchmarks.scaling --one
 
 Without ``--one`` the same load, the same number of connections in all, goes to one process, and to
 several that have a share of the connections and a load generator each, as the tubes of a pool
@@ -22,18 +22,29 @@ import json
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from benchmarks.speed import ending
 from benchmarks.speed.building import Tools, build
 from benchmarks.speed.figures import WrongRepliesError, median
 from benchmarks.speed.machine import look
-from benchmarks.speed.running import LOAD_LIMIT_S, size_of
-from benchmarks.speed.servers import Running, Side, cpu_seconds, ours, running
+from benchmarks.speed.running import FAILURES, LOAD_LIMIT_S, size_of
+from benchmarks.speed.servers import Running, Side, cpu_seconds, end, ours, running
 from benchmarks.speed.workloads import CYCLE, LOG, MEMORY, SYNC, Disk
+
+PROG: Final = "python -m benchmarks.scaling"
+
+PROBLEM: Final = 1
+"""Exit code: a server failed, or its replies were wrong."""
+
+MOST_PROCESSES: Final = 50
+"""With more, some would have none of the 50 connections."""
+
+LEAST_S: Final = 0.01
+"""A load is at least so long, seconds: some hundred commands."""
 
 TOOLS: Final = Path("build/speed")
 RESULTS: Final = Path("build")
@@ -94,30 +105,72 @@ class Sum(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
-    Measure, print, and write the JSON.
+    :return: the exit code.
     """
     options = read_options(arguments)
-    tools, side = build(TOOLS), ours(options.python)
+    return ending.ended(PROG, lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """
+    Measure, print, and write the JSON; if it is interrupted, of the loads that are finished.
+
+    :return: the exit code.
+    """
     # Neither beanstalkd nor Redis takes part, so their lines are left out.
     ours_is, _, machine_is = look(options.python, "true", None, None).sentences()
     print(f"- {ours_is}\n- {machine_is}\n")
+    tools, side = build(TOOLS), ours(options.python)
     if options.one:
-        found: Any = one(side, tools)
-    else:
-        loads = [load for load in LOADS if options.only in (None, load.name)]
-        found = [compared(load, side, tools, options) for load in loads]
+        return one_told(side, tools)
+    loads = [load for load in LOADS if options.only in (None, load.name)]
+    found: list[dict[str, Any]] = []
+    code = 0
+    try:
+        for load in loads:
+            found.append(compared(load, side, tools, options))
+    except ending.STOPPED as stopped:
+        code = ending.code_of(stopped)
+        print(f"**Interrupted** after {len(found)} of {len(loads)} loads.\n")
+    except FAILURES as problem:
+        code = PROBLEM
+        print(f"FAILED: {problem}\n")
+    if found:
         print(table(found, options.processes))
-    RESULTS.mkdir(exist_ok=True)
-    result = RESULTS / ("scaling-one.json" if options.one else "scaling.json")
-    result.write_text(json.dumps(found, indent=1))
+        print(f"written: {written('scaling.json', found)}")
+    return code
+
+
+def one_told(side: Side, tools: Tools) -> int:
+    """
+    Measure what one process carries, print it, and write the JSON.
+    """
+    try:
+        found = one(side, tools)
+    except FAILURES as problem:
+        print(f"FAILED: {problem}")
+        return PROBLEM
+    print(f"written: {written('scaling-one.json', found)}")
     return 0
+
+
+def written(name: str, found: Any) -> Path:
+    """
+    Write what was found.
+
+    :return: where it is.
+    """
+    RESULTS.mkdir(exist_ok=True)
+    result = RESULTS / name
+    result.write_text(json.dumps(found, indent=1))
+    return result
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """
     Read the command line.
     """
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
+    parser = ending.Parser(prog=PROG, description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--one", action="store_true", help="what one process carries")
     parser.add_argument("--processes", type=int, default=2, help="how many, against one (2)")
@@ -125,7 +178,14 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each load (3)")
     parser.add_argument("--only", choices=[load.name for load in LOADS], help="this load")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the servers")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if not 2 <= given.processes <= MOST_PROCESSES:
+        parser.error(f"--processes is 2 to {MOST_PROCESSES}")
+    if given.rounds < 1:
+        parser.error("--rounds is 1 at least")
+    if not LEAST_S <= given.seconds <= LOAD_LIMIT_S / 2:
+        parser.error(f"--seconds is {LEAST_S} to {LOAD_LIMIT_S / 2:.0f}")
+    return given
 
 
 # One against several.
@@ -153,8 +213,9 @@ def measured(load: Load, processes: int, side: Side, tools: Tools, seconds: floa
     """
     connections = max(1, load.connections // processes)
     words = f"{load.words} --connections {connections} --ms {seconds * 1000:.0f}"
-    with servers(processes, load.disk, side, tools) as several:
-        loads = [begun(tools, server, f"{words} --warmup-ms {WARMUP_MS}") for server in several]
+    words += f" --warmup-ms {WARMUP_MS}"
+    with servers(processes, load.disk, side, tools) as several, ExitStack() as stack:
+        loads = [stack.enter_context(begun(tools, server, words)) for server in several]
         return added([ended(each) for each in loads])
 
 
@@ -164,7 +225,7 @@ def servers(count: int, disk: Disk, side: Side, tools: Tools) -> Iterator[list[R
     Run servers, each with a log of its own.
     """
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scaling-")))
+        folder = stack.enter_context(ending.temporary_folder("scaling-"))
         started = []
         for number in range(count):
             (folder / str(number)).mkdir()
@@ -173,12 +234,25 @@ def servers(count: int, disk: Disk, side: Side, tools: Tools) -> Iterator[list[R
         yield started
 
 
-def begun(tools: Tools, server: Running, words: str) -> subprocess.Popen[str]:
+@contextmanager
+def begun(tools: Tools, server: Running, words: str) -> Iterator[subprocess.Popen[str]]:
     """
-    Begin to put a load on a server.
+    Begin to put a load on a server; it ends with the block at the latest.
     """
     command = [str(tools.loadgen), "--port", str(server.port), "--pid", str(server.pid)]
-    return subprocess.Popen([*command, *words.split()], stdout=subprocess.PIPE, text=True)
+    with ExitStack() as stack:
+        with ending.signals_held():
+            load = subprocess.Popen([*command, *words.split()], stdout=subprocess.PIPE, text=True)
+            stack.callback(end, load)
+        yield load
+
+
+def loaded(tools: Tools, server: Running, words: str) -> dict[str, Any]:
+    """
+    Put a load on a server, and wait for what the load generator says.
+    """
+    with begun(tools, server, words) as load:
+        return ended(load)
 
 
 def ended(load: subprocess.Popen[str]) -> dict[str, Any]:
@@ -223,7 +297,7 @@ def table(found: Sequence[dict[str, Any]], processes: int) -> str:
         costs = [median(each["server_us"] for each in sums) for sums in (one, several)]
         cells = [
             row["load"], *(f"{cost:.1f}" for cost in costs), f"{median(ratios):.2f}",
-            f"{min(ratios):.2f} to {max(ratios):.2f}",
+            f"{min(ratios):.2f} to {max(ratios):.2f}" if len(ratios) > 1 else "-",
             f"{1e6 / costs[0]:,.0f}", f"{processes * 1e6 / costs[1]:,.0f}",
             *(f"{median(each['rate'] for each in sums):,.0f}" for sums in (one, several)),
             *(f"{median(each['busy'] for each in sums):.2f}" for sums in (one, several)),
@@ -272,11 +346,11 @@ def logged(connections: int, side: Side, tools: Tools) -> float:
     Weigh what putting, reserving and deleting a job writes; a stopped server keeps no spare space.
     """
     words = f"{CYCLE} --connections {connections} --body {BODY_BYTES} --count {CYCLES}"
-    with tempfile.TemporaryDirectory(prefix="scaling-") as name:
-        with running(side, SYNC, Path(name), tools.slowsync) as server:
-            ended(begun(tools, server, words))
+    with ending.temporary_folder("scaling-") as folder:
+        with running(side, SYNC, folder, tools.slowsync) as server:
+            loaded(tools, server, words)
             server.stop()
-        return size_of(Path(name) / "log") / CYCLES
+        return size_of(folder / "log") / CYCLES
 
 
 def replayed(side: Side, tools: Tools) -> float:
@@ -284,12 +358,12 @@ def replayed(side: Side, tools: Tools) -> float:
     Time a start on a full log, less a start on an empty one, by the processor.
     """
     words = f"--ops put --connections 4 --depth 16 --body {BODY_BYTES} --count {REPLAYED}"
-    with tempfile.TemporaryDirectory(prefix="scaling-") as name:
-        with running(side, LOG, Path(name), tools.slowsync) as server:
+    with ending.temporary_folder("scaling-") as folder:
+        with running(side, LOG, folder, tools.slowsync) as server:
             empty_s = server.cpu_s
-            ended(begun(tools, server, words))
+            loaded(tools, server, words)
             server.stop()
-        with running(side, LOG, Path(name), tools.slowsync) as server:
+        with running(side, LOG, folder, tools.slowsync) as server:
             return REPLAYED / (server.cpu_s - empty_s)
 
 

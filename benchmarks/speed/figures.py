@@ -129,6 +129,7 @@ class Comparison(NamedTuple):
     :ivar ratio: the median of the ratios of each round, ours to theirs.
     :ivar low: the smallest of these.
     :ivar high: the largest.
+    :ivar rounds: how many ratios there were.
     """
 
     ours: float
@@ -136,6 +137,7 @@ class Comparison(NamedTuple):
     ratio: float
     low: float
     high: float
+    rounds: int
 
 
 def ratio(ours: float, theirs: float) -> float:
@@ -160,8 +162,9 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     :param ours: one value for each round; theirs in the same order.
     """
     ratios = [ratio(*pair) for pair in zip(ours, theirs, strict=True)]
-    known = [each for each in ratios if not math.isnan(each)] or [NO_FIGURE]
-    return Comparison(median(ours), median(theirs), median(ratios), min(known), max(known))
+    known = [each for each in ratios if not math.isnan(each)]
+    low, high = min(known, default=NO_FIGURE), max(known, default=NO_FIGURE)
+    return Comparison(median(ours), median(theirs), median(ratios), low, high, len(known))
 
 
 def verdict(figure: Figure, target: Target | None, value: float, is_optimised: bool) -> str:

@@ -7,26 +7,40 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from benchmarks.speed.ending import RefusedError
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+"""The checkout."""
+
+ANSWER_LIMIT_S: Final = 60.0
+"""How long a program may take to say what it is, seconds; Twisted is imported in one."""
 
 SYNCS: Final = 50
 """So many are timed to tell how fast the disk is."""
 
 _ASK: Final = """
-import json, platform, sysconfig, twisted
-from beanstalk_twisted.facts import VERSION
+import json, platform, sysconfig
+from beanstalk_twisted import facts
+import twisted
 arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
 print(json.dumps({
     "python": platform.python_implementation() + " " + platform.python_version(),
     "is_optimised": "--enable-optimizations" in arguments,
-    "twisted": twisted.__version__, "server": VERSION,
+    "twisted": twisted.__version__, "server": facts.VERSION,
+    "imported_from": facts.__file__,
 }))
 """
+
+_EXCEPTION: Final = re.compile(r"[\w.]*(Error|Exception)\b")
+"""How the last line of a traceback begins."""
 
 
 class Machine(NamedTuple):
@@ -37,6 +51,8 @@ class Machine(NamedTuple):
     :ivar sync_us: how long appending 4 KiB and fdatasync take, the median, microseconds; into
         space that was allocated before, as both servers write, it is often much quicker.
     :ivar load: processes that wanted to run, mean of the last minute, when measuring began.
+    :ivar server: our version; it says whether it is compiled.
+    :ivar imported_from: the folder of our server; empty if it is this checkout's.
     """
 
     python: str
@@ -51,6 +67,14 @@ class Machine(NamedTuple):
     file_system: str
     sync_us: float
     load: float
+    imported_from: str = ""
+
+    @property
+    def is_busy(self) -> bool:
+        """
+        Tell whether others wanted the processors when measuring began.
+        """
+        return self.load > self.processors
 
     def sentences(self) -> list[str]:
         """
@@ -60,12 +84,17 @@ class Machine(NamedTuple):
         redis = self.redis or "not installed, so left out"
         return [
             f"Ours: beanstalk-twisted {self.server}, {self.python} ({build}), "
-            f"Twisted {self.twisted}.",
+            f"Twisted {self.twisted}{self._elsewhere()}.",
             f"Theirs: {self.beanstalkd}. Redis: {redis}.",
             f"Machine: {self.processors} processors ({self.processor}), {self.system}, "
             f"{self.file_system}, append and fdatasync {self.sync_us:.0f} µs, "
             f"load {self.load:.1f} at the beginning.",
         ]
+
+    def _elsewhere(self) -> str:
+        if not self.imported_from:
+            return ""
+        return f"; **not of this checkout, but imported from `{self.imported_from}`**"
 
 
 def look(python: str, beanstalkd: str, redis: str | None, directory: Path | None) -> Machine:
@@ -74,8 +103,9 @@ def look(python: str, beanstalkd: str, redis: str | None, directory: Path | None
 
     :param python: the interpreter that runs our server.
     :param directory: where logs are kept.
+    :raise RefusedError: the interpreter cannot run our server.
     """
-    told = json.loads(output_of(python, "-P", "-c", _ASK))
+    told = asked(python)
     folder = directory or Path(tempfile.gettempdir())
     return Machine(
         **told, beanstalkd=output_of(beanstalkd, "-v").strip(),
@@ -87,13 +117,58 @@ def look(python: str, beanstalkd: str, redis: str | None, directory: Path | None
     )  # fmt: skip
 
 
+def asked(python: str) -> dict[str, Any]:
+    """
+    Ask an interpreter what it is, and which server it would run.
+
+    :raise RefusedError: it cannot run our server, with what it said.
+    """
+    try:
+        told: dict[str, Any] = json.loads(output_of(python, "-P", "-c", _ASK))
+    except OSError as problem:
+        raise RefusedError(
+            f"--python {python}: {problem.strerror}; name an interpreter, as .venv/bin/python"
+        ) from None
+    except (subprocess.SubprocessError, UnicodeError, json.JSONDecodeError) as problem:
+        raise RefusedError(refusal(python, getattr(problem, "stderr", ""))) from None
+    return {**told, "imported_from": elsewhere(Path(told["imported_from"]).parent)}
+
+
+def refusal(python: str, stderr: str | None) -> str:
+    """
+    Say why an interpreter cannot run our server.
+    """
+    lines = (stderr or "").strip().splitlines() or [""]
+    if _EXCEPTION.match(lines[-1]):
+        return (
+            f"--python {python} cannot import our server ({lines[-1]}); install it there: "
+            f"{python} -m pip install ."
+        )
+    said = lines[0] or "nothing that could be read"
+    return f"--python {python} is no Python of 3.11 or newer; asked what it is, it said: {said}"
+
+
+def elsewhere(package: Path) -> str:
+    """
+    Name the folder of our server, from the checkout if it is in there; nothing if it is its own.
+    """
+    found = package.resolve()
+    if found == ROOT / "beanstalk_twisted":
+        return ""
+    return str(found.relative_to(ROOT) if found.is_relative_to(ROOT) else found)
+
+
 def output_of(*command: str) -> str:
     """
     Run a command.
 
-    :raise subprocess.CalledProcessError: it has failed.
+    :raise subprocess.SubprocessError: it has failed, or did not end.
     """
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
+        timeout=ANSWER_LIMIT_S,
+    )  # fmt: skip
+    return done.stdout
 
 
 def processor(cpuinfo: str) -> str:

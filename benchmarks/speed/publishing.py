@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.speed import plots, tables
-from benchmarks.speed.machine import Machine
+from benchmarks.speed.machine import ROOT, Machine
 from benchmarks.speed.running import Result
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "performance.md"
 PUBLISHED: Final = ROOT / "benchmarks" / "results" / "speed"
 
@@ -24,7 +23,7 @@ END: Final = "<!-- newest table: end -->"
 
 QUICK_NOTE: Final = (
     "**This is a quick run**: short rounds, a fiftieth of the jobs. It shows that everything works "
-    "and that replies are right; its figures say little, and what it says of targets nothing."
+    "and that replies are right; its figures say little."
 )
 
 CAPTIONS: Final = {
@@ -39,6 +38,7 @@ class Report(NamedTuple):
     A whole run.
 
     :ivar command: that does it again.
+    :ivar unfinished: so many workloads are missing: the run was interrupted.
     """
 
     command: str
@@ -47,12 +47,29 @@ class Report(NamedTuple):
     quick: bool
     rounds: int
     results: Sequence[Result]
+    unfinished: int = 0
 
     def table(self) -> str:
         """
         Give the table, as Markdown.
         """
-        return tables.markdown(tables.rows(self.results, self.quick, self.machine.is_optimised))
+        terms = tables.Terms(self.quick, self.machine.is_optimised, not self.unjudged())
+        return tables.markdown(tables.rows(self.results, terms))
+
+    def unjudged(self) -> str:
+        """
+        Say why figures are not held against the targets; nothing if they are.
+        """
+        if self.quick:
+            return "this was a quick run"
+        if self.rounds == 1:
+            return "one round does not show how far figures vary"
+        if self.machine.is_busy:
+            return (
+                f"the load was {self.machine.load:.1f} at the beginning, and there are "
+                f"{self.machine.processors} processors"
+            )
+        return ""
 
     def head(self) -> list[str]:
         """
@@ -60,7 +77,21 @@ class Report(NamedTuple):
         """
         rounds = "one round" if self.rounds == 1 else f"up to {self.rounds} rounds"
         done = f"`{self.command}`, {self.date}, {rounds}."
-        return [done, *self.machine.sentences(), *([QUICK_NOTE] if self.quick else [])]
+        return [done, *self.machine.sentences(), *self.warnings()]
+
+    def warnings(self) -> list[str]:
+        """
+        Say why the figures are not all, or say less than they seem to.
+        """
+        found = [QUICK_NOTE] if self.quick else []
+        if self.unjudged():
+            found.append(f"No target is judged (`-`), since {self.unjudged()}.")
+        if self.unfinished:
+            done = len(self.results)
+            found.append(
+                f"**This run was interrupted** after {done} of {done + self.unfinished} workloads."
+            )
+        return found
 
     def problems(self) -> list[str]:
         """
@@ -75,7 +106,8 @@ def as_json(report: Report) -> dict[str, Any]:
     """
     return {
         "command": report.command, "date": report.date, "quick": report.quick,
-        "rounds": report.rounds, "machine": report.machine._asdict(),
+        "rounds": report.rounds, "unfinished": report.unfinished,
+        "unjudged": report.unjudged(), "machine": report.machine._asdict(),
         "workloads": {
             each.workload.name: {
                 "what": each.workload.says.format(jobs=each.workload.count(report.quick)),
@@ -112,17 +144,26 @@ def write_json(folder: Path, report: Report) -> Path:
 
 def write(folder: Path, report: Report) -> list[Path]:
     """
-    Write the files, as far as possible.
+    Write the files, as far as possible, and remove the plots of an earlier run that has more.
 
     :return: what was written.
     """
     written = [write_json(folder, report), folder / "table.md"]
     written[1].write_text("\n".join(report.head()) + "\n\n" + report.table())
     try:
-        return written + plots.draw(folder, report.results)
+        written += plots.draw(folder, report.results)
     except ImportError:
         print("no plots: matplotlib is not installed; pip install -e '.[report]' brings it")
-        return written
+    remove_plots(folder, written)
+    return written
+
+
+def remove_plots(folder: Path, but: Sequence[Path]) -> None:
+    """
+    Remove the plots in a folder that do not belong to these files.
+    """
+    for name in CAPTIONS.keys() - {path.name for path in but}:
+        (folder / name).unlink(missing_ok=True)
 
 
 def published(page: str, report: Report, images: Sequence[str]) -> str:
@@ -141,15 +182,18 @@ def published(page: str, report: Report, images: Sequence[str]) -> str:
     return f"{before}{BEGIN}\n\n{lines}\n\n{report.table()}{drawn}\n{END}{after}"
 
 
-def publish(report: Report, written: Sequence[Path]) -> None:
+def publish(
+    report: Report, written: Sequence[Path], page: Path = PAGE, folder: Path = PUBLISHED
+) -> None:
     """
-    Bring the page, and what it shows, up to date.
+    Bring the page, and the folder of what it shows, up to date.
     """
-    PUBLISHED.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for path in written:
         if path.name != "table.md":
-            shutil.copy(path, PUBLISHED)
+            shutil.copy(path, folder)
+    remove_plots(folder, written)
     images = [
         f"../benchmarks/results/speed/{each.name}" for each in written if each.suffix == ".svg"
     ]
-    PAGE.write_text(published(PAGE.read_text(), report, images))
+    page.write_text(published(page.read_text(), report, images))

@@ -5,7 +5,6 @@ Measures: rounds of all servers in turns, each on a new folder and a new process
 from __future__ import annotations
 
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from threading import Event, Thread
 from typing import Final, NamedTuple
 
 from benchmarks.speed.building import Tools
+from benchmarks.speed.ending import temporary_folder
 from benchmarks.speed.figures import (
     LOG_BYTES,
     REPLAY,
@@ -93,8 +93,7 @@ def measure_once(bench: Bench, workload: Workload, side: Side) -> Outcome:
     """
     Run one server through a workload.
     """
-    with tempfile.TemporaryDirectory(prefix="speed-", dir=bench.directory) as name:
-        folder = Path(name)
+    with temporary_folder("speed-", bench.directory) as folder:
         if any(figure is REPLAY for figure, _ in workload.figures):
             return replay(bench, workload, side, folder)
         watches_log = any(figure is LOG_BYTES for figure, _ in workload.figures)

@@ -9,10 +9,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from benchmarks.speed.ending import signals_held
 from benchmarks.speed.workloads import Disk
 
 HOST: Final = "127.0.0.1"
@@ -81,7 +82,7 @@ def letters(port: int, disk: Disk, log: Path) -> list[str]:
 
 def redis(program: str) -> Side:
     """
-    Redis, with its append-only file; "never" is then its every second.
+    Redis: with its append-only file, where "never" is its every second, or in memory without one.
     """
 
     def command(port: int, disk: Disk, log: Path) -> list[str]:
@@ -132,18 +133,24 @@ def running(
     log, said = folder / "log", folder / "server.log"
     log.mkdir(exist_ok=True)
     port = free_port()
-    with said.open("wb") as output:
-        process = subprocess.Popen(
-            [*side.command(port, disk, log), *options],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            env=environment(disk, slowsync),
-        )  # fmt: skip
-        try:
-            wait_until_it_answers(process, port, side.question, said)
-            yield Running(process, port, cpu_seconds(process.pid))
-        finally:
-            process.kill()
-            process.wait(LIMIT_S)
+    with said.open("wb") as output, ExitStack() as stack:
+        with signals_held():
+            process = subprocess.Popen(
+                [*side.command(port, disk, log), *options],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                env=environment(disk, slowsync),
+            )  # fmt: skip
+            stack.callback(end, process)
+        wait_until_it_answers(process, port, side.question, said)
+        yield Running(process, port, cpu_seconds(process.pid))
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """
+    End a process at once, if it has not ended.
+    """
+    process.kill()
+    process.wait(LIMIT_S)
 
 
 def free_port() -> int:

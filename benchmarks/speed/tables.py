@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from benchmarks.speed.figures import Figure, Target, compare, median, verdict
+from benchmarks.speed.figures import Comparison, Figure, Target, compare, median, verdict
 from benchmarks.speed.running import Result
 from benchmarks.speed.servers import OURS, REDIS, THEIRS
 
@@ -47,27 +47,56 @@ def bound(figure: Figure, wanted: float) -> str:
     return f"{'≤' if figure.lower_is_better else '≥'} {wanted:g}{' ms' * figure.is_absolute}"
 
 
-def row(
-    result: Result, figure: Figure, target: Target | None, quick: bool, is_optimised: bool
-) -> list[str]:
+def spread(seen: Comparison) -> str:
+    """
+    Show how far the ratios of the rounds are apart, if there are two at least.
+    """
+    if seen.rounds < 2:
+        return NOTHING
+    return f"{number(seen.low)} to {number(seen.high)}"
+
+
+class Terms(NamedTuple):
+    """
+    How figures came about, as far as the table depends on it.
+
+    :ivar quick: jobs were fewer.
+    :ivar is_optimised: the interpreter was built with PGO: some targets are higher then.
+    :ivar is_judged: whether figures say enough to be held against the targets.
+    """
+
+    quick: bool
+    is_optimised: bool
+    is_judged: bool = True
+
+
+def judged(figure: Figure, target: Target | None, seen: Comparison, terms: Terms) -> str:
+    """
+    Say whether a target is met, or nothing where figures do not say enough.
+    """
+    if target is not None and not terms.is_judged:
+        return NOTHING
+    value = seen.ours if figure.is_absolute else seen.ratio
+    return verdict(figure, target, value, terms.is_optimised)
+
+
+def row(result: Result, figure: Figure, target: Target | None, terms: Terms) -> list[str]:
     """
     Make one line; the last cell is Redis's.
     """
     workload = result.workload
     seen = compare(values(result, OURS, figure), values(result, THEIRS, figure))
-    judged = seen.ours if figure.is_absolute else seen.ratio
     return [
-        workload.name, workload.says.format(jobs=workload.count(quick)), workload.disk.says,
-        figure.label, number(seen.ours), number(seen.theirs), number(seen.ratio),
-        f"{number(seen.low)} to {number(seen.high)}",
-        bound(figure, target.required(is_optimised)) if target else "",
+        workload.name, workload.says.format(jobs=workload.count(terms.quick)), workload.disk.says,
+        figure.label, number(seen.ours), number(seen.theirs), number(seen.ratio), spread(seen),
+        bound(figure, target.required(terms.is_optimised)) if target else "",
         bound(figure, target.aim) if target and target.aim is not None else "",
-        verdict(figure, target, judged, is_optimised),
+        judged(figure, target, seen, terms),
         number(median(values(result, REDIS, figure))),
     ]  # fmt: skip
 
 
-def rows(results: Iterable[Result], quick: bool, is_optimised: bool) -> list[list[str]]:
+def rows(results: Iterable[Result], terms: Terms) -> list[list[str]]:
     """
     Make all lines, the head first; the column of Redis is there if Redis was.
     """
@@ -76,9 +105,9 @@ def rows(results: Iterable[Result], quick: bool, is_optimised: bool) -> list[lis
     for result in results:
         has_redis = has_redis or REDIS in result.outcomes
         if result.problem:
-            lines.append(failed(result, quick))
+            lines.append(failed(result, terms.quick))
         else:
-            lines += [row(result, *each, quick, is_optimised) for each in result.workload.figures]
+            lines += [row(result, *each, terms) for each in result.workload.figures]
     width = len(HEAD) + has_redis
     return [[*HEAD, REDIS][:width], *(line[:width] for line in lines)]
 

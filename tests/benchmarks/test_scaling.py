@@ -6,10 +6,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks.scaling import LOADS, added, main, table
+from benchmarks.speed.machine import ROOT
+from tests.server_process import LIMIT_S
 
 NO_COMPILER = "gcc is not installed, so no load generator can be built"
 
@@ -42,11 +48,63 @@ def test_a_line_has_medians_and_the_median_ratio_of_processor_times() -> None:
     assert len(head.strip("|").split("|")) == len(cells)
 
 
-def test_a_short_run_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_round_has_no_spread() -> None:
+    sums = [{"rate": 10.0, "server_us": 5.0, "generator_us": 1.0, "busy": 0.5}]
+    line = table([{"load": "x", "processes": {"1": sums, "2": sums}}], 2).splitlines()[-1]
+    assert "| 1.00 | - |" in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--rounds 0", "--seconds 0", "--seconds nan", "--seconds 1e9", "--processes 1",
+     "--processes 51", "--only all"],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_in_one_line(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(words.split())
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_interpreter_that_is_not_there_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--python", "/nope"]) == 2
+    said = capsys.readouterr().err
+    assert "--python /nope: No such file or directory" in said
+    assert said.count("\n") == 1
+
+
+def compiler() -> None:
+    """
+    Find it, or skip the test; in CI, where it must be there, fail.
+    """
     if shutil.which("gcc") is None:
         if os.environ.get("CI") == "true":
             pytest.fail(NO_COMPILER)
         pytest.skip(NO_COMPILER)
+
+
+def test_a_short_run_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    compiler()
     load = LOADS[0]
     assert main(["--rounds", "1", "--seconds", "0.2", "--only", load.name]) == 0
     assert f"| {load.says} |" in capsys.readouterr().out
+
+
+def test_a_run_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
+    compiler()
+    words = ["--seconds", "60", "--only", LOADS[0].name]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.scaling", *words], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert run.stderr
+    assert run.stderr.readline().startswith(f"{LOADS[0].name}, round 1")
+    run.send_signal(signal.SIGTERM)
+    said, problems = run.communicate(timeout=LIMIT_S)
+    assert (run.returncode, problems) == (143, "")
+    assert "**Interrupted** after 0 of 1 loads." in said
+    assert list(tmp_path.iterdir()) == []

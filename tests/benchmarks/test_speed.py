@@ -28,11 +28,12 @@ from benchmarks.speed.figures import (
 from benchmarks.speed.machine import Machine, file_system, processor
 from benchmarks.speed.running import Result, order, replayed
 from benchmarks.speed.servers import beanstalkd, ours
-from benchmarks.speed.workloads import MEMORY, WORKLOADS, Workload, chosen
+from benchmarks.speed.workloads import CYCLE, MEMORY, WORKLOADS, Workload, chosen
 
 SIDES = (ours("python3"), beanstalkd("beanstalkd"))
 MACHINE = Machine("CPython 3.11.7", False, "26.10", "0.1", "beanstalkd 1.12", "", "Some CPU", 2,
                   "Linux", "ext4", 80.0, 0.5)  # fmt: skip
+TERMS = tables.Terms(quick=False, is_optimised=True)
 LATENCY = {"count": 9, "mean": 5.0, "p50": 4.0, "p90": 6.0, "p99": 8.0, "longest": 9000.0}
 
 
@@ -53,6 +54,14 @@ def result(ours_us: float, theirs_us: float, **changes: Any) -> Result:
         "ours": [Outcome({CPU.key: ours_us})], "beanstalkd": [Outcome({CPU.key: theirs_us})],
     }  # fmt: skip
     return Result(workload(**changes), outcomes)
+
+
+def twice(ours_us: float, theirs_us: float) -> Result:
+    """
+    Make two rounds that are alike.
+    """
+    outcomes = result(ours_us, theirs_us).outcomes
+    return Result(workload(), {side: rounds * 2 for side, rounds in outcomes.items()})
 
 
 def printed(**changes: Any) -> str:
@@ -168,6 +177,14 @@ def test_names_are_told_apart_and_every_load_can_be_written() -> None:
         assert "--ms" in words or "--count" in words
 
 
+def test_redis_takes_part_wherever_jobs_are_only_put_reserved_and_deleted() -> None:
+    simple = {"--connections", "--depth", "--body", "--random-bytes"}
+    for each in WORKLOADS:
+        words = each.load.replace(CYCLE, "").split()
+        does_more = any(word.startswith("--") and word not in simple for word in words)
+        assert each.with_redis == (not does_more) or each.name == "log-put100"
+
+
 def test_a_quick_run_takes_a_fiftieth_of_the_jobs_but_not_too_few() -> None:
     assert workload().words(quick=True)[3] == "20000"
     assert workload(jobs=1000).words(quick=True)[3] == "100"
@@ -195,7 +212,7 @@ def test_servers_take_turns_at_being_first() -> None:
 
 
 def test_a_line_shows_medians_ratio_spread_and_target() -> None:
-    head, line = tables.rows([result(19.0, 10.0)], quick=False, is_optimised=False)
+    head, line = tables.rows([twice(19.0, 10.0)], tables.Terms(quick=False, is_optimised=False))
     shown = dict(zip(head, line, strict=True))
     assert shown["what"] == "put 1,000,000 jobs"
     assert (shown["ours"], shown["beanstalkd"], shown["ours ÷ theirs"]) == ("19.0", "10.0", "1.90")
@@ -203,30 +220,68 @@ def test_a_line_shows_medians_ratio_spread_and_target() -> None:
     assert (shown["at least"], shown["aim"], shown["target"]) == ("≤ 1.9", "≤ 1", "met")
 
 
+def test_one_round_has_no_spread() -> None:
+    head, line = tables.rows([result(19.0, 10.0)], TERMS)
+    assert dict(zip(head, line, strict=True))["spread"] == "-"
+
+
+def test_where_figures_say_too_little_targets_are_shown_and_not_judged() -> None:
+    terms = tables.Terms(quick=False, is_optimised=False, is_judged=False)
+    head, line, other = tables.rows([twice(19.0, 10.0), result(1.0, 1.0, figures=((CPU, None),))],
+                                    terms)  # fmt: skip
+    shown = dict(zip(head, line, strict=True))
+    assert (shown["at least"], shown["aim"], shown["target"]) == ("≤ 1.9", "≤ 1", "-")
+    assert other[-1] == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"rounds": 1}, "one round does not show how far figures vary"),
+        ({"machine": MACHINE._replace(load=2.01)},
+         "the load was 2.0 at the beginning, and there are 2 processors"),
+        ({"quick": True}, "this was a quick run"),
+    ],
+)  # fmt: skip
+def test_the_head_and_the_json_say_why_no_target_is_judged(
+    changes: dict[str, Any], why: str
+) -> None:
+    told = report()._replace(**changes)
+    assert f"No target is judged (`-`), since {why}." in told.head()
+    assert publishing.as_json(told)["unjudged"] == why
+    assert " met " not in told.table()
+
+
+def test_several_rounds_on_a_machine_that_is_not_busy_are_judged() -> None:
+    told = report()._replace(machine=MACHINE._replace(load=2.0), rounds=2)
+    assert " met " in told.table()
+    assert not any("judged" in line for line in told.head())
+
+
 def test_a_pause_is_judged_by_its_own_length() -> None:
     outcomes = {"ours": [Outcome({PAUSE.key: 99.0})], "beanstalkd": [Outcome({PAUSE.key: 0.5})]}
     row = workload(figures=((PAUSE, Target(100.0, 20.0)),))
-    _, line = tables.rows([Result(row, outcomes)], quick=False, is_optimised=True)
+    _, line = tables.rows([Result(row, outcomes)], TERMS)
     assert line[-3:] == ["≤ 100 ms", "≤ 20 ms", "met"]
 
 
 def test_redis_has_a_column_only_where_it_ran() -> None:
     plain, with_redis = result(1.0, 1.0), result(1.0, 1.0)
     with_redis.outcomes["redis"] = [Outcome({CPU.key: 3.0})]
-    assert tables.rows([plain], quick=False, is_optimised=True)[0][-1] == "target"
-    head, first, second = tables.rows([plain, with_redis], quick=False, is_optimised=True)
+    assert tables.rows([plain], TERMS)[0][-1] == "target"
+    head, first, second = tables.rows([plain, with_redis], TERMS)
     assert (head[-1], first[-1], second[-1]) == ("redis", "-", "3.00")
 
 
 def test_a_workload_that_failed_is_a_line_and_not_a_gap() -> None:
-    lines = tables.rows([Result(workload(), {}, "ours: gone")], quick=False, is_optimised=True)
+    lines = tables.rows([Result(workload(), {}, "ours: gone")], TERMS)
     assert lines[1][0] == "row"
     assert "FAILED" in lines[1]
     assert len(lines[0]) == len(lines[1])
 
 
 def test_all_lines_of_the_table_are_equally_long() -> None:
-    lines = tables.rows([result(1.0, 3000.0)], quick=False, is_optimised=True)
+    lines = tables.rows([result(1.0, 3000.0)], TERMS)
     printed_lines = tables.markdown(lines).splitlines()
     assert len(printed_lines) == 3
     assert len({len(line) for line in printed_lines}) == 1
@@ -283,7 +338,38 @@ def test_the_json_has_no_word_that_json_has_not() -> None:
     assert outcomes["beanstalkd"][0]["figures"] == {CPU.key: 1.0}
 
 
+def test_a_run_that_was_interrupted_says_how_far_it_came() -> None:
+    told = report()._replace(unfinished=2)
+    assert "**This run was interrupted** after 1 of 3 workloads." in told.head()
+    assert publishing.as_json(told)["unfinished"] == 2
+
+
+def test_the_plots_of_an_earlier_run_go_and_other_files_stay(tmp_path: Path) -> None:
+    for name in ("log.svg", "connections.svg", "mine.svg"):
+        (tmp_path / name).write_text("an earlier one")
+    publishing.write(tmp_path, report())
+    assert {each.name for each in tmp_path.iterdir()} == {"mine.svg", "speed.json", "table.md"}
+
+
+def test_what_is_published_has_no_plots_of_an_earlier_run(tmp_path: Path) -> None:
+    page, folder, drawn = tmp_path / "page.md", tmp_path / "results", tmp_path / "memory.svg"
+    folder.mkdir()
+    (folder / "log.svg").write_text("an earlier one")
+    drawn.write_text("a plot")
+    page.write_text(f"{publishing.BEGIN}\n![Size](../x/log.svg)\n{publishing.END}")
+    publishing.publish(report(), [drawn], page, folder)
+    assert [each.name for each in folder.iterdir()] == ["memory.svg"]
+    assert "memory.svg" in page.read_text()
+    assert "log.svg" not in page.read_text()
+
+
 # The machine.
+
+
+def test_the_head_says_where_a_server_is_from_that_is_not_of_this_checkout() -> None:
+    (ours_is, *_) = MACHINE._replace(imported_from="/a/beanstalk_twisted").sentences()
+    assert "not of this checkout, but imported from `/a/beanstalk_twisted`" in ours_is
+    assert "not of this checkout" not in MACHINE.sentences()[0]
 
 
 def test_the_processor_and_the_file_system_are_named() -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -21,6 +22,7 @@ import pytest
 from benchmarks.speed.__main__ import main
 from benchmarks.speed.building import Tools, build
 from benchmarks.speed.figures import WrongRepliesError, parse_outcome
+from benchmarks.speed.machine import ROOT
 from tests.server_process import LIMIT_S, real_beanstalkd
 
 NO_COMPILER = "gcc is not installed, so no load generator can be built"
@@ -162,3 +164,40 @@ def test_a_quick_run_ends_with_right_replies_and_a_table(
     assert content["workloads"]["million"]["outcomes"]["ours"][0]["memory"]
     assert content["workloads"]["log-size"]["outcomes"]["beanstalkd"][0]["log"]
     assert (tmp_path / "memory.svg").is_file() != ("no plots" in said)
+
+
+def commands_with(word: str) -> list[str]:
+    """
+    Find the processes that have a word in their commands.
+    """
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # It has ended.
+            found.append(each.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [command for command in found if word in command]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_told_to_stop_tells_what_is_finished_and_leaves_nothing_behind(
+    tools: Tools, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    real_beanstalkd()
+    logs, results = tmp_path / "logs", tmp_path / "results"
+    logs.mkdir()
+    words = ["--quick", "--only", "rt1,sync-rt1", "--directory", str(logs)]
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.speed", *words, "--output", str(results)],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert bench.stderr
+    for line in bench.stderr:
+        if line.startswith("sync-rt1"):
+            bench.send_signal(number)
+            break
+    said, problems = bench.communicate(timeout=LIMIT_S)
+    assert (bench.returncode, "Traceback" in problems) == (code, False)
+    assert "interrupted** after 1 of 2 workloads" in said
+    assert f"written: {results}/speed.json" in said
+    assert list(json.loads((results / "speed.json").read_text())["workloads"]) == ["rt1"]
+    assert list(logs.iterdir()) == []
+    assert commands_with(str(logs)) == []

@@ -1,0 +1,148 @@
+"""
+What the comparison with beanstalkd is asked for: what it refuses, how it says what to do again, and
+what it does when it is told to stop.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.speed.__main__ import PYTHON, command_of, main, options
+from benchmarks.speed.ending import RefusedError, ended, signals_held, writable
+from benchmarks.speed.machine import ROOT, asked, elsewhere
+
+# What is asked for.
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--publish --quick", "--publish --only rt1", "--publish --rounds 1", "--rounds 0",
+     "--only rt49", "--rounds many"],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_in_one_line(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(words.split())
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_whole_run_of_two_rounds_can_be_published() -> None:
+    assert options(["--publish", "--rounds", "2"]).publish
+    assert options(["--publish"]).publish
+
+
+def test_a_quick_run_has_a_folder_of_its_own() -> None:
+    assert options([]).output != options(["--quick"]).output
+    assert options(["--quick", "--output", "x"]).output == Path("x")
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("", "make bench"),
+        ("--quick", "make bench-quick"),
+        ("--only rt1,kick --rounds 3", 'make bench ARGS="--only rt1,kick --rounds 3"'),
+        ("--only 'sync-*' --directory /a", "make bench ARGS=\"--only 'sync-*' --directory /a\""),
+        ("--python build/venv/bin/python --output x --publish",
+         'make bench ARGS="--python build/venv/bin/python"'),
+        ("--directory '/a$b'", """make bench ARGS='--directory '"'"'/a$$b'"'"''"""),
+    ],
+)  # fmt: skip
+def test_the_command_has_all_options_that_change_what_comes_out(words: str, command: str) -> None:
+    assert command_of(options(["--python", str(PYTHON), *shlex.split(words)])) == command
+
+
+def test_a_folder_that_cannot_be_written_into_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for folder in ("/proc/x", str(tmp_path / "file")):
+        assert main(["--output", folder]) == 2
+        assert f"--output {folder}: " in capsys.readouterr().err
+    nowhere = str(tmp_path / "nowhere")
+    assert main(["--directory", nowhere, "--output", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"--directory {nowhere}: No such file or directory" in said
+    assert said.count("\n") == 1
+    assert writable("--directory", tmp_path) == tmp_path
+
+
+def script(path: Path, *lines: str) -> str:
+    """
+    Write a program in the shell's language.
+    """
+    path.write_text("\n".join(["#!/bin/sh", *lines]))
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_interpreter_that_is_none_is_refused_with_what_it_said(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="--python /nope: No such file"):
+        asked("/nope")
+    with pytest.raises(RefusedError, match=r"no Python of 3\.11 or newer; .* said: nothing"):
+        asked(script(tmp_path / "silent"))
+    with pytest.raises(RefusedError, match=r"no Python of 3\.11 or newer; .* said: what is -P"):
+        asked(script(tmp_path / "loud", "echo what is $1 >&2; exit 1"))
+
+
+def test_a_python_without_our_package_is_refused_with_what_it_said(tmp_path: Path) -> None:
+    bare = script(tmp_path / "bare", f'exec {sys.executable} -E -S "$@"')
+    with pytest.raises(RefusedError) as refused:
+        asked(bare)
+    assert "ModuleNotFoundError: No module named 'beanstalk_twisted'" in str(refused.value)
+    assert f"{bare} -m pip install ." in str(refused.value)
+
+
+def test_a_server_that_is_not_of_this_checkout_is_named(tmp_path: Path) -> None:
+    package = tmp_path / "beanstalk_twisted"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "facts.py").write_text('VERSION = "9"\n')
+    python = script(tmp_path / "python", f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"')
+    told = asked(python)
+    assert (told["server"], told["imported_from"]) == ("9", str(package))
+
+
+def test_a_server_is_named_from_the_checkout_where_it_is_in_there() -> None:
+    assert elsewhere(ROOT / "beanstalk_twisted") == ""
+    assert (
+        elsewhere(ROOT / "build" / "venv" / "beanstalk_twisted") == "build/venv/beanstalk_twisted"
+    )
+
+
+# Signals.
+
+
+def test_a_signal_that_comes_while_a_process_is_started_waits_until_it_has_an_owner() -> None:
+    steps: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), signals_held():
+        signal.raise_signal(signal.SIGINT)
+        steps.append("it has")
+    assert steps == ["it has"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_all_blocks_and_gives_the_code_that_shells_use(
+    number: signal.Signals, code: int
+) -> None:
+    left: list[str] = []
+
+    def work() -> int:
+        try:
+            signal.raise_signal(number)
+        finally:
+            left.append("the block")
+        return 0
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert (ended("prog", work), left) == (code, ["the block"])
+    assert signal.getsignal(signal.SIGTERM) is before
