@@ -26,6 +26,7 @@ from beanstalk_twisted.client import forms, forms_v1
 from beanstalk_twisted.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.commit import ALWAYS, MAX_UNSETTLED_BYTES
 from beanstalk_twisted.facts import LogClock, Process
+from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -219,8 +220,11 @@ def test_the_limits_are_those_of_the_code() -> None:
         ],
         ["bytes on their way to the disk, all connections", f"{MAX_UNSETTLED_BYTES:,} bytes", ""],
         [
-            "jobs moved in one go by a `kick` or the end of a connection", f"{SLICE_JOBS} jobs", "",
+            "jobs moved in one go by the end of a connection, or by a `kick` while a `reserve` "
+            "waits for them",
+            f"{SLICE_JOBS} jobs", "",
         ],
+        ["jobs moved in one go by any other `kick`", f"{RUN_JOBS:,} jobs", ""],
         ["connections waiting to be accepted", f"{BACKLOG:,} connections", ""],
         [
             "size of a log segment",

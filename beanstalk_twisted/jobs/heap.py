@@ -4,7 +4,8 @@ Priority queues that anything can leave.
 Leaving is lazy: an entry stays until it comes to the top or until most entries are dead, and then
 some are looked through each time that a job leaves.  Whether one is alive is asked of the owner, so
 nothing has to be found in the middle; heapq in C with integer keys is 5 to 10 times faster than an
-indexed heap in Python.
+indexed heap in Python.  Those that stand dead right behind the first go when it does, all in one
+go: no more than there are living ones, 0.4 µs each in a row or lane and 2 in a heap.
 
 Most queues are used first in, first out.  So entries that come in order wait in a row, without a
 heap; the first key is remembered until it leaves; and as long as there are no more entries than

@@ -7,6 +7,7 @@ the numbers that the server itself reckons with.
 """
 
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, Record
@@ -229,12 +230,25 @@ class Recorder:
         See `Ledger.append`.
         """
         lsn = self._ledger.append(record)
+        self._note(lsn, record)
+        return lsn
+
+    def append_run(self, records: Iterator[Record]) -> int:
+        """
+        See `Ledger.append_run`.
+        """
+        run = list(records)
+        first = self._ledger.append_run(iter(run))
+        for lsn, record in enumerate(run, first):
+            self._note(lsn, record)
+        return first
+
+    def _note(self, lsn: int, record: Record) -> None:
         try:
             self._promises.appended(lsn, record)
         except Broken as broken:
             # The server would take it for a mistake of its own, and go on.
             self._promises.broken = broken
-        return lsn
 
 
 class WatchedQueue(WorkQueue):
