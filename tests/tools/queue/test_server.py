@@ -138,6 +138,6 @@ def test_a_unix_socket_works_too(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         address.connect()
     with ServerProcess(ours_at_once("-l", f"unix:{socket}"), tmp_path) as server:
-        server.wait_for("listen")
+        server.wait_for("listening on")
         with address.connect() as line:
             assert Queue(line).put(b"x", 0, 0, 1) == 1
