@@ -45,7 +45,7 @@ lint: .venv/dev.stamp ## check style and types
 soak: .venv/dev.stamp ## reserve and release for three minutes, and draw the size of the log
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
-bench: .venv/dev.stamp ## compare the speed with beanstalkd, about an hour; make bench ARGS='--only rt50'
+bench: .venv/dev.stamp ## compare the speed with beanstalkd, half an hour; make bench ARGS='--only rt50'
 	$(BIN)/python -m benchmarks.speed $(ARGS)
 
 bench-quick: .venv/dev.stamp ## the same in a minute: it works, but its figures say little
