@@ -23,7 +23,7 @@ from tests.crash.store import Store
 INTERVAL: Final = FsyncPolicy(0.1)
 POLICIES: Final = {"always": ALWAYS, "interval": INTERVAL, "never": NEVER}
 
-STATES: Final = int(os.environ.get("CRASH_STATES", "200000"))
+STATES: Final = int(os.environ.get("CRASH_STATES", "100000"))
 """
 How many disks are looked at in all: those of a crash, no two of a case alike, on each of which a
 server is started and judged.  More by the environment variable.
