@@ -19,20 +19,6 @@ from benchmarks.speed.machine import ROOT, asked, elsewhere
 # What is asked for.
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["--publish --quick", "--publish --only rt1", "--publish --rounds 1", "--rounds 0",
-     "--only rt49", "--rounds many"],
-)  # fmt: skip
-def test_what_makes_no_sense_is_refused_in_one_line(
-    words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as refused:
-        main(words.split())
-    assert refused.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def test_a_whole_run_of_two_rounds_can_be_published() -> None:
     assert options(["--publish", "--rounds", "2"]).publish
     assert options(["--publish"]).publish
