@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.speed.__main__ import PYTHON, command_of, main, options
 from benchmarks.speed.ending import RefusedError, ended, signals_held, writable
-from benchmarks.speed.machine import ROOT, asked, elsewhere
+from benchmarks.speed.machine import ROOT, asked, elsewhere, is_optimised
 
 # What is asked for.
 
@@ -76,6 +76,24 @@ def test_an_interpreter_that_is_none_is_refused_with_what_it_said(tmp_path: Path
         asked(script(tmp_path / "silent"))
     with pytest.raises(RefusedError, match=r"no Python of 3\.11 or newer; .* said: what is -P"):
         asked(script(tmp_path / "loud", "echo what is $1 >&2; exit 1"))
+
+
+@pytest.mark.parametrize(
+    ("configured", "apart_bytes", "told"),
+    [
+        # Debian's 3.11.2, with PGO and LTO; 3.11.7 and 3.12.10 that somebody has built without; and
+        # as most who build one ask for it.
+        ("'--enable-shared' '--prefix=/usr' '--with-computed-gotos'", 1544672, True),
+        ("'--prefix=/root/.pyenv/versions/3.11.7' '--enable-shared'", 8096, False),
+        ("'--prefix=/install' '--enable-shared' 'CC=clang'", 7616, False),
+        ("'--prefix=/usr/local' '--enable-optimizations' '--with-lto'", 7616, True),
+        ("", 0, False),
+    ],
+)  # fmt: skip
+def test_an_interpreter_built_with_a_profile_is_told_by_its_code(
+    configured: str, apart_bytes: int, told: bool
+) -> None:
+    assert is_optimised(configured, apart_bytes) is told
 
 
 def test_a_python_without_our_package_is_refused_with_what_it_said(tmp_path: Path) -> None:
