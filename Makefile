@@ -10,7 +10,7 @@ ARGS ?=
 # What runs on the modules that are compiled: their own tests, and the quick path against the plain.
 COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/conformance \
     tests/test_chunks.py tests/test_commands.py tests/test_protocol.py tests/test_recognition.py \
-    tests/test_service.py tests/test_startup.py tests/testing
+    tests/test_service.py tests/test_startup.py tests/test_version.py tests/testing
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -32,7 +32,7 @@ test-compiled: wheels ## run the tests of what is compiled on the compiled wheel
 	tar -xzf build/wheels/*.tar.gz --strip-components=1 -C build/compiled
 	$(BIN)/python -m zipfile -e build/wheels/*-cp*.whl build/compiled
 	cd build/compiled && '$(CURDIR)/$(BIN)/python' -c \
-	    'from beanstalk_twisted import facts; assert facts.IS_COMPILED, facts.__file__'
+	    'from beanstalk_twisted import version; assert version.IS_COMPILED, version.__file__'
 	cd build/compiled && '$(CURDIR)/$(BIN)/python' -m pytest --numprocesses=auto --dist=load \
 	    $(COMPILED_TESTS) $(ARGS)
 

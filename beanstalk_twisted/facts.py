@@ -9,12 +9,11 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Final
 
 from beanstalk_twisted import __version__
-from beanstalk_twisted.jobs import workqueue
 from beanstalk_twisted.jobs.statistics import ProcessFacts
+from beanstalk_twisted.version import VERSION
 
 NS: Final = 1_000_000_000
 
@@ -22,15 +21,6 @@ STEP_NS: Final = NS
 """
 A difference that is worth a CLOCK_STEP: clocks that are merely steered stay below it for days.
 """
-
-IS_COMPILED: Final = workqueue.__file__.endswith(tuple(EXTENSION_SUFFIXES))
-"""Whether the rules, the log and the text run as machine code; see setup.py."""
-
-VERSION: Final = f"{__version__}+compiled" if IS_COMPILED else __version__
-"""What `stats` says of us."""
-
-BUILD: Final = f"beanstalk-twisted {__version__}, {'compiled' if IS_COMPILED else 'pure Python'}"
-"""The same as a sentence."""
 
 WRITER: Final = f"beanstalk-twisted/{__version__}"
 """How segment headers name this server."""

@@ -21,8 +21,8 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.blocking import Reactor
-from beanstalk_twisted.facts import BUILD
 from beanstalk_twisted.service import BeanstalkService
+from beanstalk_twisted.version import BUILD
 
 LISTEN_FAILED: Final = 111
 """Exit code when a port cannot be opened, as beanstalkd's."""

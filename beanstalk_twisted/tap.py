@@ -40,11 +40,12 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.blocking import IoThread
 from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.facts import VERSION, LogClock
+from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import refuse_beanstalkd
+from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
 
 DEFAULT_MAX_JOB_BYTES: Final = 65_535

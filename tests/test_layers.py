@@ -24,7 +24,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     (
         "binlog.errors", "binlog.format", "wire.yaml", "jobs.heap", "jobs.agenda",
         "client.errors", "client.tubes", "client.backoff", "client.hashing", "worker.verdicts",
-        "worker.serialisers", "worker.demand", "exports",
+        "worker.serialisers", "worker.demand", "exports", "version",
     ),
     ("binlog.records", "binlog.room", "wire.replies"),
     ("binlog.frames", "binlog.cold", "wire.grammar", "jobs.job"),
@@ -94,7 +94,7 @@ VOCABULARIES = {
     "wire": ("wire.",),
     "jobs": ("jobs.", "binlog.cold", "binlog.records", "binlog.room", "wire.replies", "wire.yaml"),
     "client": ("client.", "commands", "wire."),
-    "worker": ("worker.", "client."),
+    "worker": ("worker.", "client.", "version"),
 }
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}

@@ -31,7 +31,7 @@ from beanstalk_twisted.binlog.errors import Damaged, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.blocking import IoThread, WatchableIo
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.facts import BUILD, LogClock
+from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import (
     STOP_LIMIT_S,
     ListeningService,
@@ -41,6 +41,7 @@ from beanstalk_twisted.listening import (
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import IN_MEMORY, Settings
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from beanstalk_twisted.version import BUILD
 from tests.conftest import the_reactor
 
 

@@ -15,9 +15,8 @@ from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.blocking import InlineIo
 from beanstalk_twisted.commit import NEVER, FsyncPolicy
-from beanstalk_twisted.facts import BUILD, IS_COMPILED, VERSION
-from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
+from beanstalk_twisted.version import VERSION
 
 DAY_S = 86_400
 
@@ -74,13 +73,6 @@ def state_of(client: Client, job_id: int) -> str:
 
 def test_the_version_in_stats_says_which_build_runs() -> None:
     assert facts(logged().connect(), b"stats")["version"] == f'"{VERSION}"'
-
-
-def test_it_is_called_compiled_when_its_methods_are_machine_code() -> None:
-    is_python = hasattr(WorkQueue.put, "__code__")
-    assert IS_COMPILED is not is_python
-    assert BUILD.endswith("pure Python" if is_python else "compiled")
-    assert VERSION.endswith("+compiled") is not is_python
 
 
 # Time.

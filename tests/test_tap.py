@@ -36,9 +36,9 @@ from beanstalk_twisted.binlog.format import (
     MIN_SEGMENT_BYTES,
 )
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.facts import VERSION
 from beanstalk_twisted.listening import ListeningService
 from beanstalk_twisted.tap import BACKLOG, MAX_DIGITS, MAX_FSYNC_MS, Options, makeService
+from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.wire.grammar import MAX_U32
 

@@ -9,7 +9,7 @@ replay refuses or cuts, a recovery tool goes on behind it.
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import (
     ALIGN_BYTES,
@@ -183,8 +183,9 @@ def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incom
     """
     if end - at < FRAME_HEADER_BYTES:
         return Incomplete(at)
-    (magic, hdr_crc, _, frame_len, n_rec, base_lsn, durable_lsn, time_ns, seg_salt, heap_len, _,
-     rec_size, flags, codec) = FRAME_HEADER.unpack_from(buffer, at)  # fmt: skip
+    fields = FRAME_HEADER.unpack_from(buffer, at)
+    (magic, hdr_crc, _, frame_len, n_rec, _, _, _, seg_salt, heap_len, _, rec_size, _,
+     codec) = fields  # fmt: skip
     if magic != FRAME_MAGIC:
         return Incomplete(at) if magic == _ZERO_MAGIC else Damage(at, "no frame begins here")
     if zlib.crc32(memoryview(buffer)[at + 12 : at + FRAME_HEADER_BYTES]) != hdr_crc:
@@ -194,19 +195,19 @@ def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incom
     why = _impossible(frame_len, n_rec, rec_size, heap_len, codec)
     if why:
         return Damage(at, why)
-    records_at = at + FRAME_HEADER_BYTES
-    return Frame(
-        at, at + frame_len, base_lsn, n_rec, durable_lsn, time_ns, rec_size, records_at,
-        records_at + n_rec * rec_size, heap_len, flags,
-    )  # fmt: skip
+    return _frame(at, fields)
 
 
 def known(buffer: Buffer, at: int) -> Frame:
     """
     The frame at a place where one was found before; it is not checked again.
     """
-    (_, _, _, frame_len, n_rec, base_lsn, durable_lsn, time_ns, _, heap_len, _,
-     rec_size, flags, _) = FRAME_HEADER.unpack_from(buffer, at)  # fmt: skip
+    return _frame(at, FRAME_HEADER.unpack_from(buffer, at))
+
+
+def _frame(at: int, fields: tuple[Any, ...]) -> Frame:
+    (_, _, _, frame_len, n_rec, base_lsn, durable_lsn, time_ns, _, heap_len, _, rec_size, flags,
+     _) = fields  # fmt: skip
     records_at = at + FRAME_HEADER_BYTES
     return Frame(
         at, at + frame_len, base_lsn, n_rec, durable_lsn, time_ns, rec_size, records_at,

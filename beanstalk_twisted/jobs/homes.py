@@ -29,19 +29,9 @@ class Homes:
         """
         return self._segments.get(segment, EMPTY)
 
-    def enter(self, segment: int, body_bytes: int) -> None:
+    def enter(self, segment: int, body_bytes: int, count: int = 1) -> None:
         """
-        A job's newest full record is in this segment.
-        """
-        if segment:
-            size = RECORD_BYTES + body_bytes
-            self.live_bytes += size
-            count, total = self._segments.get(segment, EMPTY)
-            self._segments[segment] = (count + 1, total + size)
-
-    def enter_all(self, segment: int, count: int, body_bytes: int) -> None:
-        """
-        So many jobs' newest full records are in this segment.
+        The newest full record of a job is in this segment; of so many, with all their bodies.
         """
         if segment:
             size = RECORD_BYTES * count + body_bytes

@@ -80,17 +80,17 @@ class Job:
 
     def image(
         self, kind: Kind, state: State, reason: Reason, now_ns: int, *, deadline_ns: int = 0,
-        connection: int = 0, reserves: int = 0, kicks: int = 0,
+        connection: int = 0, reserves: int = 0,
     ) -> JobImage:  # fmt: skip
         """
         The image of this job after a change; the caller replaces what else the change touches.
 
-        :param reserves: how many more there are of them, likewise ``kicks``.
+        :param reserves: how many more there are of them.
         """
         return JobImage(
             kind, state, reason, self.priority, self.job_id, now_ns, deadline_ns, self.delay_s,
             self.ttr_s, self.tube_id, self.reserves + reserves, self.timeouts, self.releases,
-            self.buries, self.kicks + kicks, connection,
+            self.buries, self.kicks, connection,
         )  # fmt: skip
 
     def kicked(self, now_ns: int, connection: int) -> JobImage:

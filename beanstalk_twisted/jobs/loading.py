@@ -30,7 +30,7 @@ class Loading:
         state = self._state
         state.jobs.add_all_cold(jobs)
         state.counts[READY] += len(jobs.job_ids)
-        state.homes.enter_all(jobs.segment, len(jobs.job_ids), sum(map(len, jobs.bodies)))
+        state.homes.enter(jobs.segment, sum(map(len, jobs.bodies)), len(jobs.job_ids))
         tubes, priorities = values(jobs.tube_id), values(jobs.priority)
         if len(tubes) == len(priorities) == 1:
             self._line_up(tubes[0], priorities[0], sorted(jobs.job_ids))

@@ -196,9 +196,7 @@ class JobTable:
         A job that is not there yet.
         """
         job_id = job.job_id
-        page = self._pages.get(job_id >> _PAGE_BITS)
-        if page is None:
-            page = self._pages[job_id >> _PAGE_BITS] = _Page()
+        page = self._page(job_id >> _PAGE_BITS)
         slot = job_id & _PAGE_MASK
         assert page.entries[slot] is None
         page.entries[slot] = job

@@ -19,9 +19,9 @@ from twisted.logger import (
     textFileLogObserver,
 )
 
-from beanstalk_twisted import __version__
 from beanstalk_twisted.client.presence import SERVER_LOG
 from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import checks, loading, policy, service
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
 from beanstalk_twisted.worker.shell import Shell
@@ -89,7 +89,7 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     PROGRAM,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name=PROGRAM)
+@click.version_option(VERSION, prog_name=PROGRAM)
 @click.argument("function", metavar="[MODULE:FUNCTION]", required=False)
 @click.option("--shell", "command", metavar="CMD", help="Run this; the body is its input.")
 @click.option(

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import click
 
-from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.version import VERSION
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, code_of, fail, message_of, warn
 from binlog_tools.cli.interrupts import INTERRUPTS
 from binlog_tools.cli.parameters import LateGroup
@@ -72,7 +72,7 @@ class Commands(LateGroup):
 @click.group(
     cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(__version__, prog_name=PROGRAM)
+@click.version_option(VERSION, prog_name=PROGRAM)
 def cli() -> None:
     """
     Look inside the binlog of a beanstalk-twisted server: check, recover, convert.

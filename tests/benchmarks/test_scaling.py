@@ -54,20 +54,6 @@ def test_one_round_has_no_spread() -> None:
     assert "| 1.00 | - |" in line
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["--rounds 0", "--seconds 0", "--seconds nan", "--seconds 1e9", "--processes 1",
-     "--processes 51", "--only all"],
-)  # fmt: skip
-def test_what_makes_no_sense_is_refused_in_one_line(
-    words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as refused:
-        main(words.split())
-    assert refused.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def test_an_interpreter_that_is_not_there_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -14,23 +14,9 @@ import pytest
 
 from benchmarks.speed.__main__ import PYTHON, command_of, main, options
 from benchmarks.speed.ending import RefusedError, ended, signals_held, writable
-from benchmarks.speed.machine import ROOT, asked, elsewhere
+from benchmarks.speed.machine import ROOT, asked, elsewhere, is_optimised
 
 # What is asked for.
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["--publish --quick", "--publish --only rt1", "--publish --rounds 1", "--rounds 0",
-     "--only rt49", "--rounds many"],
-)  # fmt: skip
-def test_what_makes_no_sense_is_refused_in_one_line(
-    words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as refused:
-        main(words.split())
-    assert refused.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_whole_run_of_two_rounds_can_be_published() -> None:
@@ -90,6 +76,24 @@ def test_an_interpreter_that_is_none_is_refused_with_what_it_said(tmp_path: Path
         asked(script(tmp_path / "silent"))
     with pytest.raises(RefusedError, match=r"no Python of 3\.11 or newer; .* said: what is -P"):
         asked(script(tmp_path / "loud", "echo what is $1 >&2; exit 1"))
+
+
+@pytest.mark.parametrize(
+    ("configured", "apart_bytes", "told"),
+    [
+        # Debian's 3.11.2, with PGO and LTO; 3.11.7 and 3.12.10 that somebody has built without; and
+        # as most who build one ask for it.
+        ("'--enable-shared' '--prefix=/usr' '--with-computed-gotos'", 1544672, True),
+        ("'--prefix=/root/.pyenv/versions/3.11.7' '--enable-shared'", 8096, False),
+        ("'--prefix=/install' '--enable-shared' 'CC=clang'", 7616, False),
+        ("'--prefix=/usr/local' '--enable-optimizations' '--with-lto'", 7616, True),
+        ("", 0, False),
+    ],
+)  # fmt: skip
+def test_an_interpreter_built_with_a_profile_is_told_by_its_code(
+    configured: str, apart_bytes: int, told: bool
+) -> None:
+    assert is_optimised(configured, apart_bytes) is told
 
 
 def test_a_python_without_our_package_is_refused_with_what_it_said(tmp_path: Path) -> None:

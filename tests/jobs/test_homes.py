@@ -33,7 +33,7 @@ def test_without_a_log_nothing_is_counted() -> None:
 def test_many_jobs_enter_at_once_as_they_would_one_by_one() -> None:
     homes, alike = Homes(), Homes()
     for segment, sizes in [(3, [5, 0]), (3, [7]), (4, [1, 2, 3]), (0, [9])]:
-        homes.enter_all(segment, len(sizes), sum(sizes))
+        homes.enter(segment, sum(sizes), len(sizes))
         for size in sizes:
             alike.enter(segment, size)
     assert [homes.of(n) for n in range(5)] == [alike.of(n) for n in range(5)]

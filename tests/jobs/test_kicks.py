@@ -80,8 +80,8 @@ class Place:
             assert job is not None
             self.changes.make(
                 job.image(
-                    Kind.KICK, State.READY, Reason.CLIENT, NOW_NS, connection=CONNECTION, kicks=1
-                )
+                    Kind.KICK, State.READY, Reason.CLIENT, NOW_NS, connection=CONNECTION
+                )._replace(kicks=job.kicks + 1)
             )
             kicked += 1
         return kicked

@@ -60,7 +60,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": place / "local",
             "spark.sql.streaming.minBatchesToRetain": 20,
             "spark.sql.streaming.stopTimeout": "30s",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         },
     )
     yield started

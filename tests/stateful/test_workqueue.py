@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 )
 
 from beanstalk_twisted.binlog.records import Counters, JobImage, Pause, State, TubeDef
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.reservations import SAFETY_MARGIN_NS
 from beanstalk_twisted.jobs.session import Session
@@ -74,6 +75,14 @@ class Wait:
     until_ns: int | None
 
 
+A_JOB = Job(1, 1, 0, b"")
+FIELDS = [
+    name for name in dir(A_JOB) if not name.startswith("_") and not callable(getattr(A_JOB, name))
+]
+"""All that a job has; not `__slots__`, which a compiled class does not have."""
+assert {"body", "holder", "tube_id"} <= set(FIELDS)
+
+
 def snapshot(state: QueueState, now_ns: int) -> dict[str, Any]:
     """
     Write down all that is durable: jobs, and the tubes that have jobs or a pause.
@@ -82,11 +91,7 @@ def snapshot(state: QueueState, now_ns: int) -> dict[str, Any]:
     for job_id in state.jobs:
         job = state.jobs.look(job_id)
         assert job is not None
-        # Not `__slots__`, which a compiled class does not have.
-        attributes = {name: getattr(job, name) for name in dir(job) if not name.startswith("_")}
-        fields = {name: value for name, value in attributes.items() if not callable(value)}
-        assert {"body", "holder", "tube_id"} <= fields.keys()
-        jobs[f"job {job_id}"] = fields
+        jobs[f"job {job_id}"] = [getattr(job, name) for name in FIELDS]
     tubes = {}
     for tube in state.tubes.in_order:
         pause = (tube.pause_s, tube.pause_until_ns) if tube.pause_until_ns > now_ns else None

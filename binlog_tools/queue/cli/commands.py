@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from beanstalk_twisted import __version__
+from beanstalk_twisted.version import VERSION
 from binlog_tools.cli.interrupts import INTERRUPTS
 from binlog_tools.cli.parameters import LateGroup, Parsed
 from binlog_tools.cli.streams import forgive_stderr
@@ -97,7 +97,7 @@ class Commands(LateGroup):
 @click.group(
     cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(__version__, prog_name=PROGRAM)
+@click.version_option(VERSION, prog_name=PROGRAM)
 @click.option(
     "-s", "--server", "address", type=Parsed("server", Address.parse), metavar="SERVER",
     help="For the subcommand, if that has none of its own.",

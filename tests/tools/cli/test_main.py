@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import click
 import pytest
 
-from beanstalk_twisted import __version__
+from beanstalk_twisted.version import VERSION
 from binlog_tools.cli.commands import COMMANDS, cli
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.test_directory import exit_code_without_rights
@@ -88,7 +88,7 @@ def test_help_names_the_exit_codes() -> None:
 
 
 def test_the_version_is_the_servers() -> None:
-    assert run("--version").stdout == f"binlog-inspect, version {__version__}\n"
+    assert run("--version").stdout == f"binlog-inspect, version {VERSION}\n"
 
 
 def test_no_command_imports_twisted() -> None:

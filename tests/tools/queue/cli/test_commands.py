@@ -106,7 +106,7 @@ def server(
 
 
 def on_a_terminal(
-    server: Server, *words: str, columns: int = 80
+    server: Server, *words: str, lines: int = 50, columns: int = 80
 ) -> tuple[int, subprocess.Popen[bytes]]:
     """
     Begin a process of it whose streams are a terminal; give the terminal's other end too.
@@ -115,7 +115,7 @@ def on_a_terminal(
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, *words], stdin=terminal, stdout=terminal, stderr=terminal,
         env={
-            **os.environ, "LINES": "50", "COLUMNS": str(columns),
+            **os.environ, "LINES": str(lines), "COLUMNS": str(columns),
             "BEANSTALK_SERVER": server.address,
         },
     )  # fmt: skip
@@ -688,23 +688,12 @@ def test_top_shows_tubes_and_rates(server: Server) -> None:
 
 def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None:
     server.run("put", "-t", "drawn", "x")
-    screen, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "top", "-i", "0.1", "-s", server.address],
-        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
-        env={**os.environ, "LINES": "50", "COLUMNS": "80"},
-    )  # fmt: skip
-    os.close(terminal)
+    screen, process = on_a_terminal(server, "top", "-i", "0.1")
     shown = b""
     while shown.count(b"drawn") < 2:
         shown += os.read(screen, 1 << 16)
     process.send_signal(signal.SIGINT)
-    try:
-        while part := os.read(screen, 1 << 16):
-            shown += part
-    except OSError:
-        pass  # A terminal ends like this.
-    os.close(screen)
+    shown += read_to_the_end(screen)
     assert process.wait(timeout=LIMIT_S) == 0
     text = shown.decode()
     assert text.startswith(ENTER) and text.endswith(LEAVE)
@@ -719,20 +708,8 @@ def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None
 
 def test_the_last_look_of_top_can_be_read_on_the_terminal(server: Server) -> None:
     server.run("put", "-t", "left-behind", "x")
-    screen, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "top", "-n", "1", "-s", server.address],
-        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
-        env={**os.environ, "LINES": "500", "COLUMNS": "80"},
-    )  # fmt: skip
-    os.close(terminal)
-    shown = b""
-    try:
-        while part := os.read(screen, 1 << 16):
-            shown += part
-    except OSError:
-        pass  # A terminal ends like this.
-    os.close(screen)
+    screen, process = on_a_terminal(server, "top", "-n", "1", lines=500)
+    shown = read_to_the_end(screen)
     assert process.wait(timeout=LIMIT_S) == 0
     _, _, left = shown.decode().rpartition(LEAVE)
     assert "left-behind" in left and left.endswith("\r\n") and "\x1b" not in left
@@ -741,20 +718,8 @@ def test_the_last_look_of_top_can_be_read_on_the_terminal(server: Server) -> Non
 @pytest.mark.parametrize("columns", [80, 120])
 def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
     server.run("put", "-t", "a-tube-with-quite-a-name", "x")
-    screen, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "tubes", "-s", server.address],
-        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
-        env={**os.environ, "LINES": "500", "COLUMNS": str(columns)},
-    )  # fmt: skip
-    os.close(terminal)
-    shown = b""
-    try:
-        while part := os.read(screen, 1 << 16):
-            shown += part
-    except OSError:
-        pass  # A terminal ends like this.
-    os.close(screen)
+    screen, process = on_a_terminal(server, "tubes", lines=500, columns=columns)
+    shown = read_to_the_end(screen)
     assert process.wait(timeout=LIMIT_S) == 0
     lines = [line.rstrip() for line in click.unstyle(shown.decode()).splitlines()]
     assert max(map(len, lines)) <= columns, lines
