@@ -7,9 +7,7 @@ histories (tests/test_loading.py).
 """
 
 from beanstalk_twisted.binlog.cold import ColdJobs, values
-from beanstalk_twisted.binlog.records import READY
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.jobs.tube import URGENT_BELOW
 
 
 def apply_cold(state: QueueState, jobs: ColdJobs) -> None:
@@ -19,23 +17,16 @@ def apply_cold(state: QueueState, jobs: ColdJobs) -> None:
     :param jobs: none of them is there yet.
     """
     state.jobs.add_all_cold(jobs)
-    state.counts[READY] += len(jobs.job_ids)
     state.homes.enter_all(jobs.segment, len(jobs.job_ids), sum(map(len, jobs.bodies)))
     tubes, priorities = values(jobs.tube_id), values(jobs.priority)
     if len(tubes) == len(priorities) == 1:
-        _line_up(state, tubes[0], priorities[0], sorted(jobs.job_ids))
+        major = priorities[0] << 64
+        keys = [major | job_id for job_id in sorted(jobs.job_ids)]
+        state.line_up(state.tubes.by_id(tubes[0]), keys)
         return
-    lines: dict[tuple[int, int], list[int]] = {}
+    lines: dict[int, list[int]] = {}
     rows = zip(jobs.tube_id, jobs.priority, jobs.job_ids, strict=True)
     for tube_id, priority, job_id in sorted(rows):
-        lines.setdefault((tube_id, priority), []).append(job_id)
-    for (tube_id, priority), job_ids in lines.items():
-        _line_up(state, tube_id, priority, job_ids)
-
-
-def _line_up(state: QueueState, tube_id: int, priority: int, job_ids: list[int]) -> None:
-    tube = state.tubes.by_id(tube_id)
-    tube.ready.add_all(priority, job_ids)
-    if priority < URGENT_BELOW:
-        state.urgent += len(job_ids)
-        tube.urgent += len(job_ids)
+        lines.setdefault(tube_id, []).append(priority << 64 | job_id)
+    for tube_id, keys in lines.items():
+        state.line_up(state.tubes.by_id(tube_id), keys)
