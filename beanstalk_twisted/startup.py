@@ -22,7 +22,7 @@ from beanstalk_twisted.binlog.records import Start
 from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.facts import WRITER, LogClock
-from beanstalk_twisted.jobs.loading import Loading
+from beanstalk_twisted.jobs.loading import apply_cold
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 
 REPORT_JOBS: Final = 100_000
@@ -147,17 +147,15 @@ class _without_garbage_collection:
 def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -> None:
     small = found.small
     queue.state.load_tubes(found.tubes(), small.next_tube_id, small.next_job_id)
-    loading = Loading(queue.state)
     told = 0
     for each in found.survivors_in_bulk(now_ns):
         if isinstance(each, ColdJobs):
-            loading.apply_cold(each)
+            apply_cold(queue.state, each)
         else:
             queue.state.apply(each.image, segment=each.segment_seq)
         if len(queue.state.jobs) >= told + REPORT_JOBS:
             told = len(queue.state.jobs)
             report.loaded(told)
-    loading.finish()
     queue.finish_loading(list(found.pauses(now_ns)), now_ns)
 
 

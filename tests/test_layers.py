@@ -22,7 +22,7 @@ OURS = "beanstalk_twisted"
 # Each list of modules may import those of the lists before it, and no others of ours.
 RANKS: tuple[tuple[str, ...], ...] = (
     (
-        "binlog.errors", "binlog.format", "wire.yaml", "jobs.heap", "jobs.agenda",
+        "binlog.errors", "binlog.format", "wire.yaml", "jobs.ordered", "jobs.agenda",
         "client.errors", "client.tubes", "client.backoff", "client.hashing", "worker.verdicts",
         "worker.serialisers", "worker.demand", "exports", "version",
     ),

@@ -16,8 +16,8 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubeDef,
 )
-from beanstalk_twisted.jobs.heap import LazyHeap
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 
@@ -204,7 +204,7 @@ class Changes:
         return lsn
 
     def kick(
-        self, tube: Tube, queue: LazyHeap, most: int, connection: int, now_ns: int
+        self, tube: Tube, queue: OrderedJobs, most: int, connection: int, now_ns: int
     ) -> int:  # fmt: skip
         """
         Up to so many jobs of a tube are kicked, as by `make` for each; nobody waits for them.

@@ -3,8 +3,7 @@ What the queue knows of one connection.
 """
 
 from beanstalk_twisted.jobs.firsts import MANY_TUBES, Firsts
-from beanstalk_twisted.jobs.heap import ID_MASK, LazyHeap
-from beanstalk_twisted.jobs.table import JobTable
+from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.tube import Tube
 
 
@@ -25,14 +24,12 @@ class Session:
     """
 
     __slots__ = (
-        "_deadlines", "_firsts", "_jobs", "hears_deadlines", "is_busy", "is_half_closed",
+        "_deadlines", "_firsts", "hears_deadlines", "is_busy", "is_half_closed",
         "is_producer", "is_waiting", "is_worker", "number", "reserved", "timeout_ns", "using",
         "wait_serial", "watching", "watching_order",
     )  # fmt: skip
 
-    def __init__(
-        self, number: int, default: Tube, jobs: JobTable, *, hears_deadlines: bool = True
-    ) -> None:
+    def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
         self.number = number
         self.hears_deadlines = hears_deadlines
         self.using = default
@@ -43,12 +40,8 @@ class Session:
         self.is_busy = self.is_half_closed = False
         self.timeout_ns: int | None = None
         self.wait_serial = 0
-        self._jobs = jobs
-        self._deadlines = LazyHeap(self._holds)
+        self._deadlines = OrderedJobs()
         self._firsts: Firsts | None = None
-
-    def _holds(self, deadline_ns: int, job_id: int) -> bool:
-        return job_id in self.reserved and self._jobs.is_reserved(deadline_ns, job_id)
 
     @property
     def is_blocked(self) -> bool:

@@ -16,16 +16,15 @@ from operator import add
 from typing import Final, cast
 
 from beanstalk_twisted.binlog.cold import ColdJobs
-from beanstalk_twisted.binlog.records import READY, JobImage, State
-from beanstalk_twisted.jobs.heap import ID_MASK
+from beanstalk_twisted.binlog.records import READY, JobImage
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.ordered import ID_MASK
 
 _COLD: Final = struct.Struct("<qIIIIQI")
 """created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment."""
 
 _COLD_WORDS: Final = _COLD.size // 4
 _WHOLE: Final = struct.Struct(f"{_COLD.size}s")
-_PRIORITY: Final = struct.Struct("<8xI")
 _PAGE_BITS: Final = 6
 _PAGE_SIZE: Final = 1 << _PAGE_BITS
 _PAGE_MASK: Final = _PAGE_SIZE - 1
@@ -83,7 +82,7 @@ class JobTable:
 
     def pick(self, keys: list[int]) -> list[Job]:
         """
-        The jobs of these keys of a queue; see `heap`.  All are there, and none of them is cold.
+        The jobs of these keys of a queue; see `ordered`.  All are there, and none of them is cold.
         """
         pages = self._pages
         jobs = [pages[(key & ID_MASK) >> _PAGE_BITS].entries[key & _PAGE_MASK] for key in keys]
@@ -96,42 +95,6 @@ class JobTable:
         """
         entry = self._entry(job_id)
         return _thaw(job_id, entry) if isinstance(entry, bytes) else entry
-
-    def is_ready(self, priority: int, job_id: int) -> bool:
-        """
-        Whether the job is ready with this priority.
-        """
-        entry = self._entry(job_id)
-        if isinstance(entry, bytes):
-            return bool(_PRIORITY.unpack_from(entry)[0] == priority)
-        return entry is not None and entry.state is READY and entry.priority == priority
-
-    def is_delayed(self, due_ns: int, job_id: int) -> bool:
-        """
-        Whether the job is delayed until then.
-        """
-        return self._is(State.DELAYED, due_ns, job_id)
-
-    def is_buried(self, buried_ns: int, job_id: int) -> bool:
-        """
-        Whether the job was buried then and still is.
-        """
-        return self._is(State.BURIED, buried_ns, job_id)
-
-    def is_reserved(self, deadline_ns: int, job_id: int) -> bool:
-        """
-        Whether the job is reserved until then.
-        """
-        return self._is(State.RESERVED, deadline_ns, job_id)
-
-    def _is(self, state: State, deadline_ns: int, job_id: int) -> bool:
-        entry = self._entry(job_id)
-        return (
-            entry is not None
-            and not isinstance(entry, bytes)
-            and entry.state is state
-            and entry.deadline_ns == deadline_ns
-        )
 
     def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
         """

@@ -5,8 +5,7 @@ A tube: where its jobs stand, who waits for them, who refers to it.
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from beanstalk_twisted.jobs.heap import LazyHeap, ReadyQueue
-from beanstalk_twisted.jobs.table import JobTable
+from beanstalk_twisted.jobs.ordered import OrderedJobs
 
 if TYPE_CHECKING:
     from beanstalk_twisted.jobs.session import Session
@@ -50,12 +49,12 @@ class Tube:
         "urgent", "using", "waiters", "waiting", "watching",
     )  # fmt: skip
 
-    def __init__(self, tube_id: int, name: bytes, jobs: JobTable) -> None:
+    def __init__(self, tube_id: int, name: bytes) -> None:
         self.tube_id = tube_id
         self.name = name
-        self.ready = ReadyQueue(jobs.is_ready)
-        self.delayed = LazyHeap(jobs.is_delayed)
-        self.buried = LazyHeap(jobs.is_buried)
+        self.ready = OrderedJobs()
+        self.delayed = OrderedJobs()
+        self.buried = OrderedJobs()
         self.reserved = self.urgent = 0
         self.total_jobs = self.deletes = self.pauses = 0
         self.pause_s = self.pause_until_ns = 0
@@ -154,8 +153,7 @@ class TubeList:
     :ivar by_id: gives the tube with an id that there is.
     """
 
-    def __init__(self, jobs: JobTable) -> None:
-        self._jobs = jobs
+    def __init__(self) -> None:
         self._by_name: dict[bytes, Tube] = {}
         self._by_id: dict[int, Tube] = {}
         self.by_id = self._by_id.__getitem__
@@ -212,7 +210,7 @@ class TubeList:
         """
         A new tube with this id and name.
         """
-        tube = self._by_name[name] = self._by_id[tube_id] = Tube(tube_id, name, self._jobs)
+        tube = self._by_name[name] = self._by_id[tube_id] = Tube(tube_id, name)
         tube.place = len(self.in_order)
         self.in_order.append(tube)
         self.next_tube_id = max(self.next_tube_id, tube_id + 1)

@@ -33,9 +33,9 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.room import Demand
 from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
-from beanstalk_twisted.jobs.heap import ID_MASK
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import Kicks
+from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.puts import Draft, Puts
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
@@ -98,9 +98,7 @@ class WorkQueue:
         self.tally.connections += 1
         self.tally.connected += 1
         default = self.state.default()
-        session = Session(
-            self.tally.connections, default, self.state.jobs, hears_deadlines=hears_deadlines
-        )
+        session = Session(self.tally.connections, default, hears_deadlines=hears_deadlines)
         self.state.sessions[session.number] = session
         default.using += 1
         default.watching += 1

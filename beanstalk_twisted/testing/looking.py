@@ -91,7 +91,7 @@ class Looking(Ground, Assertions):
             queue, now_ns = self._service.queue, self._service.clock.now_ns()
             word, _, arg = line.partition(b" ")
             # None of the three looks at who asks, so nobody has to be connected.
-            session = Session(0, queue.state.default(), queue.state.jobs)
+            session = Session(0, queue.state.default())
             if word == b"stats":
                 reply = queue.stats(session, now_ns).reply
             elif word == b"stats-tube":

@@ -76,7 +76,7 @@ def test_a_tube_is_named_before_its_first_record_in_each_segment() -> None:
 
 def test_a_relaxed_change_is_nothing_that_replies_wait_for() -> None:
     place = Place()
-    place.state.sessions[1] = Session(1, place.state.default(), place.state.jobs)
+    place.state.sessions[1] = Session(1, place.state.default())
     image = put_image(place.tube(b"a"), 1)._replace(connection=1)
     place.changes.make(image)
     place.changes.make(image._replace(kind=Kind.RESERVE, state=State.RESERVED, reserves=1))

@@ -138,7 +138,7 @@ def test_jobs_that_come_and_go_leave_no_memory_behind() -> None:
 
 def test_a_session_of_few_tubes_is_told_of_nothing_and_one_of_many_by_each_until_it_ends() -> None:
     place = Place(MANY_TUBES + 1)
-    session = Session(1, place.tube(1), place.state.jobs)
+    session = Session(1, place.tube(1))
     for number in range(2, MANY_TUBES + 1):
         session.watch(place.tube(number))
     place.put(7, tube=2)

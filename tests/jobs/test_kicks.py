@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.changes import Changes
-from beanstalk_twisted.jobs.heap import ID_MASK, MAX_LANES, LazyHeap
+from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube
 from tests.jobs.conversation import Client, Server
@@ -49,7 +49,7 @@ class Place:
         """
         self.told += 1
 
-    def queue(self, state: State) -> LazyHeap:
+    def queue(self, state: State) -> OrderedJobs:
         """
         Give the jobs in this state.
         """
@@ -142,9 +142,7 @@ SET = st.tuples(
     st.integers(1, 40), st.sampled_from([0, 7, URGENT_BELOW - 1, URGENT_BELOW]),
     st.integers(1, 20),
 )  # fmt: skip
-MANY = st.tuples(
-    st.just("many"), STATES, st.integers(1, 40), st.integers(1, MAX_LANES + 4), st.booleans()
-)
+MANY = st.tuples(st.just("many"), STATES, st.integers(1, 40), st.integers(1, 20), st.booleans())
 KICK = st.tuples(st.just("kick"), STATES, st.integers(1, 50))
 
 

@@ -19,8 +19,8 @@ class Place:
 
     def __init__(self) -> None:
         self.jobs = JobTable()
-        self.tubes = TubeList(self.jobs)
-        self.session = Session(1, self.tubes.get_or_make(DEFAULT), self.jobs)
+        self.tubes = TubeList()
+        self.session = Session(1, self.tubes.get_or_make(DEFAULT))
 
     def hold(self, job_id: int, deadline_ns: int) -> None:
         """

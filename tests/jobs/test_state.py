@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, State
-from beanstalk_twisted.jobs.heap import ID_MASK
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
+from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -36,7 +36,7 @@ def make_state() -> QueueState:
     state = QueueState()
     default = state.default()
     state.define(TUBE_ID, b"work")
-    state.sessions[1] = Session(1, default, state.jobs)
+    state.sessions[1] = Session(1, default)
     return state
 
 

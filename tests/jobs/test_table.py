@@ -43,7 +43,6 @@ def test_an_empty_table_has_no_job() -> None:
     assert 1 not in table
     assert table.get(1) is None
     assert table.look(1) is None
-    assert not table.is_ready(0, 1)
     assert list(table) == []
 
 
@@ -108,34 +107,8 @@ def test_a_change_to_a_job_that_was_got_is_seen_by_all() -> None:
     job = table.get(5)
     assert job is not None
     job.priority = 8
-    assert table.is_ready(8, 5)
-    assert not table.is_ready(7, 5)
-
-
-def test_a_job_is_ready_with_its_own_priority_only() -> None:
-    table = table_of(5)
-    assert table.is_ready(7, 5)
-    assert not table.is_ready(6, 5)
-    assert not table.is_ready(7, 6)
-    for is_otherwise in (table.is_delayed, table.is_buried, table.is_reserved):
-        assert not is_otherwise(0, 5)
-
-
-@pytest.mark.parametrize("state", [State.DELAYED, State.BURIED, State.RESERVED])
-def test_a_job_is_in_its_state_with_its_own_deadline_only(state: State) -> None:
-    table = JobTable()
-    job = Job(5, 3, 11, b"")
-    job.state, job.deadline_ns = state, 100
-    table.add(job)
-    claims = {
-        State.DELAYED: table.is_delayed,
-        State.BURIED: table.is_buried,
-        State.RESERVED: table.is_reserved,
-    }
-    assert [known for known, is_so in claims.items() if is_so(100, 5)] == [state]
-    assert not claims[state](99, 5)
-    assert not claims[state](100, 6)
-    assert not table.is_ready(0, 5)
+    seen = table.look(5)
+    assert seen is not None and seen.priority == 8
 
 
 def test_a_job_that_was_removed_is_gone_and_its_id_can_be_used_again() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube, TubeList
 from tests.jobs.memory import growth_bytes
 
@@ -16,7 +15,7 @@ def make_list(*names: str) -> TubeList:
     """
     Make tubes with these names, in this order.
     """
-    tubes = TubeList(JobTable())
+    tubes = TubeList()
     for name in names:
         tubes.get_or_make(name.encode())
     return tubes
@@ -39,11 +38,11 @@ def found(tubes: TubeList, name: str) -> Tube:
     return tube
 
 
-def waiting_session(number: int, tube: Tube, jobs: JobTable) -> Session:
+def waiting_session(number: int, tube: Tube) -> Session:
     """
     Make a session that waits for a job of this tube.
     """
-    session = Session(number, tube, jobs)
+    session = Session(number, tube)
     start_waiting(session, tube)
     return session
 
@@ -153,7 +152,7 @@ def test_the_last_id_of_32_bits_is_used_and_then_those_that_are_free() -> None:
 
 @pytest.mark.parametrize("reference", ["using", "watching", "reserved"])
 def test_a_tube_goes_on_while_something_refers_to_it(reference: str) -> None:
-    tube = Tube(2, b"a", JobTable())
+    tube = Tube(2, b"a")
     assert not tube.is_referred_to
     setattr(tube, reference, 1)
     assert tube.is_referred_to
@@ -161,20 +160,19 @@ def test_a_tube_goes_on_while_something_refers_to_it(reference: str) -> None:
 
 def test_a_tube_goes_on_while_it_has_a_job_in_any_state() -> None:
     for queue in ("ready", "delayed", "buried"):
-        tube = Tube(2, b"a", JobTable())
+        tube = Tube(2, b"a")
         getattr(tube, queue).add(1, 1)
         assert tube.is_referred_to
         assert tube.job_count == 1
 
 
 def test_the_default_tube_goes_on_for_ever() -> None:
-    assert Tube(1, DEFAULT, JobTable()).is_referred_to
+    assert Tube(1, DEFAULT).is_referred_to
 
 
 def test_who_has_waited_longest_is_first() -> None:
-    jobs = JobTable()
-    tube = Tube(1, DEFAULT, jobs)
-    sessions = [waiting_session(number, tube, jobs) for number in range(1, 7)]
+    tube = Tube(1, DEFAULT)
+    sessions = [waiting_session(number, tube) for number in range(1, 7)]
     order = []
     while (session := tube.first_waiter()) is not None:
         order.append(session)
@@ -184,9 +182,8 @@ def test_who_has_waited_longest_is_first() -> None:
 
 
 def test_who_waits_again_stands_behind_all_others() -> None:
-    jobs = JobTable()
-    tube = Tube(1, DEFAULT, jobs)
-    first, second = (waiting_session(number, tube, jobs) for number in (1, 2))
+    tube = Tube(1, DEFAULT)
+    first, second = (waiting_session(number, tube) for number in (1, 2))
     stop_waiting(first, tube)
     start_waiting(first, tube)
     assert tube.first_waiter() is second
@@ -195,10 +192,9 @@ def test_who_waits_again_stands_behind_all_others() -> None:
 
 
 def test_sessions_that_wait_in_vain_leave_no_memory_behind_a_patient_one() -> None:
-    jobs = JobTable()
-    tube = Tube(1, DEFAULT, jobs)
-    patient = waiting_session(1, tube, jobs)
-    other = Session(2, tube, jobs)
+    tube = Tube(1, DEFAULT)
+    patient = waiting_session(1, tube)
+    other = Session(2, tube)
 
     def wait_in_vain() -> None:
         for _ in range(20_000):
@@ -211,6 +207,6 @@ def test_sessions_that_wait_in_vain_leave_no_memory_behind_a_patient_one() -> No
 
 
 def test_the_counters_for_the_log_are_those_of_stats_tube() -> None:
-    tube = Tube(2, b"a", JobTable())
+    tube = Tube(2, b"a")
     tube.total_jobs, tube.deletes, tube.pauses = 3, 2, 1
     assert tube.counts() == {"total-jobs": 3, "cmd-delete": 2, "cmd-pause-tube": 1}

@@ -704,7 +704,7 @@ class Clients(RuleBasedStateMachine):
         default = made.default()
         segment = 0
         numbers = {image.connection for image in self.server.ledger.images()}
-        made.sessions = {number: Session(number, default, made.jobs) for number in numbers}
+        made.sessions = {number: Session(number, default) for number in numbers}
         for lsn, record in enumerate(self.server.ledger.records, start=1):
             match record:
                 case TubeDef() if not made.tubes.has_id(record.tube_id):
