@@ -16,8 +16,10 @@ time is left to the thread for good.
 A processor that is busy with something else makes syncs look slow too.  That is forgotten as soon
 as it is over: a mean forgets in some twenty syncs, and a rest is short.
 
-Round trips on one connection with fsync before each reply, commands a second as a ratio to
-beanstalkd's, on a disk that syncs in 0.14 ms: FIGURE instead of 0.42.
+Round trips with fsync before each reply on a disk that syncs in 0.14 ms, commands a second as a
+ratio to beanstalkd's on a busy machine: 0.57 instead of 0.45 on one connection, 0.66 instead of
+0.54 on two, 0.92 instead of 0.72 on three, the same on 10 and 50.  Processor time a command on one:
+139 instead of 194 us (unoptimised CPython 3.11).
 """
 
 from typing import Final
