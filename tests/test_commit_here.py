@@ -71,6 +71,7 @@ class LoneBench(Bench):
 
     :ivar waiting: how many connections wait for each batch.
     :ivar sync_s: how long a sync takes.
+    :ivar switches: which way each end and each beginning of a segment went.
     """
 
     io: TwoWays
@@ -78,6 +79,7 @@ class LoneBench(Bench):
     def __init__(self, policy: FsyncPolicy = ALWAYS, *, is_known: bool = True) -> None:
         self.waiting = 1
         self.sync_s = QUICK_S
+        self.switches: list[str] = []
         super().__init__(policy, segment_bytes=1 << 20, io=TwoWays())
         if is_known:
             self.learn()
@@ -106,6 +108,8 @@ class LoneBench(Bench):
 
     def _note(self, operation: str, name: str) -> None:
         super()._note(operation, name)
+        if operation in ("truncate", "rename"):
+            self.switches.append(self.io.ways[-1])
         if operation == "sync":
             # Not `advance`: nothing else can happen meanwhile.
             self.clock.rightNow += self.sync_s
@@ -210,8 +214,11 @@ def test_where_replies_wait_for_no_sync_nothing_is_changed(policy: FsyncPolicy) 
 
 def test_a_segment_is_begun_by_the_thread() -> None:
     bench = LoneBench()
-    bench.log.rotate()
-    assert bench.put_and_turn() == "thread"
+    for _ in range(60):
+        bench.put(b"x" * 40_000)
+        bench.finish_io()
+    assert bench.io.ways.count("here") > 30
+    assert bench.switches and set(bench.switches) == {"thread"}
 
 
 def test_a_stop_is_left_to_the_thread() -> None:
