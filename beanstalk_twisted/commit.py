@@ -9,6 +9,9 @@ did in that turn.  What `settled_lsn` has passed may be told to clients:
 - an interval, ``never``: what is written, so that it survives the end of the process.  With an
   interval a timer, not the next write, asks for the sync, so that it is a bound.
 
+A batch that exactly one client waits for is synced in the reactor's own thread while the disk is
+quick (`shortcut`), once between two turns; whoever sends something meanwhile is in the next batch.
+
 Between batches the I/O thread allocates the space of segments to come, as long as the log's `Room`
 wants more.  When the disk is full the room is short, which the queue heeds, and it is tried again
 every second; should even a batch find no space, it waits likewise, and all replies with it.
@@ -35,6 +38,7 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.room import Demand, Spare
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.blocking import Clock, Io
+from beanstalk_twisted.shortcut import MAX_BATCH_BYTES, Shortcut
 
 T = TypeVar("T")
 
@@ -92,18 +96,20 @@ class Committer:
     :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
         ``before_batch`` when records are about to be written, and may append more; ``rehomed``
         when all that is not durable is about to move, and why; ``demand`` says how much room the
-        queue wants; ``room_changed`` when there is more, or none is to be had.
+        queue wants; ``room_changed`` when there is more, or none is to be had; ``count_waiting``
+        says how many connections may wait for what is written next.
     """
 
     def __init__(
         self, log: Log, writer: Writer, io: Io, clock: Clock,
         now_ns: Callable[[], int], policy: FsyncPolicy, failed: Callable[[Failure], None],
-        may_rehome: bool = True,
+        may_rehome: bool = True, shortcut: Shortcut | None = None,
     ) -> None:  # fmt: skip
         """
         :param now_ns: log time.
         :param failed: called once, when nothing can be promised any more.
         :param may_rehome: whether one attempt is made to go on in another segment before that.
+        :param shortcut: None has all done by ``io``'s thread that may take long.
         """
         self.settled_lsn = log.last_lsn
         self.settled: Callable[[], None] = lambda: None
@@ -119,13 +125,16 @@ class Committer:
         self._failed = failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
+        self._shortcut = Shortcut(0) if shortcut is None else shortcut
         self._is_busy = self._is_flushing = self._is_again = False
+        self._may_shorten = False
         self._has_failed = False
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
         self.rehomed: Callable[[Rehoming, Failure], None] = lambda moved, failure: None
         self.demand: Callable[[], Demand] = Demand
         self.room_changed: Callable[[Failure | None], None] = lambda refusal: None
+        self.count_waiting: Callable[[], int] = lambda: 0
         self._wants_sync = False
         self._in_flight_bytes = 0
         self._refused: tuple[Batch, bool] | None = None
@@ -195,13 +204,13 @@ class Committer:
         self._is_again = True
         if self._is_flushing:
             return
-        self._is_flushing = True
+        self._is_flushing = self._may_shorten = True
         try:
             while self._is_again:
                 self._is_again = False
                 self._begin_next()
         finally:
-            self._is_flushing = False
+            self._is_flushing = self._may_shorten = False
 
     def _begin_next(self) -> None:
         if self._has_failed or self._is_busy:
@@ -227,15 +236,46 @@ class Committer:
             self._run_sync()
 
     def _start(self, batch: Batch, sync: bool) -> None:
+        self._in_flight_bytes = batch.end - batch.offset
+        work = partial(self._write, self._writer, batch, sync)
+        running = self._run(self._way(batch, sync), work, self._written, batch)
+        running.addErrback(self._not_written, batch, sync)
+        running.addErrback(self._fail)
+
+    def _way(self, batch: Batch, sync: bool) -> "Callable[[Callable[[], T]], Deferred[T]]":
         """
         Where replies do not wait for syncs, and nothing here syncs, this need not be long.
         """
-        self._in_flight_bytes = batch.end - batch.offset
-        is_long = sync or batch.syncs or self._policy.is_always
-        run = self._io.run if is_long else self._io.run_brief
-        running = self._run(run, partial(self._writer.write, batch, sync), self._written, batch)
-        running.addErrback(self._not_written, batch, sync)
-        running.addErrback(self._fail)
+        if self._policy.is_always:
+            return self._io.run_here if self._is_short(batch) else self._io.run
+        return self._io.run if sync or batch.syncs else self._io.run_brief
+
+    def _is_short(self, batch: Batch) -> bool:
+        """
+        The second batch of a turn goes to the thread: whoever waited for the first is to be
+        answered, and others are to have their turn.
+        """
+        may_be, self._may_shorten = self._may_shorten, False
+        return (
+            may_be
+            and self.count_waiting() == 1
+            and not batch.syncs
+            and self._in_flight_bytes <= MAX_BATCH_BYTES
+            and self._finished is None
+            and self._shortcut.take(self._now_ns())
+        )
+
+    def _write(self, writer: Writer, batch: Batch, sync: bool) -> bool:
+        """
+        In whichever thread; the other one asks nothing of the shortcut before this has ended.
+        """
+        began_ns = self._now_ns()
+        is_durable = writer.write(batch, sync)
+        now_ns = self._now_ns()
+        if not batch.syncs:
+            note = self._shortcut.note_sync if sync else self._shortcut.note_write
+            note(now_ns, now_ns - began_ns)
+        return is_durable
 
     def _run(
         self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T],

@@ -20,6 +20,7 @@ from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.facts import LogClock, LogFacts
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.settings import Settings
+from beanstalk_twisted.shortcut import Shortcut
 from beanstalk_twisted.startup import OpenLog
 
 
@@ -34,11 +35,13 @@ class Keeping:
         self, opened: OpenLog, queue: WorkQueue, directory: Directory, io: Io, reactor: Clock,
         clock: LogClock, settings: Settings, settled: Callable[[], None],
         changed: Callable[[], None], failed: Callable[[Failure], None],
-        compactor: type[Compactor] = Compactor, make_archivist: MakeArchivist | None = None,
+        count_waiting: Callable[[], int], compactor: type[Compactor] = Compactor,
+        make_archivist: MakeArchivist | None = None,
     ) -> None:  # fmt: skip
         """
         :param settled: called when more replies may go; ``changed`` when the queue did something
             by itself; ``failed`` when nothing can be promised any more.
+        :param count_waiting: see `Committer.count_waiting`.
         """
         self._log = opened.log
         self._queue = queue
@@ -48,7 +51,7 @@ class Keeping:
         self._refusal = ""
         self._committer = Committer(
             opened.log, opened.writer, io, reactor, clock.now_ns, settings.fsync, failed,
-            settings.may_rehome,
+            settings.may_rehome, Shortcut(settings.fsync_inline_us),
         )  # fmt: skip
         self._compactor = compactor(
             settings.compaction, opened.log, queue, directory, io, self._committer, reactor,
@@ -60,6 +63,7 @@ class Keeping:
                 opened.log, directory, self._committer, self._compactor.consider
             )
         self._committer.settled = settled
+        self._committer.count_waiting = count_waiting
         self._committer.rehomed = self._note_rehoming
         self._committer.before_batch = self._note_clock_step
         each = self._compactor.consider if self._archivist is None else self._archivist.advanced

@@ -38,6 +38,7 @@ from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.keeping import Keeping
+from beanstalk_twisted.progress import Progress
 from beanstalk_twisted.protocol import TURN_NS, BeanstalkProtocol
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
@@ -113,7 +114,7 @@ class BeanstalkService(Service):
         :raise BinlogError: the log cannot be used.
         """
         if self._directory is not None:
-            self._found = load(self._directory, self.queue, self.clock, _Progress(self.log))
+            self._found = load(self._directory, self.queue, self.clock, Progress(self.log))
 
     def startService(self) -> None:
         """
@@ -157,8 +158,8 @@ class BeanstalkService(Service):
         self._keeping = Keeping(
             opened, self.queue, directory, io, self._reactor, self.clock, self.settings,
             settled=self._release, changed=self._after_change,
-            failed=lambda failure: self.failed(failure), compactor=self.compactor,
-            make_archivist=self._make_archivist,
+            failed=lambda failure: self.failed(failure), count_waiting=self._count_waiting,
+            compactor=self.compactor, make_archivist=self._make_archivist,
         )  # fmt: skip
         self.settled_lsn = self._keeping.settled_lsn
         self._keeping.tell(self.process.log)
@@ -434,6 +435,12 @@ class BeanstalkService(Service):
             if protocol.release(settled_lsn):
                 self._holding.append(protocol)
 
+    def _count_waiting(self) -> int:
+        """
+        Who has sent something in this turn may have replies that wait, which is not yet known.
+        """
+        return len(self._holding) + len(self._unsent)
+
     def _set_timer(self) -> None:
         """
         One call for all that the queue waits for.  An earlier one than needed may stand: it finds
@@ -471,30 +478,3 @@ class BeanstalkService(Service):
                 os.unlink(self.settings.pidfile)
         close_sockets()
         os._exit(code)
-
-
-class _Progress:
-    """
-    Tells the server's log how far a long replay is.
-    """
-
-    def __init__(self, log: Logger) -> None:
-        self._log = log
-        self._next_tenth = 1
-
-    def read(self, done: int, total: int) -> None:
-        """
-        See `startup.Report.read`.
-        """
-        if done * 10 >= total * self._next_tenth and total > 10 << 20:
-            self._next_tenth = done * 10 // total + 1
-            self._log.info(
-                "replay: {done} of {total} MB read ({percent} %)",
-                done=done >> 20, total=total >> 20, percent=done * 100 // total,
-            )  # fmt: skip
-
-    def loaded(self, jobs: int) -> None:
-        """
-        See `startup.Report.loaded`.
-        """
-        self._log.info("replay: {jobs} jobs loaded", jobs=jobs)

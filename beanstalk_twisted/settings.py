@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S
 from beanstalk_twisted.commit import FsyncPolicy
+from beanstalk_twisted.shortcut import DEFAULT_LIMIT_US
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S
 
 IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
@@ -19,6 +20,7 @@ class Settings(NamedTuple):
     :ivar is_foreground: whether the process may end itself with an exit code of its own.
     :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
     :ivar fsync_timeout_s: see `WatchedIo`.
+    :ivar fsync_inline_us: see `Shortcut`.
     :ivar has_hub: whether one reader serves all sockets where it can; see `Hub`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar v1_ttr_s: the TTR of jobs that are put in the older dialect.
@@ -36,6 +38,7 @@ class Settings(NamedTuple):
     fsync_timeout_s: int = DEFAULT_LIMIT_S
     has_hub: bool = True
     v1_ttr_s: int = DEFAULT_TTR_S
+    fsync_inline_us: int = DEFAULT_LIMIT_US
 
     @property
     def keeps_unsafe(self) -> bool:
@@ -55,6 +58,14 @@ class Settings(NamedTuple):
         if path:
             limit_s = self.fsync_timeout_s
             timeout = f"fsync timeout {limit_s} s" if limit_s else "no fsync timeout"
-            kept = f"binlog {path}, {self.fsync.in_words}, {timeout}"
+            kept = f"binlog {path}, {self._fsync_in_words}, {timeout}"
         hub = "on" if has_hub else "off"
         return f"{kept}, hub {hub}, max job size {self.max_job_bytes} bytes"
+
+    @property
+    def _fsync_in_words(self) -> str:
+        if not self.fsync.is_always:
+            return self.fsync.in_words
+        limit_us = self.fsync_inline_us
+        inline = f"inline up to {limit_us} us" if limit_us else "never inline"
+        return f"{self.fsync.in_words} ({inline})"

@@ -44,6 +44,7 @@ from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import Settings
+from beanstalk_twisted.shortcut import DEFAULT_LIMIT_US, MAX_LIMIT_US
 from beanstalk_twisted.startup import refuse_beanstalkd
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
@@ -88,6 +89,7 @@ LOG_OPTIONS: Final = (
     "compaction-spare-segments",
     "compaction-pace",
     "fsync-timeout",
+    "fsync-inline",
 )
 """Options with a value, other than the usual one, that say nothing without a log."""
 
@@ -134,6 +136,8 @@ class Options(usage.Options):
         ],
         ["fsync-timeout", None, str(DEFAULT_LIMIT_S),
          "End when a write or sync takes so many seconds; 0 is never."],
+        ["fsync-inline", None, str(DEFAULT_LIMIT_US),
+         "While syncs take so many microseconds, a lone client's need no thread; 0 is never."],
         ["v1-ttr", None, str(DEFAULT_TTR_S), "TTR of jobs put on a --listen-v1 port, seconds."],
         ["user", "u", None, "Become this user, and its group, before anything is opened."],
     ]  # fmt: skip
@@ -250,6 +254,7 @@ class Options(usage.Options):
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
         self["compaction"] = self._policy()
         self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
+        self["fsync_inline_us"] = self._limited("fsync-inline", 0, MAX_LIMIT_US)
         if self["listen"] and not (self["address"] is self["port"] is None):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         if self["binlog"] is not None:
@@ -418,7 +423,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         may_rehome=options["may_rehome"], max_connections=_max_connections(),
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
-        v1_ttr_s=options["v1_ttr_s"],
+        v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         launcher["uid"], launcher["gid"] = options["uid_gid"]

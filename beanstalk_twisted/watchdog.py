@@ -8,7 +8,8 @@ Seconds are counted in looks, one a second, and not by a clock: a process that w
 for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
 
 With an interval between syncs, or none, what is written may be written in the reactor's thread
-(`blocking`).  Then it is that thread that hangs, and the I/O thread that looks and gives up.
+(`blocking`), and on a quick disk that thread may sync what one client waits for (`shortcut`).  Then
+it is that thread that hangs, and the I/O thread that looks and gives up.
 
 Differs from beanstalkd: it writes in its only thread, and hangs with the disk for ever.
 """
@@ -104,6 +105,12 @@ class WatchedIo:
         See `Io.run_brief`.
         """
         return self._watch(self._io.run_brief, work)
+
+    def run_here(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        See `Io.run_here`.
+        """
+        return self._watch(self._io.run_here, work)
 
     def _watch(
         self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T]

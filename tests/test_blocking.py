@@ -37,7 +37,7 @@ def outcome(fired: Deferred[int]) -> object:
 
 
 def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
-    for run in InlineIo().run, InlineIo().run_brief:
+    for run in InlineIo().run, InlineIo().run_brief, InlineIo().run_here:
         assert outcome(run(lambda: 5)) == 5
         assert isinstance(outcome(run(lambda: 1 // 0)), Failure)
 
@@ -209,7 +209,34 @@ def test_a_sleep_is_a_wait_and_work_is_none() -> None:
     assert quiet
 
 
-def test_while_brief_work_hangs_the_thread_looks_again_and_again() -> None:
+# Work that is to be done at once.
+
+
+def test_work_that_is_to_be_done_at_once_is_done_here_however_slow_it_was() -> None:
+    bench = Bench()
+    for _ in range(5):
+        assert bench.io.run_here(partial(bench.work, 10 * BRIEF_S, waits=1)).called
+    assert bench.threads == [threading.current_thread().name] * 5
+    assert isinstance(outcome(bench.io.run_here(lambda: 1 // 0)), Failure)
+    assert bench.questions == 0
+    bench.io.stop()
+
+
+def test_work_that_is_to_be_done_at_once_waits_for_the_work_that_was_given_before_it() -> None:
+    bench = Bench()
+    may_go_on = threading.Event()
+    bench.io.run(lambda: may_go_on.wait(10))
+    done = bench.io.run_here(bench.work)
+    assert not done.called
+    may_go_on.set()
+    bench.reactor.turn()
+    bench.reactor.turn()
+    assert done.called and bench.threads == ["binlog"]
+    bench.io.stop()
+
+
+@pytest.mark.parametrize("way", ["run_brief", "run_here"])
+def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> None:
     bench = Bench()
     looks: list[str] = []
     third = threading.Event()
@@ -220,7 +247,7 @@ def test_while_brief_work_hangs_the_thread_looks_again_and_again() -> None:
             third.set()
 
     bench.io.watch(look)
-    assert outcome(bench.io.run_brief(lambda: third.wait(20)))
+    assert outcome(getattr(bench.io, way)(lambda: third.wait(20)))
     assert looks[:3] == ["binlog"] * 3
     bench.io.stop()
 

@@ -55,13 +55,13 @@ class Bench:
 
     def __init__(
         self, policy: FsyncPolicy, segment_bytes: int = 1 << 16, may_rehome: bool = True,
-        is_prepared: bool = True,
+        is_prepared: bool = True, io: HeldIo | None = None,
     ) -> None:  # fmt: skip
         """
         :param is_prepared: whether the room that is always kept ready is there already.
         """
         self.clock = Clock()
-        self.io = HeldIo()
+        self.io = HeldIo() if io is None else io
         self.directory = MemoryDirectory()
         self.operations: list[str] = []
         self.settled: list[int] = []

@@ -24,7 +24,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     (
         "binlog.errors", "binlog.format", "wire.yaml", "jobs.ordered", "jobs.agenda",
         "client.errors", "client.tubes", "client.backoff", "client.hashing", "worker.verdicts",
-        "worker.serialisers", "worker.demand", "exports", "version",
+        "worker.serialisers", "worker.demand", "exports", "version", "shortcut",
     ),
     ("binlog.records", "binlog.room", "wire.replies"),
     ("binlog.frames", "binlog.cold", "wire.grammar", "jobs.job"),
@@ -45,7 +45,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.
     ("facts", "blocking", "outlet", "client.methods", "client.gate", "client.deadline",
-     "client.places", "client.presence"),
+     "client.places", "client.presence", "progress"),
     ("hub", "commit"),
     ("shell",),
     ("protocol", "client.pending"),

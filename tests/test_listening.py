@@ -214,7 +214,7 @@ def refuse() -> None:
 def test_what_runs_and_how_it_was_told_to_is_said_first_also_when_the_start_is_refused() -> None:
     memory = ListeningService(queue_on(Clock()), [], Clock(), refuse)
     on_disk = ListeningService(queue_on(Clock(), HeldIo), [], Clock(), refuse)
-    for service, how in (memory, IN_MEMORY), (on_disk, "binlog (memory), fsync always, "):
+    for service, how in (memory, IN_MEMORY), (on_disk, "binlog (memory), fsync always ("):
         with capturedLogs() as events, pytest.raises(SystemExit):
             service.startService()
         first, second, *others = map(formatEvent, events)
@@ -229,8 +229,11 @@ def test_what_a_server_was_told_is_said_in_one_line() -> None:
         "in memory only (jobs are lost when the server ends), hub on, max job size 65535 bytes"
     )
     assert always.in_words("/var/lib/bs", has_hub=False) == (
-        "binlog /var/lib/bs, fsync always, fsync timeout 60 s, hub off, max job size 65535 bytes"
+        "binlog /var/lib/bs, fsync always (inline up to 300 us), fsync timeout 60 s, hub off, "
+        "max job size 65535 bytes"
     )
+    from_threads = always._replace(fsync_inline_us=0).in_words("/x", has_hub=True)
+    assert from_threads.startswith("binlog /x, fsync always (never inline), fsync timeout ")
     within = always._replace(fsync=FsyncPolicy(0.02), fsync_timeout_s=0, max_job_bytes=9)
     assert within.in_words("/x", has_hub=True) == (
         "binlog /x, fsync within 20 ms, no fsync timeout, hub on, max job size 9 bytes"

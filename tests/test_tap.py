@@ -37,6 +37,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.listening import ListeningService
+from beanstalk_twisted.shortcut import MAX_LIMIT_US
 from beanstalk_twisted.tap import BACKLOG, MAX_DIGITS, MAX_FSYNC_MS, Options, makeService
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.watchdog import MAX_LIMIT_S
@@ -82,6 +83,8 @@ def test_without_options_these_hold() -> None:
         "binlog-archive": None,
         "binlog-archive-age": "300",
         "fsync": ALWAYS,
+        "fsync-inline": "300",
+        "fsync_inline_us": 300,
         "fsync-timeout": "60",
         "fsync_timeout_s": 60,
         "has_hub": True,
@@ -173,6 +176,7 @@ def test_the_interval_between_syncs_is_brought_into_range_with_a_warning(
         (["-f50"], "-f"),
         (["-F", "--on-io-error=exit", "-F"], "-F, --on-io-error"),
         (["--fsync-timeout=9", "-s", "9000"], "--segment-size, --fsync-timeout"),
+        (["--fsync-inline=0"], "--fsync-inline"),
         (["--compaction-pace=0", "--compaction-factor=3", "--compaction-spare-segments=3"],
          "--compaction-factor, --compaction-spare-segments, --compaction-pace"),
     ],
@@ -247,6 +251,19 @@ def test_how_long_the_disk_may_hang_is_a_number_of_seconds(given: int, taken: in
     options = parsed("-b/x", "--fsync-timeout", str(given))
     assert options["fsync_timeout_s"] == taken
     warning = f"--fsync-timeout {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if given == taken else [warning])
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [(0, 0), (1, 1), (MAX_LIMIT_US, MAX_LIMIT_US), (MAX_LIMIT_US + 1, MAX_LIMIT_US)],
+)
+def test_how_quick_a_disk_needs_no_thread_is_a_number_of_microseconds(
+    given: int, taken: int
+) -> None:
+    options = parsed("-b/x", "--fsync-inline", str(given))
+    assert options["fsync_inline_us"] == taken
+    warning = f"--fsync-inline {given} is out of range; {taken} is used"
     assert options["warnings"] == ([] if given == taken else [warning])
 
 
@@ -470,6 +487,7 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--fsync=sometimes"], "--fsync is always, never or milliseconds, not 'sometimes'"),
         (["-F=1"], "-="),
         (["-f", "1" * (MAX_DIGITS + 1)], "-f needs a whole number of at most 1000 digits"),
+        (["--fsync-inline", "-1"], "--fsync-inline needs a whole number, 0 or more, not '-1'"),
         (["--fsync-timeout", "-3"], "--fsync-timeout needs a whole number, 0 or more, not '-3'"),
         (["-s", "10k"], "--segment-size needs a whole number, 0 or more, not '10k'"),
         (["--compaction-factor=two"], "--compaction-factor needs a number, 0 or more, not 'two'"),
@@ -528,6 +546,7 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
+    words.append("--fsync-inline=70")
     options = parsed(*words)
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
@@ -535,7 +554,7 @@ def test_the_settings_reach_the_service() -> None:
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
     assert settings.is_foreground and settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
-    assert settings.v1_ttr_s == 8
+    assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
 
 
 @pytest.mark.parametrize("is_foreground", [True, False])

@@ -188,7 +188,7 @@ def test_what_waits_behind_work_that_hangs_does_not_hide_it() -> None:
 
 class StuckIo(InlineIo):
     """
-    Keeps the reactor's thread with brief work, while the other thread looks.
+    Keeps the reactor's thread with work that is done here, while the other thread looks.
 
     :ivar looks: how often, at each piece.
     """
@@ -207,19 +207,26 @@ class StuckIo(InlineIo):
         """
         See `Io.run_brief`.
         """
+        return self.run_here(work)
+
+    def run_here(self, work: Callable[[], T]) -> Deferred[T]:
+        """
+        See `Io.run_here`.
+        """
         for _ in range(self.looks):
             self._look()
         return self.run(work)
 
 
+@pytest.mark.parametrize("way", ["run_brief", "run_here"])
 @pytest.mark.parametrize(("looks", "times"), [(3, 0), (4, 1), (9, 1)])
-def test_brief_work_that_keeps_the_reactor_is_given_up_too(looks: int, times: int) -> None:
+def test_work_that_keeps_the_reactor_is_given_up_too(looks: int, times: int, way: str) -> None:
     stuck, clock = StuckIo(), Clock()
     failures: list[Failure] = []
     io = WatchedIo(stuck, clock, "/var/lib/bs", 3, failures.append)
-    io.run_brief(lambda: None)
+    getattr(io, way)(lambda: None)
     stuck.looks = looks
-    io.run_brief(lambda: None)
+    getattr(io, way)(lambda: None)
     assert len(failures) == times
     assert clock.getDelayedCalls() == []
 

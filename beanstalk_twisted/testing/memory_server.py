@@ -50,12 +50,12 @@ class HeldIo:
     A `WatchableIo` of which each piece of work waits until the test lets it happen.
 
     :ivar is_stopped: whether it was told that no more comes.
-    :ivar briefs: how many of the pieces were given as brief ones.
+    :ivar briefs: how many of the pieces were given as brief ones; ``heres`` to be done at once.
     """
 
     def __init__(self) -> None:
         self.is_stopped = False
-        self.briefs = 0
+        self.briefs = self.heres = 0
         self._waiting: deque[tuple[Callable[[], Any], Deferred[Any]]] = deque()
 
     def __len__(self) -> int:
@@ -75,6 +75,13 @@ class HeldIo:
         See `Io.run_brief`.
         """
         self.briefs += 1
+        return self.run(work)
+
+    def run_here(self, work: Callable[[], T]) -> Deferred[T]:
+        """
+        See `Io.run_here`.
+        """
+        self.heres += 1
         return self.run(work)
 
     def stop(self) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
@@ -54,10 +54,13 @@ SOUND: Final = Parts()
 class SteppedIo:
     """
     A `WatchableIo` of which each piece of work, and then the news of its outcome, waits until the
-    test lets it happen.
+    test lets it happen; but for work that is to be done at once.
+
+    :ivar heres: how many pieces were.
     """
 
     def __init__(self) -> None:
+        self.heres = 0
         self._todo: deque[tuple[Callable[[], Any], Deferred[Any]]] = deque()
         self._done: deque[tuple[Any, Deferred[Any]]] = deque()
 
@@ -89,6 +92,15 @@ class SteppedIo:
         """
         return self.run(work)
 
+    def run_here(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        See `Io.run_here`.
+        """
+        if self.has_work or self.has_news:
+            return self.run(work)
+        self.heres += 1
+        return succeed(self._outcome(work))
+
     def stop(self) -> None:
         """
         See `Io.stop`.
@@ -104,13 +116,16 @@ class SteppedIo:
         Do the oldest piece of work.
         """
         work, result = self._todo.popleft()
+        self._done.append((self._outcome(work), result))
+
+    @staticmethod
+    def _outcome(work: Callable[[], Any]) -> Any:
         try:
-            outcome = work()
+            return work()
         except Broken:
             raise
         except Exception:
-            outcome = Failure()
-        self._done.append((outcome, result))
+            return Failure()
 
     def tell(self) -> None:
         """

@@ -116,6 +116,7 @@ class Store:
         self._hear()
         self.promises.will("end")
         self._explorer.crash(self.directory, self.promises, self.now_ns)
+        self.counts["done at once"] += self._server.thread.heres
         self.counts["copies"] += self._server.service.queue.tally.copies
         disk = self.directory
         self._server.kill()

@@ -95,6 +95,7 @@ def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -
     assert counts["copies"] > 20, counts
     assert counts["segments deleted"] > 5, counts
     assert counts["failed writes and syncs"], counts
+    assert (counts["done at once"] > 50) == (policy == "always"), counts
     if policy == "never":
         assert counts["ended by the disk"], counts
     else:

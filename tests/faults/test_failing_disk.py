@@ -118,7 +118,7 @@ def assert_it_ends(disk: FaultyDisk, server: ServerProcess, error: int) -> None:
     status, said = server.ended()
     assert status == 74, said
     assert f"the server ends: writing {disk.log}/" in said
-    assert f" failed: {os.strerror(error)}; no reply was given" in said
+    assert f" failed: {os.strerror(error)}; with --fsync always no reply was given" in said
     assert f"binlog-inspect check {disk.log}" in said
     assert "Traceback" not in said
 

@@ -4,15 +4,18 @@ A sync that neither returns nor fails.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from beanstalk_twisted.shortcut import LESSONS
 from tests.faults.disk import FaultyDisk, Rule
 from tests.faults.mounting import run, small_ext4
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
@@ -137,11 +140,66 @@ def test_a_server_that_hangs_in_the_kernel_parts_from_its_clients_all_the_same(
         assert_the_safe_job_is_there(ServerProcess(command, tmp_path))
 
 
+@contextmanager
+def quick_ext4(folder: Path) -> Iterator[Path]:
+    """
+    A file system that syncs quickly whatever else the machine's disk does, if it has memory for it.
+    """
+    memory = Path("/dev/shm")
+    place = str(memory) if os.access(memory, os.W_OK) else None
+    with (
+        TemporaryDirectory(dir=place) as other,
+        small_ext4(folder / "mount", Path(other) / "image") as mount,
+    ):
+        yield mount
+
+
+def wait_until_stuck(server: ServerProcess) -> None:
+    """
+    See its main thread hang in the kernel; one that has ended, or its process, never does.
+    """
+    pid = server.process.pid
+    state = "R"
+    while state in "RS":
+        state = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    assert state == "D"
+
+
+def test_a_lone_clients_sync_that_hangs_holds_up_all_until_it_ends_the_server(
+    tmp_path: Path,
+) -> None:
+    if shutil.which("fsfreeze") is None:
+        pytest.skip("fsfreeze is not installed, so no file system can be made to hang")
+    with quick_ext4(tmp_path) as mount:
+        log = mount / "log"
+        command = ours_at_once(
+            "-p0", "-b", log, "-s", 65536, "--fsync-timeout", 1, "--fsync-inline", 10_000
+        )
+        with ServerProcess(command, tmp_path) as server, ExitStack() as thawed:
+            waiting, other = server.connect(), server.connect()
+            put(waiting, b"safe")
+            assert waiting.reply() == b"INSERTED 1\r\n"
+            for _ in range(2 * LESSONS):
+                assert waiting.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED ")
+            thawed.enter_context(frozen(mount))
+            put(waiting, b"unknown")
+            wait_until_stuck(server)
+            other.send(b"list-tube-used\r\n")
+            assert (waiting.reply(), other.reply()) == (b"", b"")
+            thawed.close()
+            assert_it_ends(server, log)
+            waiting.close()
+            other.close()
+        assert_the_safe_job_is_there(ServerProcess(command, tmp_path))
+
+
 def test_while_replies_wait_for_a_hung_sync_others_are_answered(tmp_path: Path) -> None:
     if shutil.which("fsfreeze") is None:
         pytest.skip("fsfreeze is not installed, so no file system can be made to hang")
     with small_ext4(tmp_path / "mount", tmp_path / "image") as mount:
-        command = ours_at_once("-p0", "-b", mount / "log", "-s", 65536, "--fsync-timeout", 0)
+        command = ours_at_once(
+            "-p0", "-b", mount / "log", "-s", 65536, "--fsync-timeout", 0, "--fsync-inline", 0
+        )
         with ServerProcess(command, tmp_path) as server, ExitStack() as thawed:
             waiting, other = begin_to_hang(server, lambda: thawed.enter_context(frozen(mount)))
             assert not waiting.is_answered
