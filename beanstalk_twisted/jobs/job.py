@@ -87,11 +87,12 @@ class Job:
 
         :param reserves: how many more there are of them, likewise ``kicks``.
         """
-        return JobImage(
+        fields = (
             kind, state, reason, self.priority, self.job_id, now_ns, deadline_ns, self.delay_s,
             self.ttr_s, self.tube_id, self.reserves + reserves, self.timeouts, self.releases,
-            self.buries, self.kicks + kicks, connection,
+            self.buries, self.kicks + kicks, connection, b"",
         )  # fmt: skip
+        return tuple.__new__(JobImage, fields)
 
     def kicked(self, now_ns: int, connection: int) -> JobImage:
         """

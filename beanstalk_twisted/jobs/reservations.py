@@ -5,7 +5,7 @@ Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RE
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.agenda import Agenda
@@ -28,13 +28,27 @@ SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
 
 
-class Answer(NamedTuple):
+class Answer:
     """
     A reply, and the LSN that must be durable before anybody may see it (0: none).
     """
 
-    reply: Reply
-    lsn: int
+    __slots__ = ("lsn", "reply")
+
+    def __init__(self, reply: Reply, lsn: int) -> None:
+        self.reply = reply
+        self.lsn = lsn
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Answer) and self.reply == other.reply and self.lsn == other.lsn
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.reply, self.lsn))
+
+    def __repr__(self) -> str:
+        return f"Answer({self.reply!r}, {self.lsn})"
 
 
 NO_ROOM: Final = Answer(replies.OUT_OF_MEMORY, 0)
