@@ -12,7 +12,7 @@ class Reply:
     """
     Something the server says; equal to another one of its class with the same fields.
 
-    A class with slots is made in half the time of a `NamedTuple`, and when compiled in a fifth.
+    Objects with slots are made in half the time of a `NamedTuple` (80 instead of 160 ns).
     """
 
     __slots__ = ()
