@@ -9,8 +9,9 @@ ARGS ?=
 
 # What runs on the modules that are compiled: their own tests, and the quick path against the plain.
 COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/conformance \
-    tests/test_chunks.py tests/test_commands.py tests/test_protocol.py tests/test_recognition.py \
-    tests/test_service.py tests/test_startup.py tests/test_version.py tests/testing
+    tests/test_chunks.py tests/test_commands.py tests/test_pipeline.py tests/test_protocol.py \
+    tests/test_recognition.py tests/test_service.py tests/test_startup.py tests/test_version.py \
+    tests/testing
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -15,7 +15,7 @@ class BeanstalkFactory(Factory):
     Makes a protocol for each connection.
 
     :ivar makes: which one: the quick one, or `BeanstalkProtocol` itself, its reference.  The quick
-        one speaks the modern dialect only.
+        one speaks the modern dialect only, and tells nobody what it carries out.
     """
 
     noisy = False
@@ -24,7 +24,7 @@ class BeanstalkFactory(Factory):
     def __init__(self, shell: Shell, dialect: Dialect = MODERN) -> None:
         self._shell = shell
         self._dialect = dialect
-        if dialect is not MODERN:
+        if dialect is not MODERN or shell.tells_commands:
             self.makes = BeanstalkProtocol
 
     def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:

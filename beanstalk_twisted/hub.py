@@ -58,7 +58,7 @@ class Feed:
 
     __slots__ = ("_hub", "_is_here", "_receive", "_received", "_transport", "fd")
 
-    def __init__(self, hub: "Hub", transport: Any, received: Callable[[bytes], None]) -> None:
+    def __init__(self, hub: "Hub", transport: Any, received: Callable[[bytes, int], None]) -> None:
         handle = transport.getHandle()
         self.fd: int = handle.fileno()
         self._hub = hub
@@ -69,9 +69,11 @@ class Feed:
         transport.pauseProducing()
         hub.add(self)
 
-    def read(self) -> None:
+    def read(self, now_ns: int) -> None:
         """
         Bring what has come.
+
+        :param now_ns: told with it.
         """
         try:
             arrived = self._receive(READ_BYTES)
@@ -82,7 +84,7 @@ class Feed:
             self._transport.connectionLost(Failure(CONNECTION_LOST))
             return
         if arrived:
-            self._received(arrived)
+            self._received(arrived, now_ns)
         else:
             self.close()
             self._transport.readConnectionLost(Failure(CONNECTION_DONE))
@@ -153,7 +155,7 @@ class Hub:
         self._feeds: dict[int, Feed] = {}
         reactor.addReader(self)
 
-    def feed(self, transport: Any, received: Callable[[bytes], None]) -> Feed | None:
+    def feed(self, transport: Any, received: Callable[[bytes, int], None]) -> Feed | None:
         """
         Read a connection from now on.
 
@@ -207,8 +209,9 @@ class Hub:
         """
         if not self._ready:
             self._look()
-        ends_ns = self._now_ns() + AGAIN_NS
-        while self._turn() and self._now_ns() < ends_ns and self._look():
+        now_ns = self._now_ns()
+        ends_ns = now_ns + AGAIN_NS
+        while self._turn(now_ns) and (now_ns := self._now_ns()) < ends_ns and self._look():
             pass
 
     def _look(self) -> bool:
@@ -219,7 +222,7 @@ class Hub:
             self._ready.extend(reversed(self._epoll.poll(0, MAX_READS)))
         return bool(self._ready)
 
-    def _turn(self) -> bool:
+    def _turn(self, now_ns: int) -> bool:
         """
         Each socket that has something is read once.  Those for whom no time is left are the first
         of the next turn.
@@ -227,7 +230,7 @@ class Hub:
         :return: whether another turn may follow at once.
         """
         ready = self._ready
-        ends_ns = self._now_ns() + TURN_NS
+        ends_ns = now_ns + TURN_NS
         self._begin_turn()
         while ready:
             # A connection may have ended since it was found ready.
@@ -235,11 +238,12 @@ class Hub:
             if feed is None:
                 continue
             try:
-                feed.read()
+                feed.read(now_ns)
             except Exception:
                 self.log.failure("while reading a connection")
                 feed.fail()
-            if self._now_ns() > ends_ns:
+            now_ns = self._now_ns()
+            if now_ns > ends_ns:
                 break
         try:
             return self._end_turn() and not ready

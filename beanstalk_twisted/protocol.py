@@ -26,7 +26,6 @@ too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some 
 the next command.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -43,6 +42,7 @@ from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.outlet import Outlet
+from beanstalk_twisted.pipeline import CRLF, TURN_NS, Pipeline
 from beanstalk_twisted.shell import Shell
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import (
@@ -53,8 +53,6 @@ from beanstalk_twisted.wire.replies import (
     Reply,
 )
 
-CRLF: Final = b"\r\n"
-
 MAX_BUFFERED_BYTES: Final = 64 << 10
 """Unparsed input above which the socket is not read: one read of Twisted's."""
 
@@ -62,18 +60,6 @@ MAX_HELD_BYTES: Final = 1 << 20
 """
 Bytes of held replies above which no further command is parsed: a pipeline of tens of thousands of
 puts for one group commit.
-"""
-
-MAX_GATHERED_BYTES: Final = 16 << 10
-"""
-Bytes of gathered replies from which they are sent: a call of the kernel is then a small part of
-what they cost, and a peer that does not read is noticed soon.
-"""
-
-TURN_NS: Final = 5_000_000
-"""
-How long one connection's commands are carried out in one turn of the reactor, all that it has
-sent already included: the most that others, and time itself, wait for it.
 """
 
 
@@ -92,11 +78,11 @@ class BeanstalkProtocol(LineReceiver):
     # So many attributes would make a dictionary of their own in each connection: 1.7 KB of 4.4, and
     # with 1,000 connections, whose memory no cache holds, a tenth of our own time a command.
     __slots__ = (
-        "_aside", "_buffer", "_busyReceiving", "_chunks", "_feed", "_gathered",
-        "_gathered_bytes", "_held", "_held_bytes", "_is_half_closed", "_is_leaving",
-        "_is_output_full", "_is_reading", "_is_resting", "_lsn", "_missing", "_outlet", "_put",
-        "_raw", "_shell", "_turn_began_ns", "_write", "dialect", "line_mode", "paused", "session",
-        "transport",
+        "_aside", "_buffer", "_busyReceiving", "_chunks", "_feed", "_held_bytes",
+        "_is_half_closed", "_is_leaving", "_is_output_full", "_is_reading", "_is_resting",
+        "_missing", "_outlet", "_put",
+        "_raw", "_shell", "_turn_began_ns", "_write", "dialect", "line_mode", "paused", "pipeline",
+        "session", "transport",
     )  # fmt: skip
 
     session: Session
@@ -104,6 +90,7 @@ class BeanstalkProtocol(LineReceiver):
     """An ITransport that is also an IConsumer and an IPushProducer."""
 
     _outlet: Outlet
+    pipeline: Pipeline
     _buffer: bytes
     _busyReceiving: bool
 
@@ -122,12 +109,7 @@ class BeanstalkProtocol(LineReceiver):
         self._chunks: list[bytes] = []
         self._feed: Feed | None = None
         self._put: tuple[Parsed, Draft] | None = None
-        self._held: deque[tuple[int, bytes]] = deque()
         self._held_bytes = 0
-        self._gathered: list[bytes] = []
-        self._gathered_bytes = 0
-        # What has to be settled before all the replies so far may be seen.
-        self._lsn = 0
         self._is_output_full = False
         self._is_reading = True
         self._is_half_closed = False
@@ -147,6 +129,7 @@ class BeanstalkProtocol(LineReceiver):
         self._outlet = Outlet(self.transport, self)
         self._feed = self._shell.feed(self)
         self.session = self._shell.connected(self)
+        self.pipeline = Pipeline(self._shell.common, self.session, self._outlet, self)
 
     def dataReceived(self, data: bytes) -> None:
         """
@@ -163,6 +146,12 @@ class BeanstalkProtocol(LineReceiver):
             aside, self._aside = self._aside, b""
             super().dataReceived(aside)
         self._end_chunk()
+
+    def received(self, data: bytes, now_ns: int) -> None:
+        """
+        As `dataReceived`, from who knows the time.
+        """
+        self.dataReceived(data)
 
     def lineReceived(self, line: bytes) -> None:
         """
@@ -206,8 +195,7 @@ class BeanstalkProtocol(LineReceiver):
         """
         self._is_leaving = self.paused = True
         self._stop_reading()
-        self._held.clear()
-        self._gathered.clear()
+        self.pipeline.forget()
         self._chunks.clear()
         self._shell.disconnected(self.session)
 
@@ -242,15 +230,8 @@ class BeanstalkProtocol(LineReceiver):
             # The dialect has no word for it: nothing that follows could be understood.
             self._quit()
             return
-        if answer.lsn > self._lsn:
-            if self._gathered and self._lsn <= self._shell.settled_lsn < answer.lsn:
-                self.send_gathered()
-            self._lsn = answer.lsn
-        self._gathered.append(encoded)
-        self._gathered_bytes += len(encoded)
-        if self._gathered_bytes >= MAX_GATHERED_BYTES:
-            self.send_gathered()
-        elif not self._busyReceiving:
+        self.pipeline.add(encoded, answer.lsn)
+        if not self._busyReceiving:
             # Whoever is not carrying out what has come has nothing to wait for.
             self._shell.send_soon(self)
 
@@ -267,19 +248,15 @@ class BeanstalkProtocol(LineReceiver):
         """
         self._go_on()
 
-    def release(self, settled_lsn: int) -> bool:
+    def release(self) -> bool:
         """
         Send the held replies that may be seen by now.
 
         :return: whether others are still held.
         """
-        held = self._held
-        ready = []
-        while held and held[0][0] <= settled_lsn:
-            ready.append(held.popleft()[1])
-        has_more = bool(held)
-        if ready:
-            output = b"".join(ready)
+        output = self.pipeline.take_settled()
+        has_more = bool(self.pipeline.held)
+        if output:
             self._held_bytes -= len(output)
             self._outlet.write(output)
             if self.paused or self._is_half_closed:
@@ -307,20 +284,15 @@ class BeanstalkProtocol(LineReceiver):
         """
         Send what there is, or hold it until it may be seen.
         """
-        if not self._gathered:
-            return
-        output = self._gathered[0] if len(self._gathered) == 1 else b"".join(self._gathered)
-        self._gathered.clear()
-        self._gathered_bytes = 0
-        if self._held or self._lsn > self._shell.settled_lsn:
-            self._hold(output)
-        else:
-            self._outlet.write(output)
+        self.pipeline.send()
 
-    def _hold(self, output: bytes) -> None:
-        if not self._held:
+    def hold(self, output: bytes) -> None:
+        """
+        Keep these replies until they may be seen.
+        """
+        if not self.pipeline.held:
             self._shell.holds(self)
-        self._held.append((self._lsn, output))
+        self.pipeline.held.append((self.pipeline.lsn, output))
         self._held_bytes += len(output)
         self._update_pause()
 
@@ -355,7 +327,7 @@ class BeanstalkProtocol(LineReceiver):
         self._shell.rest(self)
 
     def _obey(self, line: bytes) -> None:
-        parsed = self.dialect.parse(line)
+        parsed = self._parse(line)
         self._write = parsed.command.write
         if parsed.command.run is None:
             self._quit()
@@ -365,6 +337,9 @@ class BeanstalkProtocol(LineReceiver):
             answer = self._shell.execute(self.session, self._shell.now_ns(), parsed)
             if answer is not None:
                 self.answer(answer)
+
+    def _parse(self, line: bytes) -> Parsed:
+        return self.dialect.parse(line)
 
     def _say(self, reply: Reply) -> None:
         self.answer(Answer(reply, 0))
@@ -451,7 +426,7 @@ class BeanstalkProtocol(LineReceiver):
             or self.session.is_waiting
             or self.session.is_busy
             or self._held_bytes > MAX_HELD_BYTES
-            or bool(self._held and self._shell.is_congested)
+            or bool(self.pipeline.held and self._shell.is_congested)
         )
 
     def _go_on(self) -> None:
@@ -495,5 +470,5 @@ class BeanstalkProtocol(LineReceiver):
         """
         if self._is_leaving or (self._is_half_closed and not self.paused):
             self.send_gathered()
-            if not self._held:
+            if not self.pipeline.held:
                 self.part()

@@ -25,7 +25,8 @@ _BY_ID: Final = {row.prefix.strip(): row for row in COMMANDS if row.fields == (J
 _RELEASE: Final = next(row for row in COMMANDS if row.prefix == b"release ")
 _REPEATED: Final = frozenset({b"put", b"reserve", b"reserve-with-timeout"})
 
-_remembered = lru_cache(MAX_REMEMBERED)(parse)
+remembered: Final = lru_cache(MAX_REMEMBERED)(parse)
+"""As `parse`, for lines that come again and again."""
 
 
 def recognise(line: bytes) -> Parsed:
@@ -41,7 +42,7 @@ def recognise(line: bytes) -> Parsed:
         if rest.isdigit() and len(rest) <= ID_DIGITS:
             return Parsed(row, (int(rest),), False)
     elif word in _REPEATED:
-        return _remembered(line)
+        return remembered(line)
     elif word == b"release":
         return _release(rest) or parse(line)
     return parse(line)

@@ -38,8 +38,9 @@ from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.keeping import Keeping
+from beanstalk_twisted.pipeline import TURN_NS, Common
 from beanstalk_twisted.progress import Progress
-from beanstalk_twisted.protocol import TURN_NS, BeanstalkProtocol
+from beanstalk_twisted.protocol import BeanstalkProtocol
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
 from beanstalk_twisted.watchdog import WatchedIo, close_sockets
@@ -56,7 +57,8 @@ class BeanstalkService(Service):
     A work queue that serves connections.
 
     :ivar queue: the rules and the jobs.
-    :ivar settled_lsn: see `Committer.settled_lsn`; ``path`` is the log's, empty without one.
+    :ivar path: the log's, empty without one.
+    :ivar common: what its connections have in common; ``tells_commands``: see `Shell`.
     :ivar factory: for ports; ``factory_v1`` for those that speak the older dialect.
     :cvar compactor: makes what keeps the log small.
     """
@@ -82,10 +84,11 @@ class BeanstalkService(Service):
         self.path = "" if directory is None else directory.path
         self.process = Process(clock, settings.segment_bytes)
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes)
+        self.tells_commands = settings.verbosity > 1
+        self.common = Common(self.queue, self.now_ns, self._deliver_waiting)
         self.factory: Factory = BeanstalkFactory(self)
         self.factory_v1: Factory = BeanstalkFactory(self, commands_v1.dialect(settings.v1_ttr_s))
         self.max_job_bytes = settings.max_job_bytes
-        self._tells_commands = settings.verbosity > 1
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
         self._directory = directory
@@ -94,7 +97,6 @@ class BeanstalkService(Service):
         self._keeping: Keeping | None = None
         self._protocols: dict[Session, BeanstalkProtocol] = {}
         self._holding: list[BeanstalkProtocol] = []
-        self.settled_lsn = 0
         self._is_delivering = False
         self._hub: Hub | None = None
         self._is_in_turn = False
@@ -161,7 +163,7 @@ class BeanstalkService(Service):
             failed=lambda failure: self.failed(failure), count_waiting=self._count_waiting,
             compactor=self.compactor, make_archivist=self._make_archivist,
         )  # fmt: skip
-        self.settled_lsn = self._keeping.settled_lsn
+        self.common.settled_lsn = self._keeping.settled_lsn
         self._keeping.tell(self.process.log)
         self._keeping.start()
 
@@ -235,7 +237,7 @@ class BeanstalkService(Service):
         """
         if self._hub is None:
             return None
-        return self._hub.feed(protocol.transport, protocol.dataReceived)
+        return self._hub.feed(protocol.transport, protocol.received)
 
     def disconnected(self, session: Session) -> None:
         """
@@ -269,7 +271,7 @@ class BeanstalkService(Service):
         command = parsed.command
         assert command.run is not None
         self.queue.count(command.counter)
-        if self._tells_commands:
+        if self.tells_commands:
             self.log.info(
                 "connection {number}: {command} {args}",
                 number=session.number, command=command.name, args=parsed.args,
@@ -317,7 +319,7 @@ class BeanstalkService(Service):
         unsent, self._unsent = self._unsent, []
         for protocol in unsent:
             try:
-                protocol.send_gathered()
+                protocol.pipeline.send()
             except Exception:
                 self.log.failure("while sending replies")
                 protocol.transport.abortConnection()
@@ -429,10 +431,10 @@ class BeanstalkService(Service):
 
     def _release(self) -> None:
         assert self._keeping is not None
-        settled_lsn = self.settled_lsn = self._keeping.settled_lsn
+        self.common.settled_lsn = self._keeping.settled_lsn
         holding, self._holding = self._holding, []
         for protocol in holding:
-            if protocol.release(settled_lsn):
+            if protocol.release():
                 self._holding.append(protocol)
 
     def _count_waiting(self) -> int:

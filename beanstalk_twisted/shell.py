@@ -10,6 +10,7 @@ from beanstalk_twisted.hub import Feed
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.pipeline import Common
 
 if TYPE_CHECKING:
     from beanstalk_twisted.protocol import BeanstalkProtocol
@@ -19,11 +20,13 @@ class Shell(Protocol):
     """
     The service, as its connections see it.
 
-    :ivar settled_lsn: replies that wait for this LSN or a lower one may be seen.
+    :ivar common: what all connections have in common.
+    :ivar tells_commands: whether `execute` tells the server's log of each command.
     """
 
     max_job_bytes: int
-    settled_lsn: int
+    common: Common
+    tells_commands: bool
 
     @property
     def is_congested(self) -> bool:

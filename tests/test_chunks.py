@@ -131,3 +131,22 @@ def test_any_conversation_cut_anywhere_has_the_same_replies_both_ways(is_logged:
         assert quick.end() == plain.end()
 
     each()
+
+
+@pytest.mark.parametrize("makes", [ChunkProtocol, BeanstalkProtocol])
+def test_what_comes_while_others_hear_of_it_waits_for_its_turn(
+    makes: type[BeanstalkProtocol],
+) -> None:
+    path = Path(makes, is_logged=False)
+    producer, worker, _ = path.clients
+    worker.ask(b"reserve\r\n")
+    later = [b"use a\r\n"]
+
+    def send() -> None:
+        if later:
+            producer.protocol.dataReceived(later.pop())
+
+    worker.transport.stirred = send
+    assert producer.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\nUSING a\r\n"
+    assert worker.take() == b"RESERVED 1 1\r\nx\r\n"
+    assert not later

@@ -51,6 +51,12 @@ class Bench:
             self._end_turn,
         )
 
+    def hear(self, data: bytes, now_ns: int) -> None:
+        """
+        What a connection brings is heard without a number.
+        """
+        self.heard.append(data)
+
     def _end_turn(self) -> bool:
         self.heard.append("end")
         return self.answers()
@@ -61,7 +67,7 @@ class Bench:
         """
         wire, number = Wire(self.reactor), len(self.wires)
         self.wires.append(wire)
-        feed = self.hub.feed(wire.transport, lambda data: self.heard.append((number, data)))
+        feed = self.hub.feed(wire.transport, lambda data, now_ns: self.heard.append((number, data)))
         assert feed is not None
         return wire, feed
 
@@ -119,7 +125,7 @@ def test_many_sockets_are_read_in_several_turns_and_none_is_left_out(bench: Benc
 def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     bench: Bench,
 ) -> None:
-    def work(data: bytes) -> None:
+    def work(data: bytes, now_ns: int) -> None:
         bench.heard.append(data)
         bench.now_ns += cost_ns
 
@@ -134,6 +140,24 @@ def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     wires[0].far.send(b"again")
     assert bench.turn() == ["begin", b"3", "end"]
     assert bench.turn() == ["begin", b"again", "end"]
+
+
+def test_what_a_connection_brings_comes_with_the_time_that_it_is_then(bench: Bench) -> None:
+    def work(data: bytes, now_ns: int) -> None:
+        bench.heard.append(now_ns)
+        bench.now_ns += 7
+
+    for _ in range(2):
+        wire = Wire(bench.reactor)
+        bench.wires.append(wire)
+        assert bench.hub.feed(wire.transport, work) is not None
+        wire.far.send(b"a")
+    bench.now_ns = 1
+    assert bench.turn() == ["begin", 1, 8, "end"]
+    for wire in bench.wires:
+        wire.far.send(b"a")
+    bench.now_ns = 100
+    assert bench.turn() == ["begin", 100, 107, "end"]
 
 
 def test_who_answers_at_once_is_read_again_before_the_reactor_has_its_turn(bench: Bench) -> None:
@@ -286,7 +310,7 @@ def test_a_connection_that_vanishes_while_it_is_paused_costs_no_turns(bench: Ben
 def test_a_connection_that_is_closed_in_a_turn_is_not_read_in_it(bench: Bench) -> None:
     feeds: list[Feed] = []
 
-    def part(data: bytes) -> None:
+    def part(data: bytes, now_ns: int) -> None:
         bench.heard.append(data)
         for feed in feeds:
             feed.close()
@@ -309,7 +333,7 @@ def test_the_number_of_a_closed_socket_is_free_for_another_connection(bench: Ben
     feed.close()
     bench.wires.append(other)
     assert other.transport.fileno() == feed.fd or other.far.fileno() == feed.fd
-    assert bench.hub.feed(other.transport, bench.heard.append) is not None
+    assert bench.hub.feed(other.transport, bench.hear) is not None
     other.far.send(b"b")
     assert bench.turn() == ["begin", b"b", "end"]
 
@@ -321,7 +345,7 @@ def test_a_fault_of_ours_costs_one_connection_and_nobody_else(
     bench.wires.append(broken)
     aborted: list[bool] = []
     cast(Any, broken.transport).abortConnection = lambda: aborted.append(True)
-    bench.hub.feed(broken.transport, lambda data: cast(Any, None)())
+    bench.hub.feed(broken.transport, lambda data, now_ns: cast(Any, None)())
     good, _ = bench.wire()
     broken.far.send(b"a")
     good.far.send(b"b")
@@ -335,8 +359,8 @@ def test_what_is_encrypted_or_another_reactors_is_left_to_twisted(bench: Bench) 
     encrypted, foreign = Wire(bench.reactor), Wire(HandReactor())
     bench.wires += [encrypted, foreign]
     cast(Any, encrypted.transport).TLS = True
-    assert bench.hub.feed(encrypted.transport, bench.heard.append) is None
-    assert bench.hub.feed(foreign.transport, bench.heard.append) is None
+    assert bench.hub.feed(encrypted.transport, bench.hear) is None
+    assert bench.hub.feed(foreign.transport, bench.hear) is None
     assert encrypted.transport in bench.reactor.readers
 
 

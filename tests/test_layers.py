@@ -40,7 +40,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("jobs.workqueue",),
     ("commands", "client.stats"),
     ("recognition", "commands_v1", "client.forms", "worker.policy"),
-    ("client.forms_v1", "client.reading", "client.usedtube"),
+    ("pipeline", "client.forms_v1", "client.reading", "client.usedtube"),
     ("client.exchange",),
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,13 +15,9 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import MAX_UNSETTLED_BYTES
-from beanstalk_twisted.factory import BeanstalkFactory
-from beanstalk_twisted.protocol import (
-    MAX_BUFFERED_BYTES,
-    MAX_GATHERED_BYTES,
-    MAX_HELD_BYTES,
-)
-from beanstalk_twisted.shell import Shell
+from beanstalk_twisted.jobs.changes import Ledger
+from beanstalk_twisted.pipeline import MAX_GATHERED_BYTES
+from beanstalk_twisted.protocol import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
 from beanstalk_twisted.testing.memory_server import (
     OUTPUT_LIMIT_BYTES,
     READ_BYTES,
@@ -551,35 +547,25 @@ def test_a_slow_disk_stops_all_who_wait_for_it_and_lets_them_go_on() -> None:
 # Faults of ours.
 
 
-class Broken:
+def broken_server() -> MemoryServer:
     """
-    A `Shell` of which one method fails.
+    A server whose `stats` fails.
     """
 
-    def __init__(self, shell: Shell, method: str) -> None:
-        self._shell = shell
-        self._method = method
-
-    def __getattr__(self, name: str) -> Any:
-        return self._fail if name == self._method else getattr(self._shell, name)
-
-    def _fail(self, *ignored: object) -> None:
+    def fail() -> int:
         raise ValueError("a fault of ours")
 
-
-def connect_broken(server: MemoryServer, method: str) -> Client:
-    """
-    Connect to a server that fails in that method.
-    """
-    shell = cast(Shell, Broken(server.service, method))
-    return Client(server, BeanstalkFactory.makes(shell))
+    server = MemoryServer()
+    server.service.process.log.oldest = fail
+    return server
 
 
 def test_a_command_that_fails_is_an_internal_error_and_the_connection_goes_on(
     clean_reactor: list[Failure],
 ) -> None:
-    client = connect_broken(MemoryServer(), "execute")
-    assert client.ask(b"stats\r\nput 0 0 1 1\r\nx\r\n") == b"INTERNAL_ERROR\r\nINSERTED 1\r\n"
+    client = broken_server().connect()
+    sent = b"use abc\r\nstats\r\nput 0 0 1 1\r\nx\r\n"
+    assert client.ask(sent) == b"USING abc\r\nINTERNAL_ERROR\r\nINSERTED 1\r\n"
     assert [failure.type for failure in clean_reactor] == [ValueError]
     clean_reactor.clear()
 
@@ -587,17 +573,20 @@ def test_a_command_that_fails_is_an_internal_error_and_the_connection_goes_on(
 def test_a_put_that_fails_is_an_internal_error_and_the_connection_goes_on(
     clean_reactor: list[Failure],
 ) -> None:
-    client = connect_broken(MemoryServer(), "put")
+    server = MemoryServer()
+    client = server.connect()
+    server.service.queue.keep_in(cast(Ledger, None))
     replies = client.ask(b"put 0 0 1 7\r\nuse abc\r\nlist-tube-used\r\n")
+    assert [failure.type for failure in clean_reactor] == [AttributeError]
     clean_reactor.clear()
     assert replies == b"INTERNAL_ERROR\r\nUSING default\r\n"
 
 
 def test_a_command_that_fails_changes_no_other_connection(clean_reactor: list[Failure]) -> None:
-    server = MemoryServer()
+    server = broken_server()
     waiting = server.connect()
     waiting.ask(b"reserve\r\n")
-    connect_broken(server, "execute").ask(b"stats\r\n")
+    server.connect().ask(b"stats\r\n")
     server.connect().ask(b"put 0 0 1 1\r\nx\r\n")
     assert waiting.take() == b"RESERVED 1 1\r\nx\r\n"
     clean_reactor.clear()

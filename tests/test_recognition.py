@@ -68,4 +68,4 @@ def test_a_line_seen_twice_means_the_same_twice(line: bytes) -> None:
 def test_of_many_different_puts_only_so_many_are_remembered() -> None:
     for size in range(2 * MAX_REMEMBERED):
         assert isinstance(recognise(b"put 0 0 1 %d" % size), Parsed)
-    assert recognition._remembered.cache_info().currsize == MAX_REMEMBERED
+    assert recognition.remembered.cache_info().currsize == MAX_REMEMBERED

@@ -5,9 +5,11 @@ The service: its one timer, answers for other connections, draining, the ordered
 from __future__ import annotations
 
 import errno
+from typing import cast
 
 import pytest
 from twisted.internet.address import IPv4Address
+from twisted.logger import LogEvent, capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog import replay
@@ -73,6 +75,21 @@ def state_of(client: Client, job_id: int) -> str:
 
 def test_the_version_in_stats_says_which_build_runs() -> None:
     assert facts(logged().connect(), b"stats")["version"] == f'"{VERSION}"'
+
+
+# What is told.
+
+
+@pytest.mark.parametrize("verbosity", [0, 1, 2])
+def test_a_server_tells_its_log_of_each_command_if_it_is_asked_to_twice(verbosity: int) -> None:
+    server = MemoryServer(is_started=False)
+    server.settings = server.settings._replace(verbosity=verbosity)
+    server.start()
+    with capturedLogs() as events:
+        assert server.connect().ask(b"use a\r\nwatch b\r\n") == b"USING a\r\nWATCHING 2\r\n"
+    told = [formatEvent(event) for event in cast(list[LogEvent], events) if "command" in event]
+    lines = ["connection 1: use (b'a',)", "connection 1: watch (b'b',)"]
+    assert told == (lines if verbosity == 2 else [])
 
 
 # Time.

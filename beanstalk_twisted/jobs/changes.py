@@ -148,6 +148,10 @@ class NoLedger:
         return 0
 
 
+NOWHERE: Final = NoLedger()
+"""Where a queue without a log is kept."""
+
+
 class Changes:
     """
     Changes a `QueueState` by records.
@@ -157,7 +161,7 @@ class Changes:
     """
 
     def __init__(self, state: QueueState) -> None:
-        self.ledger: Ledger = NoLedger()
+        self.ledger: Ledger = NOWHERE
         self.committed_lsn = 0
         self._state = state
 
@@ -173,7 +177,8 @@ class Changes:
         """
         Whether the log has room for a new job, and then for the end of all jobs.
         """
-        return self.ledger.room.takes_put(body_bytes, len(self._state.jobs))
+        ledger = self.ledger
+        return ledger is NOWHERE or ledger.room.takes_put(body_bytes, len(self._state.jobs))
 
     def has_room_to_copy(self, body_bytes: int) -> bool:
         """
@@ -188,10 +193,14 @@ class Changes:
         :return: the record's LSN; 0 if it was not logged, since nobody waits for it and the room is
             wanted for deletions.
         """
-        if image.kind in RELAXED and not self.has_room and self._is_as_good(image):
+        ledger = self.ledger
+        if ledger is NOWHERE:
             self._state.apply(image)
             return 0
-        ledger = self.ledger
+        kind = image.kind
+        if kind in RELAXED and not self.has_room and self._is_as_good(image):
+            self._state.apply(image)
+            return 0
         ledger.make_room(len(image.body), image.ts_ns)
         tube = self._state.tubes.by_id(image.tube_id)
         segment = ledger.segment
@@ -199,7 +208,7 @@ class Changes:
             self._define(tube, image.ts_ns)
         lsn = ledger.append(image)
         self._state.apply(image, lsn, segment)
-        if image.kind in WAITED_FOR:
+        if kind in WAITED_FOR:
             self.committed_lsn = lsn
         return lsn
 

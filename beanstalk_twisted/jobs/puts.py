@@ -27,13 +27,16 @@ PUT: Final = Kind.PUT
 CLIENT: Final = Reason.CLIENT
 
 
-class Draft(NamedTuple):
+class Draft:
     """
     A job whose `put` line was accepted and whose body is on its way.
     """
 
-    job_id: int
-    created_ns: int
+    __slots__ = ("created_ns", "job_id")
+
+    def __init__(self, job_id: int, created_ns: int) -> None:
+        self.job_id = job_id
+        self.created_ns = created_ns
 
 
 class Newcomer(NamedTuple):
@@ -128,12 +131,12 @@ class Puts:
         ttr_s: int, body: bytes,
     ) -> Answer:  # fmt: skip
         tube = session.using
-        job_id, created_ns = draft
-        image = JobImage(
-            PUT, State.DELAYED if delay_s else READY, CLIENT, priority, job_id, created_ns,
+        job_id = draft.job_id
+        image = tuple.__new__(JobImage, (
+            PUT, State.DELAYED if delay_s else READY, CLIENT, priority, job_id, draft.created_ns,
             now_ns + delay_s * NS if delay_s else 0, delay_s, ttr_s, tube.tube_id,
             0, 0, 0, 0, 0, session.number, body,
-        )  # fmt: skip
+        ))  # fmt: skip
         lsn = self._changes.make(image)
         self._tally.total_jobs += 1
         tube.total_jobs += 1

@@ -5,7 +5,7 @@ Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RE
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.agenda import Agenda
@@ -28,13 +28,25 @@ SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
 
 
-class Answer(NamedTuple):
+class Answer:
     """
     A reply, and the LSN that must be durable before anybody may see it (0: none).
     """
 
-    reply: Reply
-    lsn: int
+    __slots__ = ("lsn", "reply")
+
+    def __init__(self, reply: Reply, lsn: int) -> None:
+        self.reply = reply
+        self.lsn = lsn
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Answer) and self.reply == other.reply and self.lsn == other.lsn
+
+    def __hash__(self) -> int:
+        return hash((self.reply, self.lsn))
+
+    def __repr__(self) -> str:
+        return f"Answer({self.reply!r}, {self.lsn})"
 
 
 NO_ROOM: Final = Answer(replies.OUT_OF_MEMORY, 0)
@@ -61,8 +73,10 @@ class Reservations:
 
         :param timeout_ns: how long to wait at most, None for ever.
         """
-        self._note_worker(session)
-        job = self._best_job(session)
+        if not session.is_worker:
+            self._note_worker(session)
+        best = session.best_key()
+        job = None if best is None else self._state.jobs.get(best & ID_MASK)
         if job is not None:
             return self.hand_out(session, job, now_ns)
         if _is_deadline_soon(session, now_ns):
@@ -76,7 +90,8 @@ class Reservations:
         """
         This very job, which nobody holds.
         """
-        self._note_worker(session)
+        if not session.is_worker:
+            self._note_worker(session)
         return self.hand_out(session, job, now_ns)
 
     def hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
@@ -165,13 +180,8 @@ class Reservations:
         self.outbox.append((session, Answer(reply, 0)))
 
     def _note_worker(self, session: Session) -> None:
-        if not session.is_worker:
-            session.is_worker = True
-            self._tally.workers += 1
-
-    def _best_job(self, session: Session) -> Job | None:
-        best = session.best_key()
-        return None if best is None else self._state.jobs.get(best & ID_MASK)
+        session.is_worker = True
+        self._tally.workers += 1
 
     def _wait(self, session: Session, timeout_ns: int | None) -> None:
         session.is_waiting = True

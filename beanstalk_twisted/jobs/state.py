@@ -84,25 +84,27 @@ class QueueState:
         :param lsn: the record's, 0 if it is known durable.
         :param segment: where the record lies, 0 without a log.
         """
-        is_full = image.kind in FULL
+        kind = image.kind
+        is_full = kind in FULL
         if is_full:
             # Loading a million jobs is this: 4 us for each from the log to its tube.
             is_cold = image.state is READY and image[10:15] == NEVER_CHANGED
             if is_cold and self.jobs.add_cold(image, lsn, segment):
                 self._enter_cold(image, segment)
                 return
-            if image.kind is Kind.COPY and self._is_as(image):
+            if kind is Kind.COPY and self._is_as(image):
                 self.move_home(image.job_id, segment)
                 return
-        job = self.jobs.get(image.job_id)
+        job_id = image.job_id
+        job = self.jobs.get(job_id)
         if job is None:
-            job = Job(image.job_id, image.tube_id, image.ts_ns, image.body)
+            job = Job(job_id, image.tube_id, image.ts_ns, image.body)
             job.segment = segment
             self.jobs.add(job)
             self.homes.enter(segment, len(image.body))
         elif is_full:
-            self.move_home(image.job_id, segment)
-        if image.kind in WAITED_FOR:
+            self.move_home(job_id, segment)
+        if kind in WAITED_FOR:
             job.lsn = lsn
         self._move(job, image)
 
@@ -184,8 +186,9 @@ class QueueState:
         A job that stays reserved keeps its place among those its session holds.
         """
         sources, targets = LEGAL_MOVES[image.kind]
-        assert job.state in sources and image.state in targets, (job.job_id, job.state, image)
-        if job.state is image.state is RESERVED and job.holder == image.connection:
+        before, after = job.state, image.state
+        assert before in sources and after in targets, (job.job_id, before, image)
+        if before is after is RESERVED and job.holder == image.connection:
             old_ns = job.deadline_ns
             job.become(image)
             self.sessions[job.holder].hold_longer(job.job_id, old_ns, job.deadline_ns)
@@ -249,7 +252,8 @@ class QueueState:
             return
         if state is GONE:
             self.jobs.remove(job.job_id)
-            self.homes.leave(job.segment, len(job.body))
+            if job.segment:
+                self.homes.leave(job.segment, len(job.body))
             return
         if state is RESERVED:
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)

@@ -163,7 +163,7 @@ class Server(MemoryServer):
         """
         disk = self._parts.disk(self.directory)
         service = BeanstalkService(self.settings, self.clock, log_clock, disk, self.io)
-        service.queue = WatchedQueue(
+        service.queue = service.common.queue = WatchedQueue(
             service.process.facts, COUNTERS, service.settings.max_job_bytes
         )  # fmt: skip
         service.queue.promises = self.promises
