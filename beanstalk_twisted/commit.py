@@ -28,7 +28,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
@@ -236,19 +236,20 @@ class Committer:
             self._run_sync()
 
     def _start(self, batch: Batch, sync: bool) -> None:
-        self._in_flight_bytes = batch.end - batch.offset
-        work = partial(self._write, self._writer, batch, sync)
-        running = self._run(self._way(batch, sync), work, self._written, batch)
-        running.addErrback(self._not_written, batch, sync)
-        running.addErrback(self._fail)
-
-    def _way(self, batch: Batch, sync: bool) -> "Callable[[Callable[[], T]], Deferred[T]]":
         """
         Where replies do not wait for syncs, and nothing here syncs, this need not be long.
         """
-        if self._policy.is_always:
-            return self._io.run_here if self._is_short(batch) else self._io.run
-        return self._io.run if sync or batch.syncs else self._io.run_brief
+        self._in_flight_bytes = batch.end - batch.offset
+        work = partial(self._write, self._writer, batch, sync)
+        if self._is_short(batch):
+            running = self._call(work, batch)
+        else:
+            is_long = sync or batch.syncs or self._policy.is_always
+            run = self._io.run if is_long else self._io.run_brief
+            running = self._run(run, work, self._written, batch)
+        if running is not None:
+            running.addErrback(self._not_written, batch, sync)
+            running.addErrback(self._fail)
 
     def _is_short(self, batch: Batch) -> bool:
         """
@@ -258,12 +259,27 @@ class Committer:
         may_be, self._may_shorten = self._may_shorten, False
         return (
             may_be
+            and self._policy.is_always
             and self.count_waiting() == 1
+            and self._io.is_free
             and not batch.syncs
             and self._in_flight_bytes <= MAX_BATCH_BYTES
             and self._finished is None
             and self._shortcut.take(self._now_ns())
         )
+
+    def _call(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":
+        """
+        Write here and now.
+
+        :return: has failed, if that has.
+        """
+        self._is_busy = True
+        try:
+            self._written(self._io.call(work), batch, is_here=True)
+        except Exception:
+            return fail()
+        return None
 
     def _write(self, writer: Writer, batch: Batch, sync: bool) -> bool:
         """
@@ -284,7 +300,7 @@ class Committer:
         self._is_busy = True
         return run(work).addCallback(done, *args)
 
-    def _written(self, is_durable: bool, batch: Batch) -> None:
+    def _written(self, is_durable: bool, batch: Batch, is_here: bool = False) -> None:
         self._in_flight_bytes = 0
         self._is_rehoming = False
         self._written_lsn = batch.last_lsn
@@ -293,7 +309,7 @@ class Committer:
             self._was_given()
         if is_durable:
             self._log.durable(batch.last_lsn)
-        self._advance()
+        self._advance(is_here)
         if not is_durable:
             self._arm_interval()
 
@@ -305,9 +321,11 @@ class Committer:
         self._log.durable(lsn)
         self._advance()
 
-    def _advance(self) -> None:
+    def _advance(self, is_here: bool = False) -> None:
         """
         The I/O thread is free: let replies go, give it the next batch.
+
+        :param is_here: it was a call, so a moment ago the room wanted nothing.
         """
         self._is_busy = False
         lsn = self._log.durable_lsn if self._policy.is_always else self._written_lsn
@@ -315,10 +333,16 @@ class Committer:
             self.settled_lsn = lsn
             self.settled()
         self._call_durable()
-        self._flush()
+        if not is_here or self._has_next:
+            self._flush()
         self.advanced()
         if not self._is_busy:
             self._arm_mark()
+
+    @property
+    def _has_next(self) -> bool:
+        log = self._log
+        return log.has_open or log.room.is_short or self._wants_sync or self._finished is not None
 
     def _call_durable(self) -> None:
         while self._durable_calls and self._durable_calls[0][0] <= self._log.durable_lsn:

@@ -106,11 +106,22 @@ class WatchedIo:
         """
         return self._watch(self._io.run_brief, work)
 
-    def run_here(self, work: Callable[[], T]) -> "Deferred[T]":
+    @property
+    def is_free(self) -> bool:
         """
-        See `Io.run_here`.
+        See `Io.is_free`.
         """
-        return self._watch(self._io.run_here, work)
+        return self._io.is_free
+
+    def call(self, work: Callable[[], T]) -> T:
+        """
+        See `Io.call`.
+        """
+        self._given += 1
+        try:
+            return self._io.call(work)
+        finally:
+            self._note_end(None)
 
     def _watch(
         self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T]

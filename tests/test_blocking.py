@@ -37,9 +37,12 @@ def outcome(fired: Deferred[int]) -> object:
 
 
 def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
-    for run in InlineIo().run, InlineIo().run_brief, InlineIo().run_here:
+    for run in InlineIo().run, InlineIo().run_brief:
         assert outcome(run(lambda: 5)) == 5
         assert isinstance(outcome(run(lambda: 1 // 0)), Failure)
+    assert InlineIo().is_free and InlineIo().call(lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        InlineIo().call(lambda: 1 // 0)
 
 
 # The thread.
@@ -209,33 +212,32 @@ def test_a_sleep_is_a_wait_and_work_is_none() -> None:
     assert quiet
 
 
-# Work that is to be done at once.
+# Calls.
 
 
-def test_work_that_is_to_be_done_at_once_is_done_here_however_slow_it_was() -> None:
+def test_a_call_is_work_done_here_however_slow_others_were() -> None:
     bench = Bench()
     for _ in range(5):
-        assert bench.io.run_here(partial(bench.work, 10 * BRIEF_S, waits=1)).called
+        bench.io.call(partial(bench.work, 10 * BRIEF_S, waits=1))
     assert bench.threads == [threading.current_thread().name] * 5
-    assert isinstance(outcome(bench.io.run_here(lambda: 1 // 0)), Failure)
+    with pytest.raises(ZeroDivisionError):
+        bench.io.call(lambda: 1 // 0)
     assert bench.questions == 0
     bench.io.stop()
 
 
-def test_work_that_is_to_be_done_at_once_waits_for_the_work_that_was_given_before_it() -> None:
+def test_it_is_not_free_for_a_call_before_all_work_that_was_given_has_been_told() -> None:
     bench = Bench()
     may_go_on = threading.Event()
     bench.io.run(lambda: may_go_on.wait(10))
-    done = bench.io.run_here(bench.work)
-    assert not done.called
+    assert not bench.io.is_free
     may_go_on.set()
     bench.reactor.turn()
-    bench.reactor.turn()
-    assert done.called and bench.threads == ["binlog"]
+    assert bench.io.is_free
     bench.io.stop()
 
 
-@pytest.mark.parametrize("way", ["run_brief", "run_here"])
+@pytest.mark.parametrize("way", ["run_brief", "call"])
 def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> None:
     bench = Bench()
     looks: list[str] = []
@@ -247,7 +249,8 @@ def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> Non
             third.set()
 
     bench.io.watch(look)
-    assert outcome(getattr(bench.io, way)(lambda: third.wait(20)))
+    getattr(bench.io, way)(lambda: third.wait(20))
+    assert third.is_set()
     assert looks[:3] == ["binlog"] * 3
     bench.io.stop()
 

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.errors import NoSpace
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.blocking import InlineIo, Io
+from beanstalk_twisted.blocking import Io
 from beanstalk_twisted.commit import (
     ALWAYS,
     MARK_DELAY_S,
@@ -46,7 +46,6 @@ class TwoWays(HeldIo):
     def __init__(self) -> None:
         super().__init__()
         self.ways: list[str] = []
-        self._is_here = False
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
         """
@@ -55,14 +54,19 @@ class TwoWays(HeldIo):
         self.ways.append("thread")
         return super().run(work)
 
-    def run_here(self, work: Callable[[], T]) -> Deferred[T]:
+    @property
+    def is_free(self) -> bool:
         """
-        See `Io.run_here`.
+        See `Io.is_free`.
         """
-        if self:
-            return self.run(work)
+        return not self
+
+    def call(self, work: Callable[[], T]) -> T:
+        """
+        See `Io.call`.
+        """
         self.ways.append("here")
-        return InlineIo().run(work)
+        return work()
 
 
 class LoneBench(Bench):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
@@ -207,18 +207,18 @@ class StuckIo(InlineIo):
         """
         See `Io.run_brief`.
         """
-        return self.run_here(work)
+        return execute(self.call, work)
 
-    def run_here(self, work: Callable[[], T]) -> Deferred[T]:
+    def call(self, work: Callable[[], T]) -> T:
         """
-        See `Io.run_here`.
+        See `Io.call`.
         """
         for _ in range(self.looks):
             self._look()
-        return self.run(work)
+        return work()
 
 
-@pytest.mark.parametrize("way", ["run_brief", "run_here"])
+@pytest.mark.parametrize("way", ["run_brief", "call"])
 @pytest.mark.parametrize(("looks", "times"), [(3, 0), (4, 1), (9, 1)])
 def test_work_that_keeps_the_reactor_is_given_up_too(looks: int, times: int, way: str) -> None:
     stuck, clock = StuckIo(), Clock()

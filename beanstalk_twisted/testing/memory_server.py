@@ -50,12 +50,12 @@ class HeldIo:
     A `WatchableIo` of which each piece of work waits until the test lets it happen.
 
     :ivar is_stopped: whether it was told that no more comes.
-    :ivar briefs: how many of the pieces were given as brief ones; ``heres`` to be done at once.
+    :ivar briefs: how many of the pieces were given as brief ones.
     """
 
     def __init__(self) -> None:
         self.is_stopped = False
-        self.briefs = self.heres = 0
+        self.briefs = 0
         self._waiting: deque[tuple[Callable[[], Any], Deferred[Any]]] = deque()
 
     def __len__(self) -> int:
@@ -77,12 +77,18 @@ class HeldIo:
         self.briefs += 1
         return self.run(work)
 
-    def run_here(self, work: Callable[[], T]) -> Deferred[T]:
+    @property
+    def is_free(self) -> bool:
         """
-        See `Io.run_here`.
+        Nothing is done before the test lets it.
         """
-        self.heres += 1
-        return self.run(work)
+        return False
+
+    def call(self, work: Callable[[], T]) -> T:
+        """
+        See `Io.call`.
+        """
+        raise AssertionError("there was to be none, since this is not free")
 
     def stop(self) -> None:
         """

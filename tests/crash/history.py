@@ -16,9 +16,9 @@ from beanstalk_twisted.jobs.tube import DEFAULT, Tube
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 
 
-class Broken(AssertionError):
+class Broken(BaseException):
     """
-    A promise was broken.
+    A promise was broken.  No error of the disk that a server could do something about.
     """
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
@@ -24,7 +24,6 @@ from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from tests.crash.history import Broken
 from tests.crash.promises import Promises, WatchedQueue
 
 T = TypeVar("T")
@@ -92,14 +91,19 @@ class SteppedIo:
         """
         return self.run(work)
 
-    def run_here(self, work: Callable[[], T]) -> "Deferred[T]":
+    @property
+    def is_free(self) -> bool:
         """
-        See `Io.run_here`.
+        See `Io.is_free`.
         """
-        if self.has_work or self.has_news:
-            return self.run(work)
+        return not (self.has_work or self.has_news)
+
+    def call(self, work: Callable[[], T]) -> T:
+        """
+        See `Io.call`.
+        """
         self.heres += 1
-        return succeed(self._outcome(work))
+        return work()
 
     def stop(self) -> None:
         """
@@ -122,8 +126,6 @@ class SteppedIo:
     def _outcome(work: Callable[[], Any]) -> Any:
         try:
             return work()
-        except Broken:
-            raise
         except Exception:
             return Failure()
 
