@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.blocking import Reactor
+from beanstalk_twisted.collecting import Collecting
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.version import BUILD
 
@@ -70,6 +71,7 @@ class ListeningService(Service):
         self._endpoints_v1 = endpoints_v1
         self._clock = clock
         self._prepare = prepare
+        self._collecting = Collecting(lambda: queue.queue.tally.ended)
 
     def startService(self) -> None:
         """
@@ -84,6 +86,7 @@ class ListeningService(Service):
             # Nobody is served before the reactor runs.  A port that is taken leaves the log alone.
             self._listen()
             self.queue.startService()
+            self._collecting.start()
         except BinlogError as error:
             self._refuse(str(error), error.exit_code)
         except Refused as error:
@@ -144,6 +147,7 @@ class ListeningService(Service):
     async def _stop(self) -> None:
         for port in self.ports:
             await maybeDeferred(port.stopListening)
+        self._collecting.stop()
         await self.queue.stopService()
 
     def _left_undone(self, failure: Failure) -> None:

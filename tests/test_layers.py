@@ -25,6 +25,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
         "binlog.errors", "binlog.format", "wire.yaml", "jobs.ordered", "jobs.agenda",
         "client.errors", "client.tubes", "client.backoff", "client.hashing", "worker.verdicts",
         "worker.serialisers", "worker.demand", "exports", "version", "shortcut",
+        "collecting",
     ),
     ("binlog.records", "binlog.room", "wire.replies"),
     ("binlog.frames", "binlog.cold", "wire.grammar", "jobs.job"),
