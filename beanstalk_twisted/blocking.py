@@ -186,8 +186,7 @@ class IoThread:
         """
         self._is_here = True
         if not self._is_looking:
-            self._is_looking = True
-            self._work.put(_nothing)
+            self._work.put(self._begin_looks)
         try:
             return work()
         finally:
@@ -219,8 +218,13 @@ class IoThread:
 
     def _next(self) -> Callable[[], None] | None:
         """
-        Wait for work, or for the next look.  When that finds no brief work it is the last one; the
-        order here lets none begin unseen.
+        Wait for work, or for the next look.  When that finds no work in the reactor's thread it is
+        the last one.
+
+        None begins unseen, since `_is_looking` is set in this thread only, and the other one says
+        that it is at work before it reads that.  If it reads False, `_begin_looks` is in the queue,
+        and comes after what is done here.  If it reads True, that was before the first line below,
+        so the second finds it at work; or it was after both, and the looks go on anyway.
         """
         try:
             return self._work.get(timeout=LOOK_S if self._is_looking else None)
@@ -228,6 +232,9 @@ class IoThread:
             self._is_looking = False
             self._is_looking = self._is_here
             return self._look
+
+    def _begin_looks(self) -> None:
+        self._is_looking = True
 
     def _run(self, work: Callable[[], T], result: "Deferred[T]") -> None:
         try:
