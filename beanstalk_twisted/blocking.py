@@ -33,7 +33,7 @@ from twisted.python.failure import Failure
 T = TypeVar("T")
 
 BRIEF_S: Final = 0.002
-"""Brief work that took longer may have waited for a disk: 2 ms are half of what a turn may take."""
+"""Brief work that took longer may have waited for a disk: 2 ms hold up others as commands do."""
 
 WARY_S: Final = 1.0
 """For so long the thread then has all of it: a disk that is behind may be so for many seconds."""

@@ -26,7 +26,7 @@ timer keeps it; there, a sync happens only when something more is written.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeGuard, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
@@ -131,7 +131,7 @@ class Committer:
         self._has_failed = False
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
-        self.rehomed: Callable[[Rehoming, Failure], None] = lambda moved, failure: None
+        self.rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
         self.demand: Callable[[], Demand] = Demand
         self.room_changed: Callable[[Failure | None], None] = lambda refusal: None
         self.count_waiting: Callable[[], int] = lambda: 0
@@ -356,16 +356,17 @@ class Committer:
         """
         if self._has_failed:
             return
-        if self._may_rehome and not self._is_rehoming and _concerns_segment(failure):
-            self._rehome(failure)
+        error = failure.value
+        if self._may_rehome and not self._is_rehoming and _concerns_segment(error):
+            self._rehome(error)
         else:
             self._has_failed = True
             self._failed(failure)
 
-    def _rehome(self, failure: Failure) -> None:
+    def _rehome(self, error: WriteFailed) -> None:
         self._is_rehoming = True
         self._writer = self._writer.abandon()
-        self.rehomed(self._log.rehome(self._now_ns()), failure)
+        self.rehomed(self._log.rehome(self._now_ns()), error)
         batch = self._log.take(self._now_ns())
         assert batch is not None
         self._start(batch, True)
@@ -492,6 +493,5 @@ class Committer:
         finished.callback(None)
 
 
-def _concerns_segment(failure: Failure) -> bool:
-    error = failure.value
+def _concerns_segment(error: BaseException | None) -> TypeGuard[WriteFailed]:
     return isinstance(error, WriteFailed) and not error.is_final
