@@ -2,8 +2,9 @@
 Group commit: when records go to disk, and when replies may go out.
 
 One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
-handed over at the end of the turn of the reactor that began it, so it holds what all connections
-did in that turn.  What `settled_lsn` has passed may be told to clients:
+handed over at the end of the turn that began it, so it holds what all connections did in that turn.
+The `hub` says when one ends; what is appended outside of them, or without a hub, goes when the
+reactor comes round.  What `settled_lsn` has passed may be told to clients:
 
 - ``always``: what is durable;
 - an interval, ``never``: what is written, so that it survives the end of the process.  With an
@@ -16,9 +17,9 @@ Between batches the I/O thread allocates the space of segments to come, as long 
 wants more.  When the disk is full the room is short, which the queue heeds, and it is tried again
 every second; should even a batch find no space, it waits likewise, and all replies with it.
 
-Four timers may be pending here, each at most once: the end of the turn, the sync interval, the sync
-mark (docs/binlog-format.md) that follows a commit when nothing else does, and the next try on a
-full disk.
+Four timers may be pending here, each at most once: the reactor's next round, the sync interval, the
+sync mark (docs/binlog-format.md) that follows a commit when nothing else does, and the next try on
+a full disk.
 
 Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
 timer keeps it; there, a sync happens only when something more is written.
@@ -153,7 +154,7 @@ class Committer:
 
     def schedule(self) -> None:
         """
-        Records may have been appended: take them to disk at the end of this turn.
+        Records may have been appended: take them to disk when the reactor comes round next.
         """
         if self._turn is None and not self._is_busy and (self._log.has_open or self._wanted()):
             self._turn = self._clock.callLater(0, self._end_turn)

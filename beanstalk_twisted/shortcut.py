@@ -2,7 +2,7 @@
 Whether the disk is quick enough for the reactor's thread to sync by itself.
 
 A batch that one client alone waits for can share its sync with nobody.  To hand it to another
-thread and back costs more than a quick disk's sync: two switches of threads, and two turns of the
+thread and back costs more than a quick disk's sync: two switches of threads, and two rounds of the
 reactor.  So where syncs are known to be short, that one is done at once (`commit`); where they are
 not, the thread keeps the loop free.  Nothing is known at the start; each sync teaches, whichever
 thread does it, and so what is known of a slow disk costs no trials.
@@ -42,7 +42,10 @@ WEIGHT: Final = 8
 """The newest sync counts for one part of so many: 8 of them make a disk known, or known anew."""
 
 STALL: Final = 10
-"""A sync is slow by far when it takes so many times the limit: 3 ms, as a turn may take 5."""
+"""
+A sync is slow by far when it takes so many times the limit: by default 3 ms, as one connection's
+commands may take 5.
+"""
 
 REST: Final = 20
 """And then others have so many times as long without another one."""
