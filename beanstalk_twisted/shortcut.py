@@ -8,10 +8,14 @@ not, the thread keeps the loop free.  Nothing is known at the start; each sync t
 thread does it, and so what is known of a slow disk costs no trials.
 
 A disk that is quick as a rule and slow now and then holds up all clients then.  So after a sync
-here that was slow by far the thread has all of them for `REST` times as long: whatever the disk
-does, others lose no more than a twentieth of their time to such syncs.  One of 0.14 ms that takes
-5 ms one time in a hundred holds them up for 5 ms, then not for 100 ms; one that takes 5 ms each
-time is left to the thread for good.
+here that was slow by far, longer than `STALL` times the limit, the thread has all of them for
+`REST` times as long: to syncs as slow as that others lose no more than a twentieth of their time.
+A disk of 0.14 ms that takes 5 ms one time in a hundred holds them up for 5 ms, then not for 100 ms;
+one that takes 5 ms each time is left to the thread for good.  All this is with the default limit.
+
+Shorter ones cause no rest, so only the mean bounds what they cost: where one sync in twenty took 9
+times the limit, others lost 11% of their time with the default, and most of it with `MAX_LIMIT_US`.
+A large limit is for servers whose clients come one at a time.
 
 A processor that is busy with something else makes syncs look slow too.  That is forgotten as soon
 as it is over: a mean forgets in some twenty syncs, and a rest is short.
