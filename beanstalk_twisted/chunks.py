@@ -6,7 +6,7 @@ same state, so each can go on where the other has stopped.
 """
 
 from beanstalk_twisted.commands import MAX_LINE_BYTES, Parsed
-from beanstalk_twisted.pipeline import ALL, CRLF, LEFT, STOPPED, TURN_NS
+from beanstalk_twisted.pipeline import ALL, CRLF, LEFT, SHARE_NS, STOPPED
 from beanstalk_twisted.protocol import BeanstalkProtocol
 from beanstalk_twisted.recognition import recognise
 
@@ -66,7 +66,7 @@ class ChunkProtocol(BeanstalkProtocol):
         """
         pipeline = self.pipeline
         try:
-            ending = pipeline.carry_out(self._buffer, now_ns, self._turn_began_ns + TURN_NS)
+            ending = pipeline.carry_out(self._buffer, now_ns, self._turn_began_ns + SHARE_NS)
         except Exception:
             self._note_fault(pipeline.line)
             ending = STOPPED

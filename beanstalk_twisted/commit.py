@@ -2,8 +2,9 @@
 Group commit: when records go to disk, and when replies may go out.
 
 One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
-handed over at the end of the turn of the reactor that began it, so it holds what all connections
-did in that turn.  What `settled_lsn` has passed may be told to clients:
+handed over at the end of the turn that began it, so it holds what all connections did in that turn.
+The `hub` says when one ends; what is appended outside of them, or without a hub, goes when the
+reactor comes round.  What `settled_lsn` has passed may be told to clients:
 
 - ``always``: what is durable;
 - an interval, ``never``: what is written, so that it survives the end of the process.  With an
@@ -16,9 +17,9 @@ Between batches the I/O thread allocates the space of segments to come, as long 
 wants more.  When the disk is full the room is short, which the queue heeds, and it is tried again
 every second; should even a batch find no space, it waits likewise, and all replies with it.
 
-Four timers may be pending here, each at most once: the end of the turn, the sync interval, the sync
-mark (docs/binlog-format.md) that follows a commit when nothing else does, and the next try on a
-full disk.
+Four timers may be pending here, each at most once: the reactor's next round, the sync interval, the
+sync mark (docs/binlog-format.md) that follows a commit when nothing else does, and the next try on
+a full disk.
 
 Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
 timer keeps it; there, a sync happens only when something more is written.
@@ -26,7 +27,7 @@ timer keeps it; there, a sync happens only when something more is written.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeGuard, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
@@ -131,7 +132,7 @@ class Committer:
         self._has_failed = False
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
-        self.rehomed: Callable[[Rehoming, Failure], None] = lambda moved, failure: None
+        self.rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
         self.demand: Callable[[], Demand] = Demand
         self.room_changed: Callable[[Failure | None], None] = lambda refusal: None
         self.count_waiting: Callable[[], int] = lambda: 0
@@ -153,7 +154,7 @@ class Committer:
 
     def schedule(self) -> None:
         """
-        Records may have been appended: take them to disk at the end of this turn.
+        Records may have been appended: take them to disk when the reactor comes round next.
         """
         if self._turn is None and not self._is_busy and (self._log.has_open or self._wanted()):
             self._turn = self._clock.callLater(0, self._end_turn)
@@ -356,16 +357,17 @@ class Committer:
         """
         if self._has_failed:
             return
-        if self._may_rehome and not self._is_rehoming and _concerns_segment(failure):
-            self._rehome(failure)
+        error = failure.value
+        if self._may_rehome and not self._is_rehoming and _concerns_segment(error):
+            self._rehome(error)
         else:
             self._has_failed = True
             self._failed(failure)
 
-    def _rehome(self, failure: Failure) -> None:
+    def _rehome(self, error: WriteFailed) -> None:
         self._is_rehoming = True
         self._writer = self._writer.abandon()
-        self.rehomed(self._log.rehome(self._now_ns()), failure)
+        self.rehomed(self._log.rehome(self._now_ns()), error)
         batch = self._log.take(self._now_ns())
         assert batch is not None
         self._start(batch, True)
@@ -492,6 +494,5 @@ class Committer:
         finished.callback(None)
 
 
-def _concerns_segment(failure: Failure) -> bool:
-    error = failure.value
+def _concerns_segment(error: BaseException | None) -> TypeGuard[WriteFailed]:
     return isinstance(error, WriteFailed) and not error.is_final

@@ -3,20 +3,21 @@ One reader for all client sockets.
 
 For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
 through four functions.  A `Hub` is one descriptor of the reactor, an epoll of its own that holds
-the sockets: the reactor's price is paid once a turn, for all who have sent something.  It also
-knows when all of them have been served, so right then the log is written, and replies leave.
+the sockets: the reactor's price is paid once for all who have sent something.  A *turn* reads all
+of them once.  The hub knows when it is over, so right then the log is written, and replies leave.
 
 It only receives.  When a socket has ended, its transport is told at once, as by Twisted's reactor:
 what others have sent since then was sent later, and is to find the jobs of that peer back.
 
-Round trips on 50 connections, processor time a command, as a ratio to beanstalkd's (unoptimised
-CPython 3.11): 2.6 instead of 3.5 in memory, 3.2 instead of 4.1 with a log and no fsync.
+Measured when it was made: round trips on 50 connections, processor time a command, as a ratio to
+beanstalkd's (unoptimised CPython 3.11): 2.6 instead of 3.5 in memory, 3.2 instead of 4.1 with a log
+and no fsync.  docs/performance.md has what they are now.
 
 Replies leave at the end of a turn, so a peer on this machine may have sent its next command by the
-time they have: the sockets are looked at once more before the reactor has its turn, whose price is
-a third of such a command's.  On 1 connection that is 16.5 instead of 22 us a command, on 10 6%
-less, on 50 nothing.  To look twice saves no more.  While somebody waits for the disk, its word
-comes through the reactor, which has its turn then.
+time they have: the sockets are looked at once more, and there may be a turn more, before the
+reactor goes on, whose own price is a third of such a command's.  On 1 connection that was 16.5
+instead of 22 us a command when it was made, on 10 6% less, on 50 nothing.  To look twice saved no
+more.  While somebody waits for the disk, its word comes through the reactor, which then goes on.
 """
 
 import select

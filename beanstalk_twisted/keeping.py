@@ -13,6 +13,7 @@ from beanstalk_twisted.archivist import Archivist, MakeArchivist
 from beanstalk_twisted.binlog.batches import Rehoming
 from beanstalk_twisted.binlog.compaction import SegmentUse
 from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.blocking import Clock, Io
 from beanstalk_twisted.commit import Committer
@@ -146,12 +147,16 @@ class Keeping:
     def _may_free(self, seq: int) -> bool:
         return self._archivist is None or self._archivist.has(seq)
 
-    def _note_rehoming(self, moved: Rehoming, failure: Failure) -> None:
+    def _note_rehoming(self, moved: Rehoming, error: WriteFailed) -> None:
+        """
+        The server goes on, so what the error advises for an end is left out.
+        """
         for job_id in moved.job_ids:
             self._queue.state.move_home(job_id, moved.segment)
         self.log.critical(
-            "{error} Going on in segment {segment} with all that was not on disk.",
-            error=failure.value, segment=moved.segment,
+            "{what} Going on in segment {segment} with all that was not on disk; if that "
+            "fails too, the server ends. Look at the disk and the kernel's log.",
+            what=error.what, segment=moved.segment,
         )  # fmt: skip
 
     def _note_clock_step(self) -> None:

@@ -3,9 +3,9 @@ The hot path: all commands of a chunk in one loop.
 
 `LineReceiver` copies the rest of its buffer for each line, changes its mode for each body, and goes
 through six calls for each command.  Here a line is found where it lies, and a body that has wholly
-come is cut out right behind its line.  Whatever is not so plain (a line or body that is still
-coming, is too big or is wrong, and `quit`) is left to the modes of `BeanstalkProtocol`, the
-reference.
+come is cut out right behind its line, or refused if it ends wrongly.  Whatever is not so plain (a
+line or body that is still coming or is too big, a line that is wrong, and `quit`) is left to the
+modes of `BeanstalkProtocol`, the reference.
 
 Nothing here is Twisted's, so that the loop can be compiled: a class that inherits from Twisted's is
 slower compiled than not.  All of the server but its sockets, processor time a command with 50
@@ -32,10 +32,10 @@ Bytes of gathered replies from which they are sent: a call of the kernel is then
 what they cost, and a peer that does not read is noticed soon.
 """
 
-TURN_NS: Final = 5_000_000
+SHARE_NS: Final = 5_000_000
 """
-How long one connection's commands are carried out in one turn of the reactor, all that it has
-sent already included: the most that others, and time itself, wait for it.
+One connection's share of a turn: how long its commands are carried out, all that it has sent
+already included, and the most that others, and time itself, wait for it.
 """
 
 NO_CRLF: Final = Answer(EXPECTED_CRLF, 0)

@@ -10,8 +10,8 @@ The wire, on Twisted: one `BeanstalkProtocol` for each connection.
 
 Replies leave in order.  They are gathered, and sent as one when all that has come is carried out.
 If by then the disk does not have all that they tell of, they are held as one, and so are all behind
-them; those before the first such one are sent alone.  So a turn of the reactor whose records are
-written at its end holds nothing: of round trips on 50 connections with a log and no fsync that
+them; those before the first such one are sent alone.  So a turn whose records are written
+at its end holds nothing: of round trips on 50 connections with a log and no fsync that
 saves 1.2 of 10 µs a command, the kernel's part left aside (unoptimised CPython 3.11).
 
 Flow: the parser rests after a few milliseconds, and lets others have their turn.  It stops while
@@ -42,7 +42,7 @@ from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.outlet import Outlet
-from beanstalk_twisted.pipeline import CRLF, TURN_NS, Pipeline
+from beanstalk_twisted.pipeline import CRLF, SHARE_NS, Pipeline
 from beanstalk_twisted.shell import Shell
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import (
@@ -321,7 +321,7 @@ class BeanstalkProtocol(LineReceiver):
         self._say(INTERNAL_ERROR)
 
     def _rest_if_due(self) -> None:
-        if self._is_resting or self._shell.now_ns() - self._turn_began_ns <= TURN_NS:
+        if self._is_resting or self._shell.now_ns() - self._turn_began_ns <= SHARE_NS:
             return
         self._is_resting = True
         self._shell.rest(self)

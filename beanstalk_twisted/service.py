@@ -38,7 +38,7 @@ from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.keeping import Keeping
-from beanstalk_twisted.pipeline import TURN_NS, Common
+from beanstalk_twisted.pipeline import SHARE_NS, Common
 from beanstalk_twisted.progress import Progress
 from beanstalk_twisted.protocol import BeanstalkProtocol
 from beanstalk_twisted.settings import Settings
@@ -392,7 +392,7 @@ class BeanstalkService(Service):
         if self._is_delivering or not outbox:
             return
         self._is_delivering = True
-        ends_ns = self.now_ns() + TURN_NS
+        ends_ns = self.now_ns() + SHARE_NS
         delivered = 0
         try:
             while delivered < len(outbox) and (not delivered or self.now_ns() <= ends_ns):

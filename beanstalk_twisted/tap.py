@@ -137,7 +137,8 @@ class Options(usage.Options):
         ["fsync-timeout", None, str(DEFAULT_LIMIT_S),
          "End when a write or sync takes so many seconds; 0 is never."],
         ["fsync-inline", None, str(DEFAULT_LIMIT_US),
-         "While syncs take so many microseconds, a lone client's need no thread; 0 is never."],
+         "While syncs take no more than so many microseconds, a client alone needs no thread; "
+         "0 is never."],
         ["v1-ttr", None, str(DEFAULT_TTR_S), "TTR of jobs put on a --listen-v1 port, seconds."],
         ["user", "u", None, "Become this user, and its group, before anything is opened."],
     ]  # fmt: skip
@@ -261,6 +262,7 @@ class Options(usage.Options):
             if not self["binlog"]:
                 raise usage.UsageError("--binlog needs the name of a directory")
             self["binlog"] = os.path.abspath(self["binlog"])
+            self._warn_of_no_syncs()
         else:
             self._warn_of_idle()
         self._check_archive()
@@ -289,6 +291,17 @@ class Options(usage.Options):
         if words := ", ".join(dict.fromkeys([*self._given, *idle])):
             self["warnings"].append(
                 f"without --binlog (-b) nothing is kept on disk, and this has no effect: {words}"
+            )
+
+    def _warn_of_no_syncs(self) -> None:
+        """
+        No client waits for a sync unless there is one before each reply.
+        """
+        name = "fsync-inline"
+        if self[name] != self.defaults[name] and not self["fsync"].is_always:
+            self["warnings"].append(
+                f"{self['fsync'].in_words}: no reply waits for a sync, and this has no effect: "
+                f"--{name}"
             )
 
     def _check_archive(self) -> None:

@@ -48,6 +48,10 @@ NEW_REPLIES_WAIT: Final = (
 )
 """Without a sync before each reply: the next batch is written when this work has ended."""
 
+ALL_WAIT: Final = "all clients wait for it"
+ALL_WAIT_IN_DOUBT: Final = f"{ALL_WAIT}, and a power loss may take back the replies given last"
+"""While the reactor's thread is kept, nobody is served; with and without such a sync."""
+
 NOTHING_LOST: Final = "no reply was given for what is not on disk"
 NEWEST_DOUBTFUL: Final = (
     "what was answered outlives this process, but a reset or a power loss before the disk has it "
@@ -88,6 +92,8 @@ class WatchedIo:
         self._limit_s = limit_s
         self._failed = failed
         self._syncs_first = syncs_first
+        self._waits = REPLIES_WAIT if syncs_first else NEW_REPLIES_WAIT
+        self._waits_aside = ALL_WAIT if syncs_first else ALL_WAIT_IN_DOUBT
         self._given = self._ended = 0
         self._ended_before = 0
         self._seconds = 0
@@ -165,7 +171,7 @@ class WatchedIo:
 
     def _look(self) -> None:
         self._timer = None
-        if self._is_busy and not self._gives_up():
+        if self._is_busy and not self._gives_up(self._waits):
             self._arm()
 
     def _look_aside(self) -> None:
@@ -173,11 +179,13 @@ class WatchedIo:
         The reactor's thread, whose timers look else, has been in one call for a while.
         """
         if self._is_busy and not self._has_given_up:
-            self._gives_up()
+            self._gives_up(self._waits_aside)
 
-    def _gives_up(self) -> bool:
+    def _gives_up(self, meanwhile: str) -> bool:
         """
         The oldest work is as old as the looks at which none had ended since the one before.
+
+        :param meanwhile: what is to be said of the others.
         """
         is_same = self._ended == self._ended_before
         self._seconds = self._seconds + 1 if is_same else 0
@@ -186,23 +194,22 @@ class WatchedIo:
             self._has_given_up = True
             self._failed(Failure(self._hung()))
         else:
-            self._warn()
+            self._warn(meanwhile)
         return self._has_given_up
 
-    def _warn(self) -> None:
+    def _warn(self, meanwhile: str) -> None:
         if self._seconds == SLOW_S:
             self.log.warn(
                 "the disk is slow: a write or sync in {path} has taken {seconds} s so far; "
                 "{meanwhile}",
-                path=self._path, seconds=self._seconds,
-                meanwhile=REPLIES_WAIT if self._syncs_first else NEW_REPLIES_WAIT,
+                path=self._path, seconds=self._seconds, meanwhile=meanwhile,
             )  # fmt: skip
 
     def _hung(self) -> WriteFailed:
         lost = NOTHING_LOST if self._syncs_first else NEWEST_DOUBTFUL
         return WriteFailed(
             f"the disk hangs: a write or sync in {self._path} has not ended for "
-            f"{self._seconds} s; {lost}. "
+            f"{self._seconds} s; {lost}.",
             f"Mend the disk, run 'binlog-inspect check {self._path}', start again.",
             is_final=True,
         )

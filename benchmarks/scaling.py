@@ -2,7 +2,7 @@
 What one process of the server carries, and what several do together.
 
     .venv/bin/python -m benchmarks.scaling [--processes 2] [--rounds 5] [--seconds 3] [--only NAME]
-    .venv/bin/python -m benchmarks.scaling --one
+    .venv/bin/python -m benchmarks.scaling --one [--python INTERPRETER]
 
 Without ``--one`` the same load, the same number of connections in all, goes to one process, and to
 several that have a share of the connections and a load generator each, as the tubes of a pool
@@ -22,7 +22,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -42,6 +42,9 @@ PROBLEM: Final = 1
 
 MOST_PROCESSES: Final = 50
 """With more, some would have none of the 50 connections."""
+
+USUAL: Final[Mapping[str, float]] = {"processes": 2, "rounds": 5, "seconds": 3.0}
+"""Unless told otherwise."""
 
 LEAST_S: Final = 0.01
 """A load is at least so long, seconds: some hundred commands."""
@@ -173,12 +176,18 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = ending.Parser(prog=PROG, description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--one", action="store_true", help="what one process carries")
-    parser.add_argument("--processes", type=int, default=2, help="how many, against one (2)")
-    parser.add_argument("--rounds", type=int, default=5, help="of each (5)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each load (3)")
+    parser.add_argument("--processes", type=int, help="how many, against one (2)")
+    parser.add_argument("--rounds", type=int, help="of each (5)")
+    parser.add_argument("--seconds", type=float, help="of each load (3)")
     parser.add_argument("--only", choices=[load.name for load in LOADS], help="this load")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the servers")
     given = parser.parse_args(arguments)
+    idle = [f"--{name}" for name in (*USUAL, "only") if getattr(given, name) is not None]
+    if given.one and idle:
+        parser.error(f"with --one this has no effect: {', '.join(idle)}")
+    for name, usual in USUAL.items():
+        if getattr(given, name) is None:
+            setattr(given, name, usual)
     if not 2 <= given.processes <= MOST_PROCESSES:
         parser.error(f"--processes is 2 to {MOST_PROCESSES}")
     if given.rounds < 1:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -253,6 +254,42 @@ def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> Non
     assert third.is_set()
     assert looks[:3] == ["binlog"] * 3
     bench.io.stop()
+
+
+class PausedAtTheLastLook(IoThread):
+    """
+    The thread stops right after it has seen that nobody is at work, until somebody is.
+    """
+
+    def __init__(self, reactor: SteppedReactor) -> None:
+        self.has_seen_nobody, self.may_go_on = threading.Event(), threading.Event()
+        super().__init__(reactor)
+
+    def __getattribute__(self, name: str) -> Any:
+        """
+        Give what is asked for, but not yet.
+        """
+        found = super().__getattribute__(name)
+        if name == "_is_here" and not found:
+            self.has_seen_nobody.set()
+            assert self.may_go_on.wait(20)
+        return found
+
+
+def test_work_that_begins_here_in_the_moment_of_the_last_look_is_looked_at_too() -> None:
+    io = PausedAtTheLastLook(SteppedReactor())
+    looks = threading.Semaphore(0)
+    io.watch(looks.release)
+    io.call(lambda: None)
+    assert io.has_seen_nobody.wait(20)
+
+    def hang() -> bool:
+        io.may_go_on.set()
+        # The first is the one that was under way.
+        return looks.acquire(timeout=20) and looks.acquire(timeout=5 * LOOK_S)
+
+    assert io.call(hang)
+    io.stop()
 
 
 def test_where_there_is_no_brief_work_the_looks_end() -> None:

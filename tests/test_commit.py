@@ -666,7 +666,7 @@ def test_an_end_waits_for_the_space_of_what_was_begun() -> None:
 def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
     for may_rehome in (True, False):
         bench = Bench(ALWAYS, is_prepared=False, may_rehome=may_rehome)
-        moved: list[tuple[Rehoming, Failure]] = []
+        moved: list[tuple[Rehoming, WriteFailed]] = []
         bench.committer.rehomed = partial(_note_rehoming, moved)
         lsn = bench.put()
         bench.directory.fault = fails_once("allocate")
@@ -679,9 +679,9 @@ def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
 
 
 def _note_rehoming(
-    moved: list[tuple[Rehoming, Failure]], rehoming: Rehoming, failure: Failure
+    moved: list[tuple[Rehoming, WriteFailed]], rehoming: Rehoming, error: WriteFailed
 ) -> None:
-    moved.append((rehoming, failure))
+    moved.append((rehoming, error))
 
 
 def fails_once(operation: str) -> Callable[[str, str], None]:

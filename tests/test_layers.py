@@ -44,7 +44,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("pipeline", "client.forms_v1", "client.reading", "client.usedtube"),
     ("client.exchange",),
     ("client.outbox",),
-    # The Twisted line: from here on, clock, sockets, threads.
+    # The Twisted line: from here on, clock, sockets, threads.  Below it times are given; the
+    # pipeline alone is given the clock, since the commands of a chunk have times of their own.
     ("facts", "blocking", "outlet", "client.methods", "client.gate", "client.deadline",
      "client.places", "client.presence", "progress"),
     ("hub", "commit"),

@@ -5,8 +5,10 @@ After a failed write or sync, all that was not on disk moves to another segment,
 import errno
 import os
 from collections.abc import Callable
+from typing import cast
 
 import pytest
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
@@ -77,6 +79,45 @@ def test_one_failure_loses_nothing_and_every_reply_comes(operation: str, at: int
     server.directory = directory.after_power_loss()
     server.start()
     assert loaded(server) == left
+
+
+def said_when(server: MemoryServer) -> list[str]:
+    """
+    Put a job, and gather what the log of the server says meanwhile.
+    """
+    said: list[str] = []
+
+    def note(event: LogEvent) -> None:
+        said.append(formatEvent(event))
+
+    observer = cast(ILogObserver, note)
+    globalLogPublisher.addObserver(observer)
+    try:
+        server.connect().send(b"put 1 0 60 1\r\nx\r\n")
+        server.advance(1)
+    finally:
+        globalLogPublisher.removeObserver(observer)
+    return [line for line in said if "failed" in line]
+
+
+def test_who_goes_on_after_an_error_is_not_told_to_start_again() -> None:
+    server, _ = server_that(fails(1, ("sync",)))
+    assert said_when(server) == [
+        "writing (memory)/00000000000000000001.tql failed: Input/output error; with --fsync always "
+        "no reply was given for what is not on disk. Going on in segment 2 with all that was not "
+        "on disk; if that fails too, the server ends. Look at the disk and the kernel's log."
+    ]
+
+
+def test_who_ends_because_of_an_error_is_told_to_start_again() -> None:
+    server, directory = server_that(fails(1, ("rename", "sync directory")))
+    while not server.failures:
+        said_when(server)
+    (failure,) = server.failures
+    assert str(failure.value).endswith(
+        "with --fsync always no reply was given for what is not on disk. "
+        f"Mend the disk, run 'binlog-inspect check {directory.path}', start again."
+    )
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "truncate"])

@@ -190,6 +190,30 @@ def test_who_says_how_a_log_is_kept_and_names_none_is_warned(words: list[str], i
 @pytest.mark.parametrize(
     ("words", "policy"),
     [
+        (["-F"], "fsync never"),
+        (["--fsync=20"], "fsync within 20 ms"),
+        (["-f20"], "fsync within 20 ms"),
+        (["--fsync=never", "--fsync=20"], "fsync within 20 ms"),
+    ],
+)
+@pytest.mark.parametrize("value", ["0", "299", "10000"])
+def test_who_says_how_a_lone_client_is_synced_and_syncs_before_no_reply_is_warned(
+    words: list[str], policy: str, value: str
+) -> None:
+    warning = f"{policy}: no reply waits for a sync, and this has no effect: --fsync-inline"
+    for given in (["--fsync-inline", value, *words], [*words, "--fsync-inline", value]):
+        assert parsed("-b/x", *given)["warnings"] == [warning]
+    assert parsed("-b/x", *words)["warnings"] == []
+
+
+@pytest.mark.parametrize("words", [[], ["--fsync=always"], ["-f0"], ["-F", "--fsync=always"]])
+def test_who_syncs_before_each_reply_may_say_so_of_a_lone_client(words: list[str]) -> None:
+    assert parsed("-b/x", "--fsync-inline=0", *words)["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "policy"),
+    [
         (["--compaction-factor=1.25"], Policy(factor=MIN_FACTOR)),
         (["--compaction-factor=100"], Policy(factor=MAX_FACTOR)),
         (["--compaction-spare-segments=1"], Policy(spare_segments=1)),

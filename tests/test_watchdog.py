@@ -231,6 +231,26 @@ def test_work_that_keeps_the_reactor_is_given_up_too(looks: int, times: int, way
     assert clock.getDelayedCalls() == []
 
 
+@pytest.mark.parametrize(
+    ("syncs_first", "meanwhile"),
+    [
+        (True, "all clients wait for it"),
+        (False, "all clients wait for it, and a power loss may take back the replies given last"),
+    ],
+)
+def test_of_work_that_keeps_the_reactor_it_is_said_that_all_wait(
+    syncs_first: bool, meanwhile: str, said: list[str]
+) -> None:
+    stuck = StuckIo()
+    io = WatchedIo(stuck, Clock(), "/var/lib/bs", 60, lambda failure: None, syncs_first)
+    stuck.looks = SLOW_S
+    io.call(lambda: None)
+    assert said == [
+        f"the disk is slow: a write or sync in /var/lib/bs has taken 5 s so far; {meanwhile}",
+        "the disk goes on, after 5 s: /var/lib/bs",
+    ]
+
+
 def test_brief_work_that_ends_in_time_each_time_is_no_hang(said: list[str]) -> None:
     stuck = StuckIo()
     failures: list[Failure] = []

@@ -42,13 +42,19 @@ class WriteFailed(BinlogError):
     """
     A write or a sync failed while running: nothing un-synced may be promised any more.
 
+    :ivar what: what, where, and what was lost, in one sentence.
     :ivar is_final: whether it concerns the directory itself, so that no other segment will do.
     """
 
     exit_code = 74
 
-    def __init__(self, message: str, is_final: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, what: str, advice: str = "", is_final: bool = False) -> None:
+        """
+        :param advice: what to do if the server ends because of it, in sentences of its own; whoever
+            goes on says something else behind ``what``.
+        """
+        super().__init__(f"{what} {advice}" if advice else what)
+        self.what = what
         self.is_final = is_final
 
 

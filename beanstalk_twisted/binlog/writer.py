@@ -184,7 +184,7 @@ class Writer:
                 ) from problem
             raise WriteFailed(
                 f"writing {self._directory.path}/{self._name} failed: {problem.strerror}; "
-                f"with --fsync always no reply was given for what is not on disk. "
+                f"with --fsync always no reply was given for what is not on disk.",
                 f"Mend the disk, run 'binlog-inspect check {self._directory.path}', start again.",
                 is_final=self._is_naming,
             ) from problem

@@ -166,8 +166,9 @@ def refusal(python: str, stderr: str | None) -> str:
     lines = (stderr or "").strip().splitlines() or [""]
     if _EXCEPTION.match(lines[-1]):
         return (
-            f"--python {python} cannot import our server ({lines[-1]}); install it there: "
-            f"{python} -m pip install ."
+            f"--python {python} cannot import our server ({lines[-1]}); make a virtual environment "
+            f"of it ({python} -m venv build/venv && build/venv/bin/pip install .) and say "
+            f"--python build/venv/bin/python"
         )
     said = lines[0] or "nothing that could be read"
     return f"--python {python} is no Python of 3.11 or newer; asked what it is, it said: {said}"

@@ -63,6 +63,25 @@ def test_an_interpreter_that_is_not_there_is_refused_in_one_line(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "idle"),
+    [
+        (["--only", LOADS[0].name], "--only"),
+        (["--rounds", "5"], "--rounds"),
+        (["--seconds", "1", "--processes", "3"], "--processes, --seconds"),
+    ],
+)
+def test_what_says_nothing_of_one_process_is_refused_in_one_line(
+    words: list[str], idle: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["--one", *words], [*words, "--one"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        said = capsys.readouterr().err
+        assert (ended.value.code, said.count("\n")) == (2, 1)
+        assert f"with --one this has no effect: {idle};" in said
+
+
 def compiler() -> None:
     """
     Find it, or skip the test; in CI, where it must be there, fail.
