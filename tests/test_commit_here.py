@@ -281,16 +281,12 @@ def test_a_sync_that_fails_moves_all_to_another_segment_by_the_thread() -> None:
 # A server.
 
 
-class Recorded(MemoryServer):
+class OnDisk(MemoryServer):
     """
-    A server on a disk that takes no time, and which way each piece of work went.
+    A server whose disk works when the test says so.
     """
 
-    def __init__(self, inline_us: int = 300) -> None:
-        self.disk = TwoWays()
-        super().__init__(directory=MemoryDirectory(), io=lambda: self.disk, is_started=False)
-        self.settings = self.settings._replace(fsync_inline_us=inline_us)
-        self.start()
+    disk: TwoWays
 
     def settle(self) -> None:
         """
@@ -300,6 +296,18 @@ class Recorded(MemoryServer):
         while self.disk:
             self.disk.step()
             self.advance()
+
+
+class Recorded(OnDisk):
+    """
+    A server on a disk that takes no time, and which way each piece of work went.
+    """
+
+    def __init__(self, inline_us: int = 300) -> None:
+        self.disk = TwoWays()
+        super().__init__(directory=MemoryDirectory(), io=lambda: self.disk, is_started=False)
+        self.settings = self.settings._replace(fsync_inline_us=inline_us)
+        self.start()
 
     def learn(self) -> None:
         """
@@ -348,7 +356,7 @@ def test_with_0_a_lone_client_waits_for_the_thread_and_others_are_served() -> No
     assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
 
 
-class RecordedHub(HubServer):
+class RecordedHub(OnDisk, HubServer):
     """
     The same, with a hub.
     """
@@ -356,15 +364,6 @@ class RecordedHub(HubServer):
     def __init__(self) -> None:
         self.disk = TwoWays()
         super().__init__(directory=MemoryDirectory(), io=lambda: self.disk)
-
-    def settle(self) -> None:
-        """
-        Let the disk do all that it is asked for.
-        """
-        self.advance()
-        while self.disk:
-            self.disk.step()
-            self.advance()
 
 
 def test_with_a_hub_one_socket_in_a_turn_is_alone_and_two_are_not() -> None:
