@@ -43,9 +43,7 @@ class ChunkProtocol(BeanstalkProtocol):
                 now_ns = self._shell.now_ns()
         finally:
             self._busyReceiving = False
-        self._shell.end_chunk(self)
-        if self.paused or not self._is_reading:
-            self._watch_input()
+        self._end_chunk()
 
     def setLineMode(self, extra: bytes = b"") -> None:
         """

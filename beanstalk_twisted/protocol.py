@@ -273,18 +273,12 @@ class BeanstalkProtocol(LineReceiver):
         """
         The server stops, and all that was begun is answered.
         """
-        self.send_gathered()
+        self.pipeline.send()
         self._outlet.close()
         self._stop_reading()
         self.transport.loseConnection()
 
     # Replies.
-
-    def send_gathered(self) -> None:
-        """
-        Send what there is, or hold it until it may be seen.
-        """
-        self.pipeline.send()
 
     def hold(self, output: bytes) -> None:
         """
@@ -469,6 +463,6 @@ class BeanstalkProtocol(LineReceiver):
         A connection whose input has ended closes when all was answered.
         """
         if self._is_leaving or (self._is_half_closed and not self.paused):
-            self.send_gathered()
+            self.pipeline.send()
             if not self.pipeline.held:
                 self.part()

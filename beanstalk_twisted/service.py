@@ -288,7 +288,7 @@ class BeanstalkService(Service):
         if self._is_in_turn:
             self._unsent.append(protocol)
         else:
-            protocol.send_gathered()
+            protocol.pipeline.send()
             self._plan()
 
     def _plan(self) -> None:
@@ -331,7 +331,7 @@ class BeanstalkService(Service):
         if self._is_in_turn:
             self._unsent.append(protocol)
         else:
-            protocol.send_gathered()
+            protocol.pipeline.send()
 
     def begin_put(self, session: Session, now_ns: int, parsed: Parsed) -> Draft:
         """

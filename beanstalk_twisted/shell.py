@@ -83,7 +83,7 @@ class Shell(Protocol):
 
     def send_soon(self, protocol: "BeanstalkProtocol") -> None:
         """
-        Call ``protocol.send_gathered`` now, or when this turn is over.
+        Send what the protocol's pipeline has gathered now, or when this turn is over.
         """
 
     def end_chunk(self, protocol: "BeanstalkProtocol") -> None:

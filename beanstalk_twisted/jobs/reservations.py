@@ -73,8 +73,7 @@ class Reservations:
 
         :param timeout_ns: how long to wait at most, None for ever.
         """
-        if not session.is_worker:
-            self._note_worker(session)
+        self._note_worker(session)
         best = session.best_key()
         job = None if best is None else self._state.jobs.get(best & ID_MASK)
         if job is not None:
@@ -90,8 +89,7 @@ class Reservations:
         """
         This very job, which nobody holds.
         """
-        if not session.is_worker:
-            self._note_worker(session)
+        self._note_worker(session)
         return self.hand_out(session, job, now_ns)
 
     def hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
@@ -180,8 +178,9 @@ class Reservations:
         self.outbox.append((session, Answer(reply, 0)))
 
     def _note_worker(self, session: Session) -> None:
-        session.is_worker = True
-        self._tally.workers += 1
+        if not session.is_worker:
+            session.is_worker = True
+            self._tally.workers += 1
 
     def _wait(self, session: Session, timeout_ns: int | None) -> None:
         session.is_waiting = True

@@ -252,8 +252,7 @@ class QueueState:
             return
         if state is GONE:
             self.jobs.remove(job.job_id)
-            if job.segment:
-                self.homes.leave(job.segment, len(job.body))
+            self.homes.leave(job.segment, len(job.body))
             return
         if state is RESERVED:
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
