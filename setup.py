@@ -22,6 +22,7 @@ COMPILED = (
     "beanstalk_twisted.binlog.batches",
     "beanstalk_twisted.binlog.format",
     "beanstalk_twisted.binlog.frames",
+    "beanstalk_twisted.binlog.framing",
     "beanstalk_twisted.binlog.log",
     "beanstalk_twisted.binlog.room",
     "beanstalk_twisted.binlog.seal",

@@ -14,28 +14,25 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
 from beanstalk_twisted.binlog.format import (
     MADE_BY_TOOL,
-    SEGMENT_HEADER_BYTES,
     SegmentHeader,
     segment_name,
 )
+from beanstalk_twisted.binlog.framing import Framing
 from beanstalk_twisted.binlog.records import (
     CleanStop,
     JobImage,
     Kind,
     Reason,
     Record,
-    Seal,
     Start,
     State,
     TubeDef,
 )
 from beanstalk_twisted.binlog.replay import Replay, read
-from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.newlog import WRITER, Floors, NewLog, Origin, OriginSource
@@ -159,30 +156,12 @@ def _segment(position: Position, records: list[Record], next_job_id: int, now_ns
         position.incarnation, WRITER,
     )  # fmt: skip
     chunks = [header.encode(Origin("filter").description(now_ns))]
-    index = SegmentIndex()
-    offset, lsn = SEGMENT_HEADER_BYTES, position.next_lsn
-    for moved in position.rehomed:
-        index.add_frame(offset, moved.base_lsn, moved.time_ns)
-        index.add_rehomed(moved.raw_records())
-        chunks.append(moved.encode(salt))
-        offset += len(chunks[-1])
-    for run in frames.split(records):
-        index.add_frame(offset, lsn, now_ns)
-        index.add_records(run)
-        chunks.append(_frame(run, lsn, now_ns, salt))
-        offset, lsn = offset + len(chunks[-1]), lsn + len(run)
-    n_rec, n_index = index.types.total(), len(index.frames)
-    chunks.append(_frame([Seal(now_ns, index.encode())], lsn, now_ns, salt))
-    return b"".join([*chunks, encode_trailer(offset, lsn, n_rec, n_index)])
-
-
-def _frame(run: Sequence[Record], lsn: int, now_ns: int, salt: int) -> bytes:
-    """
-    A frame vouches for itself: nobody sees it before all of it is durable.
-    """
-    return frames.encode(
-        run, base_lsn=lsn, durable_lsn=lsn + len(run) - 1, time_ns=now_ns, salt=salt
-    )
+    framing = Framing(salt)
+    lsn = position.next_lsn
+    chunks += framing.add_rehomed(position.rehomed)
+    chunks += framing.add(records, lsn, now_ns)
+    chunks += framing.seal(lsn + len(records), now_ns)
+    return b"".join(chunks)
 
 
 def _small_state(found: Replay, now_ns: int) -> list[Record]:

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from beanstalk_twisted import __version__
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
@@ -27,8 +26,8 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
     segment_name,
 )
-from beanstalk_twisted.binlog.records import CleanStop, Pause, Reason, Record, Seal, State, TubeDef
-from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
+from beanstalk_twisted.binlog.framing import Framing
+from beanstalk_twisted.binlog.records import CleanStop, Pause, Reason, Record, State, TubeDef
 from beanstalk_twisted.binlog.survey import Survey
 from binlog_tools.newdirectory import NewDirectory
 from binlog_tools.stored import StoredJob, StoredPause
@@ -228,7 +227,7 @@ class SegmentMaker:
         """
         End the frame, and the segment, that another record would make too large.
         """
-        if self._offset + self._open_bytes >= self._limit:
+        if self._framing.end + self._open_bytes >= self._limit:
             self._seal()
             self._begin()
         elif self._open_bytes + size > FRAME_TARGET_BYTES or len(self._open) >= MAX_FRAME_RECORDS:
@@ -250,11 +249,10 @@ class SegmentMaker:
     def _begin(self) -> None:
         self._seq += 1
         self._salt = int.from_bytes(self._random(4), "little")
-        self._index = SegmentIndex()
+        self._framing = Framing(self._salt)
         self._file = self._directory.create(segment_name(self._seq))
         # The header is written last: it carries the final floor of the job ids.
         self._segment_lsn = self._lsn
-        self._offset = SEGMENT_HEADER_BYTES
         for name, tube_id in self._tubes.items():
             self._append(TubeDef(tube_id, name, self._now_ns))
         for pause in self._pauses:
@@ -274,45 +272,32 @@ class SegmentMaker:
         """
         Write the open frames.
         """
-        for run in frames.split(self._open):
-            self._index.add_frame(self._offset, self._lsn, self._now_ns)
-            self._index.add_records(run)
-            self._write(self._frame(run))
+        at = self._framing.end
+        chunks = self._framing.add(self._open, self._lsn, self._now_ns)
+        self._lsn += len(self._open)
+        self._write(at, chunks)
         self._open = []
         self._open_bytes = 0
 
-    def _frame(self, run: Sequence[Record]) -> bytes:
-        """
-        A frame vouches for itself: nobody sees it before all of it is durable.
-        """
-        frame = frames.encode(
-            run, base_lsn=self._lsn, durable_lsn=self._lsn + len(run) - 1, time_ns=self._now_ns,
-            salt=self._salt,
-        )  # fmt: skip
-        self._lsn += len(run)
-        return frame
-
-    def _write(self, chunk: bytes) -> None:
+    def _write(self, at: int, chunks: Sequence[bytes]) -> None:
         assert self._file is not None
-        self._file.write_at(self._offset, [chunk])
-        self._offset += len(chunk)
+        self._file.write_at(at, chunks)
 
     def _seal(self) -> None:
         """
         Finish the segment and make it durable.
         """
         self._flush()
-        n_rec, n_index = self._index.types.total(), len(self._index.frames)
-        at, lsn = self._offset, self._lsn
-        self._write(self._frame([Seal(self._now_ns, self._index.encode())]))
-        end = self._offset
-        self._write(encode_trailer(at, lsn, n_rec, n_index))
-        self._bytes += self._offset
+        at, lsn = self._framing.end, self._lsn
+        self._lsn += 1
+        chunks = self._framing.seal(lsn, self._now_ns)
+        self._write(at, chunks)
+        self._bytes += at + sum(map(len, chunks))
         assert self._file is not None
         self._file.write_at(0, [self._header()])
         self._file.sync()
         self.close()
-        self._prev_end = end
+        self._prev_end = self._framing.end
 
 
 def _refuse_impossible(job: StoredJob) -> None:

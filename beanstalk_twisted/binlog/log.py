@@ -12,9 +12,8 @@ So nothing is ever written past the space that a segment was given.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.batches import (
     Batch,
     Opening,
@@ -32,10 +31,10 @@ from beanstalk_twisted.binlog.format import (
     TUBE_IN_SEAL_BYTES,
     SegmentHeader,
 )
+from beanstalk_twisted.binlog.framing import Framing
 from beanstalk_twisted.binlog.records import (
     CleanStop,
     Record,
-    Seal,
     TubeDef,
 )
 from beanstalk_twisted.binlog.room import (
@@ -50,7 +49,6 @@ from beanstalk_twisted.binlog.room import (
     framed_bytes,
     newcomer_bytes,
 )
-from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 
 
 class Log:
@@ -106,8 +104,8 @@ class Log:
         self._open_bytes = self._run_bytes = 0
         self._commits = self._is_ending = False
         self._file: Spare | None = None
-        self._offset = self._limit = self._content = self._heads = 0
-        self._index = SegmentIndex()
+        self._limit = self._content = self._heads = 0
+        self._framing = Framing(0)
         self._begin_segment(position.prev_end, position.flags)
 
     @property
@@ -116,6 +114,13 @@ class Log:
         Whether a batch could be taken.
         """
         return bool(self._pending or self._file or self._open or self._is_ending)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """
+        Whether somebody waits for the next batch: a client, or the end or beginning of a segment.
+        """
+        return bool(self._commits or self._pending or self._file or self._is_ending)
 
     @property
     def open_bytes(self) -> int:
@@ -129,7 +134,7 @@ class Log:
         """
         Bytes of all segments.
         """
-        return self._sealed_bytes + self._offset
+        return self._sealed_bytes + self._framing.end
 
     @property
     def oldest(self) -> int:
@@ -150,7 +155,7 @@ class Log:
         """
         Whether the segment that is being written holds a change of a job, copies left aside.
         """
-        return self._index.has_changes
+        return self._framing.index.has_changes
 
     def rotate(self) -> None:
         """
@@ -163,7 +168,7 @@ class Log:
         The segments, oldest first, and where their frames end.
         """
         yield from self._ends.items()
-        yield self.segment, self._offset
+        yield self.segment, self._framing.end
 
     def end_of(self, seq: int) -> int:
         """
@@ -274,8 +279,8 @@ class Log:
         A sync mark: an empty frame that carries the newest watermark.  Only while nothing is open.
         """
         assert not self.has_open
-        start = self._offset
-        frame = self._frame([], self.last_lsn + 1)
+        start = self._framing.end
+        frame = self._framing.mark(self.last_lsn + 1, self._time_ns, self.durable_lsn)
         self._count_rest()
         return Batch(self.segment, start, (frame,), self.last_lsn, None, False, False)
 
@@ -302,19 +307,32 @@ class Log:
         What is open, as bytes.
         """
         self._time_ns = max(self._time_ns, time_ns)
-        file, commits, start = self._file, self._commits, 0 if self._file else self._offset
-        framed = [*self._reframed(), *self._framed(self._open)]
-        chunks = [self._header, *framed] if file else list(framed)
+        file, commits, start = self._file, self._commits, 0 if self._file else self._framing.end
+        framed = self._framed()
+        chunks = [self._header, *framed] if file else framed.copy()
         self._open, self._file, self._commits = [], None, False
         self._open_bytes = self._run_bytes = 0
         if seals:
-            seal, trailer = self._sealed(self._time_ns)
+            self.last_lsn += 1
+            self.records_written += 1
+            seal, trailer = self._framing.seal(self.last_lsn, self._time_ns, self.durable_lsn)
             framed.append(seal)
             chunks += (seal, trailer)
         kept = tuple(framed) if self._keeps_unsafe else ()
-        self._unsafe.append(Unsafe(self.segment, self._offset, self.last_lsn, kept))
+        self._unsafe.append(Unsafe(self.segment, self._framing.end, self.last_lsn, kept))
         self._count_rest()
         return Batch(self.segment, start, tuple(chunks), self.last_lsn, file, seals, commits)
+
+    def _framed(self) -> list[bytes]:
+        """
+        What has moved here, and then what is open.
+        """
+        moved = self._framing.add_rehomed(self._rehomed) if self._rehomed else []
+        self._rehomed = ()
+        base_lsn = self.last_lsn - len(self._open) + 1
+        return moved + self._framing.add(
+            self._open, base_lsn, self._time_ns, self.durable_lsn, self._open_bytes
+        )
 
     # Segments.
 
@@ -336,7 +354,7 @@ class Log:
                 self.room.give_back(batch.file)
         self._pending.clear()
         self._pending_bytes = 0
-        names = {**self._names, **self._index.tubes}
+        names = {**self._names, **self._framing.index.tubes}
         self.segment = seq + 1
         self._time_ns = max(self._time_ns, time_ns)
         self._begin_segment(prev_end, flags=REHOMED)
@@ -373,7 +391,7 @@ class Log:
             batch = self._close(time_ns, seals=True)
             self._pending.append(batch)
             self._pending_bytes += sum(map(len, batch.chunks))
-            prev_end = self._ends[self.segment] = self._offset
+            prev_end = self._ends[self.segment] = self._framing.end
             self._sealed_bytes += prev_end
             self.segment += 1
             self._begin_segment(prev_end, flags=0)
@@ -387,15 +405,14 @@ class Log:
         opening = self._opening(self.segment, self._time_ns)
         first_lsn = self.last_lsn + 1 - len(self._open)
         first_lsn -= sum(frame.n_rec for frame in self._rehomed)
-        salt = self._seg_salt = self._salt()
+        salt = self._salt()
         self._header = SegmentHeader(
             self.segment, first_lsn, self._time_ns, prev_end, self._trim_seq,
             opening.next_job_id, self._position.store_uuid, salt, flags,
             self._position.incarnation, self._writer,
         ).encode()  # fmt: skip
-        self._names = self._index.tubes
-        self._index = SegmentIndex()
-        self._offset = SEGMENT_HEADER_BYTES
+        self._names = self._framing.index.tubes
+        self._framing = Framing(salt)
         for record in opening.records:
             self._append(record)
         self._settle_in()
@@ -433,13 +450,13 @@ class Log:
         return SEGMENT_HEADER_BYTES + frames_bytes + tubes + self._ending_bytes()
 
     def _ending_bytes(self) -> int:
-        return ENDING_BYTES + TRAILER_BYTES + self._index.encoded_bytes
+        return ENDING_BYTES + TRAILER_BYTES + self._framing.index.encoded_bytes
 
     def _count_rest(self) -> None:
         """
         All is framed: how much is left can be said exactly.
         """
-        self.room.rest = self._limit - self._offset - self._ending_bytes()
+        self.room.rest = self._limit - self._framing.end - self._ending_bytes()
 
     def _cost(self, record: Record, size: int) -> int:
         """
@@ -453,47 +470,3 @@ class Log:
         if isinstance(record, TubeDef):
             own += TUBE_IN_SEAL_BYTES + len(record.data)
         return own
-
-    # Frames.
-
-    def _reframed(self) -> list[bytes]:
-        chunks = []
-        for frame in self._rehomed:
-            self._index.add_frame(self._offset, frame.base_lsn, frame.time_ns)
-            self._index.add_rehomed(frame.raw_records())
-            chunk = frame.encode(self._seg_salt)
-            self._offset += len(chunk)
-            chunks.append(chunk)
-        self._rehomed = ()
-        return chunks
-
-    def _framed(self, records: Sequence[Record]) -> list[bytes]:
-        lsn = self.last_lsn - len(records) + 1
-        chunks = []
-        for run in frames.split(records, self._open_bytes):
-            self._index.add_frame(self._offset, lsn, self._time_ns)
-            chunks.append(self._frame(run, lsn))
-            self._index.add_records(run)
-            lsn += len(run)
-        return chunks
-
-    def _frame(self, records: Sequence[Record], base_lsn: int) -> bytes:
-        frame = frames.encode(
-            records, base_lsn=base_lsn, durable_lsn=self.durable_lsn, time_ns=self._time_ns,
-            salt=self._seg_salt,
-        )  # fmt: skip
-        self._offset += len(frame)
-        return frame
-
-    def _sealed(self, time_ns: int) -> tuple[bytes, bytes]:
-        """
-        The SEAL's frame and the trailer.
-        """
-        n_rec, n_index = self._index.types.total(), len(self._index.frames)
-        seal_offset = self._offset
-        self.last_lsn += 1
-        self.records_written += 1
-        seal = Seal(time_ns, self._index.encode())
-        return self._frame([seal], self.last_lsn), encode_trailer(
-            seal_offset, self.last_lsn, n_rec, n_index
-        )

@@ -35,6 +35,9 @@ TYPES: Final = 32
 CHANGES: Final = frozenset(JOB_KINDS) - {Kind.COPY}
 """The types of records that something has happened to a job by."""
 
+NO_SPAN: Final = (1 << 64, -(1 << 64))
+"""The smallest and the largest of no numbers."""
+
 
 class SegmentIndex:
     """
@@ -43,15 +46,13 @@ class SegmentIndex:
     :ivar frames: offset, base LSN and time of the indexed ones.
     :ivar types: how many records there are of each type.
     :ivar tubes: the names of the tubes in it.
-    :ivar jobs: smallest and largest job id; ``times`` likewise.
     """
 
     def __init__(self) -> None:
         self.frames: list[tuple[int, int, int]] = []
         self.types: Counter[int] = Counter()
         self.tubes: dict[int, bytes] = {}
-        self.jobs: tuple[int, int] = (0, 0)
-        self.times: tuple[int, int] = (0, 0)
+        self._jobs = self._times = NO_SPAN
         self._tube_bytes = 0
 
     @property
@@ -70,13 +71,14 @@ class SegmentIndex:
 
     def add_records(self, records: Sequence[Record]) -> None:
         """
-        The records of one frame.
+        The records of one frame: as a rule one or two.
         """
-        self.types.update([record.kind for record in records])
-        images = [record for record in records if isinstance(record, JobImage)]
-        self._widen([image.job_id for image in images], [image.ts_ns for image in images])
-        for record in records if len(images) < len(records) else ():
-            if isinstance(record, TubeDef):
+        types = self.types
+        for record in records:
+            types[record.kind] += 1
+            if isinstance(record, JobImage):
+                self._note_job(record.job_id, record.ts_ns)
+            elif isinstance(record, TubeDef):
                 self.tubes[record.tube_id] = record.name
                 self._tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
 
@@ -84,14 +86,18 @@ class SegmentIndex:
         """
         Records that have moved here, in one frame.
         """
-        raws = list(records)
-        self.types.update(raw[TYPE] for raw in raws)
-        images = [raw for raw in raws if raw[TYPE] in JOB_KINDS]
-        self._widen([raw[JOB_ID] for raw in images], [raw[TS_NS] for raw in images])
+        for raw in records:
+            self.types[raw[TYPE]] += 1
+            if raw[TYPE] in JOB_KINDS:
+                self._note_job(raw[JOB_ID], raw[TS_NS])
 
-    def _widen(self, job_ids: list[int], times: list[int]) -> None:
-        self.jobs = _widen(self.jobs, job_ids)
-        self.times = _widen(self.times, times)
+    def _note_job(self, job_id: int, ts_ns: int) -> None:
+        first, last = self._jobs
+        if not first <= job_id <= last:
+            self._jobs = min(first, job_id), max(last, job_id)
+        oldest, newest = self._times
+        if not oldest <= ts_ns <= newest:
+            self._times = min(oldest, ts_ns), max(newest, ts_ns)
 
     @property
     def encoded_bytes(self) -> int:
@@ -105,10 +111,10 @@ class SegmentIndex:
         """
         :return: the data of the SEAL record.
         """
+        spans = (0, 0, 0, 0) if self._jobs == NO_SPAN else (*self._jobs, *self._times)
         head = SEAL_HEAD.pack(
-            1, len(self.frames), self.types.total(), *self.jobs, *self.times,
-            len(self.types), len(self.tubes),
-        )  # fmt: skip
+            1, len(self.frames), self.types.total(), *spans, len(self.types), len(self.tubes)
+        )
         columns = (
             [lsn.to_bytes(8, "little") for _, lsn, _ in self.frames]
             + [time.to_bytes(8, "little", signed=True) for _, _, time in self.frames]
@@ -123,14 +129,6 @@ class SegmentIndex:
             for tube_id, name in self.tubes.items()
         ]
         return b"".join([head, *columns, *types, *tubes])
-
-
-def _widen(span: tuple[int, int], values: list[int]) -> tuple[int, int]:
-    if not values:
-        return span
-    if span == (0, 0):
-        return min(values), max(values)
-    return min(span[0], min(values)), max(span[1], max(values))
 
 
 def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) -> bytes:

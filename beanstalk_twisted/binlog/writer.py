@@ -8,7 +8,7 @@ before its successor exists, and a segment's content is durable before its name 
 
 import contextlib
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.batches import Batch
@@ -43,7 +43,7 @@ class Writer:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._file: File | None = None
-        self._name = ""
+        self._seq = 0
         self._is_naming = self._is_syncing = False
 
     def prepare(self, spare: Spare) -> None:
@@ -52,8 +52,10 @@ class Writer:
 
         :raise WriteFailed: the disk refused; `NoSpace` if it is full.  Nothing is left behind.
         """
-        self._name = spare_name(spare.number)
-        self._guard(lambda: self._make(spare).close(), NO_SEGMENT)
+        try:
+            self._make(spare).close()
+        except OSError as problem:
+            raise self._refusal(problem, spare_name(spare.number), NO_SEGMENT) from problem
 
     def write(self, batch: Batch, sync: bool) -> bool:
         """
@@ -64,8 +66,11 @@ class Writer:
         :raise WriteFailed: the disk refused; `NoSpace` if it is full, and then the same batch may
             be written again.
         """
-        self._name = segment_name(batch.seq)
-        return self._guard(lambda: self._write(batch, sync), NO_WRITE)
+        self._seq = batch.seq
+        try:
+            return self._write(batch, sync)
+        except OSError as problem:
+            raise self._refusal(problem, segment_name(batch.seq), NO_WRITE) from problem
 
     def end(self, batch: Batch, spares: Sequence[Spare]) -> None:
         """
@@ -85,8 +90,12 @@ class Writer:
 
         :raise WriteFailed: the disk refused.
         """
-        if self._file is not None:
-            self._guard(self._sync_file)
+        if self._file is None:
+            return
+        try:
+            self._sync_file()
+        except OSError as problem:
+            raise self._refusal(problem, segment_name(self._seq)) from problem
 
     def close(self) -> None:
         """
@@ -135,7 +144,7 @@ class Writer:
             raise
         self._sync_file()
         self._is_naming = True
-        self._directory.rename(made, self._name)
+        self._directory.rename(made, segment_name(batch.seq))
         self._directory.sync()
         self._is_naming = False
 
@@ -170,21 +179,20 @@ class Writer:
         self._sync_file()
         self.close()
 
-    def _guard(self, operation: "Callable[[], bool | None]", what: str = "") -> bool:
+    def _refusal(self, problem: OSError, name: str, what: str = "") -> WriteFailed:
         """
+        :param name: of the file.
         :param what: what to say if there is no space.
         """
-        try:
-            return bool(operation())
-        except OSError as problem:
-            if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
-                raise NoSpace(
-                    f"binlog {self._directory.path}: {what}{problem.strerror}; "
-                    f"nothing was lost. Free some space; it is tried again every second."
-                ) from problem
-            raise WriteFailed(
-                f"writing {self._directory.path}/{self._name} failed: {problem.strerror}; "
-                f"with --fsync always no reply was given for what is not on disk.",
-                f"Mend the disk, run 'binlog-inspect check {self._directory.path}', start again.",
-                is_final=self._is_naming,
-            ) from problem
+        path = self._directory.path
+        if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
+            return NoSpace(
+                f"binlog {path}: {what}{problem.strerror}; "
+                f"nothing was lost. Free some space; it is tried again every second."
+            )
+        return WriteFailed(
+            f"writing {path}/{name} failed: {problem.strerror}; "
+            f"with --fsync always no reply was given for what is not on disk.",
+            f"Mend the disk, run 'binlog-inspect check {path}', start again.",
+            is_final=self._is_naming,
+        )
