@@ -208,7 +208,10 @@ class Hub:
         """
         One turn, and others for those who have answered at once.
         """
-        if not self._ready:
+        if len(self._feeds) == 1 and not self._ready:
+            # The reactor says that the epoll can be read, and so whose socket it is.
+            self._ready.append((next(iter(self._feeds)), select.EPOLLIN))
+        elif not self._ready:
             self._look()
         now_ns = self._now_ns()
         ends_ns = now_ns + AGAIN_NS
