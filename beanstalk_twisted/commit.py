@@ -4,7 +4,8 @@ Group commit: when records go to disk, and when replies may go out.
 One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
 handed over at the end of the turn that began it, so it holds what all connections did in that turn.
 The `hub` says when one ends; what is appended outside of them, or without a hub, goes when the
-reactor comes round.  What `settled_lsn` has passed may be told to clients:
+reactor comes round.  Relaxed records alone, which no reply waits for, do not make a batch: they go
+with the next, or after `LULL_S`.  What `settled_lsn` has passed may be told to clients:
 
 - ``always``: what is durable;
 - an interval, ``never``: what is written, so that it survives the end of the process.  With an
@@ -13,13 +14,12 @@ reactor comes round.  What `settled_lsn` has passed may be told to clients:
 A batch that exactly one client waits for is synced in the reactor's own thread while the disk is
 quick (`shortcut`), once between two turns; whoever sends something meanwhile is in the next batch.
 
-Between batches the I/O thread allocates the space of segments to come, as long as the log's `Room`
-wants more.  When the disk is full the room is short, which the queue heeds, and it is tried again
-every second; should even a batch find no space, it waits likewise, and all replies with it.
+Between batches the I/O thread allocates the space of segments to come (`space`).  Should even a
+batch find none, it waits until the disk is tried again, and all replies with it.
 
-Four timers may be pending here, each at most once: the reactor's next round, the sync interval, the
-sync mark (docs/binlog-format.md) that follows a commit when nothing else does, and the next try on
-a full disk.
+Three timers may be pending here, each at most once: the reactor's next round, the sync interval,
+and the lull, after which relaxed records are written, or the sync mark (docs/binlog-format.md) that
+follows a commit when nothing else does.
 
 Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
 timer keeps it; there, a sync happens only when something more is written.
@@ -36,24 +36,31 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Batch, Rehoming
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.room import Demand, Spare
+from beanstalk_twisted.binlog.room import Spare
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.blocking import Clock, Io
 from beanstalk_twisted.shortcut import MAX_BATCH_BYTES, Shortcut
+from beanstalk_twisted.space import Space
 
 T = TypeVar("T")
 
-MARK_DELAY_S: Final = 0.05
-"""Idle time before a sync mark: no more than 20 a second, and soon enough before a long silence."""
+LULL_S: Final = 0.05
+"""
+How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes a
+second for them alone, and soon enough before a long silence.
+"""
+
+MAX_RELAXED_BYTES: Final = 16_000
+"""
+Bytes of relaxed records, 200 of them, above which they do not wait: a write's own price is then a
+small part, and they take as long as a turn.
+"""
 
 MAX_UNSETTLED_BYTES: Final = 8 << 20
 """
 Bytes appended and not yet settled above which connections that wait for replies are not read: some
 tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
 """
-
-SPACE_RETRY_S: Final = 1.0
-"""From one try on a full disk to the next: soon for a person, seldom for the disk."""
 
 
 class FsyncPolicy(NamedTuple):
@@ -96,9 +103,9 @@ class Committer:
     :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
     :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
         ``before_batch`` when records are about to be written, and may append more; ``rehomed``
-        when all that is not durable is about to move, and why; ``demand`` says how much room the
-        queue wants; ``room_changed`` when there is more, or none is to be had; ``count_waiting``
-        says how many connections may wait for what is written next.
+        when all that is not durable is about to move, and why; ``count_waiting`` says how many
+        connections may wait for what is written next.
+    :ivar space: what is wanted of the disk.
     """
 
     def __init__(
@@ -116,6 +123,7 @@ class Committer:
         self.settled: Callable[[], None] = lambda: None
         self.advanced: Callable[[], None] = lambda: None
         self.before_batch: Callable[[], None] = lambda: None
+        self.space = Space(log.room, clock, self._try_again)
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
@@ -123,6 +131,7 @@ class Committer:
         self._clock = clock
         self._now_ns = now_ns
         self._policy = policy
+        self._is_always = policy.is_always
         self._failed = failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
@@ -133,16 +142,13 @@ class Committer:
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
         self.rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
-        self.demand: Callable[[], Demand] = Demand
-        self.room_changed: Callable[[Failure | None], None] = lambda refusal: None
         self.count_waiting: Callable[[], int] = lambda: 0
-        self._wants_sync = False
+        self._wants_write = self._wants_sync = False
         self._in_flight_bytes = 0
         self._refused: tuple[Batch, bool] | None = None
-        self._space: IDelayedCall | None = None
         self._turn: IDelayedCall | None = None
         self._interval: IDelayedCall | None = None
-        self._mark: IDelayedCall | None = None
+        self._lull: IDelayedCall | None = None
         self._finished: Deferred[None] | None = None
 
     @property
@@ -156,17 +162,19 @@ class Committer:
         """
         Records may have been appended: take them to disk when the reactor comes round next.
         """
-        if self._turn is None and not self._is_busy and (self._log.has_open or self._wanted()):
+        if self._turn is not None or self._is_busy:
+            return
+        if self._is_due or self.space.wanted() is not None:
             self._turn = self._clock.callLater(0, self._end_turn)
+        else:
+            self._arm_lull()
 
     def end_turn(self) -> None:
         """
         The turn is over for all connections: take what was appended to disk now.
         """
-        if self._turn is None and not self._is_busy and self._log.has_open:
+        if self._turn is None:
             self._flush()
-        else:
-            self.schedule()
 
     def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
         """
@@ -182,20 +190,35 @@ class Committer:
 
         :return: fires when it is durable.
         """
-        for call in (self._turn, self._interval, self._mark):
+        for call in (self._turn, self._interval, self._lull):
             if call is not None and call.active():
                 call.cancel()
-        self._turn = self._interval = self._mark = None
+        self._turn = self._interval = self._lull = None
         finished = self._finished = Deferred()
-        if not self._is_busy:
-            self._flush()
+        self._flush()
         self.try_space()
         return finished
 
+    def try_space(self) -> None:
+        """
+        There may be space again: do not wait for the next try.
+        """
+        self.space.try_now()
+
     def _end_turn(self) -> None:
         self._turn = None
-        if not self._is_busy:
-            self._flush()
+        self._flush()
+
+    @property
+    def _is_due(self) -> bool:
+        """
+        Whether what was appended is to be written now.
+        """
+        log = self._log
+        if log.is_waited_for or log.open_bytes > MAX_RELAXED_BYTES:
+            return True
+        wants_all = self._wants_write or self._wants_sync or self._finished is not None
+        return wants_all and log.has_open
 
     def _flush(self) -> None:
         """
@@ -203,7 +226,7 @@ class Committer:
         so commands come: what they append is next, here, and not one call deeper.
         """
         self._is_again = True
-        if self._is_flushing:
+        if self._is_flushing or self._is_busy:
             return
         self._is_flushing = self._may_shorten = True
         try:
@@ -216,25 +239,28 @@ class Committer:
     def _begin_next(self) -> None:
         if self._has_failed or self._is_busy:
             return
-        spare = self._wanted()
+        spare = self.space.wanted() if self._finished is None else None
         if spare is not None:
             self._prepare(spare)
             return
-        if self._log.room.is_short and self._space is None:
-            # All that was wanted of the disk is no longer: it may be asked for something else.
-            self._was_given()
-        if self._log.has_open:
-            self.before_batch()
-        batch = self._log.take(self._now_ns())
-        if batch is not None:
-            is_promised = self._policy.is_always and batch.commits
-            sync = is_promised or self._wants_sync or self._finished is not None
-            self._wants_sync = False
-            self._start(batch, sync)
+        self.space.none_wanted()
+        if self._is_due:
+            self._take()
         elif self._finished is not None:
             self._end_log()
         elif self._wants_sync:
             self._run_sync()
+        else:
+            self._arm_lull()
+
+    def _take(self) -> None:
+        self.before_batch()
+        batch = self._log.take(self._now_ns())
+        assert batch is not None
+        is_promised = self._is_always and batch.commits
+        sync = is_promised or self._wants_sync or self._finished is not None
+        self._wants_write = self._wants_sync = False
+        self._start(batch, sync)
 
     def _start(self, batch: Batch, sync: bool) -> None:
         """
@@ -245,7 +271,7 @@ class Committer:
         if self._is_short(batch):
             running = self._call(work, batch)
         else:
-            is_long = sync or batch.syncs or self._policy.is_always
+            is_long = sync or batch.syncs or self._is_always
             run = self._io.run if is_long else self._io.run_brief
             running = self._run(run, work, self._written, batch)
         if running is not None:
@@ -260,7 +286,7 @@ class Committer:
         may_be, self._may_shorten = self._may_shorten, False
         return (
             may_be
-            and self._policy.is_always
+            and self._is_always
             and self.count_waiting() == 1
             and self._io.is_free
             and not batch.syncs
@@ -307,7 +333,7 @@ class Committer:
         self._written_lsn = batch.last_lsn
         if self._refused is not None:
             self._refused = None
-            self._was_given()
+            self.space.was_given()
         if is_durable:
             self._log.durable(batch.last_lsn)
         self._advance(is_here)
@@ -329,7 +355,7 @@ class Committer:
         :param is_here: it was a call, so a moment ago the room wanted nothing.
         """
         self._is_busy = False
-        lsn = self._log.durable_lsn if self._policy.is_always else self._written_lsn
+        lsn = self._log.durable_lsn if self._is_always else self._written_lsn
         if lsn > self.settled_lsn:
             self.settled_lsn = lsn
             self.settled()
@@ -338,12 +364,12 @@ class Committer:
             self._flush()
         self.advanced()
         if not self._is_busy:
-            self._arm_mark()
+            self._arm_lull()
 
     @property
     def _has_next(self) -> bool:
-        log = self._log
-        return log.has_open or log.room.is_short or self._wants_sync or self._finished is not None
+        is_ending = self._finished is not None
+        return self._is_due or self._log.room.is_short or self._wants_sync or is_ending
 
     def _call_durable(self) -> None:
         while self._durable_calls and self._durable_calls[0][0] <= self._log.durable_lsn:
@@ -374,22 +400,6 @@ class Committer:
 
     # Space.
 
-    def try_space(self) -> None:
-        """
-        There may be space again: do not wait for the next try.
-        """
-        if self._space is not None:
-            self._space.cancel()
-            self._end_pause()
-
-    def _wanted(self) -> Spare | None:
-        """
-        A file that is to be made ready now.
-        """
-        if self._space is not None or self._finished is not None:
-            return None
-        return self._log.room.wanted(self.demand())
-
     def _prepare(self, spare: Spare) -> None:
         running = self._run(
             self._io.run, partial(self._writer.prepare, spare), self._prepared, spare
@@ -398,23 +408,12 @@ class Committer:
         running.addErrback(self._fail)
 
     def _prepared(self, ignored: None, spare: Spare) -> None:
-        self._log.room.add(spare)
-        self._was_given()
+        self.space.made(spare)
         self._advance()
-
-    def _was_given(self) -> None:
-        """
-        A disk that was full no longer is when it has given all that is wanted, not before: else
-        each segment that compaction frees would be news.
-        """
-        room = self._log.room
-        if not room.is_short or room.wanted(self.demand()) is None:
-            room.is_short = False
-            self.room_changed(None)
 
     def _not_prepared(self, failure: Failure) -> None:
         failure.trap(NoSpace)
-        self._pause(failure)
+        self.space.was_refused(failure)
         self._advance()
 
     def _not_written(self, failure: Failure, batch: Batch, sync: bool) -> None:
@@ -423,24 +422,13 @@ class Committer:
         """
         failure.trap(NoSpace)
         self._refused = batch, sync
-        self._pause(failure)
+        self.space.was_refused(failure)
         self.advanced()
 
-    def _pause(self, failure: Failure) -> None:
-        """
-        The disk is full: the next try is a second from now, also if another one was planned.
-        """
-        self._log.room.is_short = True
-        if self._space is not None:
-            self._space.cancel()
-        self._space = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
-        self.room_changed(failure)
-
-    def _end_pause(self) -> None:
-        self._space = None
+    def _try_again(self) -> None:
         if self._refused is not None:
             self._start(*self._refused)
-        elif not self._is_busy:
+        else:
             self._flush()
 
     # The sync interval.
@@ -462,21 +450,31 @@ class Committer:
             self._fail
         )
 
-    # The sync mark.
+    # The lull.
 
-    def _arm_mark(self) -> None:
-        is_new = self._log.durable_lsn > self._marked_lsn
-        # On a full disk every byte is for changes.
-        is_due = is_new and not self._log.room.is_short
-        if is_due and self._mark is None and self._finished is None:
-            self._mark = self._clock.callLater(MARK_DELAY_S, self._write_mark)
+    def _arm_lull(self) -> None:
+        is_free = self._lull is None and self._finished is None
+        if is_free and (self._needs_mark or self._log.has_open):
+            self._lull = self._clock.callLater(LULL_S, self._end_lull)
 
-    def _write_mark(self) -> None:
-        self._mark = None
-        if self._is_busy or self._log.has_open or self._log.room.is_short:
+    @property
+    def _needs_mark(self) -> bool:
+        """
+        Whether something is durable that the log does not say yet; any frame that is written now
+        says it.  On a full disk every byte is for changes.
+        """
+        return self._log.durable_lsn > self._marked_lsn and not self._log.room.is_short
+
+    def _end_lull(self) -> None:
+        self._lull = None
+        self._wants_write = self._log.has_open
+        if self._is_busy or not (self._wants_write or self._needs_mark):
             return
         self._marked_lsn = self._log.durable_lsn
-        self._start(self._log.mark(), False)
+        if self._wants_write:
+            self._flush()
+        else:
+            self._start(self._log.mark(), False)
 
     # The end.
 

@@ -69,8 +69,8 @@ class Keeping:
         self._committer.before_batch = self._note_clock_step
         each = self._compactor.consider if self._archivist is None else self._archivist.advanced
         self._committer.advanced = each
-        self._committer.demand = queue.demand
-        self._committer.room_changed = self._note_room
+        self._committer.space.demand = queue.demand
+        self._committer.space.changed = self._note_room
 
     @property
     def settled_lsn(self) -> int:

@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.binlog.format import archive_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.blocking import InlineIo, WatchableIo
-from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.commit import ALWAYS, LULL_S, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.independent_reader import Fields
@@ -443,6 +443,7 @@ def test_every_change_of_a_job_counts(command: bytes) -> None:
     run.server.advance(2 * AGE_S)
     assert run.archived_seqs() == [1]
     assert not run.client.ask(command).endswith(b"FOUND\r\n")
+    run.server.advance(LULL_S)
     run.server.advance(AGE_S)
     assert run.archived_seqs() == [1, 2]
 

@@ -26,14 +26,15 @@ from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.blocking import Io
 from beanstalk_twisted.commit import (
     ALWAYS,
-    MARK_DELAY_S,
+    LULL_S,
+    MAX_RELAXED_BYTES,
     MAX_UNSETTLED_BYTES,
     NEVER,
-    SPACE_RETRY_S,
     Committer,
     FsyncPolicy,
 )
 from beanstalk_twisted.facts import NS
+from beanstalk_twisted.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import HeldIo
 
 INTERVAL_S = 0.25
@@ -100,8 +101,8 @@ class Bench:
             policy, self.failures.append, self.may_rehome,
         )  # fmt: skip
         committer.settled = lambda: self.settled.append(committer.settled_lsn)
-        committer.demand = lambda: self.demand
-        committer.room_changed = self.told.append
+        committer.space.demand = lambda: self.demand
+        committer.space.changed = self.told.append
         return committer
 
     def _note(self, operation: str, name: str) -> None:
@@ -231,6 +232,7 @@ def test_always_writes_what_no_reply_waits_for_without_a_sync() -> None:
     bench.finish_io()
     bench.operations.clear()
     bench.reserve()
+    bench.clock.advance(LULL_S)
     bench.finish_io()
     assert bench.operations == ["write"]
     last = bench.put()
@@ -341,14 +343,97 @@ def test_only_where_replies_wait_for_no_sync_may_the_reactor_write_itself(
     assert bench.io.briefs == briefs
 
 
-# The sync mark.
+# The lull: relaxed records, and the sync mark.
+
+
+def written_since(bench: Bench, lsn: int) -> int:
+    """
+    Give how many records a kill leaves behind this one.
+    """
+    position = read(bench.directory.after_kill()).position(b"u" * 16)
+    return position.next_lsn - 1 - lsn
+
+
+@POLICIES
+def test_what_no_reply_waits_for_waits_for_what_one_does(policy: FsyncPolicy) -> None:
+    bench = Bench(policy)
+    lsn = bench.put()
+    bench.finish_io()
+    written = bench.operations.count("write")
+    for _ in range(3):
+        bench.reserve()
+        bench.finish_io()
+    assert bench.operations.count("write") == written
+    bench.put()
+    bench.finish_io()
+    assert bench.operations.count("write") == written + 1
+    assert written_since(bench, lsn) == 3 + 1
+
+
+@POLICIES
+def test_it_does_not_wait_longer_than_a_lull(policy: FsyncPolicy) -> None:
+    bench = Bench(policy)
+    lsn = bench.put()
+    bench.finish_io()
+    bench.clock.advance(LULL_S)
+    bench.finish_io()
+    bench.reserve()
+    bench.finish_io()
+    bench.clock.advance(LULL_S - 0.001)
+    bench.reserve()
+    bench.finish_io()
+    assert written_since(bench, lsn) == 0
+    bench.clock.advance(0.001)
+    bench.finish_io()
+    assert written_since(bench, lsn) == 2
+
+
+def test_nor_when_the_disk_is_busy_at_the_end_of_the_lull() -> None:
+    bench = Bench(ALWAYS)
+    bench.put()
+    bench.finish_io()
+    lsn = bench.put()
+    bench.turn()
+    bench.reserve()
+    bench.clock.advance(LULL_S)
+    assert len(bench.io) == 1 and written_since(bench, lsn) < 0, "the disk is busy"
+    bench.io.step()
+    assert len(bench.io) == 1, "it has the rest at once"
+    bench.io.step()
+    assert written_since(bench, lsn) == 1
+
+
+def test_what_is_written_after_a_lull_vouches_for_the_commit_before_it() -> None:
+    bench = Bench(ALWAYS)
+    lsn = bench.put()
+    bench.finish_io()
+    bench.reserve()
+    bench.clock.advance(LULL_S)
+    bench.finish_io()
+    assert read(bench.directory.after_kill()).survey.durable_lsn >= lsn
+    bench.clock.advance(3600)
+    bench.finish_io()
+    assert bench.operations == ["write", "sync", "write"], "no mark is needed"
+
+
+@pytest.mark.parametrize(("more", "writes"), [(0, 0), (1, 1)])
+def test_many_of_them_are_written_without_waiting(more: int, writes: int) -> None:
+    bench = Bench(ALWAYS)
+    bench.put()
+    bench.finish_io()
+    bench.operations.clear()
+    record_bytes = 80
+    for _ in range(MAX_RELAXED_BYTES // record_bytes + more):
+        bench.reserve()
+    bench.finish_io()
+    assert bench.operations == ["write"] * writes
 
 
 def test_a_sync_mark_follows_when_the_log_falls_idle() -> None:
     bench = Bench(ALWAYS)
     lsn = bench.put()
     bench.finish_io()
-    bench.clock.advance(MARK_DELAY_S - 0.001)
+    bench.clock.advance(LULL_S - 0.001)
     assert not bench.io
     bench.clock.advance(0.001)
     bench.finish_io()
@@ -369,14 +454,14 @@ def test_no_sync_mark_is_written_while_there_is_something_else_to_write() -> Non
     bench = Bench(ALWAYS)
     bench.put()
     bench.finish_io()
-    bench.clock.advance(MARK_DELAY_S / 2)
+    bench.clock.advance(LULL_S / 2)
     bench.put()
     bench.turn()
-    bench.clock.advance(MARK_DELAY_S)
+    bench.clock.advance(LULL_S)
     assert len(bench.io) == 1
     bench.finish_io()
     assert bench.operations == ["write", "sync"] * 2
-    bench.clock.advance(MARK_DELAY_S)
+    bench.clock.advance(LULL_S)
     bench.finish_io()
     assert bench.operations == ["write", "sync", "write", "sync", "write"]
 
@@ -387,7 +472,7 @@ ACTIONS: dict[str, Action] = {
     "reserve": lambda bench: bench.reserve() if bench.jobs else None,
     "turn": Bench.turn,
     "step": lambda bench: bench.io.step() if bench.io else None,
-    "soon": lambda bench: bench.clock.advance(MARK_DELAY_S),
+    "soon": lambda bench: bench.clock.advance(LULL_S),
     "later": lambda bench: bench.clock.advance(INTERVAL_S),
 }
 
@@ -583,7 +668,7 @@ def space_calls(bench: Bench) -> list[float]:
     Give when something is to be tried again: all timers but those of marks and intervals.
     """
     return [call.getTime() for call in bench.clock.getDelayedCalls()
-            if call.getTime() - bench.clock.seconds() > max(MARK_DELAY_S, INTERVAL_S)]  # fmt: skip
+            if call.getTime() - bench.clock.seconds() > max(LULL_S, INTERVAL_S)]  # fmt: skip
 
 
 def test_one_timer_waits_for_space_whatever_was_refused() -> None:
@@ -622,13 +707,13 @@ def test_no_sync_mark_is_written_on_a_full_disk_but_when_there_is_space_again() 
     fill_disk(bench)
     bench.put()
     bench.finish_io()
-    bench.clock.advance(MARK_DELAY_S * 2)
+    bench.clock.advance(LULL_S * 2)
     bench.finish_io()
     assert bench.operations[-2:] == ["write", "sync"]
     bench.directory.space = None
     bench.committer.try_space()
     bench.finish_io()
-    bench.clock.advance(MARK_DELAY_S)
+    bench.clock.advance(LULL_S)
     bench.finish_io()
     assert bench.operations[-1] == "write"
 

@@ -16,14 +16,14 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.blocking import Io
 from beanstalk_twisted.commit import (
     ALWAYS,
-    MARK_DELAY_S,
+    LULL_S,
     NEVER,
-    SPACE_RETRY_S,
     Committer,
     FsyncPolicy,
 )
 from beanstalk_twisted.facts import NS
 from beanstalk_twisted.shortcut import LESSONS, MAX_BATCH_BYTES, Shortcut
+from beanstalk_twisted.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
 from tests.hand_reactor import Wire
 from tests.test_commit import Bench
@@ -105,8 +105,8 @@ class LoneBench(Bench):
             policy, self.failures.append, self.may_rehome, Shortcut(),
         )  # fmt: skip
         committer.settled = lambda: self.settled.append(committer.settled_lsn)
-        committer.demand = lambda: self.demand
-        committer.room_changed = self.told.append
+        committer.space.demand = lambda: self.demand
+        committer.space.changed = self.told.append
         committer.count_waiting = lambda: self.waiting
         return committer
 
@@ -159,11 +159,23 @@ def test_what_nobody_or_more_than_one_waits_for_goes_to_the_thread(waiting: int)
     assert bench.put_and_turn() == "here"
 
 
-def test_a_record_that_no_reply_waits_for_is_written_at_once_too_without_a_sync() -> None:
+def test_what_no_reply_waits_for_goes_with_what_one_does() -> None:
     bench = LoneBench()
     bench.reserve()
     bench.turn()
-    assert (bench.io.ways, bench.operations) == (["here"], ["write"])
+    assert bench.io.ways == []
+    assert bench.put_and_turn() == "here"
+    assert bench.operations == ["write", "sync"]
+
+
+def test_alone_it_is_left_to_the_thread() -> None:
+    bench = LoneBench()
+    bench.waiting = 0
+    bench.reserve()
+    bench.turn()
+    bench.clock.advance(LULL_S)
+    bench.finish_io()
+    assert (bench.io.ways, bench.operations) == (["thread"], ["write"])
 
 
 @pytest.mark.parametrize(("extra", "way"), [(0, "here"), (1, "thread")])
@@ -204,7 +216,7 @@ def test_while_the_thread_works_the_next_batch_waits_for_it() -> None:
 def test_the_sync_mark_is_left_to_the_thread() -> None:
     bench = LoneBench()
     bench.put_and_turn()
-    bench.clock.advance(MARK_DELAY_S)
+    bench.clock.advance(LULL_S)
     assert bench.io.ways == ["here", "thread"]
 
 

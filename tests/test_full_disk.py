@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.commit import ALWAYS, NEVER, SPACE_RETRY_S, FsyncPolicy
+from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 
 SEGMENT_BYTES = 1 << 14

@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.blocking import InlineIo
-from beanstalk_twisted.commit import NEVER, FsyncPolicy
+from beanstalk_twisted.commit import LULL_S, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from beanstalk_twisted.version import VERSION
 
@@ -539,6 +539,7 @@ def test_a_reserved_job_is_ready_after_a_restart_and_its_reserves_count() -> Non
     client = server.connect()
     put(client)
     client.ask(b"reserve\r\n")
+    server.advance(LULL_S)
     server.kill_and_restart()
     found = facts(server.connect(), b"stats-job 1")
     assert (found["state"], found["reserves"], found["time-left"]) == ("ready", "1", "0")

@@ -16,6 +16,9 @@ from beanstalk_twisted.jobs.changes import Ledger
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from tests.crash.history import Broken, History, difference, picture, tube_seen
 
+RELAXED_S: Final = 0.05
+"""How long a change that no reply waits for may wait itself."""
+
 COMMITTING: Final = {Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE}
 """Changes of a job that replies wait for."""
 
@@ -45,6 +48,7 @@ class Promises:
         self.is_in_doubt = self._has_failed = self._is_named = False
         self._doing: tuple[str, str] | None = None
         self._told: deque[tuple[float, int]] = deque()
+        self._logged: deque[tuple[float, int]] = deque()
         self._put: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         self._reserved: dict[tuple[int, int], deque[int]] = defaultdict(deque)
@@ -142,9 +146,13 @@ class Promises:
 
     def idle(self, now_s: float) -> None:
         """
-        A turn has ended and the disk has nothing to do: all is written.
+        A turn has ended and the disk has nothing to do: all is written that replies wait for, and
+        what was logged a while ago.
         """
-        self._kill_lsn = max(self._kill_lsn, self.history.last_lsn)
+        self._kill_lsn = max(self._kill_lsn, self.committed_lsn)
+        self._logged.append((now_s, self.history.last_lsn))
+        while self._logged and self._logged[0][0] + RELAXED_S <= now_s:
+            self._kill_lsn = max(self._kill_lsn, self._logged.popleft()[1])
         if self.policy.interval_s:
             while self._told and self._told[0][0] + self.policy.interval_s < now_s:
                 self._power_lsn = max(self._power_lsn, self._told.popleft()[1])
@@ -169,6 +177,7 @@ class Promises:
         self._queue = self._log = self._doing = None
         self.is_in_doubt = self._has_failed = self._is_named = False
         self._told.clear()
+        self._logged.clear()
         self._committed = {k: lsn for k, lsn in self._committed.items() if lsn <= found_lsn}
         self.committed_lsn = min(self.committed_lsn, found_lsn)
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from beanstalk_twisted.commit import MARK_DELAY_S
+from beanstalk_twisted.commit import LULL_S
 from beanstalk_twisted.shortcut import LESSONS
 from tests.faults.disk import FaultyDisk, Rule
 from tests.faults.mounting import run, small_ext4
@@ -184,7 +184,7 @@ def test_a_lone_clients_sync_that_hangs_holds_up_all_until_it_ends_the_server(
             for _ in range(2 * LESSONS):
                 assert waiting.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED ")
             # The other thread is not to hang in the sync mark of the idle log, which comes first.
-            time.sleep(10 * MARK_DELAY_S)
+            time.sleep(10 * LULL_S)
             thawed.enter_context(frozen(mount))
             put(waiting, b"unknown")
             wait_until_stuck(server)
