@@ -12,7 +12,7 @@ that are measured say what was left of this machine; the processor time of a com
 processes do that have a core each.
 
 With ``--one`` it measures what `docs/scaling.md` lists of one process: memory of connections that
-do nothing, bytes of log, and the speed of a start.
+do nothing, bytes of log, the speed of a start, and what commands cost that come one at a time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -65,8 +66,17 @@ CYCLES: Final = 20_000
 BODY_BYTES: Final = 256
 """Of those jobs."""
 
-REPLAYED: Final = 200_000
-"""Jobs in the log of a start: it takes some seconds, so that what starts vary by is little."""
+REPLAYED: Final = 1_000_000
+"""Jobs in the log of a start: it takes a second and more, so that what starts vary by is little."""
+
+PACES: Final = (100, 1000)
+"""
+Jobs a second of a client that waits between them: a quiet server, and half of what one connection
+can do.
+"""
+
+PACED_S: Final = 5
+"""How long it does so, seconds."""
 
 
 class Load(NamedTuple):
@@ -328,6 +338,8 @@ def one(side: Side, tools: Tools) -> dict[str, float]:
     found["replay, jobs a CPU second"] = replayed(side, tools)
     for connections in (1, 50):
         found[f"log of a job, {connections} connections, bytes"] = logged(connections, side, tools)
+    for rate in PACES:
+        found[f"CPU a command, {rate} jobs a second, µs"] = paced(rate, side, tools)
     for name, value in found.items():
         print(f"{name:40} {value:12,.1f}")
     return found
@@ -374,6 +386,30 @@ def replayed(side: Side, tools: Tools) -> float:
             server.stop()
         with running(side, LOG, folder, tools.slowsync) as server:
             return REPLAYED / (server.cpu_s - empty_s)
+
+
+def paced(rate: int, side: Side, tools: Tools) -> float:
+    """
+    Time commands that come one at a time, by the processor, with fsync before each reply: each
+    wakes the server, and shares a sync with none.
+    """
+    put = b"put 0 0 60 %d\r\n%s\r\n" % (BODY_BYTES, b"x" * BODY_BYTES)
+    cycles = PACED_S * rate
+    with servers(1, SYNC, side, tools) as (server,), ExitStack() as stack:
+        own = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        replies = stack.enter_context(own.makefile("rb"))
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        began_s, cpu_s = time.monotonic(), cpu_seconds(server.pid)
+        for cycle in range(cycles):
+            time.sleep(max(0.0, began_s + cycle / rate - time.monotonic()))
+            own.sendall(put)
+            job_id = replies.readline().split()[1]
+            own.sendall(b"reserve\r\n")
+            replies.readline(), replies.read(BODY_BYTES + 2)
+            own.sendall(b"delete %s\r\n" % job_id)
+            if replies.readline() != b"DELETED\r\n":
+                raise WrongRepliesError("a job that was put was not deleted")
+        return (cpu_seconds(server.pid) - cpu_s) / (3 * cycles) * 1e6
 
 
 def resident(pid: int) -> int:

@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -65,6 +66,7 @@ class Machine(NamedTuple):
     :ivar load: processes that wanted to run, mean of the last minute, when measuring began.
     :ivar server: our version; it says whether it is compiled.
     :ivar imported_from: the folder of our server; empty if it is this checkout's.
+    :ivar commit: this checkout's, and whether it was changed since; empty if that is not known.
     """
 
     python: str
@@ -80,6 +82,7 @@ class Machine(NamedTuple):
     sync_us: float
     load: float
     imported_from: str = ""
+    commit: str = ""
 
     @property
     def is_busy(self) -> bool:
@@ -105,7 +108,7 @@ class Machine(NamedTuple):
 
     def _elsewhere(self) -> str:
         if not self.imported_from:
-            return ""
+            return f"; commit {self.commit}" if self.commit else ""
         return f"; **not of this checkout, but imported from `{self.imported_from}`**"
 
 
@@ -125,7 +128,7 @@ def look(python: str, beanstalkd: str, redis: str | None, directory: Path | None
         processor=processor(Path("/proc/cpuinfo").read_text()), processors=os.cpu_count() or 1,
         system=f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
         file_system=file_system(folder, Path("/proc/mounts").read_text()),
-        sync_us=sync_us(folder), load=os.getloadavg()[0],
+        sync_us=sync_us(folder), load=os.getloadavg()[0], commit=commit(),
     )  # fmt: skip
 
 
@@ -182,6 +185,15 @@ def elsewhere(package: Path) -> str:
     if found == ROOT / "beanstalk_twisted":
         return ""
     return str(found.relative_to(ROOT) if found.is_relative_to(ROOT) else found)
+
+
+def commit(folder: Path = Path(__file__).parent) -> str:
+    """
+    Say what is measured, in git's short words; a copy without its history has none.
+    """
+    with suppress(OSError, subprocess.SubprocessError):
+        return output_of("git", "-C", str(folder), "describe", "--always", "--dirty").strip()
+    return ""
 
 
 def output_of(*command: str) -> str:

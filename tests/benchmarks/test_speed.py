@@ -25,7 +25,7 @@ from benchmarks.speed.figures import (
     parse_outcome,
     verdict,
 )
-from benchmarks.speed.machine import Machine, file_system, processor
+from benchmarks.speed.machine import Machine, commit, file_system, processor
 from benchmarks.speed.running import Result, order, replayed
 from benchmarks.speed.servers import beanstalkd, ours
 from benchmarks.speed.workloads import CYCLE, MEMORY, WORKLOADS, Workload, chosen
@@ -370,6 +370,16 @@ def test_the_head_says_where_a_server_is_from_that_is_not_of_this_checkout() -> 
     (ours_is, *_) = MACHINE._replace(imported_from="/a/beanstalk_twisted").sentences()
     assert "not of this checkout, but imported from `/a/beanstalk_twisted`" in ours_is
     assert "not of this checkout" not in MACHINE.sentences()[0]
+
+
+def test_the_head_names_the_commit_of_a_server_of_this_checkout() -> None:
+    of_here = MACHINE._replace(commit="abc1234-dirty")
+    assert of_here.sentences()[0].endswith("; commit abc1234-dirty.")
+    assert "commit" not in of_here._replace(imported_from="/a/beanstalk_twisted").sentences()[0]
+
+
+def test_a_copy_without_its_history_has_no_commit(tmp_path: Path) -> None:
+    assert commit(tmp_path) == ""
 
 
 def test_the_processor_and_the_file_system_are_named() -> None:
