@@ -13,6 +13,7 @@ So nothing is ever written past the space that a segment was given.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from beanstalk_twisted.binlog.batches import (
     Batch,
@@ -50,6 +51,12 @@ from beanstalk_twisted.binlog.room import (
     newcomer_bytes,
 )
 
+MAX_WAITING_RECORDS: Final = 10_000
+"""
+Records that wait for the disk above which it is behind: more than a turn appends, and what clients
+that are answered at once can append without end.
+"""
+
 
 class Log:
     """
@@ -80,7 +87,7 @@ class Log:
         :param writer: name and version for the headers, ASCII, at most 32 bytes.
         """
         self.segment = position.seq
-        self.last_lsn = position.next_lsn - 1
+        self.last_lsn = self._taken_lsn = position.next_lsn - 1
         self.durable_lsn = position.first_lsn - 1
         self.records_written = 0
         self.segment_bytes = segment_bytes
@@ -121,6 +128,13 @@ class Log:
         Whether somebody waits for the next batch: a client, or the end or beginning of a segment.
         """
         return bool(self._commits or self._pending or self._file or self._is_ending)
+
+    @property
+    def is_behind(self) -> bool:
+        """
+        Whether so much waits for the disk that what nobody waits for is better left out.
+        """
+        return self.last_lsn - self._taken_lsn > MAX_WAITING_RECORDS
 
     @property
     def open_bytes(self) -> int:
@@ -268,10 +282,12 @@ class Log:
         if self._is_ending and not self._is_fresh:
             self._change_segment(0, time_ns)
         self._is_ending = False
-        if not self._pending:
-            return self._close(time_ns, seals=False)
-        batch = self._pending.popleft()
-        self._pending_bytes -= sum(map(len, batch.chunks))
+        if self._pending:
+            batch = self._pending.popleft()
+            self._pending_bytes -= sum(map(len, batch.chunks))
+        else:
+            batch = self._close(time_ns, seals=False)
+        self._taken_lsn = batch.last_lsn
         return batch
 
     def mark(self) -> Batch:

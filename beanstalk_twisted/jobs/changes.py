@@ -77,6 +77,12 @@ class Ledger(Protocol):
         How much more it can take.
         """
 
+    @property
+    def is_behind(self) -> bool:
+        """
+        Whether so much waits for the disk that what nobody waits for is better left out.
+        """
+
     def make_room(self, body_bytes: int, time_ns: int) -> None:
         """
         The next records, the definition of a tube and one of a job, are to lie in one segment.
@@ -129,6 +135,7 @@ class NoLedger:
 
     segment = 0
     room: Final = Unlimited()
+    is_behind = False
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
         """
@@ -191,14 +198,15 @@ class Changes:
         A job changes: the only way a live one does.
 
         :return: the record's LSN; 0 if it was not logged, since nobody waits for it and the room is
-            wanted for deletions.
+            wanted for deletions, or the disk is behind.
         """
         ledger = self.ledger
         if ledger is NOWHERE:
             self._state.apply(image)
             return 0
         kind = image.kind
-        if kind in RELAXED and not self.has_room and self._is_as_good(image):
+        is_wanted = kind not in RELAXED or (self.has_room and not ledger.is_behind)
+        if not is_wanted and self._is_as_good(image):
             self._state.apply(image)
             return 0
         ledger.make_room(len(image.body), image.ts_ns)

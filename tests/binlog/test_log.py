@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     segment_name,
 )
-from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.log import MAX_WAITING_RECORDS, Log
 from beanstalk_twisted.binlog.records import (
     CleanStop,
     Counters,
@@ -221,6 +221,20 @@ def test_runs_fill_a_large_segment_but_do_not_outgrow_it() -> None:
     assert appending.log.room.rest < RECORD_BYTES + FRAME_BYTES
     appending.finish()
     assert len(appending.files[segment_name(1)]) > (3 << 20) * 0.95
+
+
+def test_a_log_is_behind_while_more_than_the_limit_waits_for_the_disk() -> None:
+    log = new_log(segment_bytes=1 << 16)
+    taken(log)
+    before = log.last_lsn
+    while log.last_lsn - before < MAX_WAITING_RECORDS:
+        log.append(delete(1))
+        assert not log.is_behind
+    log.append(delete(1))
+    assert log.is_behind
+    while log.has_open:
+        taken(log)
+    assert not log.is_behind
 
 
 def test_open_bytes_are_those_of_the_next_batch() -> None:

@@ -19,6 +19,7 @@ class RecordingLedger:
         self.segment = 1
         self.records: list[Record] = []
         self.room: Room = Unlimited()
+        self.is_behind = False
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
         """

@@ -84,6 +84,22 @@ def test_a_relaxed_change_is_nothing_that_replies_wait_for() -> None:
     assert place.changes.committed_lsn == 2
 
 
+def test_while_the_disk_is_behind_only_what_a_restart_would_miss_is_logged() -> None:
+    place = Place()
+    place.state.sessions[1] = Session(1, place.state.default())
+    image = put_image(place.tube(b"a"), 1)._replace(connection=1)
+    place.changes.make(image)
+    place.ledger.is_behind = True
+    reserved = image._replace(kind=Kind.RESERVE, state=State.RESERVED, reserves=1, body=b"")
+    assert place.changes.make(reserved) == 0
+    job = place.state.jobs.look(1)
+    assert job is not None and (job.state, job.reserves) == (State.RESERVED, 1)
+    place.changes.make(reserved._replace(kind=Kind.BURY, state=State.BURIED, buries=1))
+    kinds = [record.kind for record in place.ledger.images()]
+    assert kinds == [Kind.PUT, Kind.BURY]
+    assert place.ledger.images()[-1].reserves == 1
+
+
 def test_a_pause_is_logged_with_its_end_and_replies_wait_for_it() -> None:
     place = Place()
     tube = place.tube(b"a")
