@@ -100,8 +100,11 @@ WRONG_USAGE: Final = 5
 class Options(usage.Options):
     """
     beanstalkd's options, and long names for all of them.
+
+    :cvar command: what was typed, before the options.
     """
 
+    command = "twistd beanstalk"
     synopsis = "[options]"
     longdesc = (
         "A durable work queue that speaks the beanstalkd protocol.  Without --binlog, jobs are "
@@ -237,7 +240,7 @@ class Options(usage.Options):
             super().parseOptions(options)
         except usage.UsageError as error:
             message = " ".join(str(error).split())
-            print(f"beanstalk: {message}; --help shows the options", file=sys.stderr)
+            print(f"{self.command}: {message}; --help shows the options", file=sys.stderr)
             raise SystemExit(WRONG_USAGE) from None
 
     def parseArgs(self, *words: str) -> None:

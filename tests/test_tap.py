@@ -546,7 +546,7 @@ def test_what_is_wrong_is_said_in_one_line_with_exit_code_5(
     words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = refused(capsys, *words)
-    assert line.startswith("beanstalk: ") and reason in line
+    assert line.startswith("twistd beanstalk: ") and reason in line
     assert "--help shows the options" in line
 
 

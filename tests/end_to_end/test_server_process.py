@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import greenstalk
@@ -23,6 +24,7 @@ from tests.server_process import (
     Connection,
     ServerProcess,
     ours,
+    ours_at_once,
     theirs,
 )
 
@@ -180,10 +182,16 @@ def test_a_log_is_whole_after_a_start_that_found_its_port_in_use(tmp_path: Path)
         connection.close()
 
 
-def test_wrong_options_are_refused_with_5_and_one_line(tmp_path: Path) -> None:
-    with ServerProcess(ours("-p", "no-such-service"), tmp_path) as server:
+@pytest.mark.parametrize(
+    ("command", "name"), [(ours, "twistd beanstalk"), (ours_at_once, "beanstalk-twisted")]
+)
+def test_wrong_options_are_refused_with_5_and_one_line_of_the_command_typed(
+    command: Callable[..., list[str]], name: str, tmp_path: Path
+) -> None:
+    with ServerProcess(command("-p", "no-such-service"), tmp_path) as server:
         status, said = server.ended()
     assert (status, said.count("\n")) == (5, 1), said
+    assert said.startswith(f"{name}: ")
     assert "there is no service called 'no-such-service'" in said
 
 
