@@ -34,11 +34,13 @@ class CommandOptions(Options):
     The server's options, as the command shows them: ``twistd`` is not mentioned.
     """
 
+    command = "beanstalk-twisted"
+
     def getSynopsis(self) -> str:
         """
         Head the help with the command that was typed.
         """
-        return "Usage: beanstalk-twisted [options]"
+        return f"Usage: {self.command} {self.synopsis}"
 
 
 class LaunchOptions(ServerOptions):

@@ -28,6 +28,9 @@ from beanstalk_twisted.version import BUILD
 LISTEN_FAILED: Final = 111
 """Exit code when a port cannot be opened, as beanstalkd's."""
 
+INTERRUPTED: Final = 130
+"""Exit code when Ctrl-C comes before anybody is served, as a shell shows death by SIGINT."""
+
 STOP_LIMIT_S: Final = 10.0
 """
 An ordered stop takes no longer: half of what container runtimes wait before they kill.  What was
@@ -79,10 +82,8 @@ class ListeningService(Service):
         :raise Refused: otherwise; the launcher shows its first words.
         """
         super().startService()
-        self._introduce()
         try:
-            self._prepare()
-            self.queue.load()
+            self._load()
             # Nobody is served before the reactor runs.  A port that is taken leaves the log alone.
             self._listen()
             self.queue.startService()
@@ -91,6 +92,20 @@ class ListeningService(Service):
             self._refuse(str(error), error.exit_code)
         except Refused as error:
             self._refuse(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
+
+    def _load(self) -> None:
+        """
+        This may take minutes, and until the reactor runs Ctrl-C is Python's.
+        """
+        try:
+            self._introduce()
+            self._prepare()
+            self.queue.load()
+        except KeyboardInterrupt:
+            why = "stopped while the log was read; nothing was changed"
+            raise Refused(why, INTERRUPTED) from None
 
     def _introduce(self) -> None:
         """

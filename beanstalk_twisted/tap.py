@@ -5,7 +5,6 @@ Options are read and checked here, nothing else is done: files and ports are ope
 starts.
 """
 
-import math
 import os
 import resource
 import socket
@@ -42,6 +41,14 @@ from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
+from beanstalk_twisted.optionvalues import (
+    MAX_FSYNC_MS,
+    check_milliseconds,
+    check_port,
+    decimal,
+    port_number,
+    whole_number,
+)
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.shortcut import DEFAULT_LIMIT_US, MAX_LIMIT_US
@@ -56,7 +63,6 @@ ADDRESS: Final = "127.0.0.1"
 """Differs from beanstalkd: it listens on all addresses, and the protocol knows no passwords."""
 
 PORT: Final = "11300"
-MAX_PORT: Final = 65_535
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
@@ -75,14 +81,6 @@ logger's are about a dozen.
 
 AGE_HELP: Final = f"Seconds that a change waits for it, 0: any time. [default: {DEFAULT_AGE_S}]"
 
-MAX_FSYNC_MS: Final = 86_400_000
-"""
-A day.  Differs from beanstalkd: it takes any number, and syncs never if it is large.
-"""
-
-MAX_DIGITS: Final = 1000
-"""Python turns no more than 4300 into a number, which is out of any range long before."""
-
 LOG_OPTIONS: Final = (
     "segment-size",
     "compaction-factor",
@@ -100,8 +98,11 @@ WRONG_USAGE: Final = 5
 class Options(usage.Options):
     """
     beanstalkd's options, and long names for all of them.
+
+    :cvar command: what was typed, before the options.
     """
 
+    command = "twistd beanstalk"
     synopsis = "[options]"
     longdesc = (
         "A durable work queue that speaks the beanstalkd protocol.  Without --binlog, jobs are "
@@ -174,18 +175,18 @@ class Options(usage.Options):
         if when in ("always", "never"):
             self["fsync"] = ALWAYS if when == "always" else NEVER
         else:
-            if not when.strip().isdigit():
-                raise usage.UsageError(f"--fsync is always, never or milliseconds, not {when!r}")
-            self["fsync"] = self._interval("--fsync", when)
+            self["fsync"] = self._interval("--fsync needs always, never, or", when)
 
     def opt_f(self, ms: str) -> None:
         """
         The same as --fsync MS; 0 means always.
         """
         self._given.append("-f")
-        self["fsync"] = self._interval("-f", ms)
+        self["fsync"] = self._interval("-f needs", ms)
 
-    def _interval(self, option: str, ms: str) -> FsyncPolicy:
+    def _interval(self, needs: str, ms: str) -> FsyncPolicy:
+        check_milliseconds(needs, ms)
+        option, _, _ = needs.partition(" ")
         return FsyncPolicy(self._in_range(option, ms, 0, MAX_FSYNC_MS) / 1000)
 
     def opt_F(self) -> None:
@@ -194,6 +195,14 @@ class Options(usage.Options):
         """
         self._given.append("-F")
         self["fsync"] = NEVER
+
+    def opt_c(self) -> NoReturn:
+        """
+        An older beanstalkd's, for compaction; so is -n, against it.
+        """
+        raise usage.UsageError("leave out -c and -n of beanstalkd: the log is always compacted")
+
+    opt_n = opt_c
 
     def opt_on_io_error(self, what: str) -> None:
         """
@@ -237,7 +246,7 @@ class Options(usage.Options):
             super().parseOptions(options)
         except usage.UsageError as error:
             message = " ".join(str(error).split())
-            print(f"beanstalk: {message}; --help shows the options", file=sys.stderr)
+            print(f"{self.command}: {message}; --help shows the options", file=sys.stderr)
             raise SystemExit(WRONG_USAGE) from None
 
     def parseArgs(self, *words: str) -> None:
@@ -275,7 +284,7 @@ class Options(usage.Options):
     def _policy(self) -> Policy:
         spare = self._limited("compaction-spare-segments", 1, MAX_SPARE_SEGMENTS)
         text = self["compaction-factor"]
-        factor = _decimal("--compaction-factor", text)
+        factor = decimal("--compaction-factor", text)
         limited = min(max(factor, MIN_FACTOR), MAX_FACTOR)
         if limited != factor:
             self["warnings"].append(
@@ -324,7 +333,7 @@ class Options(usage.Options):
         """
         One way for all numbers but ports, and beanstalkd's for ``-z``.
         """
-        value = _number(option, text)
+        value = whole_number(option, text)
         limited = min(max(value, low), high)
         if limited != value:
             self["warnings"].append(f"{option} {value} is out of range; {limited} is used")
@@ -341,7 +350,7 @@ class Options(usage.Options):
             return f"unix:address={endpoints.quoteStringArgument(address[5:])}"
         kind = "tcp6" if isIPv6Address(address) else "tcp"
         interface = endpoints.quoteStringArgument(address)
-        port = _port(PORT if self["port"] is None else self["port"])
+        port = port_number(PORT if self["port"] is None else self["port"])
         return f"{kind}:{port}:interface={interface}"
 
 
@@ -350,7 +359,7 @@ def _endpoint(option: str, text: str) -> Any:
 
     try:
         endpoint = endpoints.serverFromString(reactor, _with_backlog(text))
-        _check_port(endpoint)
+        check_port(endpoint)
         return endpoint
     except Exception as error:
         # Endpoint parsers are plugins: they may raise anything.
@@ -363,51 +372,6 @@ def _with_backlog(text: str) -> str:
     """
     has_one = text.startswith(KNOCKED_AT) and ":backlog=" not in text
     return f"{text}:backlog={BACKLOG}" if has_one else text
-
-
-def _number(option: str, text: str) -> int:
-    stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdigit()):
-        raise usage.UsageError(f"{option} needs a whole number, 0 or more, not {text!r}")
-    if len(stripped) > MAX_DIGITS:
-        raise usage.UsageError(f"{option} needs a whole number of at most {MAX_DIGITS} digits")
-    return int(stripped)
-
-
-def _decimal(option: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise usage.UsageError(f"{option} needs a number, 0 or more, not {text!r}")
-    return value
-
-
-def _check_port(endpoint: object) -> None:
-    """
-    Twisted finds out only when it listens, and then with a traceback.
-    """
-    port = getattr(endpoint, "_port", 0)
-    if isinstance(port, int) and not 0 <= port <= MAX_PORT:
-        raise usage.UsageError(f"port {port} is larger than {MAX_PORT}")
-
-
-def _port(text: str) -> int:
-    """
-    An empty name takes a free port, as for beanstalkd.
-    """
-    if not text:
-        return 0
-    if not (text.isascii() and text.isdigit()):
-        try:
-            return socket.getservbyname(text, "tcp")
-        except OSError:
-            raise usage.UsageError(f"there is no service called {text!r}") from None
-    port = int(text)
-    if port > MAX_PORT:
-        raise usage.UsageError(f"port {port} is larger than {MAX_PORT}")
-    return port
 
 
 def _look_up(user: str) -> tuple[int, int]:

@@ -264,6 +264,58 @@ def test_a_refused_start_leaves_no_pidfile(tmp_path: Path) -> None:
     assert not pidfile.exists()
 
 
+def interrupt() -> None:
+    """
+    Get Ctrl-C.
+    """
+    signal.raise_signal(signal.SIGINT)
+
+
+class InterruptedDirectory(MemoryDirectory):
+    """
+    A log that nobody has the patience for.
+    """
+
+    def names(self) -> list[str]:
+        """
+        See `Directory.names`.
+        """
+        interrupt()
+        return super().names()
+
+
+def test_ctrl_c_before_anybody_is_served_is_said_in_one_line_and_ends_with_130() -> None:
+    log = InterruptedDirectory()
+    settings = Settings(65_535, 1 << 16, ALWAYS)
+    reading = BeanstalkService(settings, Clock(), LogClock(), log, HeldIo)
+    for service in (
+        ListeningService(reading, [local_port()], Clock()),
+        ListeningService(queue_on(Clock()), [local_port()], Clock(), interrupt),
+    ):
+        with capturedLogs() as events, pytest.raises(BaseException) as exit_:
+            service.startService()
+        assert repr(exit_.value) == "SystemExit(130)"
+        assert not service.ports and not service.queue.running
+        assert [formatEvent(event) for event in events[2:]] == [
+            "the server does not start: stopped while the log was read; nothing was changed"
+        ]
+    assert MemoryDirectory.names(log) == []
+
+
+def test_ctrl_c_while_a_log_is_opened_is_said_in_one_line_too() -> None:
+    def io() -> WatchableIo:
+        interrupt()
+        return HeldIo()
+
+    service = ListeningService(queue_on(Clock(), io), [], Clock())
+    with capturedLogs() as events, pytest.raises(BaseException) as exit_:
+        service.startService()
+    assert repr(exit_.value) == "SystemExit(130)"
+    assert [formatEvent(event) for event in events[2:]] == [
+        "the server does not start: stopped before anybody was served; nothing was lost"
+    ]
+
+
 def test_a_daemon_is_told_why_by_an_exception_since_its_launcher_would_hang() -> None:
     def prepare() -> None:
         raise Damaged("segment 7 is damaged")

@@ -37,11 +37,19 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.listening import ListeningService
+from beanstalk_twisted.optionvalues import MAX_DIGITS, MAX_FSYNC_MS
 from beanstalk_twisted.shortcut import MAX_LIMIT_US
-from beanstalk_twisted.tap import BACKLOG, MAX_DIGITS, MAX_FSYNC_MS, Options, makeService
+from beanstalk_twisted.tap import BACKLOG, Options, makeService
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.wire.grammar import MAX_U32
+
+NO_FSYNC = ("-1", "1.5", "50ms", "sometimes", "", "²")
+"""What is neither ``always`` nor ``never`` nor a number of milliseconds."""
+
+MILLISECONDS = "whole milliseconds from 0 to 86400000, such as 20"
+
+A_PORT = "--port (-p) needs a number from 0 to 65535 or the name of a service"
 
 
 def parsed(*arguments: str) -> Options:
@@ -506,9 +514,14 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
             "whole number, 0 or more, not '5m'",
         ),
         (["-f"], "-f"),
-        (["-f", "-1"], "needs a whole number, 0 or more, not '-1'"),
-        (["-f", "1.5"], "needs a whole number, 0 or more, not '1.5'"),
-        (["--fsync=sometimes"], "--fsync is always, never or milliseconds, not 'sometimes'"),
+        *((["-f", wrong], f"-f needs {MILLISECONDS}, not {wrong!r}") for wrong in NO_FSYNC),
+        *(
+            (["--fsync", wrong], f"--fsync needs always, never, or {MILLISECONDS}, not {wrong!r}")
+            for wrong in NO_FSYNC
+        ),
+        (["-n"], "leave out -c and -n of beanstalkd: the log is always compacted"),
+        (["-c"], "leave out -c and -n of beanstalkd: the log is always compacted"),
+        (["-Fnbx"], "leave out -c and -n of beanstalkd: the log is always compacted"),
         (["-F=1"], "-="),
         (["-f", "1" * (MAX_DIGITS + 1)], "-f needs a whole number of at most 1000 digits"),
         (["--fsync-inline", "-1"], "--fsync-inline needs a whole number, 0 or more, not '-1'"),
@@ -522,10 +535,11 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["-z", ""], "--max-job-size needs a whole number, 0 or more, not ''"),
         (["-z", "-1"], "--max-job-size needs a whole number, 0 or more, not '-1'"),
         (["-z", "²"], "--max-job-size needs a whole number"),
-        (["-p", "65536"], "port 65536 is larger than 65535"),
-        (["-p", "99999"], "port 99999 is larger than 65535"),
-        (["-p", "-1"], "there is no service called '-1'"),
-        (["-p", "no-such-service"], "there is no service called 'no-such-service'"),
+        (["-p", "65536"], f"{A_PORT}: port 65536 is larger"),
+        (["--port", "99999"], f"{A_PORT}: port 99999 is larger"),
+        (["-p", "1" * (MAX_DIGITS + 1)], "--port (-p) needs a whole number of at most 1000"),
+        (["-p", "-1"], f"{A_PORT}: there is no service called '-1'"),
+        (["--port", "no-such-service"], f"{A_PORT}: there is no service called 'no-such-service'"),
         (["-u", "no-such-user"], "there is no user called 'no-such-user'"),
         (["--listen", "11300"], "--listen 11300"),
         (["--listen", "tcp:65536"], "port 65536"),
@@ -546,7 +560,7 @@ def test_what_is_wrong_is_said_in_one_line_with_exit_code_5(
     words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = refused(capsys, *words)
-    assert line.startswith("beanstalk: ") and reason in line
+    assert line.startswith("twistd beanstalk: ") and reason in line
     assert "--help shows the options" in line
 
 

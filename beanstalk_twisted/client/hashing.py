@@ -25,7 +25,9 @@ Rendezvous hashing: Thaler and Ravishankar, "A Name-Based Mapping Scheme for Ren
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 SCHEME: Final = "rendezvous-sha256-1"
 """The name of all this.  Whoever changes anything about it gives it another number."""
@@ -38,6 +40,9 @@ MAX_NAME: Final = 255
 
 REMEMBERED: Final = 10_000
 """Tubes whose server is remembered, about 2 MB; others are computed anew each time."""
+
+A_TUBE: Final = '["mail"]'
+"""What to write, in an error message."""
 
 
 class Split:
@@ -74,14 +79,28 @@ class Split:
         Sort tubes by their servers.
 
         :return: the names of servers that have any of them, and those.
+        :raise TypeError: it is one name, whose letters would be taken for tubes.
         """
         found: dict[str, list[str]] = {}
-        for tube in tubes:
+        for tube in listed("tubes", tubes, A_TUBE):
             found.setdefault(self.server_of(tube), []).append(tube)
         return found
 
     def _find(self, tube: bytes) -> str:
         return max((sha256(copy + tube).digest(), name) for copy, name in self._copies)[1]
+
+
+def listed(name: str, given: Iterable[T], example: str) -> list[T]:
+    """
+    Give several things as a list.  One text is refused: its letters would be taken for them.
+
+    :param name: the argument's.
+    :param example: what to write instead.
+    :raise TypeError: it is one thing.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"{name}: give a list, such as {example}, not {given!r}")
+    return list(given)
 
 
 def _check(name: str, weight: int) -> None:

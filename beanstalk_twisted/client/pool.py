@@ -20,7 +20,7 @@ Callers are served in the order in which they have asked.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults
@@ -31,7 +31,7 @@ from beanstalk_twisted.client import forms, places
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.fleet import Misplaced, PoolStats, misplaced_on, stats_of
 from beanstalk_twisted.client.forms import DEFAULT_TTR_S, Form, Job
-from beanstalk_twisted.client.hashing import Split
+from beanstalk_twisted.client.hashing import A_TUBE, Split, listed
 from beanstalk_twisted.client.lanes import Lane, Lanes, PoolJob
 from beanstalk_twisted.client.link import PATIENCE_S, Link
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
@@ -42,6 +42,10 @@ from beanstalk_twisted.client.taking import Source, Taking
 T = TypeVar("T")
 
 Tube = str | bytes
+
+
+A_SERVER: Final = '["127.0.0.1:11300"]'
+"""What to write, in an error message."""
 
 
 class Server(NamedTuple):
@@ -88,8 +92,10 @@ class Pool(Service):
         :param make_client: makes the client of each server, as `Client` itself does.
         :raise ValueError: there is no server, two have the same name, or something about one, or
             the name of a tube, is not what it should be.
+        :raise TypeError: ``servers``, ``tubes`` or ``former`` is one instead of a list, or what is
+            in it is none.
         """
-        now, before = named(servers), named(former)
+        now, before = named(servers), named(former, "former")
         self.split = Split({name: server.weight for name, server in now.items()})
         self._clock = reactor or the_reactor()
         self._splits = [self.split]
@@ -133,9 +139,13 @@ class Pool(Service):
     def by_server(self, tubes: Iterable[Tube]) -> dict[str, list[Tube]]:
         """
         Sort tubes by the servers that may have jobs of them, former ones included.
+
+        :raise ValueError: there can be no such tube.
+        :raise TypeError: it is one tube instead of a list, or what is in it is none.
         """
         found: dict[str, list[Tube]] = {}
-        for tube in tubes:
+        for tube in listed("tubes", tubes, A_TUBE):
+            tube_name(tube)
             for name in {split.server_of(tube): None for split in self._splits}:
                 found.setdefault(name, []).append(tube)
         return found
@@ -360,15 +370,20 @@ class Pool(Service):
         return self._links[self.server_of(tube)]
 
 
-def named(servers: Iterable[str | Server]) -> dict[str, Server]:
+def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[str, Server]:
     """
     Give servers by their names.
 
     :raise ValueError: one has none, or two have the same.
+    :raise TypeError: it is one server instead of a list, or what is in it is none.
     """
+    if isinstance(servers, Server):
+        raise TypeError(f"{argument}: give a list, such as [{servers!r}], not {servers!r}")
     found: dict[str, Server] = {}
-    for each in servers:
+    for each in listed(argument, servers, A_SERVER):
         server = Server(each) if isinstance(each, str) else each
+        if not isinstance(server, Server):
+            raise TypeError(f"{argument}: each is HOST:PORT or a Server, not {each!r}")
         if not server.name and not isinstance(server.endpoint, str):
             raise ValueError(f"a server needs a name: {server.endpoint!r}")
         name = server.name or places.endpoint(str(server.endpoint))
@@ -383,6 +398,7 @@ def tube_name(tube: Tube) -> bytes:
     Give the name of a tube as bytes.
 
     :raise ValueError: there can be no such tube.
+    :raise TypeError: it is no text.
     """
     name = tube.encode() if isinstance(tube, str) else tube
     forms.USE.line((name,))

@@ -377,6 +377,42 @@ def test_wrong_arguments_raise_at_once() -> None:
     assert fleet.result(pool.put("t", b"x")).id == 1
 
 
+@pytest.mark.parametrize("one", ["mail", b"mail"])
+def test_one_tube_is_no_list_of_tubes(one: Any) -> None:
+    fleet = Fleet("a")
+    with pytest.raises(TypeError, match=r"^tubes: give a list, such as \[.mail.\], not b?'mail'$"):
+        fleet.pool(tubes=one)
+    with pytest.raises(TypeError, match=r"^tubes: give a list"):
+        fleet.pool().by_server(one)
+
+
+@pytest.mark.parametrize("one", ["127.0.0.1:1", b"127.0.0.1:1", Server("127.0.0.1:1")])
+def test_one_server_is_no_list_of_servers(one: Any) -> None:
+    clock = Fleet("a").clock
+    with pytest.raises(TypeError, match=r"^servers: give a list, such as \[.*, not .*127"):
+        Pool(one, reactor=clock)
+    with pytest.raises(TypeError, match=r"^former: give a list, such as \[.*, not .*127"):
+        Pool(["127.0.0.1:2"], former=one, reactor=clock)
+
+
+def test_what_is_in_the_lists_is_looked_at_too() -> None:
+    clock = Fleet("a").clock
+    with pytest.raises(TypeError, match=r"^servers: each is HOST:PORT or a Server, not b'127"):
+        Pool([b"127.0.0.1:1"], reactor=clock)  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"^the name of a tube is not 3"):
+        Pool(["127.0.0.1:1"], [3], reactor=clock)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("name", ["bad tube", b"bad tube", "", "-x", "ü", "x" * 201])
+def test_a_name_that_no_tube_can_have_is_refused_when_the_pool_is_made(name: str) -> None:
+    fleet = Fleet("a")
+    with pytest.raises(ValueError, match=r"^not the name of a tube: b'"):
+        fleet.pool(tubes=["good", name])
+    with pytest.raises(ValueError, match=r"^not the name of a tube: b'"):
+        fleet.pool().by_server([name])
+    assert fleet.pool(tubes=["x" * 200]).by_server(["x" * 200])
+
+
 # A server that is away.
 
 

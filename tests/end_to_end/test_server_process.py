@@ -4,13 +4,17 @@ The server as a process: how it ends, what it says then, and what it keeps.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import greenstalk
 import pytest
@@ -23,6 +27,7 @@ from tests.server_process import (
     Connection,
     ServerProcess,
     ours,
+    ours_at_once,
     theirs,
 )
 
@@ -180,10 +185,16 @@ def test_a_log_is_whole_after_a_start_that_found_its_port_in_use(tmp_path: Path)
         connection.close()
 
 
-def test_wrong_options_are_refused_with_5_and_one_line(tmp_path: Path) -> None:
-    with ServerProcess(ours("-p", "no-such-service"), tmp_path) as server:
+@pytest.mark.parametrize(
+    ("command", "name"), [(ours, "twistd beanstalk"), (ours_at_once, "beanstalk-twisted")]
+)
+def test_wrong_options_are_refused_with_5_and_one_line_of_the_command_typed(
+    command: Callable[..., list[str]], name: str, tmp_path: Path
+) -> None:
+    with ServerProcess(command("-p", "no-such-service"), tmp_path) as server:
         status, said = server.ended()
     assert (status, said.count("\n")) == (5, 1), said
+    assert said.startswith(f"{name}: ")
     assert "there is no service called 'no-such-service'" in said
 
 
@@ -237,6 +248,60 @@ def end_daemon(pid: int, client: socket.socket) -> None:
     """
     os.kill(pid, signal.SIGTERM)
     assert client.recv(100) == b""
+
+
+@contextmanager
+def held_open(path: Path) -> Iterator[Callable[[], bool]]:
+    """
+    Have whoever opens a file wait in that call: we hold a lease of it, which the kernel asks back
+    by SIGIO and waits for, `/proc/sys/fs/lease-break-time` seconds at most.
+
+    :return: tells whether somebody waits.
+    """
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        with path.open("rb+") as file:
+            hold(file)
+            yield lambda: fcntl.fcntl(file, fcntl.F_GETLEASE) != fcntl.F_WRLCK
+    finally:
+        signal.signal(signal.SIGIO, before)
+
+
+def hold(file: BinaryIO) -> None:
+    """
+    Take a lease of it, or skip the test.
+    """
+    try:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError as problem:
+        pytest.skip(f"no leases on this file system: {problem}")
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="only Linux has leases")
+@pytest.mark.parametrize("command", [ours, ours_at_once])
+def test_ctrl_c_while_a_log_is_read_is_one_line_and_130(
+    command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    with serving(tmp_path) as first:
+        first.connect().close()
+        first.terminate()
+    segment = newest_segment(tmp_path / "log")
+    before = segment.read_bytes()
+    with (
+        held_open(segment) as is_waited_for,
+        ServerProcess(command("-p0", "-b", tmp_path / "log"), tmp_path) as server,
+    ):
+        give_up = time.monotonic() + LIMIT_S
+        while not is_waited_for():
+            assert server.process.poll() is None and time.monotonic() < give_up
+            time.sleep(0.01)
+        server.process.send_signal(signal.SIGINT)
+        status, said = server.ended()
+    assert status == 130, said
+    assert "Traceback" not in said
+    assert said.count("stopped while the log was read; nothing was changed\n") == 1
+    assert list((tmp_path / "log").glob("*.tql")) == [segment]
+    assert segment.read_bytes() == before
 
 
 # It ends.
