@@ -53,7 +53,7 @@ second for them alone, and soon enough before a long silence.
 MAX_RELAXED_BYTES: Final = 16_000
 """
 Bytes of relaxed records, 200 of them, above which they do not wait: a write's own price is then a
-small part, and they take as long as a turn.
+small part.
 """
 
 MAX_UNSETTLED_BYTES: Final = 8 << 20
@@ -226,7 +226,7 @@ class Committer:
         so commands come: what they append is next, here, and not one call deeper.
         """
         self._is_again = True
-        if self._is_flushing or self._is_busy:
+        if self._is_flushing:
             return
         self._is_flushing = self._may_shorten = True
         try:
@@ -362,9 +362,9 @@ class Committer:
         self._call_durable()
         if not is_here or self._has_next:
             self._flush()
-        self.advanced()
-        if not self._is_busy:
+        else:
             self._arm_lull()
+        self.advanced()
 
     @property
     def _has_next(self) -> bool:

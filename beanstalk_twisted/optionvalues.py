@@ -34,15 +34,15 @@ def whole_number(option: str, text: str) -> int:
     return int(stripped)
 
 
-def check_milliseconds(needs: str, text: str) -> None:
+def check_milliseconds(option: str, text: str, others: str = "") -> None:
     """
     Refuse what is no whole number, in words for an interval between syncs.
 
-    :param needs: the beginning of a sentence, such as ``-f needs``.
+    :param others: what else it may be, as the sentence goes on behind it.
     """
     if not _is_digits(text.strip()):
         span = f"whole milliseconds from 0 to {MAX_FSYNC_MS}, such as 20"
-        raise usage.UsageError(f"{needs} {span}, not {text!r}")
+        raise usage.UsageError(f"{option} needs {others}{span}, not {text!r}")
 
 
 def decimal(option: str, text: str) -> float:

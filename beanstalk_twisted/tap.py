@@ -175,18 +175,17 @@ class Options(usage.Options):
         if when in ("always", "never"):
             self["fsync"] = ALWAYS if when == "always" else NEVER
         else:
-            self["fsync"] = self._interval("--fsync needs always, never, or", when)
+            self["fsync"] = self._interval("--fsync", when, "always, never, or ")
 
     def opt_f(self, ms: str) -> None:
         """
         The same as --fsync MS; 0 means always.
         """
         self._given.append("-f")
-        self["fsync"] = self._interval("-f needs", ms)
+        self["fsync"] = self._interval("-f", ms)
 
-    def _interval(self, needs: str, ms: str) -> FsyncPolicy:
-        check_milliseconds(needs, ms)
-        option, _, _ = needs.partition(" ")
+    def _interval(self, option: str, ms: str, others: str = "") -> FsyncPolicy:
+        check_milliseconds(option, ms, others)
         return FsyncPolicy(self._in_range(option, ms, 0, MAX_FSYNC_MS) / 1000)
 
     def opt_F(self) -> None:

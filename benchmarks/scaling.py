@@ -405,7 +405,8 @@ def paced(rate: int, side: Side, tools: Tools) -> float:
             own.sendall(put)
             job_id = replies.readline().split()[1]
             own.sendall(b"reserve\r\n")
-            replies.readline(), replies.read(BODY_BYTES + 2)
+            replies.readline()
+            replies.read(BODY_BYTES + len("\r\n"))
             own.sendall(b"delete %s\r\n" % job_id)
             if replies.readline() != b"DELETED\r\n":
                 raise WrongRepliesError("a job that was put was not deleted")

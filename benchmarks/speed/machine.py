@@ -187,7 +187,7 @@ def elsewhere(package: Path) -> str:
     return str(found.relative_to(ROOT) if found.is_relative_to(ROOT) else found)
 
 
-def commit(folder: Path = Path(__file__).parent) -> str:
+def commit(folder: Path = ROOT) -> str:
     """
     Say what is measured, in git's short words; a copy without its history has none.
     """
