@@ -6,7 +6,7 @@ same state, so each can go on where the other has stopped.
 """
 
 from beanstalk_twisted.commands import MAX_LINE_BYTES, Parsed
-from beanstalk_twisted.pipeline import ALL, CRLF, LEFT, SHARE_NS, STOPPED
+from beanstalk_twisted.pipeline import ALL, CRLF, LEFT, STOPPED
 from beanstalk_twisted.protocol import BeanstalkProtocol
 from beanstalk_twisted.recognition import recognise
 
@@ -32,7 +32,7 @@ class ChunkProtocol(BeanstalkProtocol):
         if self._busyReceiving:
             return
         if not self._is_resting:
-            self._turn_began_ns = now_ns
+            self._share_ends_ns = now_ns + self._shell.common.share_ns
         self._busyReceiving = True
         try:
             while self._buffer and not self.paused:
@@ -64,7 +64,7 @@ class ChunkProtocol(BeanstalkProtocol):
         """
         pipeline = self.pipeline
         try:
-            ending = pipeline.carry_out(self._buffer, now_ns, self._turn_began_ns + SHARE_NS)
+            ending = pipeline.carry_out(self._buffer, now_ns, self._share_ends_ns)
         except Exception:
             self._note_fault(pipeline.line)
             ending = STOPPED

@@ -7,8 +7,9 @@ been reserved, delayed or buried are: with a million of them one takes 0.4 s, in
 served.  They form no cycles, and end when nobody refers to them.  So what a full collection has
 left is frozen, and the next one looks at what has come since: some 70,000 objects, 25 ms.
 
-What is frozen and becomes part of a cycle that nobody needs stays: connections that have ended, if
-a full collection came while they were there.  So from time to time all is looked at again.
+What is frozen and becomes part of a cycle that nobody needs stays.  Connections that have ended are
+none, but for those that TLS or another protocol wraps, if a full collection came while they were
+there.  So when many of those have ended all is looked at again.
 """
 
 import gc
@@ -20,8 +21,8 @@ FULL: Final = 2
 
 MAX_ENDED: Final = 10_000
 """
-Connections that may have ended before all is looked at again: no more than 50 MB of theirs are
-kept, and those who made so many have waited longer in all than one such collection takes.
+Wrapped connections that may have ended before all is looked at again: no more than 50 MB of theirs
+are kept, and those who made so many have waited longer in all than one such collection takes.
 """
 
 
@@ -35,6 +36,11 @@ class Collector(Protocol):
     """
 
     callbacks: list[Callable[[Phase, dict[str, int]], object]]
+
+    def collect(self, generation: int) -> object:
+        """
+        Look at the objects of this generation and younger ones now.
+        """
 
     def freeze(self) -> None:
         """
@@ -54,7 +60,7 @@ class Collecting:
 
     def __init__(self, count_ended: Callable[[], int], collector: Collector = gc) -> None:
         """
-        :param count_ended: how many connections have ended so far.
+        :param count_ended: how many wrapped connections have ended so far.
         """
         self._count_ended = count_ended
         self._collector = collector
@@ -62,10 +68,12 @@ class Collecting:
 
     def start(self) -> None:
         """
-        From now on.
+        From now on.  What a server is made of stays, and is looked at a last time: later, that
+        would be a pause.
         """
         self._ended = self._count_ended()
         self._collector.callbacks.append(self._told)
+        self._collector.collect(FULL)
 
     def stop(self) -> None:
         """

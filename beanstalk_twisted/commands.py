@@ -144,8 +144,10 @@ class Dialect:
         self.name = name
         self.rows = tuple(rows)
         self.hears_deadlines = hears_deadlines
-        self._has_whole_words = has_whole_words
         self._by_prefix = {row.prefix: row for row in rows}
+        end = b"(?= |\\Z)" if has_whole_words else b""
+        words = [row.prefix.strip() if has_whole_words else row.prefix for row in rows]
+        self._prefixes = re.compile(b"|".join(b"(%s%s)" % (re.escape(word), end) for word in words))
 
     def __repr__(self) -> str:
         return f"<Dialect {self.name}>"
@@ -160,7 +162,7 @@ class Dialect:
         if b"\0" in line:
             raise ParseError(BAD_FORMAT)
         word, space, _ = line.partition(b" ")
-        row = self._by_prefix.get(word + space) or self._first_match(line, word)
+        row = self._by_prefix.get(word + space) or self._first_match(line)
         if row.run is None:
             return Parsed(row, (), has_junk=False)
         match = row.pattern.fullmatch(line, len(row.prefix))
@@ -171,11 +173,15 @@ class Dialect:
             raise ParseError(BAD_FORMAT)
         return Parsed(row, _convert(row, texts), bool(rest))
 
-    def _first_match(self, line: bytes, word: bytes) -> Command:
-        for row in self.rows:
-            if row.prefix.strip() == word if self._has_whole_words else line.startswith(row.prefix):
-                return row
-        raise ParseError(UNKNOWN_COMMAND)
+    def _first_match(self, line: bytes) -> Command:
+        """
+        :raise ParseError: there is no such command.
+        """
+        # One search, however many rows there are: nonsense is to cost no more than a command.
+        match = self._prefixes.match(line)
+        if match is None or match.lastindex is None:
+            raise ParseError(UNKNOWN_COMMAND)
+        return self.rows[match.lastindex - 1]
 
 
 def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.outlet import is_plain
+from beanstalk_twisted.pipeline import TURN_NS
 
 READ_BYTES: Final = 64 << 10
 """What one socket may bring in a turn, as in Twisted's own reading."""
@@ -39,10 +40,10 @@ READ_BYTES: Final = 64 << 10
 MAX_READS: Final = 256
 """Sockets read in a turn: then so many replies wait for one write of the log."""
 
-TURN_NS: Final = 20_000_000
+LIMIT_NS: Final = 2 * TURN_NS
 """
 How long a turn may take, but for the last socket in it, before timers and new connections have
-theirs: with 256 sockets of one command each it takes half of that.
+theirs: what its commands may take, and as much for reading.
 """
 
 AGAIN_NS: Final = 1_000_000
@@ -141,10 +142,10 @@ class Hub:
 
     def __init__(
         self, reactor: IReactorFDSet, now_ns: Callable[[], int],
-        begin_turn: Callable[[], None], end_turn: Callable[[], bool],
+        begin_turn: Callable[[int], None], end_turn: Callable[[], bool],
     ) -> None:  # fmt: skip
         """
-        :param begin_turn: called before the first socket is read.
+        :param begin_turn: called before the first socket is read, with how many there are.
         :param end_turn: called after the last one; says whether another turn may follow at once.
         """
         self._now_ns = now_ns
@@ -234,8 +235,8 @@ class Hub:
         :return: whether another turn may follow at once.
         """
         ready = self._ready
-        ends_ns = now_ns + TURN_NS
-        self._begin_turn()
+        ends_ns = now_ns + LIMIT_NS
+        self._begin_turn(len(ready))
         while ready:
             # A connection may have ended since it was found ready.
             feed = self._feeds.get(ready.pop()[0])

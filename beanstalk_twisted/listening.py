@@ -14,11 +14,18 @@ from typing import Any, Final, NoReturn
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
-from twisted.internet.interfaces import IListeningPort, IReactorTime, IStreamServerEndpoint
+from twisted.internet.interfaces import (
+    IListeningPort,
+    IReactorFDSet,
+    IReactorTime,
+    IStreamServerEndpoint,
+)
 from twisted.internet.protocol import Factory
+from twisted.internet.tcp import Port
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.accepting import AcceptLimiter
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.blocking import Reactor
 from beanstalk_twisted.collecting import Collecting
@@ -70,11 +77,12 @@ class ListeningService(Service):
         """
         self.queue = queue
         self.ports: list[IListeningPort] = []
+        self._limiters: list[AcceptLimiter] = []
         self._endpoints = endpoints
         self._endpoints_v1 = endpoints_v1
         self._clock = clock
         self._prepare = prepare
-        self._collecting = Collecting(lambda: queue.queue.tally.ended)
+        self._collecting = Collecting(lambda: queue.wrapped_ended)
 
     def startService(self) -> None:
         """
@@ -148,7 +156,16 @@ class ListeningService(Service):
         if outcome and isinstance(outcome[0], Failure):
             raise Refused(f"cannot listen: {outcome[0].getErrorMessage()}", LISTEN_FAILED)
         self.ports.extend(outcome)
+        self._limit_accepts(outcome)
         return list(outcome)
+
+    def _limit_accepts(self, ports: Sequence[IListeningPort]) -> None:
+        """
+        Other kinds of ports, and reactors without descriptors, take connections as they do.
+        """
+        if IReactorFDSet.providedBy(self._clock):
+            limited = [port for port in ports if isinstance(port, Port)]
+            self._limiters += [AcceptLimiter(self._clock, port) for port in limited]
 
     def stopService(self) -> "Deferred[None]":
         """
@@ -160,6 +177,8 @@ class ListeningService(Service):
         return stopping.addErrback(self._left_undone)
 
     async def _stop(self) -> None:
+        for limiter in self._limiters:
+            limiter.stop()
         for port in self.ports:
             await maybeDeferred(port.stopListening)
         self._collecting.stop()

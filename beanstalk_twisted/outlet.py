@@ -3,19 +3,35 @@ Where the replies of a connection leave.
 
 Twisted's `transport.write` waits for the reactor to say that the socket takes bytes, which it
 nearly always does: two calls of `epoll_ctl` and one more round through the reactor for each reply.
-So what can be sent at once is, through the socket itself.  What the socket does not take goes to
-`transport.write`, and so does all that follows until that buffer is empty: the two never mix.
+So what can be sent at once is, through the socket itself.
+
+What the socket does not take waits here, as references to the replies: a thousand peers that do not
+read one large body do not cost a copy of it each.  The transport is given a page of it, and says
+when that has left; then the socket is tried again.  So the two never mix.
 
 Round trips on 50 connections, processor time a command: 4.9 times beanstalkd's by
 `transport.write` for each reply, 3.6 times this way (unoptimised CPython 3.11).
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from twisted.internet.interfaces import IPullProducer
 from twisted.internet.tcp import Connection
 from zope.interface import implementer
+
+PORTION_BYTES: Final = 4 << 10
+"""
+What a transport is given of that which the peer has not taken: a page, and all that is copied for a
+peer that does not read.
+"""
+
+MAX_SEND_BYTES: Final = 256 << 10
+"""What is sent to one peer that reads again before others have their turn: 0.1 ms of copying."""
+
+MAX_PIECES: Final = 512
+"""Pieces for one call of the kernel, which takes 1,024 (IOV_MAX)."""
 
 
 class Source(Protocol):
@@ -47,65 +63,121 @@ class Outlet:
     Sends at once what it can; see `is_plain` for when it does not try.
     """
 
-    __slots__ = ("_is_direct", "_is_registered", "_send", "_source", "_transport")
+    __slots__ = ("_is_direct", "_send", "_send_all", "_source", "_transport", "_waiting")
 
     def __init__(self, transport: Any, source: Source) -> None:
         """
         :param source: told to stop when the peer does not read, and to go on when it has.
         """
         self._transport = transport
-        self._source = source
-        self._is_registered = False
+        self._source: Source | None = source
+        # What the peer has not taken, while there is something; the transport then feeds on us.
+        self._waiting: deque[memoryview] | None = None
         self._is_direct = is_plain(transport)
         if self._is_direct:
-            self._send: Callable[[bytes], int] = transport.getHandle().send
+            handle = transport.getHandle()
+            self._send: Callable[[bytes | memoryview], int] = handle.send
+            self._send_all: Callable[[Sequence[bytes]], int] = handle.sendmsg
         else:
             transport.registerProducer(source, True)
 
-    def write(self, output: bytes) -> None:
+    def write(self, pieces: list[bytes]) -> None:
         """
-        Send this behind all that was written before.
+        Send these behind all that was written before.
         """
-        if not self._is_direct:
-            self._transport.write(output)
-            return
-        try:
-            sent = self._send(output)
-        except OSError:
-            # It takes nothing now, or it is broken, which Twisted will find out.
-            sent = 0
-        if sent != len(output):
-            self._leave(output[sent:])
+        if self._waiting is not None:
+            self._waiting.extend([memoryview(piece) for piece in pieces])
+        elif self._is_direct:
+            self._try(pieces)
+        else:
+            self._transport.writeSequence(pieces)
 
     def close(self) -> None:
         """
-        Nothing is to hold up the end of the connection any more.
+        The connection is to end, when what waits has left.
         """
         self._is_direct = False
-        self._transport.unregisterProducer()
+        if self._waiting is None:
+            self._transport.unregisterProducer()
 
-    def _leave(self, rest: bytes) -> None:
+    def forget(self) -> None:
         """
-        A transport tells those who feed it by the spoonful when it is empty.
+        The connection has ended.
         """
         self._is_direct = False
-        self._transport.write(rest)
-        self._source.pauseProducing()
+        self._source = self._waiting = None
+
+    def _try(self, pieces: list[bytes]) -> None:
+        try:
+            if len(pieces) == 1:
+                sent = self._send(pieces[0])
+            else:
+                sent = self._send_all(pieces[:MAX_PIECES])
+        except OSError:
+            # It takes nothing now, or it is broken, which Twisted will find out.
+            sent = 0
+        if sent != sum(map(len, pieces)):
+            self._wait(pieces, sent)
+
+    def _wait(self, pieces: list[bytes], sent: int) -> None:
+        """
+        :param sent: so many bytes of the pieces have left.
+        """
+        self._waiting = waiting = deque([memoryview(piece) for piece in pieces])
+        while waiting and sent >= len(waiting[0]):
+            sent -= len(waiting.popleft())
+        if sent:
+            waiting[0] = waiting[0][sent:]
+        if self._source is not None:
+            self._source.pauseProducing()
+        # Those who feed a transport by the spoonful are asked whenever it has nothing, and now.
         self._transport.registerProducer(self, False)
-        self._is_registered = True
 
     def resumeProducing(self) -> None:
         """
-        The transport has sent all; the first call, from `registerProducer`, comes too early.
+        The transport has sent all that it was given: the socket may take more.
         """
-        if self._is_registered:
-            self._is_registered = False
-            self._transport.unregisterProducer()
-            self._is_direct = True
+        if self._waiting is None:
+            return
+        self._send_waiting(self._waiting)
+        if self._waiting:
+            self._transport.write(self._portion(self._waiting))
+            return
+        self._waiting = None
+        self._transport.unregisterProducer()
+        if self._is_direct and self._source is not None:
             self._source.resumeProducing()
+
+    def _send_waiting(self, waiting: "deque[memoryview]") -> None:
+        """
+        Send from where it lies what the socket takes, up to `MAX_SEND_BYTES`.
+        """
+        left = MAX_SEND_BYTES
+        while waiting and left > 0:
+            piece = waiting[0]
+            try:
+                sent = self._send(piece[:left])
+            except OSError:
+                return
+            left -= max(sent, 1)
+            if sent == len(piece):
+                waiting.popleft()
+            else:
+                waiting[0] = piece[sent:]
+
+    def _portion(self, waiting: "deque[memoryview]") -> bytes:
+        """
+        Take what the transport is to wait with.
+        """
+        piece = waiting[0]
+        if len(piece) > PORTION_BYTES:
+            waiting[0] = piece[PORTION_BYTES:]
+        else:
+            waiting.popleft()
+        return bytes(piece[:PORTION_BYTES])
 
     def stopProducing(self) -> None:
         """
         The connection ends; the source is told by its own means.
         """
-        self._is_direct = self._is_registered = False
+        self.forget()

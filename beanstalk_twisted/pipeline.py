@@ -3,9 +3,10 @@ The hot path: all commands of a chunk in one loop.
 
 `LineReceiver` copies the rest of its buffer for each line, changes its mode for each body, and goes
 through six calls for each command.  Here a line is found where it lies, and a body that has wholly
-come is cut out right behind its line, or refused if it ends wrongly.  Whatever is not so plain (a
-line or body that is still coming or is too big, a line that is wrong, and `quit`) is left to the
-modes of `BeanstalkProtocol`, the reference.
+come is cut out right behind its line, or refused if it ends wrongly.  A line that is wrong is
+answered here too: it costs no more than one that is right.  Whatever is not so plain (a line or
+body that is still coming or is too big, and `quit`) is left to the modes of `BeanstalkProtocol`,
+the reference.
 
 Nothing here is Twisted's, so that the loop can be compiled: a class that inherits from Twisted's is
 slower compiled than not.  All of the server but its sockets, processor time a command with 50
@@ -22,7 +23,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.recognition import ID_DIGITS, recognise, remembered
 from beanstalk_twisted.wire.grammar import ParseError
-from beanstalk_twisted.wire.replies import EXPECTED_CRLF
+from beanstalk_twisted.wire.replies import EXPECTED_CRLF, JobReply, Reply
 
 CRLF: Final = b"\r\n"
 
@@ -32,11 +33,20 @@ Bytes of gathered replies from which they are sent: a call of the kernel is then
 what they cost, and a peer that does not read is noticed soon.
 """
 
-SHARE_NS: Final = 5_000_000
+MAX_JOINED_BYTES: Final = 16 << 10
 """
-One connection's share of a turn: how long its commands are carried out, all that it has sent
-already included, and the most that others, and time itself, wait for it.
+Bytes of a body from which it is sent from where it lies, together with others who hear of it: to
+copy less costs no more than another piece in a call of the kernel.
 """
+
+TURN_NS: Final = 5_000_000
+"""
+Nanoseconds that a turn's commands may take, but for one more of each connection: with what else
+happens in a round of the reactor, others and the timers wait some 10 ms.
+"""
+
+MIN_SHARE_NS: Final = 50_000
+"""Some ten commands, nanoseconds: what it costs to begin with a connection is then a small part."""
 
 NO_CRLF: Final = Answer(EXPECTED_CRLF, 0)
 
@@ -55,6 +65,8 @@ class Common:
     What all pipelines of a server have in common.
 
     :ivar settled_lsn: replies that wait for this LSN or a lower one may be seen.
+    :ivar share_ns: how long one connection's commands are carried out before others have theirs,
+        `MIN_SHARE_NS` to `TURN_NS`.
     """
 
     def __init__(
@@ -67,6 +79,14 @@ class Common:
         self.now_ns = now_ns
         self.deliver = deliver
         self.settled_lsn = 0
+        self.share_ns = TURN_NS
+
+    def divide(self, connections: int) -> None:
+        """
+        So many connections, at least one, want to be served: no one of them has more than its part
+        of a turn.
+        """
+        self.share_ns = max(MIN_SHARE_NS, TURN_NS // connections)
 
 
 class Outlet(Protocol):
@@ -74,9 +94,9 @@ class Outlet(Protocol):
     Where replies leave; see `outlet.Outlet`.
     """
 
-    def write(self, output: bytes) -> None:
+    def write(self, pieces: list[bytes]) -> None:
         """
-        Send this behind all that was written before.
+        Send these behind all that was written before.
         """
 
 
@@ -85,7 +105,7 @@ class Holder(Protocol):
     Whose replies they are; see `BeanstalkProtocol.hold`.
     """
 
-    def hold(self, output: bytes) -> None:
+    def hold(self, pieces: list[bytes]) -> None:
         """
         These are the next ones of `Pipeline.held`.
         """
@@ -110,10 +130,10 @@ class Pipeline:
         self._common = common
         self._session = session
         self._outlet = outlet
-        self._holder = holder
+        self._holder: Holder | None = holder
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
-        self.held: list[tuple[int, bytes]] = []
+        self.held: list[tuple[int, list[bytes]]] = []
         self.lsn = 0
         self.at = 0
         self.line = b""
@@ -138,22 +158,40 @@ class Pipeline:
             return True
         return is_first_to_wait
 
+    def add_reply(self, reply: Reply, lsn: int) -> bool:
+        """
+        As `add`, with a reply; a large body is not copied.
+        """
+        if not isinstance(reply, JobReply) or len(reply.body) < MAX_JOINED_BYTES:
+            return self.add(reply.encode(), lsn)
+        self.add(reply.line(), lsn)
+        self._leave([*self._take_gathered(), reply.body, CRLF])
+        return True
+
     def send(self) -> None:
         """
         Send what there is, or hold it until it may be seen.
         """
-        gathered = self._gathered
-        if not gathered:
-            return
-        output = gathered[0] if len(gathered) == 1 else b"".join(gathered)
-        gathered.clear()
-        self._gathered_bytes = 0
-        if self.held or self.lsn > self._common.settled_lsn:
-            self._holder.hold(output)
-        else:
-            self._outlet.write(output)
+        if self._gathered:
+            self._leave(self._take_gathered())
 
-    def take_settled(self) -> bytes:
+    def _take_gathered(self) -> list[bytes]:
+        """
+        :return: one piece, or none.
+        """
+        gathered, self._gathered = self._gathered, []
+        self._gathered_bytes = 0
+        return gathered if len(gathered) < 2 else [b"".join(gathered)]
+
+    def _leave(self, pieces: list[bytes]) -> None:
+        if self._holder is None:
+            return
+        if self.held or self.lsn > self._common.settled_lsn:
+            self._holder.hold(pieces)
+        else:
+            self._outlet.write(pieces)
+
+    def take_settled(self) -> list[bytes]:
         """
         Take those of the held replies that may be seen by now.
         """
@@ -162,14 +200,15 @@ class Pipeline:
         count = 0
         while count < len(held) and held[count][0] <= settled_lsn:
             count += 1
-        output = b"".join([output for _, output in held[:count]])
+        taken = [piece for _, pieces in held[:count] for piece in pieces]
         del held[:count]
-        return output
+        return taken
 
     def forget(self) -> None:
         """
-        Nobody hears the replies.
+        Nobody hears the replies, neither these nor those to come.
         """
+        self._holder = None
         self.held.clear()
         self._gathered.clear()
         self._gathered_bytes = 0
@@ -196,24 +235,29 @@ class Pipeline:
             line = data[at:end]
             word, _, rest = line.partition(b" ")
             answer: Answer | None
-            if word == b"put":
-                answer = self._put(line, data, end + 2, now_ns)
-            elif line == b"reserve":
+            try:
+                if word == b"put":
+                    answer = self._put(line, data, end + 2, now_ns)
+                elif line == b"reserve":
+                    self.line, self.at = line, end + 2
+                    counts["cmd-reserve"] += 1
+                    answer = queue.reserve(self._session, now_ns)
+                elif word == b"delete" and rest.isdigit() and len(rest) <= ID_DIGITS:
+                    self.line, self.at = line, end + 2
+                    counts["cmd-delete"] += 1
+                    answer = queue.delete(self._session, now_ns, int(rest))
+                else:
+                    answer = self._obey(line, end + 2, now_ns)
+            except ParseError as error:
                 self.line, self.at = line, end + 2
-                counts["cmd-reserve"] += 1
-                answer = queue.reserve(self._session, now_ns)
-            elif word == b"delete" and rest.isdigit() and len(rest) <= ID_DIGITS:
-                self.line, self.at = line, end + 2
-                counts["cmd-delete"] += 1
-                answer = queue.delete(self._session, now_ns, int(rest))
-            else:
-                answer = self._obey(line, end + 2, now_ns)
+                queue.count(error.counter)
+                answer = Answer(error.reply, 0)
             if self.at == at:
                 return LEFT
             at = self.at
             if queue.outbox:
                 common.deliver()
-            if answer is None or self.add(answer.reply.encode(), answer.lsn):
+            if answer is None or self.add_reply(answer.reply, answer.lsn):
                 return STOPPED
             if at == size:
                 return ALL
@@ -226,11 +270,9 @@ class Pipeline:
         Take a job, or leave ``at`` where it is.
 
         :param start: where its body does.
+        :raise ParseError: the line is wrong.
         """
-        try:
-            _, args, has_junk = remembered(line)
-        except ParseError:
-            return None
+        _, args, has_junk = remembered(line)
         queue = self._common.queue
         size: int
         priority, delay_s, ttr_s, size = args
@@ -249,11 +291,10 @@ class Pipeline:
     def _obey(self, line: bytes, end: int, now_ns: int) -> Answer | None:
         """
         Carry out any other command, or leave ``at`` where it is.
+
+        :raise ParseError: the line is wrong.
         """
-        try:
-            command, args, _ = recognise(line)
-        except ParseError:
-            return None
+        command, args, _ = recognise(line)
         if command.run is None or command.has_body:
             return None
         self.line, self.at = line, end

@@ -14,7 +14,8 @@ them; those before the first such one are sent alone.  So a turn whose records a
 at its end holds nothing: of round trips on 50 connections with a log and no fsync that
 saves 1.2 of 10 µs a command, the kernel's part left aside (unoptimised CPython 3.11).
 
-Flow: the parser rests after a few milliseconds, and lets others have their turn.  It stops while
+Flow: the parser rests when the connection has had its share of a turn, and lets others have theirs:
+a client that has little to ask is never behind all that others have sent.  It stops while
 a `reserve` waits, while a large kick runs, while the peer does not
 read its replies or too many are held.  The socket is still read then, so that a hang-up is
 noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a bounded amount of
@@ -42,7 +43,7 @@ from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.outlet import Outlet
-from beanstalk_twisted.pipeline import CRLF, SHARE_NS, Pipeline
+from beanstalk_twisted.pipeline import CRLF, Pipeline
 from beanstalk_twisted.shell import Shell
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import (
@@ -81,7 +82,7 @@ class BeanstalkProtocol(LineReceiver):
         "_aside", "_buffer", "_busyReceiving", "_chunks", "_feed", "_held_bytes",
         "_is_half_closed", "_is_leaving", "_is_output_full", "_is_reading", "_is_resting",
         "_missing", "_outlet", "_put",
-        "_raw", "_shell", "_turn_began_ns", "_write", "dialect", "line_mode", "paused", "pipeline",
+        "_raw", "_share_ends_ns", "_shell", "_write", "dialect", "line_mode", "paused", "pipeline",
         "session", "transport",
     )  # fmt: skip
 
@@ -104,7 +105,7 @@ class BeanstalkProtocol(LineReceiver):
         # How the answer to the newest command is written.  It is given before the next one begins.
         self._write: Callable[[Reply], bytes] | None = None
         self._aside = b""
-        self._raw: Callable[[bytes], None] = self._skip_line
+        self._raw: Mode = BeanstalkProtocol._skip_line
         self._missing = 0
         self._chunks: list[bytes] = []
         self._feed: Feed | None = None
@@ -115,7 +116,7 @@ class BeanstalkProtocol(LineReceiver):
         self._is_half_closed = False
         self._is_leaving = False
         self._is_resting = False
-        self._turn_began_ns = 0
+        self._share_ends_ns = 0
 
     # What Twisted calls.
 
@@ -140,7 +141,7 @@ class BeanstalkProtocol(LineReceiver):
             super().dataReceived(data)
             return
         if not self._is_resting:
-            self._turn_began_ns = self._shell.now_ns()
+            self._share_ends_ns = self._shell.now_ns() + self._shell.common.share_ns
         super().dataReceived(data)
         while self._aside and not self._is_resting:
             aside, self._aside = self._aside, b""
@@ -158,14 +159,14 @@ class BeanstalkProtocol(LineReceiver):
         A command line has come.
         """
         if not self._is_leaving:
-            self._attempt(self._obey, line)
+            self._attempt(BeanstalkProtocol._obey, line)
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """
         Skip the line up to its end, which may be in ``line`` or yet to come.
         """
         self._aside = line
-        self._raw = self._skip_line
+        self._raw = BeanstalkProtocol._skip_line
         self.setRawMode()
 
     def rawDataReceived(self, data: bytes) -> None:
@@ -191,11 +192,13 @@ class BeanstalkProtocol(LineReceiver):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
-        It is over.
+        Give the session's jobs back.  What belongs to the connection refers to it no more: its
+        memory is free at once, and a storm of connections is no work for the garbage collector.
         """
         self._is_leaving = self.paused = True
         self._stop_reading()
         self.pipeline.forget()
+        self._outlet.forget()
         self._chunks.clear()
         self._shell.disconnected(self.session)
 
@@ -211,7 +214,7 @@ class BeanstalkProtocol(LineReceiver):
         The peer has read its replies.
         """
         self._is_output_full = False
-        self._go_on()
+        self._go_on_in_turn()
 
     def stopProducing(self) -> None:
         """
@@ -225,12 +228,13 @@ class BeanstalkProtocol(LineReceiver):
         Send a reply as soon as it may be seen, and all before it are.
         """
         if self._write is None:
-            encoded = answer.reply.encode()
-        elif not (encoded := self._write(answer.reply)):
+            self.pipeline.add_reply(answer.reply, answer.lsn)
+        elif encoded := self._write(answer.reply):
+            self.pipeline.add(encoded, answer.lsn)
+        else:
             # The dialect has no word for it: nothing that follows could be understood.
             self._quit()
             return
-        self.pipeline.add(encoded, answer.lsn)
         if not self._busyReceiving:
             # Whoever is not carrying out what has come has nothing to wait for.
             self._shell.send_soon(self)
@@ -257,10 +261,10 @@ class BeanstalkProtocol(LineReceiver):
         output = self.pipeline.take_settled()
         has_more = bool(self.pipeline.held)
         if output:
-            self._held_bytes -= len(output)
+            self._held_bytes -= sum(map(len, output))
             self._outlet.write(output)
             if self.paused or self._is_half_closed:
-                self._go_on()
+                self._go_on_in_turn()
         return has_more
 
     def refuse_commands(self) -> None:
@@ -280,25 +284,25 @@ class BeanstalkProtocol(LineReceiver):
 
     # Replies.
 
-    def hold(self, output: bytes) -> None:
+    def hold(self, pieces: list[bytes]) -> None:
         """
         Keep these replies until they may be seen.
         """
         if not self.pipeline.held:
             self._shell.holds(self)
-        self.pipeline.held.append((self.pipeline.lsn, output))
-        self._held_bytes += len(output)
+        self.pipeline.held.append((self.pipeline.lsn, pieces))
+        self._held_bytes += sum(map(len, pieces))
         self._update_pause()
 
     # Lines.
 
-    def _attempt(self, step: Callable[[bytes], None], received: bytes) -> None:
+    def _attempt(self, step: "Mode", received: bytes) -> None:
         """
         The outermost call for all that a peer sends: whatever is wrong with it or with us costs no
         more than a reply.
         """
         try:
-            step(received)
+            step(self, received)
         except ParseError as error:
             self._refuse(error)
         except Exception:
@@ -315,10 +319,16 @@ class BeanstalkProtocol(LineReceiver):
         self._say(INTERNAL_ERROR)
 
     def _rest_if_due(self) -> None:
-        if self._is_resting or self._shell.now_ns() - self._turn_began_ns <= SHARE_NS:
-            return
-        self._is_resting = True
-        self._shell.rest(self)
+        if not self._is_resting and self._shell.now_ns() > self._share_ends_ns:
+            self._rest()
+
+    def _rest(self) -> None:
+        """
+        Others have their turn before this connection's next command.
+        """
+        if not self._is_resting:
+            self._is_resting = self.paused = True
+            self._shell.rest(self)
 
     def _obey(self, line: bytes) -> None:
         parsed = self._parse(line)
@@ -343,7 +353,6 @@ class BeanstalkProtocol(LineReceiver):
         Part at once; what the peer sent behind this is lost (beanstalkd prot.c, OP_QUIT).
         """
         self._is_leaving = True
-        self._shell.disconnected(self.session)
         self._part_when_done()
 
     # Bodies.
@@ -355,16 +364,16 @@ class BeanstalkProtocol(LineReceiver):
         size = parsed.args[-1]
         if size > self._shell.max_job_bytes:
             self._shell.count(parsed.command.counter)
-            self._expect(size + len(CRLF), self._skip_body)
+            self._expect(size + len(CRLF), BeanstalkProtocol._skip_body)
         elif parsed.has_junk:
             self._shell.count(parsed.command.counter)
             self._say(BAD_FORMAT)
         else:
             now_ns = self._shell.now_ns()
             self._put = parsed, self._shell.begin_put(self.session, now_ns, parsed)
-            self._expect(size + len(CRLF), self._collect_body)
+            self._expect(size + len(CRLF), BeanstalkProtocol._collect_body)
 
-    def _expect(self, count: int, mode: Callable[[bytes], None]) -> None:
+    def _expect(self, count: int, mode: "Mode") -> None:
         self._missing = count
         self._raw = mode
         self.setRawMode()
@@ -436,6 +445,17 @@ class BeanstalkProtocol(LineReceiver):
         if self._is_leaving or self._is_half_closed:
             self._part_when_done()
 
+    def _go_on_in_turn(self) -> None:
+        """
+        As `_go_on`; many connections may be told to at once, so each has its share when it is its
+        turn.
+        """
+        self._update_pause()
+        if not self.paused and (self._buffer or self._aside):
+            self._rest()
+        else:
+            self._go_on()
+
     def _end_chunk(self) -> None:
         self._shell.end_chunk(self)
         if self.paused or not self._is_reading:
@@ -443,9 +463,11 @@ class BeanstalkProtocol(LineReceiver):
 
     def _watch_input(self) -> None:
         """
-        Read the socket only while there is room for what it brings.
+        Read the socket only while there is room for what it brings.  Who has sent more than fits
+        into a share sends no more until that is carried out.
         """
-        has_room = not (self.paused and len(self._buffer) > MAX_BUFFERED_BYTES)
+        most = 0 if self._is_resting else MAX_BUFFERED_BYTES
+        has_room = not (self.paused and len(self._buffer) > most)
         if has_room != self._is_reading and not self._is_half_closed:
             self._is_reading = has_room
             source = self._feed or self.transport
@@ -457,12 +479,19 @@ class BeanstalkProtocol(LineReceiver):
     def _stop_reading(self) -> None:
         if self._feed is not None:
             self._feed.close()
+            self._feed = None
 
     def _part_when_done(self) -> None:
         """
-        A connection whose input has ended closes when all was answered.
+        A connection whose input has ended closes when all was answered.  Its jobs are given back
+        before that: whoever connects next finds them.
         """
         if self._is_leaving or (self._is_half_closed and not self.paused):
+            self._shell.disconnected(self.session)
             self.pipeline.send()
             if not self.pipeline.held:
                 self.part()
+
+
+Mode = Callable[[BeanstalkProtocol, bytes], None]
+"""What is done with the bytes that come."""

@@ -38,7 +38,8 @@ from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.keeping import Keeping
-from beanstalk_twisted.pipeline import SHARE_NS, Common
+from beanstalk_twisted.outlet import is_plain
+from beanstalk_twisted.pipeline import TURN_NS, Common
 from beanstalk_twisted.progress import Progress
 from beanstalk_twisted.protocol import BeanstalkProtocol
 from beanstalk_twisted.settings import Settings
@@ -58,6 +59,7 @@ class BeanstalkService(Service):
 
     :ivar queue: the rules and the jobs.
     :ivar path: the log's, empty without one.
+    :ivar wrapped_ended: how many connections have ended that were not plain ones (`is_plain`).
     :ivar common: what its connections have in common; ``tells_commands``: see `Shell`.
     :ivar factory: for ports; ``factory_v1`` for those that speak the older dialect.
     :cvar compactor: makes what keeps the log small.
@@ -89,6 +91,7 @@ class BeanstalkService(Service):
         self.factory: Factory = BeanstalkFactory(self)
         self.factory_v1: Factory = BeanstalkFactory(self, commands_v1.dialect(settings.v1_ttr_s))
         self.max_job_bytes = settings.max_job_bytes
+        self.wrapped_ended = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
         self._directory = directory
@@ -243,8 +246,10 @@ class BeanstalkService(Service):
         """
         See `Shell.disconnected`.
         """
-        if self._protocols.pop(session, None) is None:
+        protocol = self._protocols.pop(session, None)
+        if protocol is None:
             return
+        self.wrapped_ended += not is_plain(protocol.transport)
         self.queue.disconnect(session, self.clock.now_ns())
         if self.settings.verbosity:
             self.log.info("connection {number} ended", number=session.number)
@@ -296,8 +301,9 @@ class BeanstalkService(Service):
             self._keeping.schedule()
         self._set_timer()
 
-    def _begin_turn(self) -> None:
+    def _begin_turn(self, connections: int) -> None:
         self._is_in_turn = True
+        self.common.divide(max(1, connections))
 
     def _end_turn(self) -> bool:
         """
@@ -392,7 +398,7 @@ class BeanstalkService(Service):
         if self._is_delivering or not outbox:
             return
         self._is_delivering = True
-        ends_ns = self.now_ns() + SHARE_NS
+        ends_ns = self.now_ns() + TURN_NS
         delivered = 0
         try:
             while delivered < len(outbox) and (not delivered or self.now_ns() <= ends_ns):
@@ -411,13 +417,21 @@ class BeanstalkService(Service):
 
     def _end_rest(self) -> None:
         """
-        One connection at a time, so that sockets and timers come in between.
+        Those who have sent more than fits into their shares have a turn of their own, so that
+        sockets and timers come in between.
         """
         self._rest_call = None
         self._after_change()
-        if self._resting:
-            self._resting.popleft().rested()
-        if self._resting:
+        resting = self._resting
+        if resting:
+            self._begin_turn(len(resting))
+            ends_ns = self.now_ns() + TURN_NS
+            for _ in range(len(resting)):
+                resting.popleft().rested()
+                if self.now_ns() > ends_ns:
+                    break
+            self._end_turn()
+        if resting:
             self._arm_rest()
 
     def _deliver(self, session: Session, answer: Answer) -> None:

@@ -57,6 +57,12 @@ class Bench:
         self.collector = FakeCollector()
         self.collecting = Collecting(lambda: self.ended, self.collector)
         self.collecting.start()
+        self.done_at_start = list(self.collector.done)
+        self.collector.done.clear()
+
+
+def test_what_a_server_is_made_of_is_looked_at_before_anybody_is_served() -> None:
+    assert Bench().done_at_start == ["freeze"]
 
 
 def test_what_a_full_collection_has_left_is_not_looked_at_again() -> None:

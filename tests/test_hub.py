@@ -4,7 +4,9 @@ One reader for all sockets: who is read, when, and who is left to Twisted.
 
 from __future__ import annotations
 
+import gc
 import select
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -19,9 +21,9 @@ from zope.interface import implementer
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.hub import (
     AGAIN_NS,
+    LIMIT_NS,
     MAX_READS,
     READ_BYTES,
-    TURN_NS,
     Feed,
     Hub,
     has_place_in,
@@ -34,7 +36,7 @@ class Bench:
     """
     A hub and its wires.
 
-    :ivar heard: what has happened, in order.
+    :ivar heard: what has happened, in order; ``counts`` how many sockets each turn had.
     :ivar answers: called when a turn ends; says whether another one may follow.
     """
 
@@ -42,12 +44,13 @@ class Bench:
         self.reactor = HandReactor()
         self.heard: list[Any] = []
         self.wires: list[Wire] = []
+        self.counts: list[int] = []
         self.now_ns = 0
         self.answers: Callable[[], bool] = lambda: False
         self.hub = Hub(
             cast(Any, self.reactor),
             lambda: self.now_ns,
-            lambda: self.heard.append("begin"),
+            self._begin_turn,
             self._end_turn,
         )
 
@@ -56,6 +59,10 @@ class Bench:
         What a connection brings is heard without a number.
         """
         self.heard.append(data)
+
+    def _begin_turn(self, connections: int) -> None:
+        self.counts.append(connections)
+        self.heard.append("begin")
 
     def _end_turn(self) -> bool:
         self.heard.append("end")
@@ -134,7 +141,7 @@ def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     for number, wire in enumerate(wires):
         assert bench.hub.feed(wire.transport, work) is not None
         wire.far.send(b"%d" % number)
-    cost_ns = TURN_NS // 2
+    cost_ns = LIMIT_NS // 2
     first = bench.turn()
     assert first == ["begin", b"0", b"1", b"2", "end"]
     wires[0].far.send(b"again")
@@ -410,6 +417,7 @@ class HubServer(MemoryServer):
         cast(Any, wire.transport).socket = EagerSocket(wire, list(lines[1:]))
         protocol = self.service.factory.buildProtocol(cast(Any, None))
         assert protocol is not None
+        cast(Any, wire.transport).protocol = protocol
         protocol.makeConnection(wire.transport)
         wire.far.send(lines[0])
 
@@ -433,11 +441,18 @@ class EagerSocket:
         self.fileno = self._near.fileno
         self.recv = self._near.recv
         self.close = self._near.close
+        self.shutdown = self._near.shutdown
 
     def setsockopt(self, *_: int) -> None:
         """
         It is no TCP.
         """
+
+    def sendmsg(self, pieces: list[bytes]) -> int:
+        """
+        Send several pieces, and be answered.
+        """
+        return self.send(b"".join(pieces))
 
     def send(self, output: bytes) -> int:
         """
@@ -478,3 +493,47 @@ def test_while_somebody_waits_for_the_disk_the_reactor_has_its_turn_after_each_o
     assert (slow.read(), quick.read()) == (b"INSERTED 1\r\n", b"USING default\r\n")
     slow.close()
     quick.close()
+
+
+@pytest.mark.parametrize("is_logged", [False, True])
+def test_the_jobs_of_who_has_closed_are_found_by_the_next_command_of_the_same_turn(
+    is_logged: bool,
+) -> None:
+    server = HubServer(directory=MemoryDirectory() if is_logged else None)
+    first = Wire(server.reactor)
+    server.hear(first, PUT + b"reserve\r\n")
+    server.call_hub()
+    assert first.read() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\n"
+    first.far.close()
+    second = Wire(server.reactor)
+    server.hear(second, b"reserve-with-timeout 0\r\nstats\r\n")
+    server.call_hub()
+    replies = second.read()
+    assert replies.startswith(b"RESERVED 1 1\r\n")
+    assert b"\ncurrent-connections: 1\n" in replies
+    second.close()
+
+
+@pytest.mark.parametrize("sent", [b"", PUT, b"put 0 0 60 10\r\nhalf", b"x" * 300, b"reserve\r\n"])
+@pytest.mark.parametrize("server", [HubServer, MemoryServer])
+def test_what_a_connection_took_is_free_when_it_ends_without_the_collector(
+    server: type[MemoryServer], sent: bytes
+) -> None:
+    running = server()
+    wire = Wire(getattr(running, "reactor", HandReactor()))
+    cast(Any, wire.transport).socket = EagerSocket(wire, [])
+    protocol = running.service.factory.buildProtocol(cast(Any, None))
+    assert protocol is not None
+    cast(Any, wire.transport).protocol = protocol
+    protocol.makeConnection(wire.transport)
+    cast(Any, protocol).dataReceived(sent)
+    left = weakref.ref(protocol)
+    gc.disable()
+    try:
+        wire.transport.connectionLost(Failure(ConnectionLost()))
+        running.advance()
+        del protocol
+        assert left() is None
+    finally:
+        gc.enable()
+    wire.close()

@@ -12,7 +12,18 @@ import pytest
 from beanstalk_twisted.commands import COUNTERS
 from beanstalk_twisted.jobs.changes import Ledger
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.pipeline import ALL, LEFT, MAX_GATHERED_BYTES, STOPPED, Common, Pipeline
+from beanstalk_twisted.pipeline import (
+    ALL,
+    LEFT,
+    MAX_GATHERED_BYTES,
+    MAX_JOINED_BYTES,
+    MIN_SHARE_NS,
+    STOPPED,
+    TURN_NS,
+    Common,
+    Pipeline,
+)
+from beanstalk_twisted.wire.replies import Found, Reserved
 
 LARGEST = 100
 """The largest body."""
@@ -25,13 +36,14 @@ class Place:
     A queue, one connection's pipeline, and what it says.
 
     :ivar now_ns: what the clock says; each look at it takes ``step_ns``.
-    :ivar sent: what was sent, in order; ``delivered`` what other sessions heard.
+    :ivar sent: what was sent, in order, and ``pieces`` how; ``delivered`` what others heard.
     """
 
     def __init__(self, step_ns: int = 0) -> None:
         self.now_ns = 0
         self.step_ns = step_ns
         self.sent: list[bytes] = []
+        self.pieces: list[list[bytes]] = []
         self.delivered: list[bytes] = []
         self.queue = WorkQueue(cast(Any, None), COUNTERS, LARGEST)
         self.common = Common(self.queue, self.look, self.deliver)
@@ -51,17 +63,18 @@ class Place:
         self.delivered += [answer.reply.encode() for _, answer in self.queue.outbox]
         self.queue.outbox.clear()
 
-    def write(self, output: bytes) -> None:
+    def write(self, pieces: list[bytes]) -> None:
         """
         See `Outlet.write`.
         """
-        self.sent.append(output)
+        self.pieces.append(pieces)
+        self.sent.append(b"".join(pieces))
 
-    def hold(self, output: bytes) -> None:
+    def hold(self, pieces: list[bytes]) -> None:
         """
         See `Holder.hold`.
         """
-        self.pipeline.held.append((self.pipeline.lsn, output))
+        self.pipeline.held.append((self.pipeline.lsn, pieces))
 
     def carry_out(self, data: bytes, ends_ns: int = LATE_NS) -> int:
         """
@@ -90,7 +103,7 @@ def test_what_has_wholly_come_is_carried_out_and_answered_as_one() -> None:
 @pytest.mark.parametrize(
     "rest",
     [
-        b"quit\r\n", b"foo\r\n", b"delete x\r\n", b"put 0 0 1\r\n", b"reserve", b"x" * 300,
+        b"quit\r\n", b"reserve", b"x" * 300,
         b"put 0 0 1 5\r\nabcd", b"put 0 0 1 5\r\nabcde\r", b"put 0 0 1 1 junk\r\nx\r\n",
         b"put 0 0 1 %d\r\n%s\r\n" % (LARGEST + 1, bytes(LARGEST + 1)),
     ],
@@ -114,6 +127,53 @@ def test_a_body_without_its_end_is_refused_and_uses_up_an_id() -> None:
     place = Place()
     assert place.carry_out(b"put 0 0 1 1\r\nxyzput 0 0 1 1\r\nx\r\n") == ALL
     assert place.sent == [b"EXPECTED_CRLF\r\nINSERTED 2\r\n"]
+
+
+def test_wrong_lines_are_answered_where_they_stand_and_count_as_in_the_plain_path() -> None:
+    place = Place()
+    data = b"use a\r\nfoo\r\n\r\ndelete x\r\nput 0 0 1\r\npause-tube -a 1\r\na\0b\r\nuse b\r\n"
+    assert place.carry_out(data) == ALL
+    assert place.sent == [
+        b"USING a\r\nUNKNOWN_COMMAND\r\nUNKNOWN_COMMAND\r\n"
+        + b"BAD_FORMAT\r\n" * 4
+        + b"USING b\r\n"
+    ]
+    assert place.queue.tally.commands == {"cmd-use": 2, "cmd-pause-tube": 1}
+
+
+def test_a_large_body_is_sent_from_where_it_lies_behind_what_was_said_before() -> None:
+    place = Place()
+    for size in (MAX_JOINED_BYTES - 1, MAX_JOINED_BYTES):
+        reply = Found(1, bytes(size), 0)
+        place.pieces.clear()
+        place.pipeline.add(b"a\r\n", 0)
+        place.pipeline.add_reply(reply, 0)
+        place.pipeline.send()
+        (pieces,) = place.pieces
+        assert b"".join(pieces) == b"a\r\n" + reply.encode()
+        assert any(piece is reply.body for piece in pieces) is (size == MAX_JOINED_BYTES)
+
+
+def test_a_large_body_waits_for_the_disk_from_where_it_lies_too() -> None:
+    place = Place()
+    reply = Reserved(1, bytes(MAX_JOINED_BYTES), 0)
+    place.pipeline.add(b"a\r\n", 0)
+    place.pipeline.add_reply(reply, 5)
+    assert place.sent == [b"a\r\n"]
+    ((lsn, pieces),) = place.pipeline.held
+    assert (lsn, b"".join(pieces)) == (5, reply.encode())
+
+
+@pytest.mark.parametrize(
+    ("connections", "share_ns"),
+    [(1, TURN_NS), (2, TURN_NS // 2), (100, MIN_SHARE_NS), (101, MIN_SHARE_NS)],
+)
+def test_a_turn_is_divided_among_those_who_want_to_be_served(
+    connections: int, share_ns: int
+) -> None:
+    place = Place()
+    place.common.divide(connections)
+    assert place.common.share_ns == share_ns
 
 
 def test_nothing_is_carried_out_behind_a_command_that_waits() -> None:
@@ -188,11 +248,11 @@ def test_replies_are_held_from_the_first_on_that_the_disk_does_not_have() -> Non
     pipeline.add(b"d", 7)
     pipeline.send()
     assert place.sent == [b"a"]
-    assert pipeline.held == [(5, b"bc"), (7, b"d")]
-    assert pipeline.take_settled() == b""
+    assert pipeline.held == [(5, [b"bc"]), (7, [b"d"])]
+    assert pipeline.take_settled() == []
     place.common.settled_lsn = 6
-    assert pipeline.take_settled() == b"bc"
-    assert pipeline.held == [(7, b"d")]
+    assert pipeline.take_settled() == [b"bc"]
+    assert pipeline.held == [(7, [b"d"])]
 
 
 def test_what_comes_behind_held_replies_is_held_too() -> None:
@@ -203,7 +263,7 @@ def test_what_comes_behind_held_replies_is_held_too() -> None:
     place.pipeline.add(b"b", 0)
     place.pipeline.send()
     assert place.sent == []
-    assert place.pipeline.take_settled() == b"ab"
+    assert place.pipeline.take_settled() == [b"a", b"b"]
 
 
 def test_nobody_hears_what_was_forgotten() -> None:
@@ -214,4 +274,4 @@ def test_nobody_hears_what_was_forgotten() -> None:
     place.pipeline.forget()
     place.common.settled_lsn = 1
     place.pipeline.send()
-    assert (place.sent, place.pipeline.take_settled()) == ([], b"")
+    assert (place.sent, place.pipeline.take_settled()) == ([], [])

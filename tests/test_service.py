@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.blocking import InlineIo
 from beanstalk_twisted.commit import LULL_S, NEVER, FsyncPolicy
+from beanstalk_twisted.pipeline import TURN_NS
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from beanstalk_twisted.version import VERSION
 
@@ -629,6 +630,49 @@ def test_a_connection_that_sends_much_at_once_leaves_others_their_turn() -> None
     assert modest.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     server.advance(1)
     assert (first + greedy.take()).count(b"USING default\r\n") == 50
+
+
+def test_who_asks_little_is_answered_before_all_that_many_others_have_sent_is_carried_out() -> None:
+    server = BusyServer()
+    greedy = [server.connect() for _ in range(20)]
+    modest = server.connect()
+    for client in greedy:
+        client.send(b"nonsense\r\n" * 200)
+    looks = server.looks
+    modest.send(b"list-tube-used\r\n")
+    assert modest.take() == b"USING default\r\n"
+    assert server.looks - looks < 5, "as if it were alone"
+    server.advance(100)
+    assert [client.take() for client in greedy] == [b"UNKNOWN_COMMAND\r\n" * 200] * 20
+
+
+def test_those_who_have_sent_much_have_one_turn_at_a_time_together() -> None:
+    server = BusyServer()
+    greedy = [server.connect() for _ in range(20)]
+    for client in greedy:
+        client.send(b"nonsense\r\n" * 200)
+        client.take()
+    heard: list[bytes] = []
+    # It comes behind the next turn of theirs, and before the one after that.
+    server.clock.callLater(0, lambda: heard.extend(client.take() for client in greedy))
+    looks = server.looks
+    server.clock.callLater(0, lambda: heard.append(b"%d" % (server.looks - looks)))
+    server.advance(0)
+    turn = TURN_NS // 1_000_000
+    assert turn <= int(heard.pop()) < 10 * turn
+    assert 0 < sum(reply.count(b"UNKNOWN") for reply in heard) < 10 * turn
+
+
+def test_a_peer_that_reads_again_goes_on_when_it_is_its_turn() -> None:
+    server = MemoryServer()
+    client = server.connect()
+    client.send(b"list-tubes-watched\r\n" * 3_000)
+    client.take()
+    carried_out = server.service.queue.tally.commands["cmd-list-tubes-watched"]
+    client.transport.drain()
+    assert server.service.queue.tally.commands["cmd-list-tubes-watched"] == carried_out
+    server.advance()
+    assert server.service.queue.tally.commands["cmd-list-tubes-watched"] > carried_out
 
 
 def test_a_chain_of_workers_that_feed_each_other_leaves_others_their_turn() -> None:

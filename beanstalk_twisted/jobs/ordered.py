@@ -31,6 +31,13 @@ FEW: Final = 16
 LEAST: Final = -1 << 127
 """Less than all keys, whose majors may be times before 1970."""
 
+_NO_BLOCKS: Final[list[list[int]]] = [[]]
+_NO_STARTS: Final = [LEAST]
+"""
+Of all queues that no job has entered yet, and never changed: most of a tube's three stay so, and
+two lists of their own would be 240 bytes each.
+"""
+
 
 class OrderedJobs:
     """
@@ -47,8 +54,8 @@ class OrderedJobs:
 
     def __init__(self) -> None:
         self.count = 0
-        self._blocks: list[list[int]] = [[]]
-        self._starts = [LEAST]
+        self._blocks = _NO_BLOCKS
+        self._starts = _NO_STARTS
 
     def add(self, major: int, job_id: int) -> bool:
         """
@@ -60,7 +67,11 @@ class OrderedJobs:
         key = major << 64 | job_id
         blocks = self._blocks
         last = blocks[-1]
-        if last and key < last[-1]:
+        if not last:
+            self._own()
+            self._blocks[0].append(key)
+            return True
+        if key < last[-1]:
             self._insert(key)
         elif len(last) < BLOCK_KEYS:
             last.append(key)
@@ -77,6 +88,7 @@ class OrderedJobs:
         :return: whether one of them is the first now.
         """
         self.count += len(keys)
+        self._own()
         at = 0
         while at < len(keys):
             place = bisect_right(self._starts, keys[at]) - 1
@@ -131,6 +143,13 @@ class OrderedJobs:
         The keys of so many of the first jobs, in order; fewer if there are not as many.
         """
         return list(islice(chain.from_iterable(self._blocks), most))
+
+    def _own(self) -> None:
+        """
+        The first jobs are about to enter.
+        """
+        if self._blocks is _NO_BLOCKS:
+            self._blocks, self._starts = [[]], [LEAST]
 
     def _insert(self, key: int) -> None:
         place = bisect_right(self._starts, key) - 1

@@ -30,6 +30,8 @@ _PAGE_SIZE: Final = 1 << _PAGE_BITS
 _PAGE_MASK: Final = _PAGE_SIZE - 1
 """64 slots: 12 bytes a job when all are in use, and no more than 700 for one lone survivor."""
 
+LARGE_BYTES: Final = 4 << 10
+"""Bytes of a cold job from which a look leaves it a `Job`, whose own size is then a small part."""
 
 _NONE: Final[list[bytes | Job | None]] = [None] * _PAGE_SIZE
 
@@ -94,7 +96,10 @@ class JobTable:
         The job as it is now, only for reading.
         """
         entry = self._entry(job_id)
-        return _thaw(job_id, entry) if isinstance(entry, bytes) else entry
+        if not isinstance(entry, bytes):
+            return entry
+        # All who look at a large body look at the same one.
+        return _thaw(job_id, entry) if len(entry) < LARGE_BYTES else self.get(job_id)
 
     def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
         """

@@ -59,7 +59,8 @@ class Tube:
         self.total_jobs = self.deletes = self.pauses = 0
         self.pause_s = self.pause_until_ns = 0
         self.using = self.watching = self.waiting = 0
-        self.waiters: deque[tuple[Session, int]] = deque()
+        # Made when it is needed: an empty one takes as much memory as the rest of a tube.
+        self.waiters: deque[tuple[Session, int]] | None = None
         self.defined_in = self.place = 0
         self.listeners: set[Listener] | None = None
 
@@ -121,6 +122,8 @@ class Tube:
         ``session`` waits for a job of this tube, behind all others.
         """
         self.waiting += 1
+        if self.waiters is None:
+            self.waiters = deque()
         self.waiters.append((session, session.wait_serial))
 
     def drop_waiter(self) -> None:
@@ -128,7 +131,7 @@ class Tube:
         A session no longer waits; it already says so.
         """
         self.waiting -= 1
-        if len(self.waiters) > 2 * self.waiting + SPARE_WAITERS:
+        if self.waiters is not None and len(self.waiters) > 2 * self.waiting + SPARE_WAITERS:
             alive = [entry for entry in self.waiters if entry[0].is_waiting_since(entry[1])]
             self.waiters = deque(alive)
 

@@ -109,58 +109,65 @@ class Inserted(Reply):
         return (self.job_id,)
 
 
-class Reserved(Reply):
+class JobReply(Reply):
+    """
+    A reply that carries a job.
+
+    :ivar priority: not written here, but by dialects that do.
+    """
+
+    __slots__ = ("body", "job_id", "priority")
+
+    def __init__(self, job_id: int, body: bytes, priority: int) -> None:
+        self.job_id = job_id
+        self.body = body
+        self.priority = priority
+
+    def line(self) -> bytes:
+        """
+        :return: what stands before the body and its CR LF.
+        """
+        raise NotImplementedError
+
+    def encode(self) -> bytes:
+        """
+        See `Reply.encode`.
+        """
+        return b"%s%s\r\n" % (self.line(), self.body)
+
+    def fields(self) -> tuple[object, ...]:
+        """
+        See `Reply.fields`.
+        """
+        return (self.job_id, self.body, self.priority)
+
+
+class Reserved(JobReply):
     """
     Here is a job; it is yours until its TTR ends.
-
-    :ivar priority: not written here, but by dialects that do.
     """
 
-    __slots__ = ("body", "job_id", "priority")
+    __slots__ = ()
 
-    def __init__(self, job_id: int, body: bytes, priority: int) -> None:
-        self.job_id = job_id
-        self.body = body
-        self.priority = priority
-
-    def encode(self) -> bytes:
+    def line(self) -> bytes:
         """
-        See `Reply.encode`.
+        See `JobReply.line`.
         """
-        return b"RESERVED %d %d\r\n%s\r\n" % (self.job_id, len(self.body), self.body)
-
-    def fields(self) -> tuple[object, ...]:
-        """
-        See `Reply.fields`.
-        """
-        return (self.job_id, self.body, self.priority)
+        return b"RESERVED %d %d\r\n" % (self.job_id, len(self.body))
 
 
-class Found(Reply):
+class Found(JobReply):
     """
     Here is a job to look at.
-
-    :ivar priority: not written here, but by dialects that do.
     """
 
-    __slots__ = ("body", "job_id", "priority")
+    __slots__ = ()
 
-    def __init__(self, job_id: int, body: bytes, priority: int) -> None:
-        self.job_id = job_id
-        self.body = body
-        self.priority = priority
-
-    def encode(self) -> bytes:
+    def line(self) -> bytes:
         """
-        See `Reply.encode`.
+        See `JobReply.line`.
         """
-        return b"FOUND %d %d\r\n%s\r\n" % (self.job_id, len(self.body), self.body)
-
-    def fields(self) -> tuple[object, ...]:
-        """
-        See `Reply.fields`.
-        """
-        return (self.job_id, self.body, self.priority)
+        return b"FOUND %d %d\r\n" % (self.job_id, len(self.body))
 
 
 class Kicked(Reply):
