@@ -87,10 +87,18 @@ class Outlet:
         """
         if self._waiting is not None:
             self._waiting.extend([memoryview(piece) for piece in pieces])
-        elif self._is_direct:
-            self._try(pieces)
-        else:
+        elif not self._is_direct:
             self._transport.writeSequence(pieces)
+        else:
+            is_one = len(pieces) == 1
+            size = len(pieces[0]) if is_one else sum(map(len, pieces))
+            try:
+                sent = self._send(pieces[0]) if is_one else self._send_all(pieces[:MAX_PIECES])
+            except OSError:
+                # It takes nothing now, or it is broken, which Twisted will find out.
+                sent = 0
+            if sent != size:
+                self._wait(pieces, sent)
 
     def close(self) -> None:
         """
@@ -106,18 +114,6 @@ class Outlet:
         """
         self._is_direct = False
         self._source = self._waiting = None
-
-    def _try(self, pieces: list[bytes]) -> None:
-        try:
-            if len(pieces) == 1:
-                sent = self._send(pieces[0])
-            else:
-                sent = self._send_all(pieces[:MAX_PIECES])
-        except OSError:
-            # It takes nothing now, or it is broken, which Twisted will find out.
-            sent = 0
-        if sent != sum(map(len, pieces)):
-            self._wait(pieces, sent)
 
     def _wait(self, pieces: list[bytes], sent: int) -> None:
         """

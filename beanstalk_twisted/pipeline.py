@@ -23,7 +23,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.recognition import ID_DIGITS, recognise, remembered
 from beanstalk_twisted.wire.grammar import ParseError
-from beanstalk_twisted.wire.replies import EXPECTED_CRLF, JobReply, Reply
+from beanstalk_twisted.wire.replies import EXPECTED_CRLF, JobReply
 
 CRLF: Final = b"\r\n"
 
@@ -158,32 +158,33 @@ class Pipeline:
             return True
         return is_first_to_wait
 
-    def add_reply(self, reply: Reply, lsn: int) -> bool:
+    def add_job(self, reply: JobReply, lsn: int) -> bool:
         """
-        As `add`, with a reply; a large body is not copied.
+        As `add`, with a job; a large body is not copied.
         """
-        if not isinstance(reply, JobReply) or len(reply.body) < MAX_JOINED_BYTES:
+        if len(reply.body) < MAX_JOINED_BYTES:
             return self.add(reply.encode(), lsn)
         self.add(reply.line(), lsn)
-        self._leave([*self._take_gathered(), reply.body, CRLF])
+        gathered, self._gathered = self._gathered, []
+        self._gathered_bytes = 0
+        self._leave([b"".join(gathered), reply.body, CRLF])
         return True
 
     def send(self) -> None:
         """
         Send what there is, or hold it until it may be seen.
         """
-        if self._gathered:
-            self._leave(self._take_gathered())
-
-    def _take_gathered(self) -> list[bytes]:
-        """
-        :return: one piece, or none.
-        """
-        gathered, self._gathered = self._gathered, []
+        gathered = self._gathered
+        if not gathered:
+            return
+        self._gathered = []
         self._gathered_bytes = 0
-        return gathered if len(gathered) < 2 else [b"".join(gathered)]
+        self._leave(gathered if len(gathered) == 1 else [b"".join(gathered)])
 
     def _leave(self, pieces: list[bytes]) -> None:
+        """
+        :param pieces: one, or few with a large body among them.
+        """
         if self._holder is None:
             return
         if self.held or self.lsn > self._common.settled_lsn:
@@ -257,7 +258,14 @@ class Pipeline:
             at = self.at
             if queue.outbox:
                 common.deliver()
-            if answer is None or self.add_reply(answer.reply, answer.lsn):
+            if answer is None:
+                return STOPPED
+            reply = answer.reply
+            if isinstance(reply, JobReply):
+                is_sent = self.add_job(reply, answer.lsn)
+            else:
+                is_sent = self.add(reply.encode(), answer.lsn)
+            if is_sent:
                 return STOPPED
             if at == size:
                 return ALL

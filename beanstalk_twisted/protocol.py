@@ -51,6 +51,7 @@ from beanstalk_twisted.wire.replies import (
     EXPECTED_CRLF,
     INTERNAL_ERROR,
     JOB_TOO_BIG,
+    JobReply,
     Reply,
 )
 
@@ -227,9 +228,10 @@ class BeanstalkProtocol(LineReceiver):
         """
         Send a reply as soon as it may be seen, and all before it are.
         """
-        if self._write is None:
-            self.pipeline.add_reply(answer.reply, answer.lsn)
-        elif encoded := self._write(answer.reply):
+        reply = answer.reply
+        if self._write is None and isinstance(reply, JobReply):
+            self.pipeline.add_job(reply, answer.lsn)
+        elif encoded := reply.encode() if self._write is None else self._write(reply):
             self.pipeline.add(encoded, answer.lsn)
         else:
             # The dialect has no word for it: nothing that follows could be understood.

@@ -147,7 +147,7 @@ def test_a_large_body_is_sent_from_where_it_lies_behind_what_was_said_before() -
         reply = Found(1, bytes(size), 0)
         place.pieces.clear()
         place.pipeline.add(b"a\r\n", 0)
-        place.pipeline.add_reply(reply, 0)
+        place.pipeline.add_job(reply, 0)
         place.pipeline.send()
         (pieces,) = place.pieces
         assert b"".join(pieces) == b"a\r\n" + reply.encode()
@@ -158,7 +158,7 @@ def test_a_large_body_waits_for_the_disk_from_where_it_lies_too() -> None:
     place = Place()
     reply = Reserved(1, bytes(MAX_JOINED_BYTES), 0)
     place.pipeline.add(b"a\r\n", 0)
-    place.pipeline.add_reply(reply, 5)
+    place.pipeline.add_job(reply, 5)
     assert place.sent == [b"a\r\n"]
     ((lsn, pieces),) = place.pipeline.held
     assert (lsn, b"".join(pieces)) == (5, reply.encode())

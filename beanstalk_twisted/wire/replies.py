@@ -3,7 +3,7 @@ Every reply of the protocol, as a value with its bytes.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import ClassVar, Final
 
 from beanstalk_twisted.wire import yaml
 
@@ -113,10 +113,12 @@ class JobReply(Reply):
     """
     A reply that carries a job.
 
+    :cvar word: which it is.
     :ivar priority: not written here, but by dialects that do.
     """
 
     __slots__ = ("body", "job_id", "priority")
+    word: ClassVar[bytes]
 
     def __init__(self, job_id: int, body: bytes, priority: int) -> None:
         self.job_id = job_id
@@ -127,13 +129,13 @@ class JobReply(Reply):
         """
         :return: what stands before the body and its CR LF.
         """
-        raise NotImplementedError
+        return b"%s %d %d\r\n" % (self.word, self.job_id, len(self.body))
 
     def encode(self) -> bytes:
         """
         See `Reply.encode`.
         """
-        return b"%s%s\r\n" % (self.line(), self.body)
+        return b"%s %d %d\r\n%s\r\n" % (self.word, self.job_id, len(self.body), self.body)
 
     def fields(self) -> tuple[object, ...]:
         """
@@ -148,12 +150,7 @@ class Reserved(JobReply):
     """
 
     __slots__ = ()
-
-    def line(self) -> bytes:
-        """
-        See `JobReply.line`.
-        """
-        return b"RESERVED %d %d\r\n" % (self.job_id, len(self.body))
+    word = b"RESERVED"
 
 
 class Found(JobReply):
@@ -162,12 +159,7 @@ class Found(JobReply):
     """
 
     __slots__ = ()
-
-    def line(self) -> bytes:
-        """
-        See `JobReply.line`.
-        """
-        return b"FOUND %d %d\r\n" % (self.job_id, len(self.body))
+    word = b"FOUND"
 
 
 class Kicked(Reply):
