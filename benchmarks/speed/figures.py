@@ -36,6 +36,13 @@ REPLAY: Final = Figure("replay", "replay, jobs a CPU second", lower_is_better=Fa
 PAUSE: Final = Figure("pause_ms", "longest pause, ms", lower_is_better=True, is_absolute=True)
 LOG_BYTES: Final = Figure("log_bytes", "largest log, bytes", lower_is_better=True)
 
+ASK_P99: Final = Figure("ask_p99_ms", "a question, p99, ms", True, is_absolute=True)
+ASK_WORST: Final = Figure("ask_worst_ms", "a question, worst, ms", True, is_absolute=True)
+CYCLE_P99: Final = Figure("cycle_p99_ms", "put or delete, p99, ms", True, is_absolute=True)
+CYCLE_WORST: Final = Figure("cycle_worst_ms", "put or delete, worst, ms", True, is_absolute=True)
+PEAK_BYTES: Final = Figure("peak_bytes", "memory taken, bytes", lower_is_better=True)
+KEPT_BYTES: Final = Figure("kept_bytes", "memory kept, bytes", lower_is_better=True)
+
 P50: Final = "p50_us"
 P99: Final = "p99_us"
 """Keys of the round trip that 50 and 99 of 100 commands do not exceed; for the plots."""

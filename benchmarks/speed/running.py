@@ -22,8 +22,9 @@ from benchmarks.speed.figures import (
     parse_outcome,
     ratio,
 )
+from benchmarks.speed.flooding import flooded
 from benchmarks.speed.servers import REDIS, NotStartedError, Running, Side, ready_jobs, running
-from benchmarks.speed.workloads import Workload
+from benchmarks.speed.workloads import QUICK_FLOOD_S, Workload
 
 LOAD_LIMIT_S: Final = 900
 """The load generator gives up then, seconds: a million puts take one minute, or ten at worst."""
@@ -98,6 +99,9 @@ def measure_once(bench: Bench, workload: Workload, side: Side) -> Outcome:
             return replay(bench, workload, side, folder)
         watches_log = any(figure is LOG_BYTES for figure, _ in workload.figures)
         with running(side, workload.disk, folder, bench.tools.slowsync, workload.options) as server:
+            if workload.flood:
+                seconds = QUICK_FLOOD_S if bench.quick else workload.seconds
+                return flooded(workload.flood, seconds, server)
             if not watches_log:
                 return load(bench, workload, side, server)
             with LogWatch(folder / "log") as watch:

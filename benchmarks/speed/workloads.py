@@ -9,10 +9,16 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from benchmarks.speed.figures import (
+    ASK_P99,
+    ASK_WORST,
     CPU,
+    CYCLE_P99,
+    CYCLE_WORST,
     JOB_BYTES,
+    KEPT_BYTES,
     LOG_BYTES,
     PAUSE,
+    PEAK_BYTES,
     RATE,
     REPLAY,
     Figure,
@@ -68,6 +74,8 @@ class Workload(NamedTuple):
     :ivar most_rounds: where a round takes minutes.
     :ivar with_redis: Redis lists can do it too.
     :ivar is_quick: it is part of a quick run.
+    :ivar flood: what one host does meanwhile (`flood.KINDS`), while others are measured; then
+        there is no load.
     """
 
     name: str
@@ -82,6 +90,7 @@ class Workload(NamedTuple):
     most_rounds: int = 99
     with_redis: bool = False
     is_quick: bool = False
+    flood: str = ""
 
     def count(self, quick: bool) -> int:
         """
@@ -225,7 +234,47 @@ LARGE: Final = (
 )  # fmt: skip
 """A million jobs."""
 
-WORKLOADS: Final = IN_MEMORY + LOGGED + SYNCED + WIDE + LARGE
+FLOOD_S: Final = 15.0
+"""How long a flood lasts, seconds: garbage collections and what piles up are in it."""
+
+QUICK_FLOOD_S: Final = 1.0
+
+BESIDE: Final = (
+    (ASK_P99, Target(20.0)), (ASK_WORST, Target(100.0)),
+    (CYCLE_P99, Target(20.0)), (CYCLE_WORST, Target(100.0)),
+    (PEAK_BYTES, None), (KEPT_BYTES, None),
+)  # fmt: skip
+"""Of clients beside a flood: what a person, or a health check, does not notice."""
+
+
+def hostile(
+    name: str, says: str, flood: str, disk: Disk = MEMORY, options: tuple[str, ...] = ()
+) -> Workload:
+    """
+    A flood.
+    """
+    return Workload(
+        name, f"two clients beside {says}", disk, "", BESIDE, seconds=FLOOD_S,
+        options=options, most_rounds=3, flood=flood,
+    )  # fmt: skip
+
+
+HOSTILE: Final = (
+    hostile("hostile-noise", "20 connections that send nonsense at full speed", "noise"),
+    hostile("hostile-noise-log", "the same", "noise", LOG),
+    hostile("hostile-noise-close", "the same, closed behind 5 to 50 KB", "noise-and-close"),
+    hostile("hostile-lines", "200 connections that pipeline 64 KiB of wrong lines", "wrong-lines"),
+    hostile("hostile-touch", "20 connections that pipeline touch", "touch"),
+    hostile("hostile-connects", "3,000 connections a second, half puts, closed or reset",
+            "connects"),
+    hostile("hostile-unread", "3,000 connections that ask for 60 bodies of 65 KB, unread",
+            "unread"),
+    hostile("hostile-unread-large", "60 connections that ask for a body of 20 MB, unread",
+            "unread-large", options=("-z", "30000000")),
+)  # fmt: skip
+"""One host does its worst."""
+
+WORKLOADS: Final = IN_MEMORY + LOGGED + SYNCED + WIDE + LARGE + HOSTILE
 
 
 def chosen(patterns: Sequence[str], quick: bool) -> list[Workload]:
