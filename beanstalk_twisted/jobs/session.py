@@ -96,14 +96,13 @@ class Session:
                     best = key
         return best
 
-    def stop_watching(self) -> None:
+    def stop_watching(self, tube: Tube) -> None:
         """
-        It ends: no tube has to tell it of jobs any more.
+        It ends: this tube is not watched by it any more, and has not to tell it of jobs.
         """
+        tube.watching -= 1
         if self._firsts is not None:
-            for tube in self.watching:
-                self._firsts.ignore(tube)
-            self._firsts = None
+            self._firsts.ignore(tube)
 
     def hold(self, job_id: int, deadline_ns: int) -> None:
         """

@@ -46,6 +46,9 @@ from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS: Final = 1_000_000_000
 
+SLICE_TUBES: Final = 1000
+"""Tubes that one slice of the end of a session lets go: some 3 ms."""
+
 DELETE: Final = Kind.DELETE
 CLIENT: Final = Reason.CLIENT
 
@@ -113,12 +116,7 @@ class WorkQueue:
         self.tally.connected -= 1
         self.tally.producers -= session.is_producer
         self.tally.workers -= session.is_worker
-        session.stop_watching()
-        first, *others = session.watching_order
-        # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
-        for tube in (first, *reversed(others)):
-            tube.watching -= 1
-            self._timekeeping.drop_if_unused(tube, now_ns)
+        self._timekeeping.work_in_slices(self._unwatch_all(session, now_ns))
         using, session.using = session.using, self.state.default()
         using.using -= 1
         self._timekeeping.drop_if_unused(using, now_ns)
@@ -479,6 +477,18 @@ class WorkQueue:
         return self._not_found() if key is None else self._found(key & ID_MASK)
 
     # Work in slices.
+
+    def _unwatch_all(self, session: Session, now_ns: int) -> Slices:
+        """
+        Slices of the end of a session that watches very many tubes; others have no more than one.
+        """
+        first, *others = session.watching_order
+        # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
+        for at, tube in enumerate((first, *reversed(others)), start=1):
+            session.stop_watching(tube)
+            self._timekeeping.drop_if_unused(tube, now_ns)
+            if not at % SLICE_TUBES:
+                now_ns = yield
 
     def _release_all(self, session: Session, now_ns: int) -> Slices:
         """

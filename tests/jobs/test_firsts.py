@@ -152,5 +152,6 @@ def test_a_session_of_few_tubes_is_told_of_nothing_and_one_of_many_by_each_until
     assert session.best_key() == 3
     session.ignore(last)
     assert session.best_key() == 7
-    session.stop_watching()
+    for tube in list(session.watching):
+        session.stop_watching(tube)
     assert not any(tube.listeners for tube in place.watched)

@@ -16,6 +16,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
 )
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
+from beanstalk_twisted.jobs.workqueue import SLICE_TUBES
 from tests.jobs.conversation import NS, START_NS, Client, Server
 
 
@@ -217,6 +218,22 @@ def test_a_job_in_any_state_keeps_its_tube(state: str) -> None:
     assert other.asks("stats-tube a")[f"current-jobs-{state}"] == "1"
     assert client.says("delete 1") == "DELETED"
     assert other.lists("list-tubes") == ["default"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_others_are_served_between_the_slices_of_the_end_of_one_that_watches_very_many_tubes(
+    more: int,
+) -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    for number in range(SLICE_TUBES - 1 + more):
+        client.says(f"watch {number}")
+    client.leaves()
+    left = len(server.queue.state.tubes) - 1
+    assert left == more
+    assert other.says("use elsewhere") == "USING elsewhere"
+    server.finish_slices()
+    assert other.lists("list-tubes") == ["default", "elsewhere"]
 
 
 def test_a_connection_that_ends_takes_its_tubes_along_but_those_with_jobs() -> None:
