@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted import commands_v1, protocol
+from beanstalk_twisted.accepting import MAX_ACCEPTS
 from beanstalk_twisted.archivist import DEFAULT_AGE_S
 from beanstalk_twisted.binlog import errors, format
 from beanstalk_twisted.client import forms, forms_v1
@@ -29,8 +30,9 @@ from beanstalk_twisted.facts import LogClock, Process
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.jobs.workqueue import SLICE_TUBES, WorkQueue
 from beanstalk_twisted.listening import LISTEN_FAILED
+from beanstalk_twisted.pipeline import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.tap import (
     ADDRESS,
     BACKLOG,
@@ -225,6 +227,13 @@ def test_the_limits_are_those_of_the_code() -> None:
             f"{SLICE_JOBS} jobs", "",
         ],
         ["jobs moved in one go by any other `kick`", f"{RUN_JOBS:,} jobs", ""],
+        ["tubes let go in one go by the end of a connection", f"{SLICE_TUBES:,} tubes", ""],
+        [
+            "commands of one connection, before others have their turn",
+            f"{TURN_NS // 10**6} ms divided by the number of connections that have something to "
+            f"be done, {MIN_SHARE_NS / 10**6:g} ms at least, one command at least", "",
+        ],
+        ["new connections taken in one go, for each port", f"{MAX_ACCEPTS} connections", ""],
         ["connections waiting to be accepted", f"{BACKLOG:,} connections", ""],
         [
             "size of a log segment",
