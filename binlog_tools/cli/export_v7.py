@@ -11,7 +11,7 @@ import click
 
 from beanstalk_twisted.binlog.survey import Progress, Survey
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import DAMAGED, SOUND, TORN
+from binlog_tools.cli.exits import DAMAGED, SOUND, TORN, warn
 from binlog_tools.cli.making import tell_unusable
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress
@@ -104,10 +104,9 @@ def _warn_if_running(path: str) -> None:
     """
     pid = holder_of(path) if os.path.isdir(path) else 0
     if pid:
-        click.echo(
-            f"binlog-inspect: {path}: a server runs on it (process {pid}); what it does from now "
-            f"on is not in this export, so jobs may be done twice. Better stop it first.",
-            err=True,
+        warn(
+            f"{path}: a server runs on it (process {pid}); what it does from now on is not in this "
+            f"export, so jobs may be done twice. Better stop it first."
         )
 
 

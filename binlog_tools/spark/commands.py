@@ -12,6 +12,7 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 
 from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
+from binlog_tools.cli.output import Output, aside
 from binlog_tools.liveset import END, Point
 from binlog_tools.moments import format_size, parse_size, parse_time
 from binlog_tools.spark.events import read_events, write_events
@@ -123,7 +124,7 @@ def events(
                  "servers": servers, "live": live}  # fmt: skip
         asked = parse_options(given)._replace(paths=inputs)
         segments, rows = write_events(_session("events", master), asked, Path(output).absolute())
-    click.echo(f"{segments} segments, {rows} rows written to {output}")
+    Output().line(f"{segments} segments, {rows} rows written to {output}")
 
 
 def _make(
@@ -136,7 +137,7 @@ def _make(
             pipeline = PIPELINES[name]
             table = _load(spark, inputs, source, pipeline.needs_body, damage, servers)
             write(name, pipeline.make(table, **choices), output, form, mode)
-            click.echo(f"{name}: written to {output}")
+            Output().line(f"{name}: written to {output}")
 
 
 def _plain(name: str, text: str) -> None:
@@ -189,7 +190,7 @@ def snapshot(
     with explained():
         at_ns = None if moment is None else _parsed(moment)
     if at_ns is not None and at_ns > time.time_ns():
-        click.echo(FUTURE, err=True)
+        aside(FUTURE)
     _make(("snapshot",), (output,), inputs, **options, at_ns=at_ns, lsn=lsn)
 
 
@@ -242,15 +243,15 @@ def _tell(made: Rebuilt, how: str) -> None:
     Say what was made; and on stderr what was not.
     """
     for gap in made.not_missed:
-        click.echo(f"not needed: {gap}", err=True)
+        aside(f"not needed: {gap}")
     for flaw in made.flaws:
-        click.echo(f"left out: {flaw}", err=True)
+        aside(f"left out: {flaw}")
     if made.lost:
         ids = ", ".join(map(str, made.lost[:10]))
         more = " and more" if len(made.lost) > 10 else ""
-        click.echo(f"jobs without a body, left out: {len(made.lost)} ({ids}{more})", err=True)
+        aside(f"jobs without a body, left out: {len(made.lost)} ({ids}{more})")
     new = made.written
-    click.echo(
+    Output().line(
         f"{new.path}: {new.jobs} jobs, {format_size(new.bytes)}, LSN {new.first_lsn} to "
         f"{new.last_lsn}; of {made.records} records in {made.segments} segments, read {how}; "
         f"{len(made.flaws)} places and {len(made.lost)} jobs were left out"

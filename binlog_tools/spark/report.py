@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from binlog_tools.cli.exits import CANNOT_READ
+from binlog_tools.cli.output import Output, aside
 from binlog_tools.spark.extras import need
 
 TITLE: Final = "The queue, as its log tells it"
@@ -37,11 +38,11 @@ def command(tables: Path, output: Path, title: str) -> None:
         _fail(str(problem))
     except OSError as problem:
         _fail(f"{problem.filename or output}: {problem.strerror}")
-    click.echo(f"report: written to {output}")
+    Output().line(f"report: written to {output}")
 
 
 def _fail(message: str) -> None:
-    click.echo(f"report: {message}", err=True)
+    aside(f"report: {message}")
     raise SystemExit(CANNOT_READ)
 
 
