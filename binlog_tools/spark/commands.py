@@ -5,6 +5,7 @@ The pipelines as programs: what ``python -m binlog_tools.spark`` runs.
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +24,16 @@ from binlog_tools.spark.session import explained, session, wants_stacks
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.surviving.gathering import with_spark
 from binlog_tools.spark.tables.errors import TableError
-from binlog_tools.spark.tables.pipelines import FORMATS, MODES, PIPELINES, TABLES, write
+from binlog_tools.spark.tables.pipelines import (
+    FORMATS,
+    MODES,
+    PIPELINES,
+    TABLES,
+    refuse_existing,
+    write,
+)
 from binlog_tools.spark.tables.poison import FAILURES
+from binlog_tools.spark.wholeness import unfinished
 
 FUTURE: Final = (
     "--at is in the future, behind the end of the log: what will happen until then is not in it; "
@@ -129,15 +138,26 @@ def events(
 
 def _make(
     names: tuple[str, ...], outputs: tuple[str, ...], inputs: tuple[str, ...], source: str,
-    form: str, mode: str, damage: str, servers: str, master: str | None, **choices: Any,
+    form: str, mode: str, damage: str, servers: str, master: str | None,
+    beside: AbstractContextManager[None] = nullcontext(),  # noqa: B008 - it has no state.
+    **choices: Any,
 ) -> None:  # fmt: skip
+    """
+    :param beside: entered when all is read but nothing is written yet.
+    """
     with explained():
+        if mode == "error":
+            refuse_existing(outputs)
         spark = _session(names[0] if len(names) == 1 else "tables", master)
-        for name, output in zip(names, outputs, strict=True):
-            pipeline = PIPELINES[name]
-            table = _load(spark, inputs, source, pipeline.needs_body, damage, servers)
-            write(name, pipeline.make(table, **choices), output, form, mode)
-            Output().line(f"{name}: written to {output}")
+        pipelines = [PIPELINES[name] for name in names]
+        made = [
+            each.make(_load(spark, inputs, source, each.needs_body, damage, servers), **choices)
+            for each in pipelines
+        ]
+        with beside:
+            for name, table, output in zip(names, made, outputs, strict=True):
+                write(name, table, output, form, mode)
+                Output().line(f"{name}: written to {output}")
 
 
 def _plain(name: str, text: str) -> None:
@@ -159,8 +179,11 @@ _plain("workers", "One row a connection: jobs, time busy, how its runs ended.")
 def tables(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """
     All of these that need no choice, each in OUTPUT/NAME: what the report shows.
+
+    OUTPUT/_unfinished is there until all of them are.
     """
-    _make(TABLES, tuple(f"{output}/{name}" for name in TABLES), inputs, **options)
+    outputs = tuple(f"{output}/{name}" for name in TABLES)
+    _make(TABLES, outputs, inputs, beside=unfinished(output), **options)
 
 
 @cli.command()
