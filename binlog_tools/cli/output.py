@@ -251,13 +251,14 @@ def progress(label: str) -> "Iterator[Progress]":
         return
     try:
         from rich.console import Console
+        from rich.markup import escape as without_markup
         from rich.progress import Progress as Bar
     except ImportError:
         with _plain_progress(label) as report:
             yield report
         return
     with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
+        task = bar.add_task(without_markup(label), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

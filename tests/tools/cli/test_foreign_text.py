@@ -8,6 +8,7 @@ import ast
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,14 @@ def test_a_body_is_shown_so_that_it_can_be_had_back_and_raw_if_that_is_asked_for
     assert shown.rstrip("\r\n") == SHOWN + "\\xff\\tend"
     raw = run("jobs", log, "--body", "1", "--raw").stdout_bytes
     assert raw == run("jobs", log, "--body", "1").stdout_bytes == BODY
+
+
+def test_a_path_is_no_markup_of_a_progress_bar(log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "[" / "red]"
+    shutil.copytree(log, path)
+    code, shown = ended_on_a_terminal("jobs", path)
+    assert code == 0, shown
+    assert f"reading {path}" in shown
 
 
 def test_raw_is_for_a_body(log: Path) -> None:
