@@ -39,9 +39,6 @@ from binlog_tools.sources import NoLog, Source, holds_something, parse_archived_
 SOUND, TORN, DAMAGED = 0, 1, 3
 """Exit codes of ``binlog-inspect check``."""
 
-MAX_NAMED_JOBS: Final = 1000
-"""Ids of jobs that one trouble names; a frame holds at most 65,536 records."""
-
 NO_HARM: Final = "nothing: a server cuts it off when it starts, and keeps a copy"
 
 
@@ -250,7 +247,7 @@ def _jobs_in(buffer: Buffer, hole: Hole) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def _ids(raws: list[Raw]) -> tuple[int, ...]:
-    return tuple(sorted({raw[JOB_ID] for raw in raws})[:MAX_NAMED_JOBS])
+    return tuple(sorted({raw[JOB_ID] for raw in raws}))
 
 
 def _is_plausible(raw: Raw) -> bool:
@@ -368,7 +365,7 @@ class _Contents:
         if self._lacking and self._has_beginning:
             ids = tuple(sorted(self._lacking))
             what = f"{len(ids)} jobs have state but no body in the log"
-            yield Trouble("content", None, None, None, None, None, what, mend, ids[:MAX_NAMED_JOBS])
+            yield Trouble("content", None, None, None, None, None, what, mend, ids)
         for job_id, tube_id in self._unnamed.items():
             what = f"job {job_id} is in tube number {tube_id}, whose name is not in the log"
             yield Trouble("content", None, None, None, None, None, what, mend, (job_id,))

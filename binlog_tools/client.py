@@ -2,6 +2,7 @@
 A plain client of the protocol: blocking, one connection, many requests on their way at once.
 """
 
+import re
 import select
 import socket
 from types import TracebackType
@@ -9,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from binlog_tools.tubenames import NoTube, is_tube_name
+from binlog_tools.wording import text_of
 
 LIMIT_S: Final = 60.0
 """How long a reply may take: a server syncs its disk before it answers, and disks can be busy."""
@@ -35,8 +37,26 @@ class Reply(NamedTuple):
         """
         return self.words[0] if self.words else b""
 
+    @property
+    def number(self) -> int:
+        """
+        The number behind the first word.
+
+        :raise Lost: there is none.
+        """
+        return self.number_at(1)
+
+    def number_at(self, place: int) -> int:
+        """
+        The number in this place of the first line; the name is in place 0.
+
+        :raise Lost: there is none.
+        """
+        words = self.words[place : place + 1]
+        return whole_number(b"".join(words).decode("ascii", "replace"))
+
     def __str__(self) -> str:
-        return b" ".join(self.words).decode("ascii", "replace")
+        return text_of(b" ".join(self.words))
 
 
 def tube_request(command: bytes, tube: bytes, *numbers: int) -> bytes:
@@ -54,6 +74,24 @@ class Lost(OSError):
     """
     The connection is gone.
     """
+
+
+NO_SERVER: Final = "this is no server of this protocol"
+
+
+def whole_number(said: str) -> int:
+    """
+    A number that a server says; a time that is over may be below 0.
+
+    :raise Lost: it is none, so nothing else can be trusted either.
+    """
+    if not _WHOLE.fullmatch(said):
+        raise Lost(0, f"{NO_SERVER} ({said[:20]!r} is no number)")
+    return int(said)
+
+
+_WHOLE: Final = re.compile(r"-?[0-9]{1,20}")
+"""The largest number of the protocol, 2**64 - 1, has so many digits."""
 
 
 class Line(Protocol):
@@ -162,7 +200,7 @@ class Connection:
             return Reply(words)
         size = int(words[-1]) if words[-1].isdigit() else -1
         if not 0 <= size <= MAX_BODY_BYTES:
-            raise OSError(0, "this is no server of this protocol")
+            raise OSError(0, NO_SERVER)
         data = self._replies.read(size + 2)
         if len(data) < size + 2:
             raise OSError(0, "the server has closed the connection")

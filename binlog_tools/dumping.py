@@ -31,6 +31,7 @@ from beanstalk_twisted.binlog.records import (
     Trim,
     TubeDef,
 )
+from beanstalk_twisted.printable import escape_all
 from binlog_tools import wording
 from binlog_tools.moments import format_time_exactly
 from binlog_tools.reading import (
@@ -291,16 +292,10 @@ def body_fields(body: bytes, how: str) -> Fields:
 
 def body_text(body: bytes, how: str) -> str:
     """
-    A body in a line of text.  As text, what is not printable is written as in Python, ``\\x00``,
-    and a backslash twice: nothing is lost.
+    A body in a line of text, from which it can be had back.
     """
     if how == "hex":
         return body.hex()
     if how == "base64":
         return base64.b64encode(body).decode()
-    if how == "none":
-        return ""
-    text = body.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "" if how == "none" else escape_all(body)

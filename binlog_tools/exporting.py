@@ -7,7 +7,8 @@ import binascii
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from itertools import count
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.records import State
@@ -20,6 +21,19 @@ from binlog_tools.stored import NS, StoredJob, StoredPause
 from binlog_tools.tubenames import NoTube, is_tube_name
 
 VERSION: Final = 1
+
+DEFAULT_LINE_BYTES: Final = 64 << 20
+"""
+A line of JSON, its end included: a body of 11 MB though each byte of it is escaped, ``\\u0001``.
+To read one takes up to four times as much memory.
+"""
+
+MIN_LINE_BYTES: Final = 1 << 10
+"""A job with its fields and a small body."""
+
+MAX_LINE_BYTES: Final = 8 << 30
+"""The largest body of a job, each byte of it escaped, and its fields: nothing that was exported is
+longer."""
 
 MAX_U32: Final = (1 << 32) - 1
 """The largest priority, delay, TTR and counter."""
@@ -104,6 +118,23 @@ class WrongLine(ValueError):
         super().__init__(f"line {number}: {why}")
 
 
+def bounded_lines(file: BinaryIO, max_bytes: int = DEFAULT_LINE_BYTES) -> Iterator[bytes]:
+    """
+    The lines of a file, of which no more is held than one.
+
+    :raise WrongLine: one is longer than ``max_bytes``; it is not read to its end.
+    """
+    for number in count(1):
+        line = file.readline(max_bytes + 1)
+        if len(line) > max_bytes:
+            raise WrongLine(
+                number, f"it is longer than {max_bytes} bytes; if that is a job, give --max-line"
+            )
+        if not line:
+            return
+        yield line
+
+
 class _Head(NamedTuple):
     """
     What stands before the jobs.
@@ -136,10 +167,10 @@ def import_lines(
         now_ns=now_ns,
     ) as log:  # fmt: skip
         jobs = _Jobs(head.floors.next_job_id, now_ns)
-        for count, (number, document) in enumerate(_chain(first, documents), start=1):
+        for done, (number, document) in enumerate(_chain(first, documents), start=1):
             log.add(jobs.read(number, document))
-            if not count % 1000:
-                notice(count)
+            if not done % 1000:
+                notice(done)
         if log.last_lsn > MAX_GIVEN:
             why = f"last_lsn: the LSNs of the new log, behind it, would go above {MAX_GIVEN}"
             raise WrongLine(head.lsn_line, why)

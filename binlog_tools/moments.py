@@ -3,6 +3,7 @@ Times, sizes, ids and LSNs as people write them.
 """
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -162,6 +163,26 @@ class Span(NamedTuple):
 
     def __str__(self) -> str:
         return str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
+
+
+def spans_of(numbers: Iterable[int]) -> list[Span]:
+    """
+    Numbers as ranges without gaps, in order.
+    """
+    spans: list[Span] = []
+    for number in sorted(numbers):
+        if spans and number <= spans[-1].last + 1:
+            spans[-1] = Span(spans[-1].first, number)
+        else:
+            spans.append(Span(number, number))
+    return spans
+
+
+def id_range(span: Span) -> str:
+    """
+    Ids as ``--job`` takes them: ``7`` or ``20-29``.
+    """
+    return str(span.first) if span.first == span.last else f"{span.first}-{span.last}"
 
 
 ALL_NUMBERS: Final = Span(0, MAX_NUMBER)

@@ -1,7 +1,8 @@
 """
 How counts, names and bodies are said, in all commands alike.
 
-This imports nothing of the log: `beanstalk`, which only asks servers, uses it too.
+This imports nothing of the log: `beanstalk`, which only asks servers, uses it too.  What of it goes
+to a terminal is escaped where it is printed (`cli.output`).
 """
 
 import base64

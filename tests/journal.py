@@ -294,7 +294,7 @@ class Crowd:
             for number in range(clients)
         ]
         self.acknowledged = 0
-        self._next_id = 1
+        self._first_unsearched = 1
         self._replies = Semaphore(0)
         self._clients: list[Client] = []
 
@@ -359,16 +359,23 @@ class Crowd:
 
     def _find_unanswered_puts(self, connection: Connection) -> None:
         """
-        Their ids lie among those of their neighbours.
+        Their ids lie among those of their neighbours, or right behind the highest one.
         """
-        known = {job_id for each in self.journals for job_id in (*each.jobs, *each.gone)}
-        end = max(known, default=0) + len(self.journals) + 1
-        strangers = [job_id for job_id in range(self._next_id, end) if job_id not in known]
+        end = self._highest_id() + len(self.journals) + 1
+        known = self._known_ids()
+        strangers = [job_id for job_id in range(self._first_unsearched, end) if job_id not in known]
         replies = ask_all(connection, [b"peek %d\r\n" % job_id for job_id in strangers])
         for job_id, reply in zip(strangers, replies, strict=True):
             if reply != b"NOT_FOUND\r\n":
                 self._adopt(job_id, reply)
-        self._next_id = end
+        # Not `end`: of the ids that lie behind the highest one, the next puts get the first.
+        self._first_unsearched = self._highest_id() + 1
+
+    def _known_ids(self) -> set[int]:
+        return {job_id for each in self.journals for job_id in (*each.jobs, *each.gone)}
+
+    def _highest_id(self) -> int:
+        return max(self._known_ids(), default=0)
 
     def _adopt(self, job_id: int, reply: bytes) -> None:
         for journal in self.journals:

@@ -286,7 +286,7 @@ def test_work_that_begins_here_in_the_moment_of_the_last_look_is_looked_at_too()
     def hang() -> bool:
         io.may_go_on.set()
         # The first is the one that was under way.
-        return looks.acquire(timeout=20) and looks.acquire(timeout=5 * LOOK_S)
+        return looks.acquire(timeout=20) and looks.acquire(timeout=20)
 
     assert io.call(hang)
     io.stop()

@@ -25,7 +25,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
         "binlog.errors", "binlog.format", "wire.yaml", "jobs.ordered", "jobs.agenda",
         "client.errors", "client.tubes", "client.backoff", "client.hashing", "worker.verdicts",
         "worker.serialisers", "worker.demand", "exports", "version", "shortcut",
-        "collecting",
+        "collecting", "printable",
     ),
     ("binlog.records", "binlog.room", "wire.replies"),
     ("binlog.frames", "binlog.cold", "wire.grammar", "jobs.job"),
@@ -98,7 +98,7 @@ VOCABULARIES = {
     "wire": ("wire.",),
     "jobs": ("jobs.", "binlog.cold", "binlog.records", "binlog.room", "wire.replies", "wire.yaml"),
     "client": ("client.", "commands", "wire."),
-    "worker": ("worker.", "client.", "version"),
+    "worker": ("worker.", "client.", "version", "printable"),
 }
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}

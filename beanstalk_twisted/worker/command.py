@@ -11,16 +11,19 @@ from typing import Any, Final, NamedTuple
 import click
 from twisted.internet import asyncioreactor
 from twisted.logger import (
+    FileLogObserver,
     FilteringLogObserver,
+    LogEvent,
     Logger,
     LogLevel,
     LogLevelFilterPredicate,
+    formatEventAsClassicLogText,
     globalLogBeginner,
-    textFileLogObserver,
 )
 
 from beanstalk_twisted.client.presence import SERVER_LOG
 from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.printable import escape
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import checks, loading, policy, service
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
@@ -221,6 +224,17 @@ def cli(
     run(worker, verbose, told)
 
 
+def line_of(event: LogEvent) -> str | None:
+    """
+    Format a log event as Twisted does, harmless to a terminal: a body, or a server's words, may be
+    in what was raised.
+
+    :return: one line, the further ones of a traceback indented; None if there is nothing to say.
+    """
+    text = formatEventAsClassicLogText(event)
+    return None if text is None else escape(text, "\n\t")
+
+
 def run(worker: service.Worker[Any], verbose: int, told: Signals) -> None:
     """
     Run a worker until the process is told to stop.
@@ -232,7 +246,7 @@ def run(worker: service.Worker[Any], verbose: int, told: Signals) -> None:
     # That the server is there again is told as its absence is; each try is not.
     wanted.setLogLevelForNamespace(SERVER_LOG, max(level, LogLevel.info, key=LEVELS.index))
     wanted.setLogLevelForNamespace(Client.__module__, LEVELS[0 if verbose < 2 else 2])
-    observer = FilteringLogObserver(textFileLogObserver(sys.stderr), [wanted])
+    observer = FilteringLogObserver(FileLogObserver(sys.stderr, line_of), [wanted])
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     running: Any = reactor
 

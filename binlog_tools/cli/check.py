@@ -2,7 +2,9 @@
 ``binlog-inspect check``.
 """
 
+from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Final
 
 import click
 
@@ -10,7 +12,8 @@ from binlog_tools.checking import Finding, Trouble, check
 from binlog_tools.cli import options
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns, progress
-from binlog_tools.moments import Span
+from binlog_tools.moments import Span, id_range, spans_of
+from binlog_tools.wording import told
 
 
 @click.command("check", cls=options.Command)
@@ -22,7 +25,8 @@ def command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
     Check every frame, record, checksum and number of a log, and map what is wrong.
 
     Each trouble is named with its file, offset, LSNs and jobs, whether it is torn (never confirmed
-    durable, the trace of a crash) or damage, and the command that mends it.  Nothing is changed.
+    durable, the trace of a crash) or damage, and the command that mends it; then all jobs at risk
+    are counted, and the last line is the verdict.  Nothing is changed.
     The server may be running; its newest segment may then look torn, being written.
 
     Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read; the highest
@@ -47,30 +51,64 @@ def command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
     raise SystemExit(worst)
 
 
+SHOWN_SPANS: Final = 10
+"""Ids, and ranges of ids, that a line of a trouble names."""
+
 VERDICTS = {0: "sound", 1: "torn", 3: "damaged"}
 
 
 def _document(finding: Finding) -> dict[str, object]:
+    risk = _Risk(finding)
     return {
         "log": finding.path, "verdict": VERDICTS[finding.exit_code],
         "records": finding.records, "durable_lsn": finding.durable_lsn,
+        "at_risk": {
+            "jobs": len(risk.jobs), "perhaps": len(risk.perhaps), "is_all": not risk.unnamed,
+        },
         "segments": [row._asdict() for row in finding.segments],
         "troubles": [trouble._asdict() for trouble in finding.troubles],
     }  # fmt: skip
 
 
+class _Risk:
+    """
+    The jobs that are concerned by all troubles together; what is torn was promised to nobody.
+
+    :ivar jobs: ids that are certain, ``perhaps`` those that the spoilt bytes seem to name besides.
+    :ivar unnamed: how many places there are that do not tell which jobs they were about.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        troubles = [each for each in finding.troubles if each.kind not in ("torn", "foreign")]
+        self.jobs = {job for each in troubles for job in each.jobs}
+        self.perhaps = {job for each in troubles for job in each.perhaps} - self.jobs
+        self.unnamed = sum(not (each.jobs or each.perhaps) for each in troubles)
+
+    def __str__(self) -> str:
+        said = [told(len(self.jobs), "job")]
+        if self.perhaps:
+            said.append(f"{len(self.perhaps)} more as far as one can tell")
+        if self.unnamed:
+            said.append(f"those of {told(self.unnamed, 'place')} that cannot be named")
+        return " and ".join(said)
+
+
 def _print(output: Output, finding: Finding) -> None:
     """
-    In a pipe the first field of each line says what it is: segment, log or trouble.
+    The verdict is the last line.  In a pipe the first field of each says what it is: segment,
+    trouble or log.
     """
+    risk = _Risk(finding)
     if not output.is_terminal:
         output.table([], (("segment", *row) for row in finding.segments))
-        output.table([], [("log", VERDICTS[finding.exit_code], finding.path, finding.verdict)])
         output.table([], (("trouble", *_cells(trouble)) for trouble in finding.troubles))
+        output.row((
+            "log", VERDICTS[finding.exit_code], finding.path, finding.verdict, len(risk.jobs),
+            len(risk.perhaps), risk.unnamed,
+        ))  # fmt: skip
         return
     titles = columns("segment", "#first LSN", "#last LSN", "#frames", "#bytes")
     output.table(titles, finding.segments)
-    output.line(finding.verdict)
     for trouble, following in zip_longest(finding.troubles, finding.troubles[1:]):
         lines = _described(trouble)
         # One command often mends all of it; it is told once.
@@ -78,6 +116,9 @@ def _print(output: Output, finding: Finding) -> None:
             lines.append(f"    to mend it: {trouble.mend}")
         for line in lines:
             output.line(f"  {line}")
+    if risk.jobs or risk.perhaps or risk.unnamed:
+        output.line(f"at risk: {risk}")
+    output.line(finding.verdict)
 
 
 def _cells(trouble: Trouble) -> tuple[object, ...]:
@@ -87,8 +128,22 @@ def _cells(trouble: Trouble) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _ids(jobs: tuple[int, ...]) -> str | None:
-    return ",".join(map(str, jobs)) or None
+def _ids(jobs: Sequence[int]) -> str | None:
+    """
+    Ids as ``--job`` takes them, ``7,9,20-29``; None if there are none.
+    """
+    return ",".join(map(id_range, spans_of(jobs))) or None
+
+
+def _some_ids(jobs: Sequence[int]) -> str:
+    """
+    How many there are, and which, as far as a line has room.
+    """
+    spans = spans_of(jobs)
+    more = sum(span.last - span.first + 1 for span in spans[SHOWN_SPANS:])
+    shown = ", ".join(map(id_range, spans[:SHOWN_SPANS]))
+    rest = f" and {more} more; --json names all" if more else ""
+    return f"{told(len(jobs), 'job')}: {shown}{rest}"
 
 
 def _described(trouble: Trouble) -> list[str]:
@@ -100,9 +155,9 @@ def _described(trouble: Trouble) -> list[str]:
         where += f" ({trouble.kind})" + (f", {_lsns(trouble)}" if trouble.first_lsn else "") + ": "
     lines = [f"{where}{trouble.what}"]
     if trouble.jobs:
-        lines.append(f"    jobs: {_ids(trouble.jobs)}")
+        lines.append(f"    {_some_ids(trouble.jobs)}")
     if trouble.perhaps:
-        lines.append(f"    jobs, as far as one can tell: {_ids(trouble.perhaps)}")
+        lines.append(f"    as far as one can tell, {_some_ids(trouble.perhaps)}")
     return lines
 
 

@@ -5,7 +5,7 @@
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.making import segment_size, tell
+from binlog_tools.cli.making import segment_size, tell, warn_if_running
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.rewriting import load, rewrite
@@ -21,12 +21,14 @@ def command(path: str, output: str, segment_bytes: int, is_json: bool) -> None:
     Write what a server would load into a new log, and nothing else.
 
     Jobs keep their ids, counters and order; tubes keep their pauses.  The log is left as it is.
-    Put the new one in its place while no server runs, or start one on it.
+    Put the new one in its place while no server runs, or start one on it.  If a server runs on the
+    log meanwhile, a warning says so: what it does later is not in the new one.
 
     \b
     Example:
       binlog-inspect compact /var/lib/bs -o /var/lib/bs-small
     """
+    warn_if_running(path)
     with progress(f"reading {path}") as report:
         loaded = load(open_source(path), report)
     before = sum(segment.ending.offset for segment in loaded.survey.segments)

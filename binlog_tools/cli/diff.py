@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import USAGE, fail
+from binlog_tools.cli.exits import USAGE, fail, warn
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.client import Connection, parse_address
@@ -90,9 +90,7 @@ def _with_server(
         count = _show(output, found, quiet)
         others = comparison.unknown_to_log
     if others and not quiet:
-        click.echo(
-            f"binlog-inspect: {b} has {told(others, 'job')} that {a} does not have", err=True
-        )
+        warn(f"{b} has {told(others, 'job')} that {a} does not have")
         _tell_others(output, others)
     return count + (others or 0)
 

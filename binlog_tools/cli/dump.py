@@ -12,9 +12,10 @@ from typing import Any, Final, TextIO
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail
+from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail, warn
 from binlog_tools.cli.gaps import code_of_gaps
 from binlog_tools.cli.opening import open_source, open_sources
+from binlog_tools.cli.output import Output
 from binlog_tools.cli.records import writer_of
 from binlog_tools.dumping import Entry, Gap, Records, bounds_of, entries
 from binlog_tools.following import Follower
@@ -141,10 +142,7 @@ class _Gaps:
             lsns = f"LSN {each.first_lsn} and later" if each.first_lsn else "all of it"
             if each.next_lsn:
                 lsns = f"LSN {Span(each.first_lsn, each.next_lsn - 1)}"
-            click.echo(
-                f"binlog-inspect: {each.segment}: offset {each.offset}: {lsns}: {each.why}",
-                err=True,
-            )
+            warn(f"{each.segment}: offset {each.offset}: {lsns}: {each.why}")
 
 
 def _followed(source: Source, selection: Selection, with_data: bool) -> Iterator[Entry | Gap]:
@@ -179,7 +177,8 @@ def _print_frame(segment: OpenSegment, offset: int) -> None:
     place = place_of(segment, offset)
     if not place.has_frame:
         fail(CANNOT_READ, f"{segment.name}: offset {offset}: {place.what}")
+    output = Output()
     for line in view_of(segment, offset):
-        click.echo(line)
+        output.line(line)
     if not place.is_good:
         fail(DAMAGED, f"{segment.name}: offset {offset}: {place.what}")

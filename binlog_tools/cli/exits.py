@@ -4,10 +4,9 @@ How a command ends.
 
 from typing import Final, NoReturn
 
-import click
-
 from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
 from binlog_tools.cli.interrupts import INTERRUPTED as INTERRUPTED
+from binlog_tools.cli.output import aside
 
 SOUND: Final = 0
 TORN: Final = 1
@@ -20,7 +19,7 @@ def warn(message: str) -> None:
     """
     One line, or a few, on stderr.
     """
-    click.echo(f"binlog-inspect: {message}", err=True)
+    aside(f"binlog-inspect: {message}")
 
 
 def fail(code: int, message: str) -> NoReturn:

@@ -2,19 +2,16 @@
 ``binlog-inspect export``.
 """
 
-import json
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.opening import open_source
-from binlog_tools.cli.output import progress
+from binlog_tools.cli.output import as_json, progress
 from binlog_tools.exporting import export
 from binlog_tools.outputs import opened
 from binlog_tools.rewriting import load
-
-_encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 @click.command("export", cls=options.Command)
@@ -41,4 +38,4 @@ def command(path: str, target: str | None, **chosen: Any) -> None:
     documents = export(loaded, options.selection(**chosen))
     with opened(target) as out:
         for document in documents:
-            out.write(_encode(document) + "\n")
+            out.write(as_json(document) + "\n")

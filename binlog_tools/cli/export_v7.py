@@ -2,7 +2,6 @@
 ``binlog-inspect export-v7``.
 """
 
-import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ import click
 from beanstalk_twisted.binlog.survey import Progress, Survey
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED, SOUND, TORN
-from binlog_tools.cli.making import tell_unusable
+from binlog_tools.cli.making import tell_unusable, warn_if_running
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress
 from binlog_tools.newdirectory import NewDirectory
@@ -20,7 +19,6 @@ from binlog_tools.stored import StoredJob, loaded_jobs, loaded_pauses
 from binlog_tools.tubenames import is_tube_name
 from binlog_tools.v7.exporting import Exported, Tally, export_jobs
 from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, MAX_FILE_BYTES, MIN_FILE_BYTES
-from binlog_tools.v7.holder import holder_of
 from binlog_tools.v7.records import NS
 from binlog_tools.wording import text_of, told
 
@@ -65,7 +63,7 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
       binlog-inspect export-v7 /var/lib/bs -o /var/lib/beanstalkd
       chown -R beanstalkd /var/lib/beanstalkd
     """
-    _warn_if_running(path)
+    warn_if_running(path)
     with progress("reading") as report:
         survey = open_source(path).survey(report)
     wall_ns = time.time_ns()
@@ -96,19 +94,6 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
     if tally.not_held:
         raise SystemExit(DAMAGED)
     raise SystemExit(TORN if survey.torn else SOUND)
-
-
-def _warn_if_running(path: str) -> None:
-    """
-    Our servers hold the same lock as beanstalkd.
-    """
-    pid = holder_of(path) if os.path.isdir(path) else 0
-    if pid:
-        click.echo(
-            f"binlog-inspect: {path}: a server runs on it (process {pid}); what it does from now "
-            f"on is not in this export, so jobs may be done twice. Better stop it first.",
-            err=True,
-        )
 
 
 def _export(

@@ -10,7 +10,7 @@ import click
 from beanstalk_twisted.binlog.errors import LockHeld
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
-from binlog_tools.cli.making import segment_size, tell
+from binlog_tools.cli.making import segment_size, tell, warn_if_running
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, columns, progress
 from binlog_tools.dropping import drop_in_place
@@ -71,6 +71,8 @@ def command(
     if in_place:
         _in_place(shown, path, choice)
         return
+    if output is not None:
+        warn_if_running(path)
     with progress(f"reading {path}") as report:
         loaded = load(open_source(path), report)
     if dry_run:

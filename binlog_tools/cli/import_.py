@@ -12,7 +12,14 @@ from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
 from binlog_tools.cli.making import segment_size, tell
 from binlog_tools.cli.output import Output, progress
-from binlog_tools.exporting import WrongLine, import_lines
+from binlog_tools.exporting import (
+    DEFAULT_LINE_BYTES,
+    MAX_LINE_BYTES,
+    MIN_LINE_BYTES,
+    WrongLine,
+    bounded_lines,
+    import_lines,
+)
 from binlog_tools.outputs import naming
 from binlog_tools.wording import told
 
@@ -21,8 +28,17 @@ from binlog_tools.wording import told
 @click.argument("file", type=click.File("rb"))
 @options.output_directory
 @segment_size
+@options.size_option(
+    "--max-line",
+    DEFAULT_LINE_BYTES,
+    MIN_LINE_BYTES,
+    MAX_LINE_BYTES,
+    "The longest line; one takes up to four times as much memory.",
+)
 @options.as_json
-def command(file: BinaryIO, output: str, segment_bytes: int, is_json: bool) -> None:
+def command(
+    file: BinaryIO, output: str, segment_bytes: int, max_line: int, is_json: bool
+) -> None:  # fmt: skip
     """
     Write a new log with the jobs of JSON lines, as export writes them.
 
@@ -38,8 +54,9 @@ def command(file: BinaryIO, output: str, segment_bytes: int, is_json: bool) -> N
     try:
         with progress("importing") as report, naming(_name(file)):
             written = import_lines(
-                file, output, segment_bytes, time.time_ns(), lambda jobs: report(jobs, 0), ignored
-            )
+                bounded_lines(file, max_line), output, segment_bytes, time.time_ns(),
+                lambda jobs: report(jobs, 0), ignored,
+            )  # fmt: skip
     except WrongLine as problem:
         fail(USAGE, f"{_name(file)}: {problem}; nothing was written")
     _tell_ignored(ignored)

@@ -33,7 +33,7 @@ from binlog_tools.moments import (
     format_time_exactly,
     parse_time,
 )
-from binlog_tools.outputs import opened
+from binlog_tools.outputs import STDOUT, opened
 from binlog_tools.rewriting import load
 from binlog_tools.sources import Source
 from binlog_tools.stored import NS, StoredJob
@@ -101,10 +101,11 @@ POINT: Final = options.Parsed("time|lsn", _point)
     metavar="FILE",
     help="Where --body goes.",
 )
+@click.option("--raw", is_flag=True, help="Write the body as it is, on a terminal too.")
 @options.as_json  # fmt: skip
 def command(
     path: str, limit: int | None, how: str, point: Point | None, explained: int | None,
-    wanted: int | None, target: str | None, is_json: bool, **chosen: Any,
+    wanted: int | None, target: str | None, raw: bool, is_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
     """
     List the jobs that a server would load, or tell of one.
@@ -122,15 +123,17 @@ def command(
       binlog-inspect jobs /var/lib/bs --json --bodies text | jq -r .body
     """
     if wanted is not None:
-        options.refuse_beside("wanted", "target")
+        options.refuse_beside("wanted", "target", "raw")
     elif explained is not None:
         options.refuse_beside("explained", "is_json")
     source = open_source(path)
     if wanted is not None:
-        _write_body(source, wanted, target)
+        _write_body(source, wanted, target, raw)
         return
     if target is not None:
         fail(USAGE, "-o goes with --body; a list goes to stdout.")
+    if raw:
+        fail(USAGE, "--raw goes with --body.")
     output = Output(is_json)
     if explained is not None:
         _explain(output, source, explained)
@@ -259,10 +262,13 @@ def _tell(output: Output, story: Story) -> None:
     output.line(f"  {story.ending}")
 
 
-def _write_body(source: Source, job_id: int, target: str | None) -> None:
+def _write_body(source: Source, job_id: int, target: str | None, is_raw: bool) -> None:
     body = body_of(source, job_id)
     if body is None:
         _no_body(source, story_of(source, job_id, time.time_ns()))
+    if target in (None, STDOUT):
+        Output().body(body, is_raw)
+        return
     with opened(target) as out:
         out.buffer.write(body)
 

@@ -2,11 +2,13 @@
 What commands that make a log have in common.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
+from beanstalk_twisted.binlog.directory import holder_of
 from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
     MAX_SEGMENT_BYTES,
@@ -37,6 +39,19 @@ def _in_range(ctx: click.Context, param: click.Parameter, value: int) -> int:
     if not MIN_SEGMENT_BYTES <= value <= MAX_SEGMENT_BYTES:
         raise click.BadParameter(f"{value} is not within 8k to 1G")
     return value
+
+
+def warn_if_running(path: str) -> None:
+    """
+    Say that a server runs on a log of which another one is made.  All servers hold the same lock.
+    """
+    pid = holder_of(path) if os.path.isdir(path) else 0
+    if pid:
+        who = f"process {pid}" if pid > 0 else "a process that cannot be named"
+        warn(
+            f"{path}: a server runs on it ({who}); what it does from now on is not in the new log, "
+            f"so jobs may be done twice or be missing. Better stop it first."
+        )
 
 
 def tell(output: Output, written: Written, **more: object) -> None:

@@ -6,7 +6,7 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail
-from binlog_tools.cli.making import segment_size, tell
+from binlog_tools.cli.making import segment_size, tell, warn_if_running
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.cli.output import Output, columns, progress
 from binlog_tools.rewriting import Renumbered, SameStore, load, merge
@@ -37,6 +37,8 @@ def command(
     Example:
       binlog-inspect merge /var/lib/bs-a /var/lib/bs-b -o /var/lib/bs
     """
+    for path in paths:
+        warn_if_running(path)
     logs = []
     for source in open_sources(paths):
         with progress(f"reading {source.path}") as report:

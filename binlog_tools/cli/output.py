@@ -1,6 +1,10 @@
 """
 What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.
 
+All that both commands print goes through here, so that nothing of it is obeyed by a terminal: names
+of tubes, bodies, a server's words and names of files are text of others (`printable`).  A body that
+is asked for alone is the exception: in a pipe, or with ``--raw``, it is written as it is.
+
 ``rich`` draws tables and progress bars; without it (it is the extra ``cli``) they are plain.
 """
 
@@ -13,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from beanstalk_twisted.printable import escape, escape_all, escape_json
 from binlog_tools.wording import text_of
 
 if TYPE_CHECKING:
@@ -25,10 +30,11 @@ VERSION: Final = 1
 TABLE_ROWS: Final = 500
 """A longer table is drawn in parts, each with its titles: its widths are those of its rows."""
 
+LINE_END: Final = "\n"
+"""Between the lines of one message, which are our own."""
+
 CUT_CHARACTERS: Final = 14
 """So much is shown at least of text that may be cut."""
-
-_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -90,22 +96,42 @@ class Output:
         """
         One line of text.
         """
-        click.echo(text)
+        click.echo(escape(text))
 
     def heading(self, text: str) -> None:
         """
         What a table is about; a pipe gets an empty line and ``# text``.
         """
+        text = escape(text)
         click.echo(f"\n{text}" if self.is_terminal else f"# {text}")
+
+    def body(self, body: bytes, is_raw: bool = False) -> None:
+        """
+        A body on its own: as it is, and on a terminal as one line in which everything can be seen.
+
+        :param is_raw: as it is on a terminal, too.
+        """
+        if self.is_terminal and not is_raw:
+            self.line(escape_all(body))
+            return
+        sys.stdout.flush()
+        out = sys.stdout.buffer
+        out.write(body)
+        out.flush()
+
+    def row(self, values: Sequence[object]) -> None:
+        """
+        One line: the values, separated by tabs.
+        """
+        sys.stdout.write("\t".join([cell(value) for value in values]) + "\n")
 
     def table(self, titles: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         """
         A table; a pipe gets one line for each row, its cells separated by tabs, without titles.
         """
         if not self.is_terminal:
-            write = sys.stdout.write
             for row in rows:
-                write("\t".join([cell(value) for value in row]) + "\n")
+                self.row(row)
             return
         draw = _rich_table() or _plain_table
         cells = ([cell(value) for value in row] for row in rows)
@@ -119,7 +145,14 @@ def as_json(fields: Mapping[str, object]) -> str:
     """
     A document on one line.
     """
-    return _encode({"v": VERSION, **fields})
+    return escape_json(_encode({"v": VERSION, **fields}))
+
+
+def aside(message: str) -> None:
+    """
+    One line, or a few, on stderr.
+    """
+    click.echo(escape(message, LINE_END), err=True)
 
 
 def cell(value: object) -> str:
@@ -131,8 +164,7 @@ def cell(value: object) -> str:
     if isinstance(value, int | Escaped):
         return str(value)
     text = text_of(value) if isinstance(value, bytes) else str(value)
-    # Most text has nothing to escape, and looking is quicker than translating.
-    return text.translate(_ESCAPES) if "\\" in text or not text.isprintable() else text
+    return escape(text.replace("\\", "\\\\"))
 
 
 _Draw = Callable[[Sequence[Column], Sequence[Sequence[str]]], None]
@@ -213,18 +245,20 @@ def progress(label: str) -> "Iterator[Progress]":
     """
     A bar on stderr, if that is a terminal, for as long as the block lasts.
     """
+    label = escape(label)
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
     try:
         from rich.console import Console
+        from rich.markup import escape as without_markup
         from rich.progress import Progress as Bar
     except ImportError:
         with _plain_progress(label) as report:
             yield report
         return
     with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
+        task = bar.add_task(without_markup(label), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import IO, Any, Final, Protocol, TextIO
 
 from beanstalk_twisted.binlog.records import DEADLINE_NS, FULL, JOB_KINDS, TS_NS, TYPE
+from beanstalk_twisted.printable import escape
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.cli.output import as_json
 from binlog_tools.dumping import (
@@ -140,7 +141,7 @@ class TerminalLines(_Lines):
         if raw[TYPE] not in JOB_KINDS:
             return head + _details(fields_of(entry))
         text = (
-            f"{raw[5]:>8}  {text_of(entry.tube):<12} "
+            f"{raw[5]:>8}  {escape(text_of(entry.tube)):<12} "
             f"{state_name(raw[1]):<8} pri {raw[4]} ttr {raw[9]}"
         )
         if raw[8]:
@@ -159,7 +160,7 @@ _PLACES: Final = frozenset({"lsn", "type", "time", "logged", "segment", "offset"
 
 def _details(fields: Fields) -> str:
     said = {k: v for k, v in fields.items() if k not in _PLACES and (k, v) != ("reason", "none")}
-    return " ".join(f"{name}={value}" for name, value in said.items())
+    return escape(" ".join(f"{name}={value}" for name, value in said.items()))
 
 
 Row = tuple[Any, ...]
@@ -192,19 +193,28 @@ def _row_of_other(entry: Entry) -> Row:
     return tuple(row.values())
 
 
-_ESCAPES: Final = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
-
 def _line_of(row: Row) -> str:
     """
     A row, its fields separated by tabs; nothing in it can break it.
     """
     line = "\t".join(["-" if value is None or value == "" else str(value) for value in row])
-    if line.count("\t") == len(COLUMNS) - 1 and line.isascii() and "\n" not in line:
+    if line.count("\t") == len(COLUMNS) - 1 and line.replace("\t", "").isprintable():
         return line
-    return "\t".join(
-        "-" if value is None or value == "" else str(value).translate(_ESCAPES) for value in row
-    )
+    return "\t".join("-" if value is None or value == "" else escape(str(value)) for value in row)
+
+
+FORMULA: Final = ("=", "+", "-", "@")
+"""What a cell begins with that a spreadsheet takes for a formula, and carries out."""
+
+
+def _csv_cell(value: object) -> object:
+    """
+    A value as a spreadsheet shows it: text that it would take for a formula begins with ``'``.
+    """
+    if not isinstance(value, str):
+        return value
+    text = escape(value)
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 class CsvLines:
@@ -222,7 +232,7 @@ class CsvLines:
         """
         See `RecordWriter`.
         """
-        self._csv.writerows(row_of(entry, self._how) for entry in entries)
+        self._csv.writerows(map(_csv_cell, row_of(entry, self._how)) for entry in entries)
         self._out.flush()
 
     def close(self) -> None:

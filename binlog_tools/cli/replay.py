@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail
+from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail, warn
 from binlog_tools.cli.making import tell_unusable
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.output import Output, progress
@@ -141,12 +141,9 @@ def _tell(
         buried = f", {outcome.buried} of them buried" if outcome.buried else ""
         output.line(f"{told(outcome.put, 'job')} put{buried}{before}")
     for each in outcome.refused:
-        click.echo(f"binlog-inspect: job {each.job_id} was not taken: {each.why}", err=True)
+        warn(f"job {each.job_id} was not taken: {each.why}")
     tell_unusable(unusable, "were not put")
     for job_id in outcome.not_buried:
-        click.echo(
-            f"binlog-inspect: job {job_id} was put, but somebody took it before it was buried",
-            err=True,
-        )
+        warn(f"job {job_id} was put, but somebody took it before it was buried")
     if outcome.refused or outcome.not_buried or unusable:
         raise SystemExit(CANNOT_READ)

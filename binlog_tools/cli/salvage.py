@@ -15,6 +15,7 @@ from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.checking import check
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
+from binlog_tools.cli.making import warn_if_running
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, OUTPUT_FILE, Command, as_json
 from binlog_tools.cli.output import Output, columns, progress
@@ -85,6 +86,8 @@ def command(
         raise click.UsageError("-o and --in-place exclude each other")
     if is_in_place and not os.path.isdir(path):
         raise click.UsageError("--in-place takes a server's directory")
+    if output is not None:
+        warn_if_running(path)
     lock = _lock(path) if is_in_place else None
     if lock is not None:
         replacing.settle(path)
@@ -116,6 +119,8 @@ def command(
     if report_path:
         _save(report, report_path)
     more = _given(prefer, doubtful, report_path) + salvage.options
+    if output is None and not is_in_place:
+        is_needless = is_needless or _is_nothing_to_mend(report)
     _print(report, Output(is_json), None if is_needless else _command(path, None, False, more))
     raise SystemExit(CODES[report.verdict])
 # fmt: on
@@ -136,7 +141,11 @@ def _is_sound(salvage: Salvage, source: Source) -> bool:
     _carry_out(report, None)
     if CODES[report.verdict] == SOUND:
         report.compare(check(source))
-    return CODES[report.verdict] == SOUND and not salvage.plan.left_out
+    return _is_nothing_to_mend(report)
+
+
+def _is_nothing_to_mend(report: Report) -> bool:
+    return CODES[report.verdict] == SOUND and not report.salvage.plan.left_out
 
 
 def _lock(path: str) -> RealDirectory:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import USAGE, fail
+from binlog_tools.cli.exits import USAGE, fail, warn
 from binlog_tools.cli.gaps import end_with_gaps
 from binlog_tools.cli.making import tell
 from binlog_tools.cli.opening import open_source
@@ -101,9 +101,8 @@ def _list(output: Output, source: Source, deleted: Deleted) -> None:
 
 def _tell_missing(source: Source, deleted: Deleted) -> None:
     if deleted.without_body:
-        click.echo(
-            f"binlog-inspect: {told(deleted.without_body, 'job')} more deleted, whose bodies "
-            f"are no longer there; an archive may have them.",
-            err=True,
+        warn(
+            f"{told(deleted.without_body, 'job')} more deleted, whose bodies are no longer there; "
+            f"an archive may have them."
         )
     end_with_gaps(source, deleted.gaps)

@@ -49,7 +49,7 @@ class Emptying:
         :raise Refused: there is no such tube.
         """
         stats = queue.stats_tube(tube)
-        self.counts = {state: int(stats[f"current-jobs-{state}"]) for state in states}
+        self.counts = {state: stats.number(f"current-jobs-{state}") for state in states}
         self.deleted = 0
         self._queue = queue
         self._tube = tube
@@ -100,5 +100,5 @@ class Emptying:
             raise Refused(f"delete {job.id}", deleted)
         if found.name not in (b"FOUND", b"NOT_FOUND"):
             raise Refused(f"peek-{state}", found)
-        there = Job(int(found.words[1]), found.data) if found.name == b"FOUND" else None
+        there = Job(found.number, found.data) if found.name == b"FOUND" else None
         return deleted.name == b"DELETED", there

@@ -96,7 +96,7 @@ class Follower:
         return end - counted
 
     def _counted(self) -> int:
-        return int(self._queue.stats()["cmd-put"])
+        return self._queue.stats().number("cmd-put")
 
     def _end_of_given(self) -> int:
         end = self._next
@@ -110,7 +110,7 @@ class Follower:
 
     def _count_markers(self) -> int:
         # The tube is there as long as anybody uses it, and so is its count.
-        return int(self._queue.stats_tube(OWN_TUBE)["total-jobs"])
+        return self._queue.stats_tube(OWN_TUBE).number("total-jobs")
 
     def new(self) -> Iterator[Seen]:
         """
@@ -141,9 +141,9 @@ class Follower:
         return not self._tubes or stats["tube"] in self._tubes
 
     def _bodies(self, wanted: Sequence[Stats]) -> Iterator[Seen]:
-        requests = (b"peek %d\r\n" % int(stats["id"]) for stats in wanted)
+        requests = (b"peek %d\r\n" % stats.number("id") for stats in wanted)
         for stats, reply in zip(wanted, self._queue.ask_many(requests), strict=True):
             if reply.name == b"FOUND":
-                yield Seen(Job(int(stats["id"]), reply.data), stats)
+                yield Seen(Job(stats.number("id"), reply.data), stats)
             else:
                 self.missed += 1

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from binlog_tools.queue.following import next_number
-from binlog_tools.queue.server import Job, Queue, Refused
+from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
 BURYING_S: Final = 3600
 """
@@ -72,7 +72,7 @@ class Mover:
         # Before they are counted, so that all that were put before are among those.
         self._end = next_number(self._queue)
         stats = self._queue.stats_tube(source)
-        left = int(stats[key])
+        left = stats.number(key)
         left = left if most is None else min(left, most)
         take = self._taker(source, state, stats["pause-time-left"] != "0")
         while left > 0 and (taken := take()) is not None:
@@ -96,7 +96,7 @@ class Mover:
             return None
         stats = self._queue.stats_job(job.id)
         if self._is_later(job):
-            self._queue.release(job.id, int(stats["pri"]))
+            self._queue.release(job.id, stats.number("pri"))
             return None
         return self._move(job, stats, "ready", 0)
 
@@ -127,11 +127,11 @@ class Mover:
         stats = self._queue.stats_job(job)
         # A reserved job is refused here, and so is one that was taken since.
         taken = self._queue.reserve_job(job)
-        delay_s = int(stats["time-left"]) if stats["state"] == "delayed" else 0
+        delay_s = stats.number("time-left") if stats["state"] == "delayed" else 0
         return self._move(taken, stats, stats["state"], delay_s)
 
-    def _move(self, job: Job, stats: dict[str, str], state: str, delay_s: int) -> Moved:
-        priority, ttr_s = int(stats["pri"]), int(stats["ttr"])
+    def _move(self, job: Job, stats: Stats, state: str, delay_s: int) -> Moved:
+        priority, ttr_s = stats.number("pri"), stats.number("ttr")
         is_buried = state == "buried"
         buries = is_buried and self._keeps_buried
         try:

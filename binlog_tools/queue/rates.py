@@ -57,11 +57,11 @@ def rows(now: Look, before: Look | None) -> list[Row]:
 
 
 def _row(tube: Stats, old: Stats, seconds: float) -> Row:
-    ready, reserved, delayed, buried = (int(tube[f"current-jobs-{state}"]) for state in STATES)
+    ready, reserved, delayed, buried = (tube.number(f"current-jobs-{state}") for state in STATES)
     return Row(
         tube["name"], ready, reserved, delayed, buried,
-        int(tube["current-waiting"]), _rate(tube, old, "total-jobs", seconds),
-        _rate(tube, old, "cmd-delete", seconds), int(tube["pause-time-left"]),
+        tube.number("current-waiting"), _rate(tube, old, "total-jobs", seconds),
+        _rate(tube, old, "cmd-delete", seconds), tube.number("pause-time-left"),
     )  # fmt: skip
 
 
@@ -88,5 +88,5 @@ def _rate(new: Stats, old: Stats, key: str, seconds: float) -> float | None:
     """
     if seconds <= 0:
         return None
-    begun, now = int(old.get(key, 0)), int(new[key])
+    begun, now = int(old.get(key, 0)), new.number(key)
     return (now - begun if now >= begun else now) / seconds

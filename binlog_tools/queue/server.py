@@ -7,10 +7,12 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.wire import yaml
 from binlog_tools.client import (
+    NO_SERVER,
     Line,
     Lost,
     Reply,
     tube_request,
+    whole_number,
 )
 from binlog_tools.tubenames import NoTube, is_tube_name
 
@@ -19,9 +21,6 @@ WINDOW: Final = 256
 
 PATIENCE_S: Final = 20
 """How long one `reserve` waits, seconds: less than the connection's limit, then it is sent anew."""
-
-
-NO_SERVER: Final = "this is no server of this protocol"
 
 
 class Refused(Exception):
@@ -80,6 +79,14 @@ class Stats(dict[str, str]):
         :raise Lost: it is not there, so nothing else can be trusted either.
         """
         raise Lost(0, f"{NO_SERVER} (there is no {key} in its statistics)")
+
+    def number(self, key: str) -> int:
+        """
+        A whole number.
+
+        :raise Lost: there is none under this key.
+        """
+        return whole_number(self[key])
 
 
 class Queue:
@@ -180,7 +187,7 @@ class Queue:
         :return: its number.
         """
         reply = self.ask(put_request(body, priority, delay_s, ttr_s), b"INSERTED", what="put")
-        return int(reply.words[1])
+        return reply.number
 
     def reserve(self, timeout_s: float | None) -> Job | None:
         """
@@ -192,7 +199,7 @@ class Queue:
             request = b"reserve-with-timeout %d\r\n" % now_s
             reply = self.ask(request, b"RESERVED", b"TIMED_OUT", b"DEADLINE_SOON")
             if reply.name == b"RESERVED":
-                return Job(int(reply.words[1]), reply.data)
+                return Job(reply.number, reply.data)
             left_s = PATIENCE_S if timeout_s is None else left_s - max(1, now_s)
             if left_s < 0 or (left_s == 0 and timeout_s is not None):
                 return None
@@ -244,7 +251,7 @@ class Queue:
 
         :return: how many there were.
         """
-        return int(self.ask(b"kick %d\r\n" % bound, b"KICKED").words[1])
+        return self.ask(b"kick %d\r\n" % bound, b"KICKED").number
 
     def kick_job(self, job: int) -> None:
         """
@@ -263,7 +270,7 @@ class Queue:
         Look at the first job of the tube in use that is ready, delayed or buried.
         """
         reply = self.ask(b"peek-%b\r\n" % state.encode(), b"FOUND", b"NOT_FOUND")
-        return Job(int(reply.words[1]), reply.data) if reply.name == b"FOUND" else None
+        return Job(reply.number, reply.data) if reply.name == b"FOUND" else None
 
     # Statistics.
 

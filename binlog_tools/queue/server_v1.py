@@ -29,8 +29,8 @@ class QueueV1(Queue):
         Wait for a job of `default`, as long as it takes.
         """
         reply = self.ask(b"reserve\r\n", b"RESERVED")
-        job = JobV1(int(reply.words[1]), reply.data)
-        job.priority = int(reply.words[2])
+        job = JobV1(reply.number, reply.data)
+        job.priority = reply.number_at(2)
         return job
 
     def release(self, job: int, priority: int, delay_s: int = 0) -> None:
@@ -59,7 +59,7 @@ class QueueV1(Queue):
         self._timeouts = {job.id: stats["timeouts"]}
         return Stats(
             tube="default", pri=str(job.priority), ttr=stats["time-left"],
-            reserves=str(int(stats["timeouts"]) + 1),
+            reserves=str(stats.number("timeouts") + 1),
         )  # fmt: skip
 
     def stats_job(self, job: int, what: str = "") -> Stats:

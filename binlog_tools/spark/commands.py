@@ -5,6 +5,7 @@ The pipelines as programs: what ``python -m binlog_tools.spark`` runs.
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 
 from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
+from binlog_tools.cli.output import Output, aside
 from binlog_tools.liveset import END, Point
 from binlog_tools.moments import format_size, parse_size, parse_time
 from binlog_tools.spark.events import read_events, write_events
@@ -22,8 +24,16 @@ from binlog_tools.spark.session import explained, session, wants_stacks
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.surviving.gathering import with_spark
 from binlog_tools.spark.tables.errors import TableError
-from binlog_tools.spark.tables.pipelines import FORMATS, MODES, PIPELINES, TABLES, write
+from binlog_tools.spark.tables.pipelines import (
+    FORMATS,
+    MODES,
+    PIPELINES,
+    TABLES,
+    refuse_existing,
+    write,
+)
 from binlog_tools.spark.tables.poison import FAILURES
+from binlog_tools.spark.wholeness import unfinished
 
 FUTURE: Final = (
     "--at is in the future, behind the end of the log: what will happen until then is not in it; "
@@ -123,20 +133,31 @@ def events(
                  "servers": servers, "live": live}  # fmt: skip
         asked = parse_options(given)._replace(paths=inputs)
         segments, rows = write_events(_session("events", master), asked, Path(output).absolute())
-    click.echo(f"{segments} segments, {rows} rows written to {output}")
+    Output().line(f"{segments} segments, {rows} rows written to {output}")
 
 
 def _make(
     names: tuple[str, ...], outputs: tuple[str, ...], inputs: tuple[str, ...], source: str,
-    form: str, mode: str, damage: str, servers: str, master: str | None, **choices: Any,
+    form: str, mode: str, damage: str, servers: str, master: str | None,
+    beside: AbstractContextManager[None] = nullcontext(),  # noqa: B008 - it has no state.
+    **choices: Any,
 ) -> None:  # fmt: skip
+    """
+    :param beside: entered when all is read but nothing is written yet.
+    """
     with explained():
+        if mode == "error":
+            refuse_existing(outputs)
         spark = _session(names[0] if len(names) == 1 else "tables", master)
-        for name, output in zip(names, outputs, strict=True):
-            pipeline = PIPELINES[name]
-            table = _load(spark, inputs, source, pipeline.needs_body, damage, servers)
-            write(name, pipeline.make(table, **choices), output, form, mode)
-            click.echo(f"{name}: written to {output}")
+        pipelines = [PIPELINES[name] for name in names]
+        made = [
+            each.make(_load(spark, inputs, source, each.needs_body, damage, servers), **choices)
+            for each in pipelines
+        ]
+        with beside:
+            for name, table, output in zip(names, made, outputs, strict=True):
+                write(name, table, output, form, mode)
+                Output().line(f"{name}: written to {output}")
 
 
 def _plain(name: str, text: str) -> None:
@@ -158,8 +179,11 @@ _plain("workers", "One row a connection: jobs, time busy, how its runs ended.")
 def tables(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     """
     All of these that need no choice, each in OUTPUT/NAME: what the report shows.
+
+    OUTPUT/_unfinished is there until all of them are.
     """
-    _make(TABLES, tuple(f"{output}/{name}" for name in TABLES), inputs, **options)
+    outputs = tuple(f"{output}/{name}" for name in TABLES)
+    _make(TABLES, outputs, inputs, beside=unfinished(output), **options)
 
 
 @cli.command()
@@ -189,7 +213,7 @@ def snapshot(
     with explained():
         at_ns = None if moment is None else _parsed(moment)
     if at_ns is not None and at_ns > time.time_ns():
-        click.echo(FUTURE, err=True)
+        aside(FUTURE)
     _make(("snapshot",), (output,), inputs, **options, at_ns=at_ns, lsn=lsn)
 
 
@@ -242,15 +266,15 @@ def _tell(made: Rebuilt, how: str) -> None:
     Say what was made; and on stderr what was not.
     """
     for gap in made.not_missed:
-        click.echo(f"not needed: {gap}", err=True)
+        aside(f"not needed: {gap}")
     for flaw in made.flaws:
-        click.echo(f"left out: {flaw}", err=True)
+        aside(f"left out: {flaw}")
     if made.lost:
         ids = ", ".join(map(str, made.lost[:10]))
         more = " and more" if len(made.lost) > 10 else ""
-        click.echo(f"jobs without a body, left out: {len(made.lost)} ({ids}{more})", err=True)
+        aside(f"jobs without a body, left out: {len(made.lost)} ({ids}{more})")
     new = made.written
-    click.echo(
+    Output().line(
         f"{new.path}: {new.jobs} jobs, {format_size(new.bytes)}, LSN {new.first_lsn} to "
         f"{new.last_lsn}; of {made.records} records in {made.segments} segments, read {how}; "
         f"{len(made.flaws)} places and {len(made.lost)} jobs were left out"

@@ -21,6 +21,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.printable import escape
+
 OLDEST_JAVA: Final = 17
 """The oldest that Spark 4 runs on."""
 
@@ -185,7 +187,7 @@ def main() -> None:
     try:
         java = prepare_java(os.environ)
     except NoJava as problem:
-        print(problem, file=sys.stderr)
+        print(escape(str(problem), "\n"), file=sys.stderr)
         raise SystemExit(problem.exit_code) from None
     print(f"Java {java.version}: {java.command}")
 

@@ -27,6 +27,7 @@ def members() -> Iterator[Path]:
     The files, relative to where the packages are.
     """
     yield Path("beanstalk_twisted", "__init__.py")
+    yield Path("beanstalk_twisted", "printable.py")
     for package in ("beanstalk_twisted/binlog", "binlog_tools"):
         for path in sorted((_ROOT / package).rglob("*.py")):
             inside = path.relative_to(_ROOT)

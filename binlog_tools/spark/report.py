@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from binlog_tools.cli.exits import CANNOT_READ
+from binlog_tools.cli.output import Output, aside
 from binlog_tools.spark.extras import need
 
 TITLE: Final = "The queue, as its log tells it"
@@ -24,7 +25,8 @@ def command(tables: Path, output: Path, title: str) -> None:
     """
     Make a page of the tables in the directory TABLES: tube_minutes, lifetimes, poison, workers.
 
-    Tables that are missing are left out. Neither Spark nor Java is needed.
+    Tables that are missing are left out, which is said; of tables that are not whole nothing is
+    reported (exit code 4). Neither Spark nor Java is needed.
     """
     need("report", "matplotlib", "pyarrow")
     from binlog_tools.spark.reporting.errors import TableFileError
@@ -32,16 +34,22 @@ def command(tables: Path, output: Path, title: str) -> None:
     from binlog_tools.spark.reporting.sections import render
 
     try:
-        output.write_text(render(read(tables), title), encoding="utf-8")
+        readings = read(tables)
+        output.write_text(render(readings, title), encoding="utf-8")
     except TableFileError as problem:
         _fail(str(problem))
     except OSError as problem:
         _fail(f"{problem.filename or output}: {problem.strerror}")
-    click.echo(f"report: written to {output}")
+    if readings.absent:
+        aside(
+            f"report: {tables} lacks {', '.join(readings.absent)}: that is left out. To make all: "
+            f"python -m binlog_tools.spark tables LOG -o {tables} --mode overwrite"
+        )
+    Output().line(f"report: written to {output}")
 
 
 def _fail(message: str) -> None:
-    click.echo(f"report: {message}", err=True)
+    aside(f"report: {message}")
     raise SystemExit(CANNOT_READ)
 
 

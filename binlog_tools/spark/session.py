@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from beanstalk_twisted.printable import escape
 from binlog_tools.spark import sink
 from binlog_tools.spark.errors import exit_code, explain_error
 from binlog_tools.spark.java import NoJava, prepare_java
@@ -70,10 +71,10 @@ def explained() -> Iterator[None]:
     try:
         yield
     except NoJava as problem:
-        print(problem, file=sys.stderr)
+        print(escape(str(problem), "\n"), file=sys.stderr)
         raise SystemExit(problem.exit_code) from None
     except Exception as problem:
         if wants_stacks():
             raise
-        print(explain_error(problem), file=sys.stderr)
+        print(escape(explain_error(problem), "\n"), file=sys.stderr)
         raise SystemExit(exit_code(problem)) from None

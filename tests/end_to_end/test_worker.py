@@ -260,6 +260,9 @@ def note(attempt):
 async def fail(attempt):
     raise RuntimeError("no way")
 
+def repeat(attempt):
+    raise ValueError(attempt.body.decode())
+
 async def both_kinds(attempt):
     import asyncio
     from twisted.internet import reactor
@@ -312,6 +315,21 @@ async def test_a_coroutine_may_await_what_is_asyncios_and_deferreds(
         await gone(client, job)
         stop(process)
         assert (tmp_path / "noted").read_text() == f"{job} a Deferred's\n"
+
+
+async def test_a_body_in_what_is_raised_cannot_reach_a_terminal(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.py").write_text(FUNCTIONS)
+    async with connected(endpoint_of(server)) as client:
+        await client.use("harmful")
+        job = await client.put("\x1b]0;owned\x07\x9b2J\u202e\nsecond".encode())
+        process = work(server, tmp_path, "--tube", "harmful", "--attempts", "1", "jobs:repeat")
+        await state_of(client, job, "buried")
+        log = stop(process)
+        assert "ValueError: \\x1b]0;owned\\x07\\u009b2J\\u202e" in log
+        assert log.replace("\n", "").replace("\t", "").isprintable()
+        await client.delete(job)
 
 
 async def test_on_another_reactor_it_is_told_what_is_missing(

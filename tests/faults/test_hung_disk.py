@@ -16,8 +16,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from beanstalk_twisted.commit import LULL_S
+from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.shortcut import LESSONS
+from binlog_tools.reading import OpenSegment, segments
+from binlog_tools.sources import open_source
 from tests.faults.disk import FaultyDisk, Rule
 from tests.faults.mounting import run, small_ext4
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
@@ -156,6 +158,26 @@ def quick_ext4(folder: Path) -> Iterator[Path]:
         yield mount
 
 
+def wait_for_the_sync_mark(log: Path) -> None:
+    """
+    Wait until the log ends with the empty frame that follows what was done last.
+    """
+    give_up = time.monotonic() + LIMIT_S
+    while not ends_with_a_sync_mark(log):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def ends_with_a_sync_mark(log: Path) -> bool:
+    """
+    Whether the last frame of the newest segment has no records.
+    """
+    *_, newest = segments(open_source(str(log)))
+    assert isinstance(newest, OpenSegment)
+    frames = [piece for piece in newest.pieces() if isinstance(piece, Frame)]
+    return bool(frames) and frames[-1].n_rec == 0
+
+
 def wait_until_stuck(server: ServerProcess) -> None:
     """
     See its main thread hang in the kernel; one that has ended, or its process, never does.
@@ -184,7 +206,7 @@ def test_a_lone_clients_sync_that_hangs_holds_up_all_until_it_ends_the_server(
             for _ in range(2 * LESSONS):
                 assert waiting.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED ")
             # The other thread is not to hang in the sync mark of the idle log, which comes first.
-            time.sleep(10 * LULL_S)
+            wait_for_the_sync_mark(log)
             thawed.enter_context(frozen(mount))
             put(waiting, b"unknown")
             wait_until_stuck(server)

@@ -22,6 +22,7 @@ from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.figures import ready_by_tube, seconds_text
 from binlog_tools.spark.reporting.readings import OTHERS, ROWS, TUBES, percentile, read
 from binlog_tools.spark.reporting.sections import render
+from binlog_tools.spark.wholeness import SUCCESS
 
 START_S = 1_763_942_400  # A Monday.
 TITLES = (
@@ -74,6 +75,7 @@ def tables(tmp_path: Path) -> Path:
 def _write(folder: Path, table: pa.Table) -> None:
     folder.mkdir()
     pq.write_table(table, folder / "part.parquet", row_group_size=1000)
+    (folder / SUCCESS).touch()
 
 
 def test_the_page_is_whole_and_the_same_each_time(tables: Path, tmp_path: Path) -> None:
@@ -163,11 +165,49 @@ def test_missing_tables_are_left_out(tables: Path, tmp_path: Path) -> None:
     assert "<h2>Workers</h2>" in page
 
 
+def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(
+    tables: Path, tmp_path: Path
+) -> None:
+    only = tmp_path / "only"
+    only.mkdir()
+    (tables / "workers").rename(only / "workers")
+    result = CliRunner().invoke(command, [str(only), "-o", str(tmp_path / "r.html")])
+    assert result.exit_code == 0
+    assert result.stderr.startswith(f"report: {only} lacks tube_minutes, lifetimes, poison: ")
+    page = (tmp_path / "r.html").read_text()
+    assert "Not there, and so not shown: tube_minutes, lifetimes, poison." in page
+    assert "jobs put" not in page and "0 servers" not in page
+    assert "worker connections" in page
+
+
+@pytest.mark.parametrize("sign", ["_unfinished", "tube_minutes/_SUCCESS", "workers/_temporary"])
+def test_of_tables_that_are_not_whole_nothing_is_reported(
+    tables: Path, tmp_path: Path, sign: str
+) -> None:
+    if sign.endswith(SUCCESS):
+        (tables / sign).unlink()
+    else:
+        (tables / sign).mkdir()
+    result = CliRunner().invoke(command, [str(tables), "-o", str(tmp_path / "r.html")])
+    assert result.exit_code == CANNOT_READ
+    assert result.stderr.count("\n") == 1 and "--mode overwrite" in result.stderr
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_table_that_is_whole_and_empty_says_0(tmp_path: Path) -> None:
+    (tmp_path / "tube_minutes").mkdir()
+    (tmp_path / "tube_minutes" / SUCCESS).touch()
+    page = render(read(tmp_path), TITLE)
+    assert "<b>0</b><span>jobs put</span>" in page
+    assert "0 servers, 0 tubes" in page
+
+
 def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None:
     empty, broken = tmp_path / "empty", tmp_path / "broken"
     (broken / "workers").mkdir(parents=True)
     empty.mkdir()
     pq.write_table(pa.table({"jobs": [1]}), broken / "workers" / "x.parquet")
+    (broken / "workers" / SUCCESS).touch()
     for wrong, said in ((empty, "none of the tables"), (broken, "no column incarnation")):
         result = CliRunner().invoke(command, [str(wrong), "-o", str(tmp_path / "r.html")])
         assert result.exit_code == CANNOT_READ

@@ -13,7 +13,6 @@ from beanstalk_twisted.binlog.records import Kind, State
 from beanstalk_twisted.binlog.survey import Survey
 from binlog_tools.checking import (
     DAMAGED,
-    MAX_NAMED_JOBS,
     NO_HARM,
     SOUND,
     TORN,
@@ -219,13 +218,12 @@ def test_a_state_that_does_not_exist_is_told(tmp_path: Path) -> None:
     assert (finding.exit_code, finding.troubles[0].what) == (DAMAGED, "job state 9 is unknown")
 
 
-def test_the_ids_that_are_named_have_a_limit(tmp_path: Path) -> None:
-    for count in (MAX_NAMED_JOBS, MAX_NAMED_JOBS + 1):
-        scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 20)
-        scribe.write(*(image(Kind.KICK, n) for n in range(1, count + 1)))
-        (trouble,) = checked(scribe.files(), tmp_path / str(count)).troubles
-        assert len(trouble.jobs) == MAX_NAMED_JOBS
-        assert trouble.what.startswith(f"{count} jobs have state")
+def test_all_jobs_that_are_concerned_are_named(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 20)
+    scribe.write(*(image(Kind.KICK, n) for n in range(1, 1502)))
+    (trouble,) = checked(scribe.files(), tmp_path).troubles
+    assert trouble.jobs == tuple(range(1, 1502))
+    assert trouble.what.startswith("1501 jobs have state")
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -2,10 +2,11 @@
 A log as JSON lines and back.
 """
 
+import io
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -16,6 +17,7 @@ from binlog_tools.exporting import (
     MAX_JOB_ID,
     MAX_U32,
     WrongLine,
+    bounded_lines,
     export,
     import_lines,
 )
@@ -273,3 +275,40 @@ def test_what_is_no_job_stands_before_all_jobs(tmp_path: Path) -> None:
 def test_no_lines_are_a_log_without_jobs(tmp_path: Path) -> None:
     assert imported([], tmp_path / "new").jobs == 0
     assert served(tmp_path / "new", T0) == {}
+
+
+class Endless(io.RawIOBase):
+    """
+    A line without an end, which counts what was read of it.
+    """
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    def readable(self) -> bool:
+        """
+        It is.
+        """
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """
+        Give as much as is asked for.
+        """
+        buffer[:] = b"x" * len(buffer)
+        self.read_bytes += len(buffer)
+        return len(buffer)
+
+
+def test_a_line_may_be_as_long_as_the_limit_and_no_longer() -> None:
+    file: BinaryIO = io.BytesIO(b"1234567\n12345678")
+    assert list(bounded_lines(file, 8)) == [b"1234567\n", b"12345678"]
+    with pytest.raises(WrongLine, match=r"^line 2: it is longer than 8 bytes.*--max-line"):
+        list(bounded_lines(io.BytesIO(b"1234567\n12345678\n"), 8))
+
+
+def test_of_a_line_that_is_too_long_no_more_is_read_than_the_limit() -> None:
+    endless = Endless()
+    with pytest.raises(WrongLine, match=r"^line 1: it is longer than 100000 bytes"):
+        list(bounded_lines(io.BufferedReader(endless, 1 << 13), 100_000))
+    assert endless.read_bytes <= 100_000 + 2 * (1 << 13)

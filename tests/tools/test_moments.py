@@ -3,8 +3,11 @@ Times, sizes, ids and LSNs as people write them.
 """
 
 from datetime import datetime
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from binlog_tools.moments import (
     MAX_NUMBER,
@@ -14,11 +17,13 @@ from binlog_tools.moments import (
     format_duration,
     format_size,
     format_time,
+    id_range,
     parse_duration,
     parse_lsns,
     parse_numbers,
     parse_size,
     parse_time,
+    spans_of,
 )
 
 NOW = 1_763_640_000 * NS
@@ -134,3 +139,13 @@ def test_what_is_no_range_of_lsns(text: str) -> None:
 
 def test_a_span_reads_well() -> None:
     assert (str(Span(5, 5)), str(Span(5, 9))) == ("5", "5 to 9")
+
+
+@given(st.sets(st.integers(1, 200)))
+def test_ids_as_ranges_are_the_same_ids(ids: set[int]) -> None:
+    spans = spans_of(ids)
+    assert sum(span.last - span.first + 1 for span in spans) == len(ids)
+    text = ",".join(map(id_range, spans))
+    numbers = Numbers(parse_numbers(text)) if text else Numbers([])
+    assert {n for n in range(1, 202) if n in numbers} == ids
+    assert all(one.last + 1 < two.first for one, two in pairwise(spans))

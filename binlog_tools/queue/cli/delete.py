@@ -115,4 +115,4 @@ def _tell(emptying: Emptying, is_json: bool) -> None:
     if is_json:
         Output(True).document({"deleted": emptying.deleted})
     else:
-        click.echo(f"{told(emptying.deleted, 'job')} deleted")
+        Output().line(f"{told(emptying.deleted, 'job')} deleted")

@@ -101,7 +101,7 @@ class Touches:
     def __init__(self, queue: Queue, job: Job, stats: Stats) -> None:
         self._queue = queue
         self._job = job
-        self._every_s = max(1, int(stats["ttr"])) * TOUCH
+        self._every_s = max(1, stats.number("ttr")) * TOUCH
         self._at_s = time.monotonic() + self._every_s
 
     def touch_if_due(self) -> None:
@@ -175,9 +175,9 @@ def _settled(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> s
         queue.delete(job.id)
         return "deleted"
     if code == USELESS:
-        queue.bury(job.id, int(stats["pri"]))
+        queue.bury(job.id, stats.number("pri"))
         return "buried"
-    queue.release(job.id, int(stats["pri"]), delay_s)
+    queue.release(job.id, stats.number("pri"), delay_s)
     return "given back"
 
 

@@ -4,7 +4,7 @@ How a command ends; the codes are those of ``binlog-inspect``.
 
 from typing import Final, NoReturn
 
-import click
+from binlog_tools.cli.output import aside
 
 PROGRAM: Final = "beanstalk"
 
@@ -21,7 +21,7 @@ def warn(message: str) -> None:
     """
     Say something on stderr, and go on.
     """
-    click.echo(f"{PROGRAM}: {message}", err=True)
+    aside(f"{PROGRAM}: {message}")
 
 
 def fail(code: int, message: str) -> NoReturn:

@@ -13,7 +13,7 @@ from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
 from binlog_tools.queue.cli.tubes import numbers as as_values
 from binlog_tools.queue.server import Queue, Refused, Stats
-from binlog_tools.wording import told
+from binlog_tools.wording import text_of, told
 
 KICKED_AT_ONCE: Final = 1000
 """Jobs of one `kick`: a beanstalkd answers nobody else meanwhile."""
@@ -71,7 +71,7 @@ def each(jobs: Sequence[int], do: Callable[[int], object], done: str, is_json: b
         except Refused as problem:
             refused += 1
             warn(str(problem))
-            _document(is_json, {"id": job, done: False, "reply": problem.reply.decode()})
+            _document(is_json, {"id": job, done: False, "reply": text_of(problem.reply)})
         else:
             _document(is_json, {"id": job, done: True})
     if refused:
@@ -100,7 +100,9 @@ def bury(jobs: tuple[int, ...], address: Address, priority: int | None, is_json:
     with options.connected(address) as queue:
 
         def one(job: int) -> None:
-            pri = int(queue.stats_job(job, f"bury {job}")["pri"]) if priority is None else priority
+            pri = (
+                queue.stats_job(job, f"bury {job}").number("pri") if priority is None else priority
+            )
             queue.bury_free(job, pri)
 
         each(jobs, one, "buried", is_json)
@@ -142,7 +144,7 @@ def kick(
     if is_json:
         Output(True).document({"kicked": kicked})
     else:
-        click.echo(f"{told(kicked, 'job')} kicked")
+        Output().line(f"{told(kicked, 'job')} kicked")
     if not kicked:
         raise SystemExit(NOTHING)
 
@@ -151,7 +153,7 @@ def _kick_tube(queue: Queue, tube: bytes, count: int | None) -> int:
     """
     With a count, kick what the server kicks; without, the jobs that are buried now.
     """
-    left = int(queue.stats_tube(tube)["current-jobs-buried"]) if count is None else count
+    left = queue.stats_tube(tube).number("current-jobs-buried") if count is None else count
     queue.use(tube)
     kicked = 0
     while kicked < left:

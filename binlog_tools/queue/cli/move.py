@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from binlog_tools.cli.output import Output
+from binlog_tools.cli.output import Output, aside
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, warn
@@ -73,7 +73,7 @@ def move(
         warn(f"{signal_name(noted.number)}: stopped after {told(moved, 'job')}, the last one whole")
         raise SystemExit(noted.exit_code)
     if not is_json:
-        click.echo(f"{told(moved, 'job')} moved into {target.decode()}", err=True)
+        aside(f"{told(moved, 'job')} moved into {target.decode()}")
     if not moved:
         raise SystemExit(NOTHING)
 
@@ -82,4 +82,4 @@ def _show(output: Output, moved: Moved) -> None:
     if output.is_json:
         output.document(moved._asdict())
     else:
-        output.line(f"{moved.old}\t{moved.new}")
+        output.row((moved.old, moved.new))

@@ -116,9 +116,9 @@ def raw(function: F) -> F:
     """
     ``--raw``.
     """
-    return click.option("--raw", is_flag=True, help="The body and nothing else: no line end.")(
-        function
-    )
+    return click.option(
+        "--raw", is_flag=True, help="The body as it is, on a terminal too; no line end behind it."
+    )(function)
 
 
 def given(*names: str) -> str:
@@ -147,10 +147,10 @@ def show_job(job: Job, is_json: bool, is_raw: bool, **facts: object) -> None:
     """
     Print a job, and see that it has left us.
     """
+    output = Output(is_json)
     if is_json:
-        Output(True).document({"id": job.id, **facts, **body_fields(job.body)})
+        output.document({"id": job.id, **facts, **body_fields(job.body)})
     else:
-        out = sys.stdout.buffer
-        out.write(job.body if is_raw or job.body.endswith(b"\n") else job.body + b"\n")
-        out.flush()
+        has_end = is_raw or output.is_terminal or job.body.endswith(b"\n")
+        output.body(job.body if has_end else job.body + b"\n", is_raw)
     sys.stdout.flush()

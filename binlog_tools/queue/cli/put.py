@@ -77,9 +77,9 @@ class Putter:
         if reply.name == b"INSERTED":
             self.put += 1  # Whether or not its number can be written.
             if self._output.is_json:
-                self._output.document({"id": int(reply.words[1])})
+                self._output.document({"id": reply.number})
             else:
-                self._output.line(reply.words[1].decode())
+                self._output.line(str(reply.number))
             return
         self.refused += 1
         self._is_stopped = self._is_stopped or reply.name not in GOES_ON
@@ -156,7 +156,7 @@ def put(
                 fail(code, f"{where}{problem.strerror or problem}; {done}")
         end_if_told(noted, putter.put)
         if putter.too_big:
-            limit = int(queue.stats()["max-job-size"])
+            limit = queue.stats().number("max-job-size")
             warn(f"the server takes jobs of up to {limit:,} bytes (its option -z)")
     if putter.refused:
         raise SystemExit(REFUSED)

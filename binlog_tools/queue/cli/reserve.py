@@ -108,6 +108,6 @@ def settle(queue: Queue, job: Job, stats: Stats, then: str, delay_s: int) -> Non
     if then == "delete":
         queue.delete(job.id)
     elif then == "bury":
-        queue.bury(job.id, int(stats["pri"]))
+        queue.bury(job.id, stats.number("pri"))
     else:
-        queue.release(job.id, int(stats["pri"]), delay_s)
+        queue.release(job.id, stats.number("pri"), delay_s)

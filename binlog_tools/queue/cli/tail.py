@@ -7,6 +7,7 @@ import time
 
 import click
 
+from beanstalk_twisted.printable import escape
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import warn
@@ -62,7 +63,7 @@ def tail(
 
 def _show(seen: Seen, is_json: bool, is_raw: bool) -> None:
     if sys.stdout.isatty() and not (is_json or is_raw):
-        click.secho(f"job {seen.job.id} in {seen.stats['tube']}:", dim=True)
+        click.secho(f"job {seen.job.id} in {escape(seen.stats['tube'])}:", dim=True)
     facts = numbers(seen.stats)
     facts.pop("id")
     options.show_job(seen.job, is_json, is_raw, **facts)

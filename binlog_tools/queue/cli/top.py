@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.printable import escape
 from binlog_tools.cli.output import Output
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
@@ -125,9 +126,9 @@ def ordered(found: Sequence[Row], sort: str) -> list[Row]:
 def _print(output: Output, now: Look, found: Sequence[Row], sort: str) -> None:
     for row in ordered(found, sort):
         if output.is_json:
-            output.document({"uptime": int(now.server["uptime"]), **row._asdict()})
+            output.document({"uptime": now.server.number("uptime"), **row._asdict()})
         else:
-            click.echo("\t".join([row.tube, *_cells(row)]))
+            output.row([row.tube, *_cells(row)])
 
 
 def _cells(row: Row) -> list[str]:
@@ -146,12 +147,13 @@ def _picture(address: Address, now: Look, found: Sequence[Row], sort: str) -> li
     draining = "  DRAINING" if server["draining"] == "true" else ""
     head = (
         f"{where}  {server['version']}  up {server['uptime']} s  "
-        f"{told(int(server['current-connections']), 'connection')}  "
+        f"{told(server.number('current-connections'), 'connection')}  "
         f"{server['current-waiting']} waiting{draining}"
     )
-    lines_of = [("tube", TITLES), *((row.tube, _cells(row)) for row in ordered(found, sort))]
+    rows_of = ((escape(row.tube), _cells(row)) for row in ordered(found, sort))
+    lines_of = [("tube", TITLES), *rows_of]
     *table, last = layout([*lines_of, ("all", [*_cells(total(found))[:-1], ""])], size.columns)
-    lines = [head, "", *table]
+    lines = [escape(head), "", *table]
     if len(lines) > size.lines - 2:
         hidden = len(lines) - (size.lines - 2)
         lines = [*lines[: size.lines - 2], f"and {hidden} more"]

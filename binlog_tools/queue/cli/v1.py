@@ -97,7 +97,7 @@ def _say(is_json: bool, what: str, count: int) -> None:
     if is_json:
         Output(True).document({what: count})
     else:
-        click.echo(f"{told(count, 'job')} {what}")
+        Output().line(f"{told(count, 'job')} {what}")
 
 
 @click.command("reserve")

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from binlog_tools.spark.reporting.errors import TableFileError
+from binlog_tools.spark.wholeness import SUCCESS, TEMPORARY, UNFINISHED, is_whole
 
 BINS: Final = 360
 """Points along a time axis at most: more than the page has room for says no more."""
@@ -68,11 +69,13 @@ class Readings:
     """
     All that the report shows.  Without a table its part is None or empty.
 
+    :ivar absent: the tables that are not there, so that nothing is known of what they say.
     :ivar waits: histogram of waits: nanoseconds, rounded down, to how many; likewise ``runs``.
     :ivar hours: jobs that were put, by day of the week (Monday first) and hour, in UTC.
     :ivar totals: by tube.
     """
 
+    absent: tuple[str, ...] = ()
     series: Series | None = None
     waits: Counter[int] = field(default_factory=Counter)
     runs: Counter[int] = field(default_factory=Counter)
@@ -90,15 +93,20 @@ def read(tables: Path) -> Readings:
     """
     The tables in a directory, each in the one that is named after it.
 
-    :raise TableFileError: there is none, or one cannot be read.
+    :raise TableFileError: there is none, or one cannot be read, or they were not finished.
     """
+    if (tables / UNFINISHED).exists():
+        raise TableFileError(
+            f"{tables}: the run that made these tables has not come to its end; make them again: "
+            f"python -m binlog_tools.spark tables LOG -o {tables} --mode overwrite"
+        )
     found = {name: dataset(tables / name) for name in KNOWN if (tables / name).is_dir()}
     if not found:
         raise TableFileError(
             f"{tables}: there is none of the tables {', '.join(KNOWN)}; make them: "
             f"python -m binlog_tools.spark tables LOG -o {tables}"
         )
-    readings = Readings()
+    readings = Readings(absent=tuple(name for name in KNOWN if name not in found))
     for name, fold in KNOWN.items():
         if name in found:
             fold(readings, found[name])
@@ -107,8 +115,15 @@ def read(tables: Path) -> Readings:
 
 def dataset(path: Path) -> Any:
     """
-    A table of Parquet files.
+    A table of Parquet files; without a row, and in partitions, it has none.
+
+    :raise TableFileError: it is not whole, or cannot be read.
     """
+    if not is_whole(path):
+        raise TableFileError(
+            f"{path}: it is not whole (no {SUCCESS}, or {TEMPORARY} in it): whoever writes it has "
+            "not finished, or was killed; wait, or make it again with --mode overwrite"
+        )
     partitions = ds.partitioning(
         pa.schema([("server", pa.string()), ("date", pa.string())]), flavor="hive"
     )
@@ -116,8 +131,6 @@ def dataset(path: Path) -> Any:
         found = ds.dataset(path, format="parquet", partitioning=partitions)
     except (pa.ArrowInvalid, OSError) as problem:
         raise TableFileError(f"{path}: {str(problem).partition(chr(10))[0]}") from None
-    if not found.files:
-        raise TableFileError(f"{path}: there is no Parquet file in it")
     return found
 
 
@@ -127,6 +140,8 @@ def rows_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
     :raise TableFileError: one is missing.
     """
+    if not table.files:
+        return
     missing = [name for name in names if name not in table.schema.names]
     if missing:
         raise TableFileError(

@@ -20,6 +20,9 @@ from binlog_tools.spark.reporting.readings import (
 
 SHARES: Final = (0.5, 0.95, 0.99)
 
+MINUTES: Final = "tube_minutes"
+"""The table that says what happened, and when; servers and tubes are known from it."""
+
 
 def render(readings: Readings, title: str) -> str:
     """
@@ -29,6 +32,12 @@ def render(readings: Readings, title: str) -> str:
 
 
 def _span_text(readings: Readings) -> str:
+    absent = f"Not there, and so not shown: {', '.join(readings.absent)}."
+    said = [_who_text(readings)] if MINUTES not in readings.absent else []
+    return ". ".join([*said, *([absent] if readings.absent else [])])
+
+
+def _who_text(readings: Readings) -> str:
     count = len(readings.servers)
     who = f"{count} server{'' if count == 1 else 's'}, {len(readings.totals)} tubes"
     series = readings.series
@@ -47,8 +56,9 @@ def _width(series: Series) -> str:
 
 def _tiles(readings: Readings) -> Iterator[tuple[str, str]]:
     totals = readings.totals.values()
-    yield _number(sum(total["puts"] for total in totals)), "jobs put"
-    yield _number(sum(total["deletes"] for total in totals)), "jobs deleted"
+    if MINUTES not in readings.absent:
+        yield _number(sum(total["puts"] for total in totals)), "jobs put"
+        yield _number(sum(total["deletes"] for total in totals)), "jobs deleted"
     failed = sum(total[end] for total in totals for end in ENDS)
     runs = sum(total["reserves"] for total in totals)
     if runs:

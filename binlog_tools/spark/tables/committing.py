@@ -34,10 +34,10 @@ from binlog_tools.spark.tables.segmentfiles import (
     sync,
     write_durably,
 )
+from binlog_tools.spark.wholeness import SUCCESS
 
 SEGMENTS: Final = "_segments"
 COMMIT: Final = "_commit.json"
-SUCCESS: Final = "_SUCCESS"
 LOCK: Final = "_lock"
 
 

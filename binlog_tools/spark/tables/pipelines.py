@@ -3,7 +3,7 @@ The pipelines by name, and how their tables are written.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -16,6 +16,7 @@ from binlog_tools.spark.tables.poison import poison, poison_jobs
 from binlog_tools.spark.tables.snapshot import snapshot
 from binlog_tools.spark.tables.tube_minutes import tube_minutes
 from binlog_tools.spark.tables.workers import workers
+from binlog_tools.spark.wholeness import local
 
 FORMATS: Final = ("parquet", "delta")
 MODES: Final = ("error", "overwrite", "append")
@@ -60,7 +61,7 @@ def write(
     name: str, table: DataFrame, out: str, form: str = "parquet", mode: str = "error"
 ) -> None:
     """
-    A table as files, by server and day.
+    A table as files, by server and day; see `wholeness`.
 
     :raise TableError: Spark has no such format here, or there is a table already.
     """
@@ -76,14 +77,29 @@ def write(
         raise (_in_our_words(str(problem), out, form) or problem) from None
 
 
+def refuse_existing(outputs: Iterable[str]) -> None:
+    """
+    :raise TableError: there is something already where one of the tables is to be; Spark would say
+        so only when it comes to that one.
+    """
+    for out in outputs:
+        place = local(out)
+        if place is not None and place.exists():
+            raise _exists(out)
+
+
+def _exists(out: str) -> TableError:
+    return TableError(
+        "TABLE_EXISTS", f"{out}: there is something already; give --mode overwrite or append"
+    )
+
+
 def _in_our_words(text: str, out: str, form: str) -> TableError | None:
     """
     What Spark means by an error when it writes, if it is one of those that a user can mend.
     """
     if "[PATH_ALREADY_EXISTS]" in text:
-        return TableError(
-            "TABLE_EXISTS", f"{out}: there is something already; give --mode overwrite or append"
-        )
+        return _exists(out)
     if form == "delta" and "[DATA_SOURCE_NOT_FOUND]" in text:
         return TableError(
             "TABLE_FORMAT",

@@ -4,6 +4,7 @@ The tables that Spark makes are those that a person with a pencil would make of 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from binlog_tools.cli.exits import CANNOT_READ
 from binlog_tools.spark.errors import CODES
-from tests.binlog.scribe import segment_files
+from binlog_tools.spark.wholeness import UNFINISHED, is_whole
+from tests.binlog.scribe import flipped, segment_files
 from tests.spark.histories import any_log
 from tests.spark.tables import oracle, queue_model
 from tests.tools.folders import archived
@@ -179,3 +182,34 @@ def test_a_program_ends_with_one_line_and_a_code(
                     for word in words])  # fmt: skip
     assert result.exit_code == CODES[code]
     assert result.stderr.startswith(f"[{code}] ") and result.stderr.count("\n") == 1
+
+
+def test_tables_that_were_not_all_made_bear_a_sign_and_are_not_reported(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from binlog_tools.spark.report import command as report
+    from binlog_tools.spark.tables.pipelines import TABLES
+
+    files = segment_files(any_log(11, batches=12).directory)
+    for name in ("sound", "damaged"):
+        (tmp_path / name).mkdir()
+    sound = archived(tmp_path / "sound", files)
+    newest = max(files)
+    spoilt = {**files, newest: flipped(files[newest], 4096 + 70)}
+    damaged = archived(tmp_path / "damaged", spoilt)
+    out, page = tmp_path / "tables", tmp_path / "report.html"
+    assert _run("tables", damaged, "-o", out).exit_code == CODES["BINLOG_DAMAGED"]
+    assert (out / UNFINISHED).exists()
+    refused = CliRunner().invoke(report, [str(out), "-o", str(page)])
+    assert refused.exit_code == CANNOT_READ and "has not come to its end" in refused.stderr
+    assert not page.exists()
+
+    assert _run("tables", sound, "-o", out, "--mode", "overwrite").exit_code == 0
+    assert not (out / UNFINISHED).exists()
+    assert all(is_whole(out / name) for name in TABLES)
+
+    shutil.rmtree(out / TABLES[0])
+    again = _run("tables", sound, "-o", out)
+    assert again.exit_code == CODES["TABLE_EXISTS"] and again.stderr.count("\n") == 1
+    assert not (out / TABLES[0]).exists(), "nothing is begun that cannot be ended"
+    assert not (out / UNFINISHED).exists()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.binlog.records import Kind
 from binlog_tools.sources import open_source
 from tests.binlog.make_golden import GOLDEN, STORES
-from tests.binlog.scribe import DEFAULT_TUBE, Scribe, edited, flipped, put
+from tests.binlog.scribe import DEFAULT_TUBE, Scribe, edited, flipped, image, put
 from tests.tools.cli.running import documents, on_a_terminal, rows, run
 from tests.tools.folders import contents, written
 
@@ -25,11 +26,12 @@ def test_it_ends_with_its_verdict_and_changes_nothing(name: str) -> None:
     assert contents(GOLDEN) == before
 
 
-def test_a_pipe_gets_segments_verdict_and_troubles_as_fields() -> None:
+def test_a_pipe_gets_segments_troubles_and_the_verdict_as_fields() -> None:
     path = GOLDEN / "v1-torn"
-    segment, log, trouble = rows(run("check", path))
+    segment, trouble, log = rows(run("check", path))
     assert segment == ["segment", ONE, "1", "2", "2", "4400"]
     assert log[:3] == ["log", "torn", str(path)]
+    assert log[4:] == ["0", "0", "0"], "what is torn was promised to nobody"
     assert trouble == [
         "trouble", "torn", ONE, "4400", "4560", "3", "3", "-", "2",
         "the checksum of its records is wrong",
@@ -153,3 +155,55 @@ def test_what_mends_all_of_it_is_told_once(tmp_path: Path) -> None:
     shown = on_a_terminal("check", written(tmp_path / "log", files))
     assert shown.count("the checksum of its bodies is wrong") == 2
     assert shown.count("to mend it:") == 1
+
+
+def without_bodies(path: Path) -> Path:
+    """
+    A log with two jobs that are whole, and many without a body: 1 to 1500, and every other one of
+    twelve more.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 20)
+    scribe.write(put(5000), put(5001))
+    ids = [*range(1, 1501), *range(1600, 1624, 2)]
+    scribe.write(*(image(Kind.KICK, n) for n in ids))
+    return written(path, scribe.files())
+
+
+def test_ids_are_told_as_ranges_and_of_many_the_first_with_a_count(tmp_path: Path) -> None:
+    path = without_bodies(tmp_path / "log")
+    shown = on_a_terminal("check", path)
+    some = ", ".join(str(n) for n in range(1600, 1617, 2))
+    assert f"1512 jobs: 1-1500, {some} and 3 more; --json names all" in shown
+    (trouble,) = [row for row in rows(run("check", path)) if row[0] == "trouble"]
+    assert trouble[7] == "1-1500," + ",".join(str(n) for n in range(1600, 1624, 2))
+    (document,) = documents(run("check", "--json", path))
+    assert len(document["troubles"][0]["jobs"]) == 1512
+
+
+def test_in_the_end_all_jobs_at_risk_are_counted_and_the_verdict_is_last(tmp_path: Path) -> None:
+    shown = on_a_terminal("check", without_bodies(tmp_path / "log")).split("\r\n")
+    assert shown[-3] == "at risk: 1512 jobs"
+    assert shown[-2].startswith("damaged: a server refuses")
+    lines = run("check", tmp_path / "log").stdout.splitlines()
+    assert lines[-1].split("\t")[4:] == ["1512", "0", "0"]
+
+
+def test_where_nothing_tells_which_jobs_are_at_risk_that_is_said(tmp_path: Path) -> None:
+    files = finished().files()
+    files = edited(files, ONE, lambda raw: flipped(raw, raw.index(b"body 1")))
+    # The array of records of one frame, and the header of another.
+    second = files[ONE].index(b"body 2") - 80 - 64
+    files = edited(files, ONE, lambda raw: flipped(raw, second + 3))
+    path = written(tmp_path / "log", files)
+    (document,) = documents(run("check", "--json", path))
+    risk = document["at_risk"]
+    assert (risk["jobs"], risk["is_all"]) == (1, False)
+    assert "that cannot be named" in on_a_terminal("check", path)
+
+
+def test_a_sound_log_has_no_jobs_at_risk() -> None:
+    (document,) = documents(run("check", "--json", GOLDEN / "v1-rotated"))
+    assert document["at_risk"] == {"jobs": 0, "perhaps": 0, "is_all": True}
+    shown = on_a_terminal("check", GOLDEN / "v1-rotated")
+    assert "at risk" not in shown
+    assert shown.split("\r\n")[-2].startswith("sound: ")

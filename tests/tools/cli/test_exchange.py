@@ -287,3 +287,17 @@ def test_archive_verify(tmp_path: Path) -> None:
 def test_archive_verify_of_what_is_no_archive(tmp_path: Path) -> None:
     result = run("archive-verify", tmp_path)
     assert (result.exit_code, result.stdout) == (4, "")
+
+
+@pytest.mark.parametrize(("limit", "code"), [(1030, 2), (1031, 0)])
+def test_a_line_that_is_too_long_is_named_and_nothing_is_written(
+    limit: int, code: int, tmp_path: Path
+) -> None:
+    path, new = tmp_path / "jobs.jsonl", tmp_path / "new"
+    path.write_text('{"body": "short"}\n{"body": "' + 1019 * "x" + '"}')
+    result = run("import", path, "-o", new, "--max-line", str(limit))
+    assert result.exit_code == code
+    if code:
+        assert f"{path}: line 2: it is longer than 1030 bytes" in result.stderr
+        assert result.stderr.endswith("; nothing was written\n")
+    assert new.exists() is not bool(code)

@@ -13,6 +13,7 @@ from tests.tools.folders import contents, written
 from tests.tools.served import served
 from tests.tools.test_rewriting import LATER, two_logs
 from tests.tools.test_undeleting import small_log
+from tests.tools.v7.test_holder import held
 
 EVERY_KIND = GOLDEN / "v1-every-kind"
 
@@ -256,3 +257,23 @@ def test_what_was_filtered_out_can_be_merged_back(log: Path, tmp_path: Path) -> 
     copy = written(tmp_path / "kept", contents(kept))
     assert run("merge", log, copy, "-o", tmp_path / "new").exit_code == 0
     assert served(tmp_path / "new", LATER) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("compact",), ("merge",), ("salvage",), ("filter", "--drop", "--job", "1")],
+    ids=lambda words: words[0],
+)
+def test_a_log_that_is_made_beside_a_running_server_is_made_with_a_warning(
+    words: tuple[str, ...], log: Path, tmp_path: Path
+) -> None:
+    command, *options = words
+    with held(log) as pid:
+        result = run(command, log, *options, "-o", tmp_path / "new")
+        dry = ("salvage", log) if command == "salvage" else ("check", log)
+        assert run(*dry).stderr == ""
+    assert result.exit_code in (0, 1)
+    assert f"{log}: a server runs on it (process {pid}); what it does from now on is not in" in (
+        result.stderr
+    )
+    assert run(command, log, *options, "-o", tmp_path / "again").stderr == ""

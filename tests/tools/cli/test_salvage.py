@@ -91,6 +91,12 @@ def test_a_terminal_gets_tables_and_sentences(log: Path) -> None:
     assert f"nothing was written; to write it: binlog-inspect salvage {log} -o NEW" in shown
 
 
+def test_of_a_sound_log_there_is_nothing_to_write() -> None:
+    sound = GOLDEN / "v1-rotated"
+    assert "nothing was written: there is nothing to mend" in on_a_terminal("salvage", sound)
+    assert "next" not in {row[0] for row in rows(run("salvage", sound))}
+
+
 def test_json_and_the_report_say_everything(log: Path, tmp_path: Path) -> None:
     (document,) = documents(run("salvage", "--json", log, "--report", tmp_path / "report.json"))
     assert document["verdict"] == "damaged"

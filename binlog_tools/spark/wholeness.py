@@ -1,0 +1,55 @@
+"""
+Files that say whether tables are whole.
+
+Spark writes ``_SUCCESS`` when all of a table is in its place, and takes it away when it overwrites
+one.  While it writes, also into a table that is there, what is new lies in ``_temporary``, which
+stays if it is killed.  ``_unfinished`` beside several tables says that the run which makes
+them has not come to its end: some of them are missing, or of an earlier run.  Where tables are not
+in a file system that this program sees, nobody looks for either.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+SUCCESS: Final = "_SUCCESS"
+"""In a table: it is whole."""
+
+TEMPORARY: Final = "_temporary"
+"""In a table: something is being added to it, or was when Spark was killed."""
+
+UNFINISHED: Final = "_unfinished"
+"""Beside tables: not all of them have been made."""
+
+
+def is_whole(table: Path) -> bool:
+    """
+    Whether all of a table is there, and nothing is half added.
+    """
+    return (table / SUCCESS).exists() and not (table / TEMPORARY).exists()
+
+
+def local(path: str) -> Path | None:
+    """
+    The path as of this machine; None if Spark finds it somewhere else.
+    """
+    scheme, found, rest = path.partition("://")
+    if found and scheme != "file":
+        return None
+    return Path(rest if found else path.removeprefix("file:"))
+
+
+@contextmanager
+def unfinished(output: str) -> Iterator[None]:
+    """
+    The tables there are not all made until the block has ended without an error.
+    """
+    folder = local(output)
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / UNFINISHED).touch()
+    yield
+    (folder / UNFINISHED).unlink(missing_ok=True)
