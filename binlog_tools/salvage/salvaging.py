@@ -97,7 +97,7 @@ class Salvage:
         :raise OSError: it cannot be read; `NoLog`, there is none.
         """
         self.directory = directory
-        self.plan = choose(directory, consent.prefer)
+        self.plan = choose(directory, consent.prefer, is_whole)
         if not self.plan.parts:
             raise NoLog(directory.path)
         self._buffers = _Buffers(directory, self.plan.parts)

@@ -1,0 +1,109 @@
+"""
+What at the end of a sound log may be a trace of a loss, and may be one of a crash at the wrong
+moment: no reason to refuse it, but one to look; docs/binlog-format.md, "What is no proof".
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from beanstalk_twisted.binlog.segment import is_sealed
+from beanstalk_twisted.binlog.survey import Segment, Survey
+
+LOCK: Final = "LOCK"
+"""Lies where a server has run; in a copy of the segments alone, no spares mean nothing."""
+
+PAGE_BYTES: Final = 4096
+"""
+As a rule segments are allocated in whole pages; cut to its length, one file in 512 has whole pages
+too.
+"""
+
+
+class Doubt(NamedTuple):
+    """
+    A trace of what may have been a loss.
+
+    :ivar name: of the newest segment.
+    :ivar what: what is seen there, and what it may be; goes on behind ``name``.
+    :ivar advice: what to do.
+    """
+
+    name: str
+    what: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.what}; {self.advice}"
+
+
+def doubts(survey: Survey) -> Iterator[Doubt]:
+    """
+    What is to be told of a log that a server starts on; nothing of an archive, nor behind a torn
+    tail, which is told anyway.
+    """
+    if survey.problems or not survey.is_whole:
+        return
+    for newest in survey.segments[-1:]:
+        if not newest.ending.problem and newest.frame_offsets:
+            yield from _at_the_end(survey, newest)
+
+
+def _at_the_end(survey: Survey, newest: Segment) -> Iterator[Doubt]:
+    spares = [name for name in survey.dead if parse_segment_name(name) is None]
+    following = segment_name(newest.header.seq + 1)
+    look = f"look for {following} before jobs are put into this log"
+    if survey.small.is_clean or _is_sealed(survey, newest):
+        if not any(_begins(survey, name, newest.header.seq + 1) for name in spares):
+            yield from _of_an_end(survey, newest, spares, look)
+    elif newest.size == newest.ending.offset:
+        what = (
+            f"ends with its last frame, LSN {newest.ending.next_lsn - 1}, without the space that "
+            f"is allocated ahead: it was cut off there, or cut for {following}, which is lost; or "
+            f"the file system allocates nothing ahead"
+        )
+        yield Doubt(newest.name, what, look)
+    elif newest.size % PAGE_BYTES and not spares and LOCK in survey.names:
+        what = (
+            f"has zeros from offset {newest.ending.offset} on, and a length as after an ordered "
+            f"stop: what it ended with may have been overwritten"
+        )
+        yield Doubt(newest.name, what, "compare it with a back-up")
+
+
+def _of_an_end(
+    survey: Survey, newest: Segment, spares: list[str], look: str
+) -> Iterator[Doubt]:  # fmt: skip
+    if not survey.small.is_clean:
+        what = (
+            "ends as a segment does that another one follows, which is not here: it is lost, or "
+            "the last server was killed at that very moment"
+        )
+        yield Doubt(newest.name, what, look)
+    elif spares:
+        what = (
+            f"ends as after an ordered stop, and {spares[0]} is of a later start: the segment of "
+            f"that one is lost, or it was killed at its very beginning"
+        )
+        yield Doubt(newest.name, what, look)
+
+
+def _is_sealed(survey: Survey, newest: Segment) -> bool:
+    buffer = survey.read(newest)
+    last = newest.frame(buffer, newest.frame_offsets[-1])
+    return is_sealed(buffer, newest.header, last)
+
+
+def _begins(survey: Survey, spare: str, seq: int) -> bool:
+    """
+    Whether that segment was being made, so that it had no name yet.
+    """
+    raw = bytes(survey.directory.read(spare)[:SEGMENT_HEADER_BYTES])
+    header = decode_segment_header(raw)
+    return isinstance(header, SegmentHeader) and header.seq == seq
