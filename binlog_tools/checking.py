@@ -69,8 +69,8 @@ class Trouble(NamedTuple):
     """
     One thing that is wrong.
 
-    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``foreign`` or ``content``; or
-        ``warning`` of what may be a trace of a loss, ``note`` of what is none.
+    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``foreign`` or
+        ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of what is none.
     :ivar file: None if it is about no single one; of segments that are missing, the first.
     :ivar offset: where the bytes begin, ``end`` where they end; None if it is not about bytes.
     :ivar last_lsn: None if nothing tells.
@@ -202,7 +202,7 @@ def _map(source: Source, survey: Survey) -> Iterator[Trouble]:
             located.add(opened.seq)
             yield trouble
     for problem in survey.problems:
-        if problem.seq not in located or problem.foreign or ": missing;" in problem.what:
+        if problem.seq not in located or _kind(problem) != "corrupt":
             yield _elsewhere(survey, problem)
 
 
@@ -290,15 +290,21 @@ def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
     What is wrong with a log as a whole, in the server's words.
     """
     mend = survey.salvage_command
-    kind = "corrupt"
     if problem.foreign:
-        kind, mend = "foreign", "use the server that wrote it, or another directory"
+        mend = "use the server that wrote it, or another directory"
         if "import-v7" in problem.what:
             mend = import_command(survey.path)
-    elif ": missing;" in problem.what:
-        kind = "missing"
     named = _NAMED.match(problem.what)
+    kind = _kind(problem)
     return Trouble(kind, named and named[0], None, None, None, None, problem.what, mend)
+
+
+def _kind(problem: Problem) -> str:
+    if problem.foreign:
+        return "foreign"
+    if ": missing;" in problem.what:
+        return "missing"
+    return "misnamed" if ": its header says" in problem.what else "corrupt"
 
 
 _NAMED: Final = re.compile(r"\d{20}\.tql(?=:| to )")

@@ -178,7 +178,8 @@ def hole_at(buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int
     end there.  Every segment has a first frame, so they do not end before it.
     """
     if is_trailer(buffer, at, limit) or not has_content(buffer, at, limit):
-        return Hole(at, limit, lsn, None, NO_FRAME) if at == SEGMENT_HEADER_BYTES else None
+        is_begun = at != SEGMENT_HEADER_BYTES or lsn != header.first_lsn
+        return None if is_begun else Hole(at, limit, lsn, None, NO_FRAME)
     return _hole(buffer, header, at, limit, lsn, frames.decode(buffer, at, limit, header.salt))
 
 

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import (
+    FRAME_HEADER_BYTES,
+    RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
@@ -15,6 +18,9 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.segment import is_sealed
 from beanstalk_twisted.binlog.survey import Segment, Survey
+
+SEAL_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES + TRAILER_BYTES
+"""Behind the newest frame a server always keeps more than this free: the seal takes it."""
 
 LOCK: Final = "LOCK"
 """Lies where a server has run; in a copy of the segments alone, no spares mean nothing."""
@@ -45,53 +51,65 @@ class Doubt(NamedTuple):
 
 def doubts(survey: Survey) -> Iterator[Doubt]:
     """
-    What is to be told of a log that a server starts on; nothing of an archive, nor behind a torn
-    tail, which is told anyway.
+    What is to be told of a log that a server starts on; nothing of an archive.
     """
     if survey.problems or not survey.is_whole:
         return
     for newest in survey.segments[-1:]:
-        if not newest.ending.problem and newest.frame_offsets:
-            yield from _at_the_end(survey, newest)
+        spares = [name for name in survey.dead if parse_segment_name(name) is None]
+        if survey.small.is_clean or _is_sealed(survey, newest):
+            yield from _of_an_end(survey, newest, spares)
+        else:
+            yield from _of_the_space(survey, newest, spares)
 
 
-def _at_the_end(survey: Survey, newest: Segment) -> Iterator[Doubt]:
-    spares = [name for name in survey.dead if parse_segment_name(name) is None]
-    following = segment_name(newest.header.seq + 1)
-    look = f"look for {following} before jobs are put into this log"
-    if survey.small.is_clean or _is_sealed(survey, newest):
-        if not any(_begins(survey, name, newest.header.seq + 1) for name in spares):
-            yield from _of_an_end(survey, newest, spares, look)
-    elif newest.size == newest.ending.offset:
+def _of_the_space(survey: Survey, newest: Segment, spares: list[str]) -> Iterator[Doubt]:
+    """
+    What is written has space behind it that was allocated ahead.
+    """
+    torn = survey.torn
+    end = torn.end if torn else newest.ending.offset
+    if newest.size - end < SEAL_BYTES:
         what = (
-            f"ends with its last frame, LSN {newest.ending.next_lsn - 1}, without the space that "
-            f"is allocated ahead: it was cut off there, or cut for {following}, which is lost; or "
-            f"the file system allocates nothing ahead"
+            f"ends at offset {newest.size}, behind LSN {newest.ending.next_lsn - 1}, without the "
+            f"space that is allocated ahead: it was cut off there, or cut for "
+            f"{_following(newest)}, which is lost; or the file system allocates nothing ahead"
         )
-        yield Doubt(newest.name, what, look)
+        yield Doubt(newest.name, what, _look_for(newest))
     elif newest.size % PAGE_BYTES and not spares and LOCK in survey.names:
         what = (
-            f"has zeros from offset {newest.ending.offset} on, and a length as after an ordered "
-            f"stop: what it ended with may have been overwritten"
+            f"has zeros from offset {end} on, and a length as after an ordered stop: what it ended "
+            f"with may have been overwritten"
         )
         yield Doubt(newest.name, what, "compare it with a back-up")
 
 
-def _of_an_end(
-    survey: Survey, newest: Segment, spares: list[str], look: str
-) -> Iterator[Doubt]:  # fmt: skip
+def _of_an_end(survey: Survey, newest: Segment, spares: list[str]) -> Iterator[Doubt]:
+    """
+    It ends in order, or as one does that another follows.
+    """
+    if any(_begins(survey, name, newest.header.seq + 1) for name in spares):
+        return
     if not survey.small.is_clean:
         what = (
             "ends as a segment does that another one follows, which is not here: it is lost, or "
             "the last server was killed at that very moment"
         )
-        yield Doubt(newest.name, what, look)
+        yield Doubt(newest.name, what, _look_for(newest))
     elif spares:
         what = (
             f"ends as after an ordered stop, and {spares[0]} is of a later start: the segment of "
             f"that one is lost, or it was killed at its very beginning"
         )
-        yield Doubt(newest.name, what, look)
+        yield Doubt(newest.name, what, _look_for(newest))
+
+
+def _following(newest: Segment) -> str:
+    return segment_name(newest.header.seq + 1)
+
+
+def _look_for(newest: Segment) -> str:
+    return f"look for {_following(newest)} before jobs are put into this log"
 
 
 def _is_sealed(survey: Survey, newest: Segment) -> bool:

@@ -360,7 +360,7 @@ class Survey:
     ) -> None:  # fmt: skip
         end = successor.prev_end if successor else None
         if end is None and len(buffer) == SEGMENT_HEADER_BYTES and not self.is_whole:
-            # Finished, and then its first frames were re-homed, as older servers did.
+            # Finished: all its frames were re-homed.
             end = SEGMENT_HEADER_BYTES
         offsets = array("Q")
         small = self._smalls[header.seq] = SmallState()
@@ -418,16 +418,10 @@ class Survey:
                 self.problems.append(Problem(seq, what, option=option))
             before = seq
 
-    def _vouched(self, newest: Segment) -> int:
-        """
-        What its own frames say: its last watermark, and that the first one was durable before the
-        segment had a name.
-        """
+    def _last_watermark(self, newest: Segment) -> int:
         buffer = self.read(newest)
-        first, last = (
-            newest.frame(buffer, at) for at in (newest.frame_offsets[0], newest.frame_offsets[-1])
-        )
-        return max(first.next_lsn - 1, last.durable_lsn)
+        last = newest.frame_offsets[-1:]
+        return max((newest.frame(buffer, at).durable_lsn for at in last), default=0)
 
     def _settle(self) -> None:
         """
@@ -443,7 +437,7 @@ class Survey:
         ending = newest.ending
         self.durable_lsn = max(
             max(s.header.first_lsn - 1 for s in self.segments),
-            self._vouched(newest) if newest.frame_offsets else 0,
+            self._last_watermark(newest),
             ending.witness_lsn,
         )
         if self.small.is_clean:

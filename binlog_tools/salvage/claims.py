@@ -288,7 +288,7 @@ def _parts(directory: Readable, claims: list[Claim], is_whole: bool) -> list[Par
         is_next = after is not None and after.seq == claim.seq + 1
         prev_end = after.header.prev_end if is_next and after and after.header else None
         if after is None and not is_whole and claim.size == SEGMENT_HEADER_BYTES:
-            # Finished, and then its first frames were re-homed, as older servers did.
+            # Finished: all its frames were re-homed.
             prev_end = SEGMENT_HEADER_BYTES
         end = claim.size if prev_end is None else min(prev_end, claim.size)
         first_lsn, is_exact, salt = _beginning(

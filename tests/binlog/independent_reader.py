@@ -228,9 +228,6 @@ def read_log(files: dict[str, bytes]) -> Fields:
         s["end"] == end and s["next_lsn"] == after["header"]["first_lsn"]
         for s, end, after in zip(sound, ends, sound[1:], strict=False)
     )
-    if sound and sound[-1]["frames"]:
-        first = sound[-1]["frames"][0]
-        watermark = max(watermark, first["base_lsn"] + first["n_rec"] - 1)
     if len(sound) < len(names) or not joined or (
         sound and sound[-1]["next_lsn"] <= watermark
     ):  # fmt: skip

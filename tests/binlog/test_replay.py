@@ -438,25 +438,11 @@ def test_all_that_is_not_known_durable_is_re_homed_as_it_was() -> None:
 def test_a_sync_mark_leaves_nothing_to_re_home() -> None:
     scribe = Scribe()
     scribe.write(put(1))
-    scribe.write(put(2))
-    assert read(scribe).position(b"").first_lsn == 2
+    assert read(scribe).position(b"").first_lsn == 1
     scribe.mark()
     position = read(scribe).position(b"")
-    assert (position.flags, position.first_lsn) == (AFTER_UNCLEAN_STOP, 3)
+    assert (position.flags, position.first_lsn) == (AFTER_UNCLEAN_STOP, 2)
     assert position.rehomed == []
-
-
-def test_the_first_frame_of_a_segment_is_never_re_homed() -> None:
-    """
-    It was durable before the segment had a name.
-    """
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(put(1))
-    position = read(scribe).position(b"")
-    assert (position.first_lsn, position.rehomed) == (3, [])
-    segment = independent_reader.read_segment(scribe.files()[segment_name(1)])
-    assert segment is not None
-    assert position.prev_end == segment["end"]
 
 
 def test_re_homed_logs_read_the_same_and_are_durable() -> None:
