@@ -36,7 +36,7 @@ class Doubt(NamedTuple):
     """
     A trace of what may have been a loss.
 
-    :ivar name: of the newest segment.
+    :ivar name: of the newest segment, or of a spare if there is none.
     :ivar what: what is seen there, and what it may be; goes on behind ``name``.
     :ivar advice: what to do.
     """
@@ -55,12 +55,23 @@ def doubts(survey: Survey) -> Iterator[Doubt]:
     """
     if survey.problems or not survey.is_whole:
         return
+    spares = [name for name in survey.dead if parse_segment_name(name) is None]
+    if not survey.segments:
+        yield from _of_nothing(survey, spares)
     for newest in survey.segments[-1:]:
-        spares = [name for name in survey.dead if parse_segment_name(name) is None]
         if survey.small.is_clean or _is_sealed(survey, newest):
             yield from _of_an_end(survey, newest, spares)
         else:
             yield from _of_the_space(survey, newest, spares)
+
+
+def _of_nothing(survey: Survey, spares: list[str]) -> Iterator[Doubt]:
+    if spares and not any(_begins(survey, name, 1) for name in spares):
+        what = (
+            "is of an earlier start, and no segment is here: they are lost, or that start was "
+            "killed at its very beginning"
+        )
+        yield Doubt(spares[0], what, "look for files named as segments are before jobs are put")
 
 
 def _of_the_space(survey: Survey, newest: Segment, spares: list[str]) -> Iterator[Doubt]:

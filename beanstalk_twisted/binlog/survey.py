@@ -219,10 +219,15 @@ class Survey:
     :ivar durable_lsn: the highest LSN that some checked bytes vouch for.
     """
 
-    def __init__(self, directory: Readable, progress: Progress, is_whole: bool = True) -> None:
+    def __init__(
+        self, directory: Readable, progress: Progress, is_whole: bool = True,
+        is_archive: bool = False,
+    ) -> None:  # fmt: skip
         """
         :param is_whole: whether the first segments must be there; not so in an archive.
+        :param is_archive: whether the newest segment is finished, too: a crash has torn nothing.
         """
+        self._is_archive = is_archive
         self.is_whole = is_whole
         self.path = directory.path
         self.directory = directory
@@ -440,6 +445,8 @@ class Survey:
             self._last_watermark(newest),
             ending.witness_lsn,
         )
+        if self._is_archive and ending.problem:
+            self.durable_lsn = max(self.durable_lsn, ending.next_lsn)
         if self.small.is_clean:
             self.durable_lsn = max(self.durable_lsn, ending.next_lsn - 1)
         if ending.problem and ending.next_lsn <= self.durable_lsn:

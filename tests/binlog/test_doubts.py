@@ -74,6 +74,12 @@ def test_an_ordered_stop_and_a_spare_of_a_later_start() -> None:
     assert doubt.startswith(f"{ONE} ends as after an ordered stop, and {SPARE} is of a later start")
 
 
+def test_a_spare_and_no_segment_at_all() -> None:
+    (doubt,) = told({SPARE: bytes(8192), LOCK: b""})
+    assert doubt.startswith(f"{SPARE} is of an earlier start, and no segment is here")
+    assert told({SPARE: header(seq=1).encode() + bytes(4096)}) == []
+
+
 @pytest.mark.parametrize("files", [rotated(), stopped()])
 def test_a_segment_that_had_no_name_yet_explains_both(files: Files) -> None:
     files = {name: raw for name, raw in files.items() if name != TWO}

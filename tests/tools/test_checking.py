@@ -23,6 +23,7 @@ from binlog_tools.checking import (
     Trouble,
     check,
 )
+from binlog_tools.salvage.salvaging import Salvage
 from binlog_tools.sources import NoLog, open_source
 from tests.binlog.forging import rechecked
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
@@ -343,6 +344,19 @@ def test_an_archive_is_checked_from_where_it_begins(tmp_path: Path) -> None:
     root = archived(tmp_path / "archive", files)
     finding = check(open_source(str(root)))
     assert (finding.exit_code, len(finding.segments)) == (SOUND, 2)
+
+
+def test_nothing_is_torn_in_an_archive(tmp_path: Path) -> None:
+    """
+    What has its name there is complete.
+    """
+    files = read_golden("v1-torn")
+    assert check(open_source(str(written(tmp_path / "log", files)))).exit_code == TORN
+    source = open_source(str(archived(tmp_path / "archive", files)))
+    finding = check(source)
+    assert (finding.exit_code, [t.kind for t in finding.troubles]) == (DAMAGED, ["corrupt"])
+    found = Salvage(source, is_whole=False, is_archive=source.is_archive)
+    assert found.verdict == "damaged"
 
 
 def test_one_segment_alone_is_checked(tmp_path: Path) -> None:
