@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.survey import Survey
 from binlog_tools.checking import check
 from binlog_tools.sources import open_source
 from tests.binlog import independent_reader
-from tests.binlog.scribe import Files, edited, files_of, flipped, quiet
+from tests.binlog.scribe import Files, files_of, flipped, quiet
 from tests.test_startup import Started
 from tests.tools.folders import written
 from tests.tools.salvage.salvaged import salvaged
@@ -187,17 +187,30 @@ def cells(segment: Segment, folder: Path) -> Iterator[tuple[str, str, Cell]]:
 
     :param folder: an empty one.
     """
-    for number, (where, place) in enumerate(segment.places.items()):
-        for count, (what, fault) in enumerate(FAULTS.items()):
-            raw = fault(segment.files[segment.name], place)
-            if raw == segment.files[segment.name]:
-                yield where, what, Cell(NONE, frozenset())
-                continue
-            files = edited(segment.files, segment.name, lambda _, raw=raw: raw)  # type: ignore[misc]
-            yield where, what, _cell(files, segment.jobs, folder / f"{number}-{count}")
+    for number, (where, what, files) in enumerate(faulty(segment)):
+        if files is None:
+            yield where, what, Cell(NONE, frozenset())
+        else:
+            yield where, what, cell_of(files, segment.jobs, folder / str(number))
 
 
-def _cell(files: Files, jobs: frozenset[int], folder: Path) -> Cell:
+def faulty(segment: Segment) -> Iterator[tuple[str, str, Files | None]]:
+    """
+    Place, fault, and the log with it; None where it would change nothing.
+    """
+    sound = segment.files[segment.name]
+    for where, place in segment.places.items():
+        for what, fault in FAULTS.items():
+            raw = fault(sound, place)
+            yield where, what, None if raw == sound else {**segment.files, segment.name: raw}
+
+
+def cell_of(files: Files, jobs: frozenset[int], folder: Path) -> Cell:
+    """
+    What is said of a log.
+
+    :param jobs: that it had; ``folder`` is where it is put.
+    """
     server, found = _server(files)
     checked, salvage = _check(files, folder), salvaged(files).verdict
     # A server tells of a warning; a note is what check alone has.

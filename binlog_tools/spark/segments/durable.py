@@ -89,7 +89,7 @@ def durable_part(
             frontier.add(piece)
         is_short = isinstance(piece, Hole)
         if isinstance(piece, Hole) and piece.next_lsn is None:
-            at, lsn = piece.offset, piece.first_lsn
+            at, lsn = _break(buffer, header, stretch, last, piece)
             frontier.rise(proven_lsn(buffer, header, at, stretch.end, lsn))
     if not (is_short or is_complete) and _lacks_an_end(buffer, header, stretch, last):
         is_short = True
@@ -122,6 +122,20 @@ def loaded_part(
         if not isinstance(frame, Frame) or frame.base_lsn != lsn:
             return Durable(at, lsn, found.first_ns or last_ns, last_ns)
         at, lsn, last_ns = frame.end, frame.next_lsn, frame.time_ns
+
+
+def _break(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None, hole: Hole
+) -> tuple[int, int]:  # fmt: skip
+    """
+    Where a hole begins, and with which LSN: of the frame before it only the header was looked at,
+    and what is wrong may begin there.
+    """
+    if last is not None:
+        at = int(last.offset[-1])
+        if not isinstance(frames.decode(buffer, at, stretch.end, header.salt), Frame):
+            return at, int(last.base_lsn[-1])
+    return hole.offset, hole.first_lsn
 
 
 def _lacks_an_end(
