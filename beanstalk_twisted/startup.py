@@ -15,6 +15,7 @@ from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
+from beanstalk_twisted.binlog.doubts import doubts
 from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log
@@ -254,7 +255,7 @@ def _salt() -> int:
 
 
 def _notes(found: replay.Replay, kept_at: str) -> list[str]:
-    notes = []
+    notes = [str(doubt) for doubt in doubts(found.survey)]
     torn = found.survey.torn
     if torn is not None:
         notes.append(f"{torn}. They were cut off; a copy is in {kept_at}")

@@ -4,28 +4,24 @@ Is an archive whole?  Each segment of a store once, sound, and every LSN there.
 
 import os
 import shlex
-import struct
 import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import (
-    REHOMED,
-    SEAL_HEAD,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import TYPE, NotUnderstood, Seal
-from beanstalk_twisted.binlog.seal import encode_trailer
+from beanstalk_twisted.binlog.segment import is_sealed
 from binlog_tools.moments import Span
 from binlog_tools.reading import Hole, pieces
 from binlog_tools.sources import ArchivedName, NoLog, parse_archived_name
+from binlog_tools.trailers import remarks
 
 CRC_BYTES: Final = 1 << 20
 """What is read at once of files that are compared."""
@@ -227,7 +223,7 @@ def _walk(
     for piece in pieces(buffer, header, end):
         if isinstance(piece, Frame):
             next_lsn, last = piece.next_lsn, piece
-        elif last and piece.offset == last.end and _is_sealed(buffer, header, last):
+        elif last and piece.offset == last.end and is_sealed(buffer, header, last):
             break
         else:
             is_sound = False
@@ -238,48 +234,13 @@ def _walk(
     return Stored(name, header.seq, header.first_lsn, next_lsn)
 
 
-def _is_sealed(buffer: Buffer, header: SegmentHeader, last: Frame) -> bool:
-    """
-    Whether a frame is the last one for certain; behind re-homed records seals say nothing.
-    """
-    kind = frames.raw_record(buffer, last, last.n_rec - 1)[TYPE]
-    return kind == Seal.kind and not header.flags & REHOMED
-
-
 def _at_the_end(name: str, buffer: Buffer, last: Frame | None) -> Iterator[Flaw]:
     """
     What stands behind the last frame, where it is not the trailer of its seal, or the end.
     """
-    at = last.end if last else SEGMENT_HEADER_BYTES
-    what = ""
-    try:
-        trailer = _trailer(buffer, last) if last else b""
-    except (NotUnderstood, struct.error):
-        yield Flaw("damaged", name, None, None, f"offset {at}: the seal before it says nothing")
-        return
-    behind = bytes(buffer[at : at + len(trailer)])
-    if behind != trailer:
-        what = f"offset {at}: the trailer is not that of the segment's seal"
-        if len(behind) < len(trailer):
-            what = f"offset {at}: the trailer is missing, or cut short"
-    elif len(buffer) > at + len(trailer):
-        at += len(trailer)
-        what = f"offset {at}: {len(buffer) - at} bytes stand behind the end of the segment"
-    if what:
-        yield Flaw("damaged", name, None, None, f"{what}; no record is missing")
-
-
-def _trailer(buffer: Buffer, last: Frame) -> bytes:
-    """
-    The trailer that stands behind a last frame; nothing if that holds no seal.
-
-    :raise NotUnderstood, struct.error: what it holds is none that we write.
-    """
-    raw = frames.raw_record(buffer, last, last.n_rec - 1)
-    if raw[TYPE] != Seal.kind:
-        return b""
-    _, n_index, n_rec, *_ = SEAL_HEAD.unpack_from(frames.data_of(buffer, last, raw))
-    return encode_trailer(last.offset, last.next_lsn - 1, n_rec, n_index)
+    for remark in remarks(buffer, last, last.end if last else SEGMENT_HEADER_BYTES):
+        what = f"offset {remark.offset}: {remark.what}; no record is missing"
+        yield Flaw("damaged", name, None, None, what)
 
 
 def _damage(name: str, hole: Hole) -> Flaw:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.doubts import doubts
 from beanstalk_twisted.binlog.format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -30,16 +31,21 @@ from beanstalk_twisted.binlog.records import (
     Raw,
     State,
 )
-from beanstalk_twisted.binlog.segment import is_trailer
+from beanstalk_twisted.binlog.segment import has_content, is_trailer
 from beanstalk_twisted.binlog.survey import Problem, Progress, Segment, Survey, import_command
 from binlog_tools.moments import Span
 from binlog_tools.reading import Broken, Hole, OpenSegment, pieces, raw_records, segments
 from binlog_tools.sources import NoLog, Source, holds_something, parse_archived_name
+from binlog_tools.trailers import Remark, has_seal, remarks
 
 SOUND, TORN, DAMAGED = 0, 1, 3
 """Exit codes of ``binlog-inspect check``."""
 
 NO_HARM: Final = "nothing: a server cuts it off when it starts, and keeps a copy"
+NO_LOSS: Final = "nothing: no record is missing, and a server starts"
+
+HARMLESS: Final = frozenset({"warning", "note"})
+"""Kinds of troubles that a server starts in spite of; they do not change a verdict."""
 
 
 class SegmentRow(NamedTuple):
@@ -60,7 +66,8 @@ class Trouble(NamedTuple):
     """
     One thing that is wrong.
 
-    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``foreign`` or ``content``.
+    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``foreign`` or
+        ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of what is none.
     :ivar file: None if it is about no single one; of segments that are missing, the first.
     :ivar offset: where the bytes begin, ``end`` where they end; None if it is not about bytes.
     :ivar last_lsn: None if nothing tells.
@@ -113,6 +120,7 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     is_whole = _severity(troubles) != DAMAGED
     troubles += lost
     exit_code = _severity(troubles)
+    troubles += [*_warnings(survey), *_notes(survey)]
     records = survey.small.records
     durable_lsn = _durable_lsn(survey)
     verdict = {
@@ -170,6 +178,7 @@ def _refuse_nothing(source: Source) -> None:
 
 
 def _severity(troubles: list[Trouble]) -> int:
+    troubles = [trouble for trouble in troubles if trouble.kind not in HARMLESS]
     if not troubles:
         return SOUND
     return TORN if all(trouble.kind == "torn" for trouble in troubles) else DAMAGED
@@ -190,7 +199,7 @@ def _map(source: Source, survey: Survey) -> Iterator[Trouble]:
             located.add(opened.seq)
             yield trouble
     for problem in survey.problems:
-        if problem.seq not in located or problem.foreign or ": missing;" in problem.what:
+        if problem.seq not in located or _kind(problem) != "corrupt":
             yield _elsewhere(survey, problem)
 
 
@@ -202,9 +211,15 @@ def _troubles_of(opened: OpenSegment | Broken, survey: Survey) -> Iterator[Troub
                 survey.salvage_command,
             )  # fmt: skip
         return
+    ends = {segment.name: segment.ending for segment in survey.segments}
     for piece in opened.pieces():
-        if isinstance(piece, Hole):
-            yield _of_hole(opened, piece, survey)
+        ending = ends.get(opened.name)
+        if isinstance(piece, Frame) or (
+            # Behind a seal nothing counts; `_notes` tells of it.
+            ending is not None and not ending.problem and ending.offset == piece.offset
+        ):
+            continue
+        yield _of_hole(opened, piece, survey)
 
 
 def _of_hole(opened: OpenSegment, hole: Hole, survey: Survey) -> Trouble:
@@ -272,19 +287,57 @@ def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
     What is wrong with a log as a whole, in the server's words.
     """
     mend = survey.salvage_command
-    kind = "corrupt"
     if problem.foreign:
-        kind, mend = "foreign", "use the server that wrote it, or another directory"
+        mend = "use the server that wrote it, or another directory"
         if "import-v7" in problem.what:
             mend = import_command(survey.path)
-    elif ": missing;" in problem.what:
-        kind = "missing"
     named = _NAMED.match(problem.what)
+    kind = _kind(problem)
     return Trouble(kind, named and named[0], None, None, None, None, problem.what, mend)
+
+
+def _kind(problem: Problem) -> str:
+    if problem.foreign:
+        return "foreign"
+    if ": missing;" in problem.what:
+        return "missing"
+    return "misnamed" if ": its header says" in problem.what else "corrupt"
 
 
 _NAMED: Final = re.compile(r"\d{20}\.tql(?=:| to )")
 """The segment that a server's words begin with."""
+
+
+def _warnings(survey: Survey) -> Iterator[Trouble]:
+    for doubt in doubts(survey):
+        yield Trouble("warning", doubt.name, None, None, None, None, doubt.what, doubt.advice)
+
+
+def _notes(survey: Survey) -> Iterator[Trouble]:
+    """
+    What stands behind the ends of segments of which all is there.
+    """
+    for at, segment in enumerate(survey.segments):
+        if segment.ending.problem:
+            continue
+        for remark in _remarks(survey, segment, is_newest=at == len(survey.segments) - 1):
+            what = f"{remark.what}; nothing reads it"
+            yield Trouble(
+                "note", segment.name, remark.offset, remark.end, None, None, what, NO_LOSS
+            )  # fmt: skip
+
+
+def _remarks(survey: Survey, segment: Segment, is_newest: bool) -> Iterator[Remark]:
+    buffer, end = survey.read(segment), segment.ending.offset
+    last = segment.frame(buffer, segment.frame_offsets[-1]) if segment.frame_offsets else None
+    if last is not None and has_seal(buffer, last):
+        for remark in remarks(buffer, last, end):
+            # What was allocated and not used may still be there.
+            if remark.offset == end or has_content(buffer, remark.offset, remark.end):
+                yield remark
+    elif not is_newest and has_content(buffer, end, segment.size):
+        what = f"{segment.size - end} bytes stand behind the end that the next segment names"
+        yield Remark(end, segment.size, what)
 
 
 def _left_out(source: Source, survey: Survey) -> Iterator[Trouble]:

@@ -19,7 +19,8 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
 from beanstalk_twisted.binlog.records import NotUnderstood, Raw, TubeDef
-from beanstalk_twisted.binlog.segment import content_end, has_content, is_trailer
+from beanstalk_twisted.binlog.segment import NO_FRAME, content_end, has_content, is_trailer
+from beanstalk_twisted.binlog.survey import NamedHeader, under_their_numbers
 from binlog_tools.sources import Source
 
 
@@ -126,14 +127,14 @@ def segments(source: Source, bounds: Bounds = EVERYTHING) -> Iterator[OpenSegmen
         )
 
 
-def _headers(source: Source) -> dict[int, tuple[str, SegmentHeader | HeaderProblem]]:
-    found = {}
+def _headers(source: Source) -> dict[int, NamedHeader]:
+    found: dict[int, NamedHeader] = {}
     for seq, name in source.segment_names().items():
         try:
             found[seq] = (name, source.header(name))
         except FileNotFoundError:
             continue
-    return found
+    return under_their_numbers(found)
 
 
 def _is_outside(
@@ -174,10 +175,11 @@ def pieces(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[F
 def hole_at(buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int) -> Hole | None:
     """
     What stands at ``at``, where the frame with ``lsn`` does not; None if nothing does: the data
-    end there.
+    end there.  Every segment has a first frame, so they do not end before it.
     """
     if is_trailer(buffer, at, limit) or not has_content(buffer, at, limit):
-        return None
+        is_begun = at != SEGMENT_HEADER_BYTES or lsn != header.first_lsn
+        return None if is_begun else Hole(at, limit, lsn, None, NO_FRAME)
     return _hole(buffer, header, at, limit, lsn, frames.decode(buffer, at, limit, header.salt))
 
 

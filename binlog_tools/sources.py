@@ -89,18 +89,20 @@ class Source:
 
     :ivar path: as the user knows it.
     :ivar is_partial: its beginning may be missing: it is not a server's directory.
+    :ivar is_archive: all its segments are finished.
     :ivar left_out: files in it that are named as in an archive, which no server reads.
     """
 
     def __init__(
         self, path: str, files: Callable[[], Mapping[str, str]], is_partial: bool = False,
-        left_out: Sequence[str] = (),
+        left_out: Sequence[str] = (), is_archive: bool = False,
     ) -> None:  # fmt: skip
         """
         :param files: lists the paths of the files, by the names they have in a server's directory.
         """
         self.path = path
         self.is_partial = is_partial
+        self.is_archive = is_archive
         self.left_out = tuple(left_out)
         self._list = files
         self._files: Mapping[str, str] = {}
@@ -223,7 +225,7 @@ class Source:
         """
         for look in range(1, LOOKS + 1):
             try:
-                survey = Survey(self, progress, not self.is_partial)
+                survey = self._surveyed(progress)
             except FileNotFoundError:
                 # A server has compacted; the names are no longer true.
                 if look == LOOKS:
@@ -235,12 +237,15 @@ class Source:
                 break
         return survey
 
+    def _surveyed(self, progress: Progress) -> Survey:
+        return Survey(self, progress, not self.is_partial, self.is_archive)
+
     def _still(self, survey: Survey) -> bool:
         """
         Whether a second look finds the same.
         """
         try:
-            again = Survey(self, lambda done, total: None, not self.is_partial)
+            again = self._surveyed(lambda done, total: None)
             return _where(survey) == _where(again)
         except FileNotFoundError:
             return False
@@ -321,7 +326,7 @@ def _of_directory(path: str) -> list[Source]:
     if any(parse_segment_name(name) is not None for name in names):
         return [Source(path, lambda: _listed(path), left_out=archived)]
     if archived:
-        return [Source(path, lambda: _archived(path), is_partial=True)]
+        return [Source(path, lambda: _archived(path), is_partial=True, is_archive=True)]
     stores = [name for name in names if is_store_name(name)]
     archives = [os.path.join(path, name) for name in stores]
     found = [source for archive in archives for source in _of_directory(archive)]

@@ -7,14 +7,21 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import (
+    MADE_BY_TOOL,
+    REHOMED,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     TRAILER_MAGIC,
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
+from beanstalk_twisted.binlog.records import TYPE, Seal
+from beanstalk_twisted.binlog.searching import proven_lsn
 
 _ZEROS: Final = memoryview(bytes(1 << 20))
+
+NO_FRAME: Final = "no frame follows the header, and a segment gets its name with its first frame"
+NO_SEAL: Final = "a tool has made this segment, and it does not end with the seal that it had then"
 
 
 class Ending(NamedTuple):
@@ -24,7 +31,8 @@ class Ending(NamedTuple):
     :ivar offset: where the last good frame ends.
     :ivar next_lsn: the first LSN that was not read.
     :ivar problem: what stands at ``offset`` instead of a frame; empty at a regular end.
-    :ivar witness_lsn: the highest watermark in any frame header behind the problem, 0 for none.
+    :ivar witness_lsn: up to where all was durable, by what stands behind the problem; 0 if nothing
+        says so.
     """
 
     offset: int
@@ -39,20 +47,45 @@ def walk(buffer: Buffer, header: SegmentHeader, end: int | None = None) -> Itera
 
     :param end: where the successor says that the data end; None for the newest segment.
     """
-    at, lsn, problem = SEGMENT_HEADER_BYTES, header.first_lsn, ""
+    at, lsn, problem, last = SEGMENT_HEADER_BYTES, header.first_lsn, "", None
     limit = len(buffer) if end is None else min(end, len(buffer))
     while at < limit:
         frame = frames.decode(buffer, at, limit, header.salt)
         if isinstance(frame, Frame) and frame.base_lsn == lsn:
             yield frame
-            at, lsn = frame.end, frame.next_lsn
+            at, lsn, last = frame.end, frame.next_lsn, frame
             continue
         problem = _problem(buffer, at, limit, frame, lsn)
         break
-    if end is not None and not problem and at != end:
+    if end is None:
+        problem = _at_the_end(buffer, header, last, problem)
+    elif not problem and at != end:
         problem = f"the segment ends here, {end - at} bytes short"
-    witness = _witness(buffer, at, limit, header.salt, lsn) if problem else 0
+    witness = proven_lsn(buffer, header, at, limit, lsn) if problem else 0
     yield Ending(at, lsn, problem, witness)
+
+
+def _at_the_end(buffer: Buffer, header: SegmentHeader, last: Frame | None, problem: str) -> str:
+    """
+    What is wrong behind the last good frame of the newest segment, by what that frame says.
+    """
+    if last is None:
+        return problem or NO_FRAME
+    if is_sealed(buffer, header, last):
+        return ""
+    if header.flags & MADE_BY_TOOL:
+        return problem or NO_SEAL
+    return problem
+
+
+def is_sealed(buffer: Buffer, header: SegmentHeader, last: Frame) -> bool:
+    """
+    Whether a frame is the last one of its segment for certain, as its last record is a SEAL.  One
+    that was re-homed says nothing; it was not durable when it was framed, as a tool's always is.
+    """
+    if not last.n_rec or frames.raw_record(buffer, last, last.n_rec - 1)[TYPE] != Seal.kind:
+        return False
+    return not header.flags & REHOMED or last.durable_lsn >= last.next_lsn - 1
 
 
 def _problem(
@@ -91,8 +124,3 @@ def content_end(buffer: Buffer, at: int) -> int:
     Where the zeros at the end of a segment begin, ``at`` or behind it.
     """
     return at + len(bytes(memoryview(buffer)[at:]).rstrip(b"\0"))
-
-
-def _witness(buffer: Buffer, at: int, limit: int, salt: int, lsn: int) -> int:
-    found = frames.resynchronise(buffer, at, limit, salt, above_lsn=lsn - 1)
-    return max((frame.durable_lsn for frame in found), default=0)

@@ -9,7 +9,7 @@ Differs from beanstalkd: a damaged log is refused; there, the rest of a damaged 
 
 import shlex
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
 from beanstalk_twisted.binlog.format import (
     SEGMENT_HEADER_BYTES,
+    HeaderProblem,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
@@ -46,6 +47,9 @@ PROGRESS_FRAMES = 4096
 
 
 _KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
+
+NamedHeader = tuple[str, SegmentHeader | HeaderProblem]
+"""A file's name, and what it begins with."""
 
 
 class Segment(NamedTuple):
@@ -207,19 +211,26 @@ class Survey:
     """
     A log as found.
 
+    :ivar directory: where it is, ``names`` the files in it; ``is_whole`` says whether its first
+        segments must be there.
     :ivar segments: those whose header is sound and which still count, oldest first.
     :ivar dead: names of files that a TRIM has freed, or that were being made.
     :ivar problems: why a server must not use it; empty when it may.
     :ivar durable_lsn: the highest LSN that some checked bytes vouch for.
     """
 
-    def __init__(self, directory: Readable, progress: Progress, is_whole: bool = True) -> None:
+    def __init__(
+        self, directory: Readable, progress: Progress, is_whole: bool = True,
+        is_archive: bool = False,
+    ) -> None:  # fmt: skip
         """
         :param is_whole: whether the first segments must be there; not so in an archive.
+        :param is_archive: whether the newest segment is finished, too: a crash has torn nothing.
         """
-        self._is_whole = is_whole
+        self._is_archive = is_archive
+        self.is_whole = is_whole
         self.path = directory.path
-        self._directory = directory
+        self.directory = directory
         self.segments: list[Segment] = []
         self.problems: list[Problem] = []
         self.dead: list[str] = []
@@ -228,17 +239,16 @@ class Survey:
         self._progress = progress
         self._read_done = 0
         self._store_uuid: bytes | None = None
-        self._misnamed: set[int] = set()
-        names = directory.names()
-        self._refuse_beanstalkd(names)
-        self._survey(directory, names)
+        self.names = directory.names()
+        self._refuse_beanstalkd(self.names)
+        self._survey(directory, self.names)
         self._settle()
 
     def read(self, segment: Segment) -> Buffer:
         """
         The whole segment.
         """
-        return self._directory.read(segment.name)
+        return self.directory.read(segment.name)
 
     def refuse_if_unsound(self) -> None:
         """
@@ -303,47 +313,60 @@ class Survey:
         self.dead += [n for n in names if n.startswith("spare.") and n.endswith(".tmp")]
         numbered = {seq: n for n in names if (seq := parse_segment_name(n)) is not None}
         self._read_total = 0
-        headers = {}
+        named: dict[int, NamedHeader] = {}
         for seq, name in sorted(numbered.items()):
             buffer = directory.read(name)
             self._read_total += len(buffer)
-            header = self._header(seq, name, buffer)
-            if header:
-                headers[seq] = header
-        for seq, header in headers.items():
-            buffer = directory.read(numbered[seq])
-            self._walk(numbered[seq], buffer, header, headers.get(seq + 1), max(numbered))
+            named[seq] = (name, decode_segment_header(bytes(buffer[:SEGMENT_HEADER_BYTES])))
+        claimed = under_their_numbers(named)
+        self._judge_names(named, claimed)
+        headers = {
+            seq: (name, header)
+            for seq, (name, header) in claimed.items()
+            if isinstance(header, SegmentHeader) and self._is_of_this_store(seq, name, header)
+        }
+        for seq, (name, header) in headers.items():
+            successor = headers[seq + 1][1] if seq + 1 in headers else None
+            self._walk(name, directory.read(name), header, successor, max(claimed))
         trim_seq = max((small.trim_seq for small in self._smalls.values()), default=0)
         for seq, small in self._smalls.items():
             if seq >= trim_seq:
                 self.small.absorb(small)
-        # A segment under a wrong name says nothing about what lies before that name.
-        self._find_gaps(set(numbered) - self._misnamed)
+        self._find_gaps(set(claimed))
         self.dead += [name for seq, name in numbered.items() if seq < self.small.trim_seq]
 
-    def _header(self, seq: int, name: str, buffer: Buffer) -> SegmentHeader | None:
-        header = decode_segment_header(bytes(buffer[:SEGMENT_HEADER_BYTES]))
-        if not isinstance(header, SegmentHeader):
-            what = f"{name}: {header.why}"
-            self.problems.append(Problem(seq, what, header.foreign, "--rebuild-header"))
-            return None
-        if header.seq != seq:
-            what = f"{name}: its header says that it is segment {header.seq}"
-            self.problems.append(Problem(seq, what))
-            self._misnamed.add(seq)
-            return None
+    def _judge_names(
+        self, named: Mapping[int, NamedHeader], claimed: Mapping[int, NamedHeader]
+    ) -> None:
+        """
+        Refuse headers that cannot be used, and names that are not those of their segments.
+        """
+        for seq, (name, header) in named.items():
+            if isinstance(header, HeaderProblem):
+                what = f"{name}: {header.why}"
+                self.problems.append(Problem(seq, what, header.foreign, "--rebuild-header"))
+            elif header.seq != seq:
+                what = f"{name}: its header says that it is segment {header.seq}"
+                # A needless copy under a dead name does no harm.
+                is_copy = claimed[header.seq][0] != name
+                self.problems.append(Problem(seq if is_copy else max(seq, header.seq), what))
+
+    def _is_of_this_store(self, seq: int, name: str, header: SegmentHeader) -> bool:
         if self._store_uuid not in (None, header.store_uuid):
             what = f"{name}: it belongs to another store ({header.store_uuid.hex()})"
             self.problems.append(Problem(seq, what, foreign=True))
-            return None
+            return False
         self._store_uuid = header.store_uuid
-        return header
+        return True
 
     def _walk(
         self, name: str, buffer: Buffer, header: SegmentHeader,
         successor: SegmentHeader | None, newest_seq: int,
     ) -> None:  # fmt: skip
         end = successor.prev_end if successor else None
+        if end is None and len(buffer) == SEGMENT_HEADER_BYTES and not self.is_whole:
+            # Finished: all its frames were re-homed.
+            end = SEGMENT_HEADER_BYTES
         offsets = array("Q")
         small = self._smalls[header.seq] = SmallState()
         small.note_header(header)
@@ -388,7 +411,7 @@ class Survey:
 
     def _find_gaps(self, present: set[int]) -> None:
         needed = sorted(seq for seq in present if seq >= self.small.trim_seq)
-        before = max(self.small.trim_seq, 1) - 1 if self._is_whole else min(needed, default=1) - 1
+        before = max(self.small.trim_seq, 1) - 1 if self.is_whole else min(needed, default=1) - 1
         for seq in needed:
             if seq != before + 1:
                 last = f" to {segment_name(seq - 1)}" if seq - before > 2 else ""
@@ -422,6 +445,8 @@ class Survey:
             self._last_watermark(newest),
             ending.witness_lsn,
         )
+        if self._is_archive and ending.problem:
+            self.durable_lsn = max(self.durable_lsn, ending.next_lsn)
         if self.small.is_clean:
             self.durable_lsn = max(self.durable_lsn, ending.next_lsn - 1)
         if ending.problem and ending.next_lsn <= self.durable_lsn:
@@ -431,6 +456,22 @@ class Survey:
             )
             lsns = (ending.next_lsn, self.durable_lsn)
             self.problems.append(Problem(newest.header.seq, what, lsns=lsns))
+
+
+def under_their_numbers(named: Mapping[int, NamedHeader]) -> dict[int, NamedHeader]:
+    """
+    Each file under the number that its header says, ascending.  A file whose name says the same, or
+    whose header says nothing, has the number before one that was copied or renamed.
+    """
+
+    def said(seq: int) -> int:
+        header = named[seq][1]
+        return header.seq if isinstance(header, SegmentHeader) else seq
+
+    found: dict[int, NamedHeader] = {}
+    for seq in sorted(named, key=lambda seq: (said(seq) != seq, seq)):
+        found.setdefault(said(seq), named[seq])
+    return dict(sorted(found.items()))
 
 
 def salvage_command(path: str) -> str:

@@ -26,7 +26,8 @@ def command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
 
     Each trouble is named with its file, offset, LSNs and jobs, whether it is torn (never confirmed
     durable, the trace of a crash) or damage, and the command that mends it; then all jobs at risk
-    are counted, and the last line is the verdict.  Nothing is changed.
+    are counted, and the last line is the verdict.  A warning is of what may be a trace of a loss, a
+    note of what is none; a log with these alone is sound.  Nothing is changed.
     The server may be running; its newest segment may then look torn, being written.
 
     Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read; the highest
@@ -147,6 +148,8 @@ def _some_ids(jobs: Sequence[int]) -> str:
 
 
 def _described(trouble: Trouble) -> list[str]:
+    if trouble.kind == "warning":
+        return [f"warning: {trouble.file} {trouble.what}"]
     # Words about a log as a whole begin with the file that they are about.
     is_named = trouble.file is None or trouble.what.startswith(trouble.file)
     where = "" if is_named else f"{trouble.file}: "

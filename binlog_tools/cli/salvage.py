@@ -99,7 +99,8 @@ def command(
     try:
         with progress("reading") as seen:
             salvage = Salvage(
-                source, consent, Doubtful(doubtful), seen, is_whole=not source.is_partial
+                source, consent, Doubtful(doubtful), seen, is_whole=not source.is_partial,
+                is_archive=source.is_archive,
             )
     except Refused as refused:
         _refuse(path, output, is_in_place, refused, _given(prefer, doubtful, report_path))

@@ -98,17 +98,19 @@ class Plan(NamedTuple):
     What is to be read.
 
     :ivar parts: by sequence number.
-    :ivar left_out: names of files that a preferred one contradicts.
+    :ivar left_out: names of files that a preferred one contradicts, or that are another one byte
+        for byte.
     """
 
     parts: list[Part]
     left_out: list[str]
 
 
-def choose(directory: Readable, prefer: frozenset[str]) -> Plan:
+def choose(directory: Readable, prefer: frozenset[str], is_whole: bool = True) -> Plan:
     """
     Find the segments of one log.
 
+    :param is_whole: whether it is a server's directory, not an archive.
     :raise Incompatible: it is of another version or kind.
     :raise Refused: files contradict each other.
     :raise OSError: they cannot be read.
@@ -120,9 +122,10 @@ def choose(directory: Readable, prefer: frozenset[str]) -> Plan:
     claims = [claim for name in names if (claim := _claim(directory, name)) is not None]
     claims = [_identified(directory, claim, claims, prefer) for claim in claims]
     kept, left_out = _prefer(claims, prefer)
+    kept, copies = _without_copies(directory, kept)
     _refuse_contradictions(kept)
     kept.sort(key=lambda claim: claim.seq)
-    return Plan(_parts(directory, kept), left_out)
+    return Plan(_parts(directory, kept, is_whole), left_out + copies)
 
 
 def missing_segments(parts: Iterable[Part], trim_seq: int) -> list[int]:
@@ -206,6 +209,26 @@ def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim]
     return kept, [claim.name for claim in claims if claim not in kept]
 
 
+def _without_copies(
+    directory: Readable, claims: list[Claim]
+) -> tuple[list[Claim], list[str]]:  # fmt: skip
+    """
+    Of files that are the same byte for byte it does not matter which is taken: the one that has the
+    right name, if there is one.
+
+    :return: the files without the copies, and the names of these.
+    """
+    kept: dict[str, Claim] = {}
+    copies = []
+    for claim in sorted(claims, key=_is_misnamed):
+        others = [other for other in kept.values() if other.header and claim.header == other.header]
+        if any(directory.read(claim.name) == directory.read(other.name) for other in others):
+            copies.append(claim.name)
+        else:
+            kept[claim.name] = claim
+    return [claim for claim in claims if claim.name in kept], copies
+
+
 def _is_of(claim: Claim, stores: set[bytes]) -> bool:
     return not stores or claim.header is None or claim.header.store_uuid in stores
 
@@ -250,7 +273,7 @@ def _describe(claim: Claim) -> str:
     )
 
 
-def _parts(directory: Readable, claims: list[Claim]) -> list[Part]:
+def _parts(directory: Readable, claims: list[Claim], is_whole: bool) -> list[Part]:
     """
     From the newest to the oldest, since each says where the one before it ends.
     """
@@ -264,6 +287,9 @@ def _parts(directory: Readable, claims: list[Claim]) -> list[Part]:
         claim = claims[at]
         is_next = after is not None and after.seq == claim.seq + 1
         prev_end = after.header.prev_end if is_next and after and after.header else None
+        if after is None and not is_whole and claim.size == SEGMENT_HEADER_BYTES:
+            # Finished: all its frames were re-homed.
+            prev_end = SEGMENT_HEADER_BYTES
         end = claim.size if prev_end is None else min(prev_end, claim.size)
         first_lsn, is_exact, salt = _beginning(
             directory, claim, end, lowest[at], below, salts

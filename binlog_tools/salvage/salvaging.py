@@ -88,16 +88,18 @@ class Salvage:
     def __init__(
         self, directory: Readable, consent: Consent = Consent(),  # noqa: B008
         doubtful: Doubtful = Doubtful.KEEP, progress: Progress = lambda done, total: None,
-        is_whole: bool = True,
+        is_whole: bool = True, is_archive: bool = False,
     ) -> None:  # fmt: skip
         """
         :param is_whole: whether the first segments must be there; not so in an archive.
+        :param is_archive: whether the newest segment is finished, too: a crash has torn nothing.
         :raise Incompatible: it is of another version or kind.
         :raise Refused: it cannot go on without being told more.
         :raise OSError: it cannot be read; `NoLog`, there is none.
         """
         self.directory = directory
-        self.plan = choose(directory, consent.prefer)
+        self._is_archive = is_archive
+        self.plan = choose(directory, consent.prefer, is_whole)
         if not self.plan.parts:
             raise NoLog(directory.path)
         self._buffers = _Buffers(directory, self.plan.parts)
@@ -216,7 +218,7 @@ class Salvage:
         self.verdict = self._verdict()
 
     def _torn(self) -> int | None:
-        if not self.scans or not self.scans[-1].spoiled:
+        if not self.scans or not self.scans[-1].spoiled or self._is_archive:
             return None
         last = self.scans[-1]
         if last.part.header is None and not (last.pieces and last.part.is_exact):

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, U32
+from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES, U32
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
 from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Raw
-from beanstalk_twisted.binlog.segment import has_content, is_trailer
+from beanstalk_twisted.binlog.searching import frames_anywhere, proven_lsn
+from beanstalk_twisted.binlog.segment import NO_FRAME, NO_SEAL, has_content, is_sealed, is_trailer
 from binlog_tools.salvage.claims import Part
-from binlog_tools.salvage.searching import frames_anywhere
 
 
 class Piece(NamedTuple):
@@ -97,6 +97,11 @@ def scan(part: Part, buffer: Buffer) -> Scan:
     if isinstance(straight, Scan):
         return straight
     found = _search(part, buffer)
+    if part.header and part.prev_end is None:
+        # What a server goes by when it calls a tail torn.
+        at, lsn = straight.offset, straight.expected_lsn
+        proven = proven_lsn(buffer, part.header, at, part.end, lsn)
+        found = found._replace(witness_lsn=max(found.witness_lsn, proven))
     # All frames may be there, and yet not where the server looks for them.
     return found if found.spoiled else found._replace(spoiled=[straight])
 
@@ -123,6 +128,7 @@ def _straight(part: Part, buffer: Buffer) -> Scan | Spoiled:
     would stop.
     """
     at, lsn, witness, why = SEGMENT_HEADER_BYTES, part.first_lsn, 0, ""
+    last: Frame | None = None
     if part.salt is None or not part.is_exact:
         return Spoiled(min(at, part.end), part.end, lsn, "its header cannot be read")
     while at < part.end:
@@ -133,12 +139,31 @@ def _straight(part: Part, buffer: Buffer) -> Scan | Spoiled:
         if frame.base_lsn != lsn or _is_beyond(part, frame):
             return Spoiled(at, at, lsn, _out_of_place(frame, lsn))
         at, lsn, witness = frame.end, frame.next_lsn, max(witness, frame.durable_lsn)
-    if not _ends(buffer, at, part):
+        last = frame
+    if part.prev_end is None:
+        why = _why_not_here(part, buffer, at, last, why)
+    elif _ends(buffer, at, part):
+        why = ""
+    if why:
         return Spoiled(at, part.end, lsn, why)
     if part.prev_end is not None and (at != part.prev_end or lsn != part.below_lsn):
         why = f"the next segment says that this one ends at {part.prev_end}"
         return Spoiled(at, max(at, part.end), lsn, f"{why}, before LSN {part.below_lsn}")
     return Scan(part, None, at, lsn, [], witness)
+
+
+def _why_not_here(part: Part, buffer: Buffer, at: int, last: Frame | None, why: str) -> str:
+    """
+    Why the newest segment may not end here; empty if it may.
+    """
+    header = part.header
+    if header is not None and last is not None and is_sealed(buffer, header, last):
+        return ""
+    if not _ends(buffer, at, part):
+        return why
+    if last is None:
+        return NO_FRAME
+    return NO_SEAL if header is not None and header.flags & MADE_BY_TOOL else ""
 
 
 def _out_of_place(frame: Frame, lsn: int) -> str:

@@ -32,7 +32,8 @@ RECORD = {
 }  # fmt: skip
 SEGMENT_MAGIC = bytes.fromhex("8954514C0D0A1A0A")
 FRAME_MAGIC = bytes.fromhex("B55451460D0A1A01")
-PUT, COPY, DELETE, SEAL, CLEAN_STOP = 1, 16, 7, 49, 52
+PUT, COPY, DELETE, STATE, SEAL, START, CLEAN_STOP = 1, 16, 7, 40, 49, 51, 52
+REHOMED, MADE_BY_TOOL = 4, 8
 
 Fields = dict[str, Any]
 
@@ -120,19 +121,58 @@ def read_segment(raw: bytes, end: int | None = None) -> Fields | None:
         at, lsn = at + frame["frame_len"], lsn + frame["n_rec"]
     rest = raw[at:]
     is_torn = bool(rest.strip(b"\0")) and read_trailer(rest) is None
-    witness = [f["durable_lsn"] for f in resynchronise(raw, at, header["salt"], lsn - 1)]
+    if end is None and is_sealed(header, frames):
+        is_torn = False
+    is_short = end is None and (not frames or not has_its_seal(header, frames))
+    witness = proven(raw, header, at, lsn) if is_torn or is_short else 0
     return {
         "header": header, "frames": frames, "end": at, "next_lsn": lsn, "is_torn": is_torn,
-        "witness": max(witness, default=0), "trailer": read_trailer(whole[at:]),
+        "witness": witness, "trailer": read_trailer(whole[at:]),
     }  # fmt: skip
 
 
-def resynchronise(raw: bytes, at: int, salt: int, above_lsn: int) -> list[Fields]:
+def is_sealed(header: Fields, frames: list[Fields]) -> bool:
     """
-    The frame headers behind damage.
+    Whether nothing follows the last frame: it ends with a SEAL that was not re-homed.
     """
-    found = (read_frame_header(raw, place, salt) for place in range(at, len(raw), 8))
-    return [frame for frame in found if frame and frame["base_lsn"] > above_lsn]
+    if not frames or not frames[-1]["records"] or frames[-1]["records"][-1]["type"] != SEAL:
+        return False
+    last_lsn = int(frames[-1]["records"][-1]["lsn"])
+    return not header["flags"] & REHOMED or int(frames[-1]["durable_lsn"]) >= last_lsn
+
+
+def has_its_seal(header: Fields, frames: list[Fields]) -> bool:
+    """
+    Whether a segment that a tool has made ends as it was made.
+    """
+    return not header["flags"] & MADE_BY_TOOL or is_sealed(header, frames)
+
+
+def proven(raw: bytes, header: Fields, at: int, lsn: int) -> int:
+    """
+    Up to which LSN all was durable, by what stands at any byte behind the last frame that is read.
+    """
+    heads = {}
+    place = raw.find(FRAME_MAGIC, at)
+    while place >= 0:
+        if head := read_frame_header(raw, place, header["salt"]):
+            heads[place] = head
+        place = raw.find(FRAME_MAGIC, place + 1)
+    proofs = [int(head["durable_lsn"]) for head in heads.values()]
+    if at == 4096 or header["flags"] & MADE_BY_TOOL:
+        proofs.append(lsn)
+    for place, head in heads.items():
+        frame = read_frame(raw, place, header["salt"])
+        if frame is None or head["base_lsn"] < lsn:
+            continue
+        proofs += [r["lsn"] for r in frame["records"] if r["type"] in (START, STATE)]
+        is_copy = any(
+            other < place < other + it["frame_len"] and it["base_lsn"] > head["base_lsn"]
+            for other, it in heads.items()
+        )
+        if place % 8 and not is_copy:
+            proofs.append(lsn)
+    return max(proofs, default=0)
 
 
 def read_trailer(rest: bytes) -> Fields | None:
@@ -189,7 +229,7 @@ def read_log(files: dict[str, bytes]) -> Fields:
         for s, end, after in zip(sound, ends, sound[1:], strict=False)
     )
     if len(sound) < len(names) or not joined or (
-        sound and sound[-1]["is_torn"] and sound[-1]["next_lsn"] <= watermark
+        sound and sound[-1]["next_lsn"] <= watermark
     ):  # fmt: skip
         verdict = "damaged"
     else:

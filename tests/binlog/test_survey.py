@@ -260,6 +260,32 @@ def test_names_that_only_resemble_beanstalkds_are_none(name: str) -> None:
     assert survey(also(name)(three_segments().files())).refusal() is None
 
 
+def test_exchanged_names_are_told_and_nothing_else() -> None:
+    files = three_segments().files()
+    found = survey({**files, ONE: files[TWO], TWO: files[ONE]})
+    assert [problem.what for problem in found.problems] == [
+        f"{ONE}: its header says that it is segment 2",
+        f"{TWO}: its header says that it is segment 1",
+    ]
+    assert found.salvage_command == "binlog-inspect salvage '(memory)' -o NEW_DIRECTORY"
+    assert [segment.name for segment in found.segments] == [TWO, ONE, THREE]
+
+
+def test_a_renamed_segment_is_missed_under_no_name() -> None:
+    files = three_segments().files()
+    files[segment_name(9)] = files.pop(TWO)
+    (problem,) = survey(files).problems
+    assert problem.what == f"{segment_name(9)}: its header says that it is segment 2"
+
+
+def test_a_living_segment_under_a_dead_name_is_not_taken_for_dead() -> None:
+    scribe = three_segments()
+    scribe.write(delete(1), delete(2), Trim(3, T0))
+    files = scribe.files()
+    files[ONE] = files.pop(THREE)
+    assert f"{ONE}: its header says that it is segment 3" in str(refusal(files))
+
+
 def test_an_enormous_gap_is_found_without_counting_it() -> None:
     far = segment_name(1 << 62)
     files = three_segments().files()
@@ -378,6 +404,52 @@ def test_a_whole_frame_behind_a_torn_one_is_no_proof_of_damage() -> None:
 def test_but_it_may_bear_witness() -> None:
     found = survey(intact_behind_damage(durable_lsn=2))
     assert "LSN 2 to 2 were durable" in str(found.refusal())
+
+
+# The newest segment got its name when its first frame was durable.
+
+
+@pytest.mark.parametrize("zeros", [0, 100, 4096, 60_000])
+def test_a_newest_segment_without_a_frame_is_damaged(zeros: int) -> None:
+    files = edited(three_segments().files(), THREE, lambda raw: raw[:4096] + bytes(zeros))
+    assert f"{THREE}: offset 4096: LSN 7 to 7 were durable and cannot all be read: no frame" in (
+        str(refusal(files))
+    )
+
+
+def test_a_first_frame_that_cannot_be_read_is_damage() -> None:
+    scribe = three_segments()
+    scribe.end_segment()
+    scribe.write(put(5))
+    last = segment_name(4)
+    for offset in (0, 70):
+        damaged = bit(last, FIRST_FRAME + offset)(scribe.files())
+        assert f"{last}: offset 4096: LSN 11 to 11 were durable" in str(refusal(damaged))
+
+
+@pytest.mark.parametrize("count", range(1, 16))
+def test_bytes_that_were_put_in_or_taken_out_are_damage(count: int) -> None:
+    """
+    Where a watermark, or a frame that stands where none is written, says so.
+    """
+    scribe = three_segments()
+    scribe.mark()
+    files = scribe.files()
+    at = last_frame(files[THREE]) - 200
+    more = edited(files, THREE, lambda raw: raw[:at] + b"\xaa" * count + raw[at:])
+    less = edited(files, THREE, lambda raw: raw[:at] + raw[at + count :])
+    for changed in (more, less):
+        assert isinstance(refusal(changed), Damaged)
+        assert independent_reader.read_log(changed)["verdict"] == "damaged"
+
+
+def test_an_archived_segment_may_have_no_frame() -> None:
+    """
+    It was re-homed too, and the segment cut behind its header.
+    """
+    files = edited(three_segments().files(), THREE, lambda raw: raw[:4096])
+    found = Survey(MemoryDirectory(files), quiet, is_whole=False)
+    assert (found.refusal(), found.torn) == (None, None)
 
 
 @given(st.binary(max_size=300))

@@ -81,7 +81,8 @@ FLAWS: Final = {
     ),
     # 4: re-homing.
     "the header comes before what moves": Flaw(
-        Parts(disk=disk_of(HeaderFirst, HeldBackDisk)), "the log ends with LSN"
+        Parts(disk=disk_of(HeaderFirst, HeldBackDisk)),
+        "the log ends with LSN|no frame follows the header",
     ),
     "nothing moves": Flaw(Parts(read=read_with(replay_class=NotRehomed)), "cannot all be read"),
     # 5: compaction.

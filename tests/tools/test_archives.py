@@ -272,4 +272,5 @@ def test_a_seal_that_says_nothing_is_named(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1), Seal(T0, b""))
     (flaw,) = verify(str(store(tmp_path, scribe.files()))).flaws
-    assert (flaw.kind, flaw.what.split(": ")[1]) == ("damaged", "the seal before it says nothing")
+    what = "the seal before it says nothing; no record is missing"
+    assert (flaw.kind, flaw.what.split(": ")[1]) == ("damaged", what)

@@ -4,6 +4,7 @@ Is this log sound?  What `check` finds.
 
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from binlog_tools.checking import (
     Trouble,
     check,
 )
+from binlog_tools.salvage.salvaging import Salvage
 from binlog_tools.sources import NoLog, open_source
 from tests.binlog.forging import rechecked
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
@@ -143,6 +145,85 @@ def test_a_missing_segment_is_named_with_the_way_to_go_on(tmp_path: Path) -> Non
     assert missing.mend.endswith("--accept-gap 2")
 
 
+def test_exchanged_names_are_told_and_no_segment_is_called_corrupt(tmp_path: Path) -> None:
+    files = three_segments()
+    finding = checked({**files, ONE: files[TWO], TWO: files[ONE]}, tmp_path)
+    assert finding.exit_code == DAMAGED
+    path = tmp_path / "log"
+    mend = f"binlog-inspect salvage {path} -o NEW_DIRECTORY"
+    assert [(t.kind, t.file, t.mend) for t in finding.troubles] == [
+        ("misnamed", ONE, mend), ("misnamed", TWO, mend),
+    ]  # fmt: skip
+    assert [row.name for row in finding.segments] == [TWO, ONE, THREE]
+
+
+# Of what a server starts in spite of.
+
+
+def seen(finding: Finding) -> list[tuple[str, str | None, int | None]]:
+    """
+    What a sound log is told of.
+    """
+    assert (finding.exit_code, finding.verdict[:6]) == (SOUND, "sound:")
+    return [(trouble.kind, trouble.file, trouble.offset) for trouble in finding.troubles]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda raw: flipped(raw, len(raw) - 30), lambda raw: raw[:-3], lambda raw: raw[:-40],
+     lambda raw: raw[:-40] + bytes(40)],
+)  # fmt: skip
+def test_a_trailer_that_is_not_as_it_was_is_noted(
+    change: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    files = three_segments()
+    noted = [("note", ONE, len(files[ONE]) - 40)]
+    assert seen(checked(edited(files, ONE, change), tmp_path)) == noted
+
+
+@pytest.mark.parametrize("name", [ONE, THREE])
+def test_what_stands_behind_the_end_of_a_segment_is_noted(name: str, tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    for n in range(1, 17):
+        scribe.write(put(n, b"%d" % n * 400))
+    scribe.finish()
+    files = scribe.files()
+    more = edited(files, name, lambda raw: raw + b"garbage")
+    finding = checked(more, tmp_path)
+    assert seen(finding) == [("note", name, len(files[name]))]
+    assert "7 bytes stand behind the end of the segment" in finding.troubles[0].what
+
+
+def test_space_that_was_not_used_is_not_noted(tmp_path: Path) -> None:
+    """
+    A server was killed before it cut the segment to its length.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.finish()
+    files = edited(scribe.files(), ONE, lambda raw: raw + bytes(5000))
+    assert seen(checked(files, tmp_path)) == []
+
+
+def test_what_a_start_has_cut_off_and_left_is_noted(tmp_path: Path) -> None:
+    files = read_golden("v1-rehomed")
+    end = len(files[ONE])
+    assert seen(checked(edited(files, ONE, lambda raw: raw + bytes(8) + b"x"), tmp_path)) == [
+        ("note", ONE, end)
+    ]
+
+
+def test_what_may_be_a_trace_of_a_loss_is_a_warning(tmp_path: Path) -> None:
+    files = three_segments()
+    end = len(files[THREE].rstrip(b"\0")) + 7 & ~7
+    del files[THREE]
+    finding = checked(files, tmp_path / "a")
+    assert seen(finding) == [("warning", TWO, None)]
+    assert "look for" in finding.troubles[0].mend and THREE in finding.troubles[0].mend
+    cut = edited(three_segments(), THREE, lambda raw: raw[:end])
+    assert seen(checked(cut, tmp_path / "b")) == [("warning", THREE, None)]
+
+
 def test_several_troubles_are_each_told(tmp_path: Path) -> None:
     files = {**read_golden("v1-damaged"), "binlog.1": b"", "binlog.2": b""}
     finding = checked(files, tmp_path)
@@ -261,6 +342,19 @@ def test_an_archive_is_checked_from_where_it_begins(tmp_path: Path) -> None:
     root = archived(tmp_path / "archive", files)
     finding = check(open_source(str(root)))
     assert (finding.exit_code, len(finding.segments)) == (SOUND, 2)
+
+
+def test_nothing_is_torn_in_an_archive(tmp_path: Path) -> None:
+    """
+    What has its name there is complete.
+    """
+    files = read_golden("v1-torn")
+    assert check(open_source(str(written(tmp_path / "log", files)))).exit_code == TORN
+    source = open_source(str(archived(tmp_path / "archive", files)))
+    finding = check(source)
+    assert (finding.exit_code, [t.kind for t in finding.troubles]) == (DAMAGED, ["corrupt"])
+    found = Salvage(source, is_whole=False, is_archive=source.is_archive)
+    assert found.verdict == "damaged"
 
 
 def test_one_segment_alone_is_checked(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Where one ends, its successor says; else its seal; else, while a server writes i
 (`durable`).
 """
 
+import mmap
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from binlog_tools.sources import Source
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
 from binlog_tools.spark.segments.durable import Durable
 from binlog_tools.spark.segments.footers import Footer, read_footer
-from binlog_tools.spark.segments.framing import Stretch
+from binlog_tools.spark.segments.framing import Stretch, is_intact
 
 Tail = Callable[[memoryview, SegmentHeader, Stretch, bool], Durable]
 """What says how far the newest segment is read."""
@@ -102,11 +103,25 @@ def _measure(
         if footer is not None and footer.end != after.prev_end:
             footer = None
         return _segment(each, after.prev_end, after.first_lsn, footer)
-    if footer is not None and (not each.is_in_use or CleanStop.kind in footer.types):
+    if footer is not None and (not each.is_in_use or _is_ended(each, footer)):
         return _segment(each, footer.end, footer.next_lsn, footer)
     if each.is_archived:
         return _segment(each, _without_trailer(each), None, None)
     return _measure_unfinished(each, unfinished) if unfinished else None
+
+
+def _is_ended(each: Candidate, footer: Footer) -> bool:
+    """
+    Whether a server has ended in order with this segment.  A power loss meanwhile may leave a
+    seal, and not all that stands before it.
+    """
+    if CleanStop.kind not in footer.types or not footer.indexed:
+        return False
+    last = footer.indexed[-1]
+    with open(each.path, "rb") as file:
+        buffer = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    stretch = Stretch(last.offset, footer.end, last.base_lsn)
+    return is_intact(buffer, each.header, stretch, "frames", with_bodies=False)
 
 
 def _segment(each: Candidate, end: int, next_lsn: int | None, footer: Footer | None) -> Segment:

@@ -9,10 +9,11 @@ see `loaded_part`.
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import SegmentHeader
+from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import CleanStop
-from beanstalk_twisted.binlog.segment import content_end
+from beanstalk_twisted.binlog.searching import proven_lsn
+from beanstalk_twisted.binlog.segment import content_end, is_sealed
 from binlog_tools.reading import Hole
 from binlog_tools.spark.segments.framing import Run, Stretch, runs
 
@@ -87,6 +88,12 @@ def durable_part(
             last = piece
             frontier.add(piece)
         is_short = isinstance(piece, Hole)
+        if isinstance(piece, Hole) and piece.next_lsn is None:
+            at, lsn = _break(buffer, header, stretch, last, piece)
+            frontier.rise(proven_lsn(buffer, header, at, stretch.end, lsn))
+    if not (is_short or is_complete) and _lacks_an_end(buffer, header, stretch, last):
+        is_short = True
+        frontier.rise(stretch.first_lsn if last is None else last.next_lsn)
     if last is not None and (is_complete or _ends_in_order(buffer, header, last)):
         frontier.rise(last.next_lsn - 1)
     durable = frontier.durable
@@ -115,6 +122,33 @@ def loaded_part(
         if not isinstance(frame, Frame) or frame.base_lsn != lsn:
             return Durable(at, lsn, found.first_ns or last_ns, last_ns)
         at, lsn, last_ns = frame.end, frame.next_lsn, frame.time_ns
+
+
+def _break(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None, hole: Hole
+) -> tuple[int, int]:  # fmt: skip
+    """
+    Where a hole begins, and with which LSN: of the frame before it only the header was looked at,
+    and what is wrong may begin there.
+    """
+    if last is not None:
+        at = int(last.offset[-1])
+        if not isinstance(frames.decode(buffer, at, stretch.end, header.salt), Frame):
+            return at, int(last.base_lsn[-1])
+    return hole.offset, hole.first_lsn
+
+
+def _lacks_an_end(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None
+) -> bool:
+    """
+    Whether frames end where this segment did not when it got its name: before its first one, or
+    without the seal of a tool.
+    """
+    if last is None:
+        return stretch.start == SEGMENT_HEADER_BYTES
+    frame = frames.known(buffer, int(last.offset[-1]))
+    return bool(header.flags & MADE_BY_TOOL) and not is_sealed(buffer, header, frame)
 
 
 def _ends_in_order(buffer: memoryview, header: SegmentHeader, run: Run) -> bool:

@@ -11,7 +11,9 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import archive_name
+from binlog_tools.newlog import NewLog, Origin
 from binlog_tools.spark.errors import SourceError
+from binlog_tools.stored import StoredJob
 from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import (
     FIRST,
@@ -232,6 +234,51 @@ def test_damage_below_the_watermark_is_damage_also_in_a_segment_in_use(
     rows = read(path, damage="skip")
     assert [row["event"] for row in rows] == ["put", "damage", "put"]
     assert read(path, live="skip") == []
+
+
+@pytest.mark.parametrize("size", [4096, 4200, 1 << 16])
+def test_a_segment_in_use_without_its_first_frame_is_damaged(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "log"
+    path.mkdir()
+    scribe = live_log(path)
+    scribe.end_segment()
+    scribe.write(put(3))
+    *_, segment = sorted(path.glob("*.tql"))
+    segment.write_bytes(segment.read_bytes()[:4096] + bytes(size - 4096))
+    with pytest.raises(SourceError, match=rf"\[BINLOG_DAMAGED\] {segment}: frame at byte 4096"):
+        read(path)
+    assert [row["event"] for row in read(path, damage="skip")] == ["put", "put", "damage"]
+    assert [row["job"] for row in read(path, live="skip")] == [1, 2]
+
+
+@pytest.mark.parametrize("count", [1, 4, 8, 13])
+def test_bytes_that_were_put_in_are_damage_also_in_a_segment_in_use(
+    tmp_path: Path, count: int
+) -> None:
+    path = tmp_path / "log"
+    path.mkdir()
+    live_log(path).mark()
+    (segment,) = path.glob("*.tql")
+    raw = segment.read_bytes()
+    second = raw.index(b"\xb5TQF\r\n\x1a\x01", 4104)
+    segment.write_bytes(raw[: second + 90] + bytes(count) + raw[second + 90 :])
+    with pytest.raises(SourceError, match=rf"\[BINLOG_DAMAGED\] {segment}: frame at byte {second}"):
+        read(path)
+
+
+def test_what_a_tool_has_made_is_damaged_without_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with NewLog(str(path), Origin("test", ())) as log:
+        log.add(StoredJob.of(put(1), b"default"))
+        log.finish()
+    assert [row["event"] for row in read(path, records="all")][-2:] == ["clean-stop", "seal"]
+    (segment,) = path.glob("*.tql")
+    raw = segment.read_bytes()
+    seal_at = raw.rindex(b"\xb5TQF\r\n\x1a\x01")
+    for short in (raw[:seal_at], raw[:seal_at] + bytes(200)):
+        segment.write_bytes(short)
+        with pytest.raises(SourceError, match="BINLOG_DAMAGED"):
+            read(path)
 
 
 def test_the_successor_says_where_a_segment_ends(tmp_path: Path) -> None:

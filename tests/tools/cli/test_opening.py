@@ -70,10 +70,11 @@ def test_also_the_newest_segment_is_missed(log: Path) -> None:
     copied = called_as_in_an_archive(log, 5)
     (document,) = documents(run("check", "--json", log))
     assert document["verdict"] == "damaged"
-    (trouble,) = document["troubles"]
+    trouble, warning = document["troubles"]
     assert (trouble["kind"], trouble["file"]) == ("foreign", copied.name)
+    assert (warning["kind"], warning["file"]) == ("warning", segment_name(4))
     result = run("jobs", log)
-    assert result.exit_code == 0, "a server would start so"
+    assert result.exit_code == 0, "a server would start so, and warn"
     assert f"mv {copied}" in result.stderr
 
 

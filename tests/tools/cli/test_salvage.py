@@ -171,7 +171,7 @@ def test_the_server_names_the_same_command(tmp_path: Path) -> None:
 
 def test_files_that_contradict_each_other_need_a_choice(tmp_path: Path) -> None:
     files = sound()
-    path = written(tmp_path / "log", {**files, f"{7:020d}.tql": files[TWO]})
+    path = written(tmp_path / "log", {**files, f"{7:020d}.tql": flipped(files[TWO], 5000)})
     result = run("salvage", path)
     assert result.exit_code == 3
     assert "say which is right with --prefer FILE" in result.stderr

@@ -143,7 +143,7 @@ def test_a_segment_of_which_nothing_is_left_is_one_hole() -> None:
 
 def test_a_copy_under_another_name_is_refused_and_named() -> None:
     files = three_segments()
-    files["00000000000000000007.tql"] = files[TWO]
+    files["00000000000000000007.tql"] = flipped(files[TWO], 5000)
     with pytest.raises(Refused) as caught:
         salvaged(files)
     assert TWO in str(caught.value) and "00000000000000000007.tql" in str(caught.value)
@@ -151,6 +151,21 @@ def test_a_copy_under_another_name_is_refused_and_named() -> None:
     chosen = salvaged(files, EVERYTHING._replace(prefer=frozenset({TWO})))
     assert chosen.jobs == salvaged(three_segments()).jobs
     assert chosen.report.salvage.plan.left_out == ["00000000000000000007.tql"]
+
+
+@pytest.mark.parametrize("name", ["00000000000000000007.tql", "00000000000000000000.tql"])
+def test_of_files_that_are_the_same_byte_for_byte_one_is_taken(name: str) -> None:
+    files = three_segments()
+    found = salvaged({**files, name: files[TWO]}, Consent())
+    assert found.jobs == salvaged(files).jobs
+    assert (found.verdict, found.report.salvage.plan.left_out) == ("damaged", [name])
+
+
+def test_exchanged_names_need_no_option() -> None:
+    files = three_segments()
+    found = salvaged({**files, ONE: files[TWO], TWO: files[ONE]}, Consent())
+    assert found.jobs == salvaged(files).jobs
+    assert (found.verdict, found.judgements) == ("damaged", {})
 
 
 def test_the_copy_may_be_the_right_one() -> None:
