@@ -138,8 +138,9 @@ class BeanstalkService(Service):
     def _open_log(self, directory: Directory) -> None:
         assert self._io is not None and self._found is not None
         found, self._found = self._found, None
+        unwatched = self._io()
         io = WatchedIo(
-            self._io(), self._reactor, directory.path, self.settings.fsync_timeout_s,
+            unwatched, self._reactor, directory.path, self.settings.fsync_timeout_s,
             lambda failure: self.failed(failure), self.settings.fsync.is_always,
         )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -158,7 +159,7 @@ class BeanstalkService(Service):
             path=directory.path, jobs=len(self.queue.state.jobs), seq=opened.log.segment,
         )  # fmt: skip
         self._keeping = Keeping(
-            opened, self.queue, directory, io, self._reactor, self.clock, self.settings,
+            opened, self.queue, directory, io, unwatched, self._reactor, self.clock, self.settings,
             settled=self._release, changed=self._after_change,
             failed=lambda failure: self.failed(failure), count_waiting=self._count_waiting,
             compactor=self.compactor, make_archivist=self._make_archivist,

@@ -425,7 +425,14 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         if directory is not None:
             directory.make()
             refuse_beanstalkd(directory)
-            directory.lock(f"{os.getpid()} {socket.gethostname()} {time.strftime('%FT%T%z')}\n")
+            where, when = socket.gethostname(), time.strftime("%FT%T%z")
+            directory.lock(f"process {os.getpid()} on {where} since {when}\n")
+            if directory.is_open_to_others():
+                service.log.warn(
+                    "binlog {path}: others than its owner may write in this directory, and so "
+                    "change or remove the log. Run chmod go-w {path}",
+                    path=directory.path,
+                )
 
     return ListeningService(
         service, options["endpoints"], reactor, prepare, options["endpoints_v1"]

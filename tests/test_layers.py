@@ -68,7 +68,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("worker.service",),
     ("worker.command",),
     ("work",),
-    ("startup", "archivist", "compactor", "watchdog"),
+    ("startup", "archivist", "compactor", "watchdog", "directorycheck"),
     ("settings",),
     ("keeping",),
     ("service",),
