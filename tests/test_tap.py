@@ -333,12 +333,32 @@ def test_the_largest_job_is_clipped_to_a_gibibyte_with_a_warning() -> None:
     assert options["warnings"] == ["--max-job-size 1073741825 is out of range; 1073741824 is used"]
 
 
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+
+
+@AS_ROOT
 @pytest.mark.parametrize("words", [["-u", "root"], ["-uroot"], ["--user", "root"]])
 def test_a_user_is_looked_up_with_its_group(words: list[str]) -> None:
     root = pwd.getpwnam("root")
     assert parsed(*words)["uid_gid"] == (root.pw_uid, root.pw_gid)
 
 
+def test_nobody_but_root_may_become_another_user() -> None:
+    child = os.fork()
+    if not child:
+        status = 0
+        try:
+            if os.geteuid() == 0:
+                os.setuid(pwd.getpwnam("nobody").pw_uid)
+            parsed("--user", "root")
+        except SystemExit as end:
+            status = int(end.code or 0)
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+
+@AS_ROOT
 def test_a_user_is_handed_to_the_launcher_which_becomes_it() -> None:
     nobody = pwd.getpwnam("nobody")
     launcher = ServerOptions()
