@@ -7,6 +7,7 @@ starts.
 
 import os
 import resource
+import shutil
 import socket
 import sys
 import time
@@ -41,6 +42,14 @@ from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.listening import ListeningService, drain_on_signal
+from beanstalk_twisted.optiontable import (
+    ADDRESS,
+    DEFAULT_MAX_JOB_BYTES,
+    LETTERS,
+    POLICY,
+    PORT,
+    explained,
+)
 from beanstalk_twisted.optionvalues import (
     MAX_FSYNC_MS,
     check_milliseconds,
@@ -56,22 +65,11 @@ from beanstalk_twisted.startup import refuse_beanstalkd
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
 
-DEFAULT_MAX_JOB_BYTES: Final = 65_535
-"""beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
-
-ADDRESS: Final = "127.0.0.1"
-"""Differs from beanstalkd: it listens on all addresses, and the protocol knows no passwords."""
-
-PORT: Final = "11300"
-
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
 
 KNOCKED_AT: Final = ("tcp:", "tcp6:", "ssl:", "unix:")
 """Kinds of endpoints that take a ``backlog``; Twisted's own 50 makes others wait for a second."""
-
-POLICY: Final = Policy()
-"""How compaction goes unless told otherwise; the reasons stand there."""
 
 RESERVED_DESCRIPTORS: Final = 32
 """
@@ -79,7 +77,25 @@ File descriptors that are never given to connections: the log's, the ports', the
 logger's are about a dozen.
 """
 
-AGE_HELP: Final = f"Seconds that a change waits for it, 0: any time. [default: {DEFAULT_AGE_S}]"
+GIVEN: Final = {
+    "binlog": None,
+    "binlog-archive": None,
+    "binlog-archive-age": None,
+    "address": None,
+    "port": None,
+    "segment-size": str(DEFAULT_SEGMENT_BYTES),
+    "max-job-size": str(DEFAULT_MAX_JOB_BYTES),
+    "compaction-factor": str(POLICY.factor),
+    "compaction-spare-segments": str(POLICY.spare_segments),
+    "compaction-pace": str(POLICY.pace_ms),
+    "fsync-timeout": str(DEFAULT_LIMIT_S),
+    "fsync-inline": str(DEFAULT_LIMIT_US),
+    "v1-ttr": str(DEFAULT_TTR_S),
+    "user": None,
+}
+"""
+Options with one value, and what they are if not given; None where it matters whether they were.
+"""
 
 LOG_OPTIONS: Final = (
     "segment-size",
@@ -99,50 +115,16 @@ class Options(usage.Options):
     """
     beanstalkd's options, and long names for all of them.
 
-    :cvar command: what was typed, before the options.
+    :cvar command: what was typed, before the options; ``launch`` what is to be typed for a server
+        in the foreground.
     """
 
     command = "twistd beanstalk"
+    launch = "twistd -n beanstalk"
     synopsis = "[options]"
-    longdesc = (
-        "A durable work queue that speaks the beanstalkd protocol.  Without --binlog, jobs are "
-        "kept in memory only.  Send SIGUSR1 to refuse new jobs (drain)."
-    )
+    longdesc = "A durable work queue that speaks the beanstalkd protocol."
 
-    optParameters = [
-        ["binlog", "b", None, "Keep jobs in this directory; made if only it is missing."],
-        ["binlog-archive", None, None, "Keep every finished segment here too; it must be there."],
-        ["binlog-archive-age", None, None, AGE_HELP],
-        ["address", "l", None, f"Listen on this address, or unix:PATH. [default: {ADDRESS}]"],
-        ["port", "p", None, f"Listen on this TCP port; 0 takes a free one. [default: {PORT}]"],
-        ["segment-size", "s", str(DEFAULT_SEGMENT_BYTES), "Size of a binlog segment, bytes."],
-        ["max-job-size", "z", str(DEFAULT_MAX_JOB_BYTES), "The largest job body, bytes."],
-        [
-            "compaction-factor",
-            None,
-            str(POLICY.factor),
-            "The log may be so many times as large as what lives in it; more writes less.",
-        ],
-        [
-            "compaction-spare-segments",
-            None,
-            str(POLICY.spare_segments),
-            "and so many segments larger.",
-        ],
-        [
-            "compaction-pace",
-            None,
-            str(POLICY.pace_ms),
-            "Milliseconds between two slices of compaction; more disturbs less.",
-        ],
-        ["fsync-timeout", None, str(DEFAULT_LIMIT_S),
-         "End when a write or sync takes so many seconds; 0 is never."],
-        ["fsync-inline", None, str(DEFAULT_LIMIT_US),
-         "While syncs take no more than so many microseconds, a client alone needs no thread; "
-         "0 is never."],
-        ["v1-ttr", None, str(DEFAULT_TTR_S), "TTR of jobs put on a --listen-v1 port, seconds."],
-        ["user", "u", None, "Become this user, and its group, before anything is opened."],
-    ]  # fmt: skip
+    optParameters = [[name, LETTERS[name] or None, given, ""] for name, given in GIVEN.items()]
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,6 +218,18 @@ class Options(usage.Options):
     opt_V = opt_verbose
     opt_v = opt_version
     opt_h = usage.Options.opt_help
+
+    def getUsage(self, width: int | None = None) -> str:
+        """
+        :param width: columns; those of the terminal if None.
+        :return: the options in groups, and an example.
+        """
+        columns = shutil.get_terminal_size().columns if width is None else width
+        return (
+            f"{self.longdesc}\n\n{explained(columns)}\n\n"
+            f"Example:\n  {self.launch} --binlog /var/lib/bs --port 11301\n\n"
+            "SIGTERM stops it in order; SIGUSR1 has new jobs refused.\n"
+        )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """

@@ -72,7 +72,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("settings",),
     ("keeping",),
     ("service",),
-    ("listening", "optionvalues"),
+    ("listening", "optionvalues", "optiontable"),
     ("tap",),
     ("__main__",),
     # The test double: nothing of the product imports it.
