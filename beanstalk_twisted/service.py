@@ -41,6 +41,7 @@ from beanstalk_twisted.keeping import Keeping
 from beanstalk_twisted.pipeline import SHARE_NS, Common
 from beanstalk_twisted.progress import Progress
 from beanstalk_twisted.protocol import BeanstalkProtocol
+from beanstalk_twisted.refusals import RefusalLog
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
 from beanstalk_twisted.watchdog import WatchedIo, close_sockets
@@ -91,6 +92,11 @@ class BeanstalkService(Service):
         self.max_job_bytes = settings.max_job_bytes
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
+        self._refusals = RefusalLog(
+            reactor,
+            f"no more than {settings.max_connections} connections fit into the limit of "
+            f"file descriptors; raise 'ulimit -n' or LimitNOFILE of the unit",
+        )
         self._directory = directory
         self._io = io
         self._make_archivist = make_archivist
@@ -177,6 +183,7 @@ class BeanstalkService(Service):
         return ensureDeferred(self._stop(bool(was_running)))
 
     async def _stop(self, was_running: bool) -> None:
+        self._refusals.stop()
         for call in (self._timer, self._rest_call):
             if call is not None and call.active():
                 call.cancel()
@@ -360,7 +367,7 @@ class BeanstalkService(Service):
         """
         has_room = len(self._protocols) < self.settings.max_connections
         if not has_room:
-            self.log.warn("{most} connections: no more are taken", most=len(self._protocols))
+            self._refusals.note()
         return has_room
 
     def rest(self, protocol: BeanstalkProtocol) -> None:

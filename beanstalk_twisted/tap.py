@@ -41,7 +41,9 @@ from beanstalk_twisted.blocking import IoThread
 from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.facts import LogClock
-from beanstalk_twisted.listening import ListeningService, drain_on_signal
+from beanstalk_twisted.launching import Launcher
+from beanstalk_twisted.listening import ListeningService, StopOnce, drain_on_signal
+from beanstalk_twisted.loglines import observer
 from beanstalk_twisted.optiontable import (
     ADDRESS,
     DEFAULT_MAX_JOB_BYTES,
@@ -55,9 +57,11 @@ from beanstalk_twisted.optionvalues import (
     check_milliseconds,
     check_port,
     decimal,
+    endpoint_problem,
     port_number,
     whole_number,
 )
+from beanstalk_twisted.refusals import AcceptErrors
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.shortcut import DEFAULT_LIMIT_US, MAX_LIMIT_US
@@ -356,7 +360,7 @@ def _endpoint(option: str, text: str) -> Any:
         return endpoint
     except Exception as error:
         # Endpoint parsers are plugins: they may raise anything.
-        raise usage.UsageError(f"{option} {text}: {error}") from None
+        raise usage.UsageError(f"{option} {text}: {endpoint_problem(error)}") from None
 
 
 def _with_backlog(text: str) -> str:
@@ -390,18 +394,18 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     """
     if reactor is None:
         from twisted.internet import reactor
-    launcher: dict[str, Any] = options.parent or {}
+    told: dict[str, Any] = {} if options.parent is None else options.parent
+    launcher = Launcher(told)
     settings = Settings(
         options["max_job_bytes"], options["segment_bytes"], options["fsync"],
-        verbosity=options["verbosity"], is_foreground=bool(launcher.get("nodaemon", True)),
-        pidfile=os.path.abspath(launcher["pidfile"]) if launcher.get("pidfile") else "",
+        verbosity=options["verbosity"], pidfile=launcher.pidfile,
         may_rehome=options["may_rehome"], max_connections=_max_connections(),
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
-        launcher["uid"], launcher["gid"] = options["uid_gid"]
+        told["uid"], told["gid"] = options["uid_gid"]
     directory = RealDirectory(options["binlog"]) if options["binlog"] else None
     archive = RealArchive(options["binlog-archive"]) if options["binlog-archive"] else None
 
@@ -415,6 +419,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     def prepare() -> None:
         _count_monotonically(reactor)
         drain_on_signal(service, reactor)
+        reactor.callWhenRunning(StopOnce(reactor).take_over)
         for warning in options["warnings"]:
             service.log.warn("{warning}", warning=warning)
         if os.geteuid() == 0 and options["user"] is None:
@@ -433,9 +438,12 @@ def makeService(options: Options, reactor: Any = None) -> IService:
                     path=directory.path,
                 )
 
+    launcher.keep_terminal()
     return ListeningService(
-        service, options["endpoints"], reactor, prepare, options["endpoints_v1"]
-    )
+        service, options["endpoints"], reactor, prepare, options["endpoints_v1"], launcher,
+        partial(observer, told, [AcceptErrors(reactor)]),
+        "--listen" if options["listen"] else "--port",
+    )  # fmt: skip
 
 
 def _max_connections() -> int:

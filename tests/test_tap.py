@@ -583,11 +583,13 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["-p", "-1"], f"{A_PORT}: there is no service called '-1'"),
         (["--port", "no-such-service"], f"{A_PORT}: there is no service called 'no-such-service'"),
         (["-u", "no-such-user"], "there is no user called 'no-such-user'"),
-        (["--listen", "11300"], "--listen 11300"),
+        (["--listen", "11300"], "--listen 11300: Unknown endpoint type: '11300'; endpoints are"),
+        (["--listen", "tcp:foo"], "--listen tcp:foo: 'foo' is not a number; endpoints are written"),
+        (["--listen", "tcp"], "--listen tcp: 'port' is missing; endpoints are written like tcp:1"),
         (["--listen", "tcp:65536"], "port 65536"),
         (["--listen", "tcp:"], "--listen tcp:"),
         (["--listen", "nonesuch:1"], "nonesuch"),
-        (["--listen", "tcp:1:nonesuch=1"], "nonesuch"),
+        (["--listen", "tcp:1:nonesuch=1"], "it takes no argument 'nonesuch'; endpoints are"),
         (["--listen", "unix:/x:mode=z"], "--listen unix:/x:mode=z"),
         (["--listen-v1"], "--listen-v1"),
         (["--listen-v1", "11301"], "--listen-v1 11301"),
@@ -632,19 +634,16 @@ def test_the_settings_reach_the_service() -> None:
     assert isinstance(service, ListeningService)
     settings = service.queue.settings
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
-    assert settings.is_foreground and settings.pidfile == ""
+    assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
     assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
 
 
-@pytest.mark.parametrize("is_foreground", [True, False])
-def test_the_service_knows_whether_it_runs_in_the_foreground(is_foreground: bool) -> None:
+def test_the_service_knows_the_pidfile_of_its_launcher() -> None:
     launcher = ServerOptions()
-    words = ["--nodaemon"] if is_foreground else []
-    launcher.parseOptions([*words, "--pidfile=some.pid", "beanstalk"])
+    launcher.parseOptions(["--nodaemon", "--pidfile=some.pid", "beanstalk"])
     service = makeService(launcher.subOptions, Clock())
     assert isinstance(service, ListeningService)
-    assert service.queue.settings.is_foreground is is_foreground
     assert service.queue.settings.pidfile == os.path.abspath("some.pid")
 
 
