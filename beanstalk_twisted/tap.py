@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from twisted.application.service import IService
 from twisted.internet import endpoints
 from twisted.internet.abstract import isIPv6Address
 from twisted.internet.base import ReactorBase
+from twisted.internet.interfaces import IReactorUNIX
 from twisted.python import usage
 
 from beanstalk_twisted.archivist import DEFAULT_AGE_S, MAX_AGE_S, Archivist
@@ -66,6 +67,7 @@ from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.shortcut import DEFAULT_LIMIT_US, MAX_LIMIT_US
 from beanstalk_twisted.startup import refuse_beanstalkd
+from beanstalk_twisted.unixsockets import UnixListener
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
 
@@ -354,8 +356,10 @@ class Options(usage.Options):
 def _endpoint(option: str, text: str) -> Any:
     from twisted.internet import reactor
 
+    is_unix = text.lower().startswith("unix:")
+    listener: Any = UnixListener(cast(IReactorUNIX, reactor)) if is_unix else reactor
     try:
-        endpoint = endpoints.serverFromString(reactor, _with_backlog(text))
+        endpoint = endpoints.serverFromString(listener, _with_backlog(text))
         check_port(endpoint)
         return endpoint
     except Exception as error:

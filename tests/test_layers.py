@@ -48,7 +48,8 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # The Twisted line: from here on, clock, sockets, threads.  Below it times are given; the
     # pipeline alone is given the clock, since the commands of a chunk have times of their own.
     ("facts", "blocking", "outlet", "client.methods", "client.gate", "client.deadline",
-     "client.places", "client.presence", "progress", "addresses", "loglines", "launching"),
+     "client.places", "client.presence", "progress", "addresses", "loglines", "launching",
+     "unixsockets"),
     ("hub", "space", "refusals"),
     ("commit",),
     ("shell",),
