@@ -34,7 +34,7 @@ class CommandOptions(Options):
     The server's options, as the command shows them: ``twistd`` is not mentioned.
     """
 
-    command = "beanstalk-twisted"
+    command = launch = "beanstalk-twisted"
 
     def getSynopsis(self) -> str:
         """

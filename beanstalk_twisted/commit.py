@@ -199,6 +199,20 @@ class Committer:
         self.try_space()
         return finished
 
+    def displaced(self) -> str:
+        """
+        See `Writer.displaced`; called in the I/O thread.
+        """
+        return self._writer.displaced()
+
+    def give_up(self, failure: Failure) -> None:
+        """
+        Promise nothing any more, and tell: also no reply goes whose batch is being written.
+        """
+        if not self._has_failed:
+            self._has_failed = True
+            self._failed(failure)
+
     def try_space(self) -> None:
         """
         There may be space again: do not wait for the next try.
@@ -355,6 +369,8 @@ class Committer:
         :param is_here: it was a call, so a moment ago the room wanted nothing.
         """
         self._is_busy = False
+        if self._has_failed:
+            return
         lsn = self._log.durable_lsn if self._is_always else self._written_lsn
         if lsn > self.settled_lsn:
             self.settled_lsn = lsn
@@ -387,8 +403,7 @@ class Committer:
         if self._may_rehome and not self._is_rehoming and _concerns_segment(error):
             self._rehome(error)
         else:
-            self._has_failed = True
-            self._failed(failure)
+            self.give_up(failure)
 
     def _rehome(self, error: WriteFailed) -> None:
         self._is_rehoming = True

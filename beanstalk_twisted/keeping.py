@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.blocking import Clock, Io
 from beanstalk_twisted.commit import Committer
 from beanstalk_twisted.compactor import Compactor
+from beanstalk_twisted.directorycheck import DirectoryCheck
 from beanstalk_twisted.facts import LogClock, LogFacts
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.settings import Settings
@@ -33,13 +34,14 @@ class Keeping:
     log = Logger()
 
     def __init__(
-        self, opened: OpenLog, queue: WorkQueue, directory: Directory, io: Io, reactor: Clock,
-        clock: LogClock, settings: Settings, settled: Callable[[], None],
+        self, opened: OpenLog, queue: WorkQueue, directory: Directory, io: Io, unwatched: Io,
+        reactor: Clock, clock: LogClock, settings: Settings, settled: Callable[[], None],
         changed: Callable[[], None], failed: Callable[[Failure], None],
         count_waiting: Callable[[], int], compactor: type[Compactor] = Compactor,
         make_archivist: MakeArchivist | None = None,
     ) -> None:  # fmt: skip
         """
+        :param unwatched: the same as ``io``, for what may take as long as it likes.
         :param settled: called when more replies may go; ``changed`` when the queue did something
             by itself; ``failed`` when nothing can be promised any more.
         :param count_waiting: see `Committer.count_waiting`.
@@ -57,6 +59,10 @@ class Keeping:
         self._compactor = compactor(
             settings.compaction, opened.log, queue, directory, io, self._committer, reactor,
             clock.now_ns, self._may_free,
+        )  # fmt: skip
+        self._check = DirectoryCheck(
+            unwatched, reactor, directory.path, self._committer.displaced,
+            lambda: self._committer.settled_lsn, self._committer.give_up,
         )  # fmt: skip
         self._archivist: Archivist | None = None
         if make_archivist is not None:
@@ -119,6 +125,7 @@ class Keeping:
 
         :raise CannotUse: there is an archive, and nothing can be put into it.
         """
+        self._check.start()
         if self._archivist is not None:
             self._archivist.start()
         self._committer.schedule()
@@ -127,6 +134,7 @@ class Keeping:
         """
         Begin nothing more that nobody waits for.
         """
+        self._check.stop()
         self._compactor.stop()
         if self._archivist is not None:
             self._archivist.stop()

@@ -1,15 +1,13 @@
 """
 The whole server as one service: the queue first, then its ports, and down in the other order.
 
-Differs from beanstalkd: ports open when the log is loaded, SIGTERM stops in order, and a Unix
-socket that is in use is not taken over.
+Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in order.
 """
 
 import itertools
-import os
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import Any, Final, NoReturn
 
 from twisted.application.service import Service
@@ -22,13 +20,17 @@ from twisted.internet.interfaces import (
 )
 from twisted.internet.protocol import Factory
 from twisted.internet.tcp import Port
-from twisted.logger import Logger
+from twisted.logger import ILogObserver, Logger
+from twisted.python import log as legacy_log
+from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.accepting import AcceptLimiter
+from beanstalk_twisted.addresses import in_words, why_not
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.blocking import Reactor
 from beanstalk_twisted.collecting import Collecting
+from beanstalk_twisted.launching import Launcher, Refused
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.version import BUILD
 
@@ -44,15 +46,8 @@ An ordered stop takes no longer: half of what container runtimes wait before the
 acknowledged is on disk anyway.
 """
 
-
-class Refused(Exception):
-    """
-    The server cannot start.
-    """
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+NOT_LOGGED: Final = {"log_format": ""}
+"""What Twisted's ports say of themselves when they open: we say it, with the address."""
 
 
 class ListeningService(Service):
@@ -69,11 +64,17 @@ class ListeningService(Service):
         clock: IReactorTime,
         prepare: Callable[[], None] = lambda: None,
         endpoints_v1: Sequence[IStreamServerEndpoint] = (),
+        launcher: Launcher | None = None,
+        make_observer: Callable[[], ILogObserver | None] = lambda: None,
+        option: str = "--port",
     ) -> None:
         """
         :param clock: bounds the stop.
         :param endpoints_v1: those that speak the older dialect.
         :param prepare: locks the directory and the like; may raise `BinlogError`.
+        :param launcher: ends a start that fails; None for one in the foreground.
+        :param make_observer: makes what writes the log, if that is ours to choose.
+        :param option: the option that ``endpoints`` were named by.
         """
         self.queue = queue
         self.ports: list[IListeningPort] = []
@@ -82,7 +83,19 @@ class ListeningService(Service):
         self._endpoints_v1 = endpoints_v1
         self._clock = clock
         self._prepare = prepare
+        self._launcher = Launcher({}) if launcher is None else launcher
+        self._make_observer = make_observer
+        self._option = option
         self._collecting = Collecting(lambda: queue.wrapped_ended)
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Join an application, whose log is then written by our observer.
+        """
+        super().setServiceParent(parent)
+        observer = self._make_observer() if isinstance(parent, Componentized) else None
+        if observer is not None:
+            parent.setComponent(ILogObserver, observer)
 
     def startService(self) -> None:
         """
@@ -93,7 +106,7 @@ class ListeningService(Service):
         try:
             self._load()
             # Nobody is served before the reactor runs.  A port that is taken leaves the log alone.
-            self._listen()
+            announcements = self._listen()
             self.queue.startService()
             self._collecting.start()
         except BinlogError as error:
@@ -102,6 +115,9 @@ class ListeningService(Service):
             self._refuse(str(error), error.exit_code)
         except KeyboardInterrupt:
             self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
+        for words in announcements:
+            self.log.info("listening on {words}", words=words)
+        self._launcher.let_go()
 
     def _load(self) -> None:
         """
@@ -124,37 +140,40 @@ class ListeningService(Service):
         self.log.info("{how}", how=queue.settings.in_words(queue.path, queue.has_hub))
 
     def _refuse(self, message: str, code: int) -> NoReturn:
-        """
-        In the background the launcher removes the pidfile; it knows of no exit code.
-        """
         self.log.critical("the server does not start: {message}", message=message)
-        settings = self.queue.settings
-        if settings.is_foreground:
-            if settings.pidfile:
-                with suppress(OSError):
-                    os.unlink(settings.pidfile)
-            raise SystemExit(code)
-        raise Refused(message, code)
+        self._launcher.refuse(message, code)
 
-    def _listen(self) -> None:
+    def _listen(self) -> list[str]:
         """
-        All ports are open, or none is announced.
-        """
-        modern = [self._open(endpoint, self.queue.factory) for endpoint in self._endpoints]
-        old = [self._open(endpoint, self.queue.factory_v1) for endpoint in self._endpoints_v1]
-        for port in itertools.chain(*modern):
-            self.log.info("listening on {address}", address=port.getHost())
-        for port in itertools.chain(*old):
-            self.log.info("listening on {address}, protocol v1", address=port.getHost())
+        Open all ports; if one cannot be opened, none is announced.
 
-    def _open(self, endpoint: IStreamServerEndpoint, factory: Factory) -> list[IListeningPort]:
+        :return: what to say of each.
+        :raise Refused: one cannot be opened.
+        """
+        queue = self.queue
+        modern = self._open_all(self._endpoints, queue.factory, self._option)
+        old = self._open_all(self._endpoints_v1, queue.factory_v1, "--listen-v1")
+        return [*modern, *(f"{address}, protocol v1" for address in old)]
+
+    def _open_all(
+        self, endpoints: Iterable[IStreamServerEndpoint], factory: Factory, option: str
+    ) -> list[str]:
+        opened = [self._open(endpoint, factory, option) for endpoint in endpoints]
+        return [in_words(port.getHost()) for port in itertools.chain(*opened)]
+
+    def _open(
+        self, endpoint: IStreamServerEndpoint, factory: Factory, option: str
+    ) -> list[IListeningPort]:
         """
         :return: its port; none if the endpoint takes its time.
         """
         outcome: list[Any] = []
-        maybeDeferred(endpoint.listen, factory).addBoth(outcome.append)
+        opening = maybeDeferred(legacy_log.callWithContext, NOT_LOGGED, endpoint.listen, factory)
+        opening.addBoth(outcome.append)
         if outcome and isinstance(outcome[0], Failure):
-            raise Refused(f"cannot listen: {outcome[0].getErrorMessage()}", LISTEN_FAILED)
+            problem = outcome[0].value
+            assert problem is not None
+            raise Refused(why_not(problem, option), LISTEN_FAILED)
         self.ports.extend(outcome)
         self._limit_accepts(outcome)
         return list(outcome)
@@ -180,9 +199,22 @@ class ListeningService(Service):
         for limiter in self._limiters:
             limiter.stop()
         for port in self.ports:
-            await maybeDeferred(port.stopListening)
+            await self._close(port)
         self._collecting.stop()
         await self.queue.stopService()
+
+    async def _close(self, port: IListeningPort) -> None:
+        """
+        A port that does not close in order, such as one whose socket somebody has removed, keeps
+        the log from nothing.
+        """
+        address = in_words(port.getHost())
+        try:
+            await maybeDeferred(port.stopListening)
+        except OSError as problem:
+            self.log.warn(
+                "closing {address}: {why}; nothing was lost", address=address, why=problem.strerror
+            )
 
     def _left_undone(self, failure: Failure) -> None:
         """
@@ -196,3 +228,44 @@ def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:
     SIGUSR1 drains, as beanstalkd's does.
     """
     signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(service.drain))
+
+
+class StopOnce:
+    """
+    Lets the first SIGTERM or SIGINT through to the reactor, and tells of further ones: it would
+    take each as one more stop, which it logs as an error of its own.
+    """
+
+    log = Logger()
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._is_stopping = False
+
+    def take_over(self) -> None:
+        """
+        Stand before the handlers that are there; called when the reactor has set its own.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            first = signal.getsignal(number)
+            if callable(first):
+                signal.signal(number, self._in_front_of(first))
+
+    def _in_front_of(
+        self, first: Callable[[int, FrameType | None], Any]
+    ) -> Callable[[int, FrameType | None], None]:
+        def receive(number: int, frame: FrameType | None) -> None:
+            if self._is_stopping:
+                self._reactor.callFromThread(self._tell)
+            else:
+                self._is_stopping = True
+                first(number, frame)
+
+        return receive
+
+    def _tell(self) -> None:
+        self.log.info(
+            "stopping already; it takes {limit:g} s at most, kill -9 ends it now and loses nothing "
+            "that was answered",
+            limit=STOP_LIMIT_S,
+        )

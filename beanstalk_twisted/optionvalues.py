@@ -5,18 +5,20 @@ All raise `usage.UsageError`, which names the option.
 """
 
 import math
+import re
 import socket
 from typing import Final
 
 from twisted.python import usage
 
-MAX_PORT: Final = 65_535
-"""TCP's."""
+from beanstalk_twisted.addresses import MAX_PORT
 
 MAX_FSYNC_MS: Final = 86_400_000
 """
 A day.  Differs from beanstalkd: it takes any number, and syncs never if it is large.
 """
+
+EXAMPLES: Final = "tcp:11300:interface=127.0.0.1 or unix:/run/bs.sock"
 
 MAX_DIGITS: Final = 1000
 """Python turns no more than 4300 into a number, which is out of any range long before."""
@@ -65,6 +67,27 @@ def check_port(endpoint: object) -> None:
     port = getattr(endpoint, "_port", 0)
     if isinstance(port, int) and not 0 <= port <= MAX_PORT:
         raise usage.UsageError(f"port {port} is larger than {MAX_PORT}")
+
+
+def endpoint_problem(error: Exception) -> str:
+    """
+    :param error: what a parser of endpoints has raised.
+    :return: what is wrong, and how endpoints are written.  Twisted's own parsers raise what Python
+        raises of a wrong number or argument.
+    """
+    said = str(error)
+    if found := _NO_NUMBER.search(said):
+        said = f"{found[1]} is not a number"
+    elif found := _NO_ARGUMENT.search(said):
+        said = f"it takes no argument {found[1]}"
+    elif found := _MISSING.search(said):
+        said = f"{found[1]} is missing"
+    return f"{said}; endpoints are written like {EXAMPLES}"
+
+
+_NO_NUMBER: Final = re.compile(r"invalid literal for int\(\) with base \d+: (.*)$")
+_NO_ARGUMENT: Final = re.compile(r"unexpected keyword argument (.*)$")
+_MISSING: Final = re.compile(r"missing \d+ required positional arguments?: (.*)$")
 
 
 def port_number(text: str) -> int:

@@ -42,6 +42,7 @@ from beanstalk_twisted.outlet import is_plain
 from beanstalk_twisted.pipeline import TURN_NS, Common
 from beanstalk_twisted.progress import Progress
 from beanstalk_twisted.protocol import BeanstalkProtocol
+from beanstalk_twisted.refusals import RefusalLog
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
 from beanstalk_twisted.watchdog import WatchedIo, close_sockets
@@ -94,6 +95,11 @@ class BeanstalkService(Service):
         self.wrapped_ended = 0
         self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
+        self._refusals = RefusalLog(
+            reactor,
+            f"no more than {settings.max_connections} connections fit into the limit of "
+            f"file descriptors; raise 'ulimit -n' or LimitNOFILE of the unit",
+        )
         self._directory = directory
         self._io = io
         self._make_archivist = make_archivist
@@ -141,8 +147,9 @@ class BeanstalkService(Service):
     def _open_log(self, directory: Directory) -> None:
         assert self._io is not None and self._found is not None
         found, self._found = self._found, None
+        unwatched = self._io()
         io = WatchedIo(
-            self._io(), self._reactor, directory.path, self.settings.fsync_timeout_s,
+            unwatched, self._reactor, directory.path, self.settings.fsync_timeout_s,
             lambda failure: self.failed(failure), self.settings.fsync.is_always,
         )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -161,7 +168,7 @@ class BeanstalkService(Service):
             path=directory.path, jobs=len(self.queue.state.jobs), seq=opened.log.segment,
         )  # fmt: skip
         self._keeping = Keeping(
-            opened, self.queue, directory, io, self._reactor, self.clock, self.settings,
+            opened, self.queue, directory, io, unwatched, self._reactor, self.clock, self.settings,
             settled=self._release, changed=self._after_change,
             failed=lambda failure: self.failed(failure), count_waiting=self._count_waiting,
             compactor=self.compactor, make_archivist=self._make_archivist,
@@ -179,6 +186,7 @@ class BeanstalkService(Service):
         return ensureDeferred(self._stop(bool(was_running)))
 
     async def _stop(self, was_running: bool) -> None:
+        self._refusals.stop()
         for call in (self._timer, self._rest_call):
             if call is not None and call.active():
                 call.cancel()
@@ -365,7 +373,7 @@ class BeanstalkService(Service):
         """
         has_room = len(self._protocols) < self.settings.max_connections
         if not has_room:
-            self.log.warn("{most} connections: no more are taken", most=len(self._protocols))
+            self._refusals.note()
         return has_room
 
     def rest(self, protocol: BeanstalkProtocol) -> None:

@@ -17,7 +17,6 @@ class Settings(NamedTuple):
     """
     How a server was told to be.
 
-    :ivar is_foreground: whether the process may end itself with an exit code of its own.
     :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
     :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar fsync_inline_us: see `Shortcut`.
@@ -30,7 +29,6 @@ class Settings(NamedTuple):
     segment_bytes: int
     fsync: FsyncPolicy
     verbosity: int = 0
-    is_foreground: bool = True
     pidfile: str = ""
     max_connections: int = 1 << 20
     may_rehome: bool = True

@@ -7,17 +7,19 @@ starts.
 
 import os
 import resource
+import shutil
 import socket
 import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from twisted.application.service import IService
 from twisted.internet import endpoints
 from twisted.internet.abstract import isIPv6Address
 from twisted.internet.base import ReactorBase
+from twisted.internet.interfaces import IReactorUNIX
 from twisted.python import usage
 
 from beanstalk_twisted.archivist import DEFAULT_AGE_S, MAX_AGE_S, Archivist
@@ -40,29 +42,34 @@ from beanstalk_twisted.blocking import IoThread
 from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.facts import LogClock
-from beanstalk_twisted.listening import ListeningService, drain_on_signal
+from beanstalk_twisted.launching import Launcher
+from beanstalk_twisted.listening import ListeningService, StopOnce, drain_on_signal
+from beanstalk_twisted.loglines import observer
+from beanstalk_twisted.optiontable import (
+    ADDRESS,
+    DEFAULT_MAX_JOB_BYTES,
+    LETTERS,
+    POLICY,
+    PORT,
+    explained,
+)
 from beanstalk_twisted.optionvalues import (
     MAX_FSYNC_MS,
     check_milliseconds,
     check_port,
     decimal,
+    endpoint_problem,
     port_number,
     whole_number,
 )
+from beanstalk_twisted.refusals import AcceptErrors
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.shortcut import DEFAULT_LIMIT_US, MAX_LIMIT_US
 from beanstalk_twisted.startup import refuse_beanstalkd
+from beanstalk_twisted.unixsockets import UnixListener
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
-
-DEFAULT_MAX_JOB_BYTES: Final = 65_535
-"""beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
-
-ADDRESS: Final = "127.0.0.1"
-"""Differs from beanstalkd: it listens on all addresses, and the protocol knows no passwords."""
-
-PORT: Final = "11300"
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
@@ -70,16 +77,31 @@ BACKLOG: Final = 1024
 KNOCKED_AT: Final = ("tcp:", "tcp6:", "ssl:", "unix:")
 """Kinds of endpoints that take a ``backlog``; Twisted's own 50 makes others wait for a second."""
 
-POLICY: Final = Policy()
-"""How compaction goes unless told otherwise; the reasons stand there."""
-
 RESERVED_DESCRIPTORS: Final = 32
 """
 File descriptors that are never given to connections: the log's, the ports', the reactor's and the
 logger's are about a dozen.
 """
 
-AGE_HELP: Final = f"Seconds that a change waits for it, 0: any time. [default: {DEFAULT_AGE_S}]"
+GIVEN: Final = {
+    "binlog": None,
+    "binlog-archive": None,
+    "binlog-archive-age": None,
+    "address": None,
+    "port": None,
+    "segment-size": str(DEFAULT_SEGMENT_BYTES),
+    "max-job-size": str(DEFAULT_MAX_JOB_BYTES),
+    "compaction-factor": str(POLICY.factor),
+    "compaction-spare-segments": str(POLICY.spare_segments),
+    "compaction-pace": str(POLICY.pace_ms),
+    "fsync-timeout": str(DEFAULT_LIMIT_S),
+    "fsync-inline": str(DEFAULT_LIMIT_US),
+    "v1-ttr": str(DEFAULT_TTR_S),
+    "user": None,
+}
+"""
+Options with one value, and what they are if not given; None where it matters whether they were.
+"""
 
 LOG_OPTIONS: Final = (
     "segment-size",
@@ -99,50 +121,16 @@ class Options(usage.Options):
     """
     beanstalkd's options, and long names for all of them.
 
-    :cvar command: what was typed, before the options.
+    :cvar command: what was typed, before the options; ``launch`` what is to be typed for a server
+        in the foreground.
     """
 
     command = "twistd beanstalk"
+    launch = "twistd -n beanstalk"
     synopsis = "[options]"
-    longdesc = (
-        "A durable work queue that speaks the beanstalkd protocol.  Without --binlog, jobs are "
-        "kept in memory only.  Send SIGUSR1 to refuse new jobs (drain)."
-    )
+    longdesc = "A durable work queue that speaks the beanstalkd protocol."
 
-    optParameters = [
-        ["binlog", "b", None, "Keep jobs in this directory; made if only it is missing."],
-        ["binlog-archive", None, None, "Keep every finished segment here too; it must be there."],
-        ["binlog-archive-age", None, None, AGE_HELP],
-        ["address", "l", None, f"Listen on this address, or unix:PATH. [default: {ADDRESS}]"],
-        ["port", "p", None, f"Listen on this TCP port; 0 takes a free one. [default: {PORT}]"],
-        ["segment-size", "s", str(DEFAULT_SEGMENT_BYTES), "Size of a binlog segment, bytes."],
-        ["max-job-size", "z", str(DEFAULT_MAX_JOB_BYTES), "The largest job body, bytes."],
-        [
-            "compaction-factor",
-            None,
-            str(POLICY.factor),
-            "The log may be so many times as large as what lives in it; more writes less.",
-        ],
-        [
-            "compaction-spare-segments",
-            None,
-            str(POLICY.spare_segments),
-            "and so many segments larger.",
-        ],
-        [
-            "compaction-pace",
-            None,
-            str(POLICY.pace_ms),
-            "Milliseconds between two slices of compaction; more disturbs less.",
-        ],
-        ["fsync-timeout", None, str(DEFAULT_LIMIT_S),
-         "End when a write or sync takes so many seconds; 0 is never."],
-        ["fsync-inline", None, str(DEFAULT_LIMIT_US),
-         "While syncs take no more than so many microseconds, a client alone needs no thread; "
-         "0 is never."],
-        ["v1-ttr", None, str(DEFAULT_TTR_S), "TTR of jobs put on a --listen-v1 port, seconds."],
-        ["user", "u", None, "Become this user, and its group, before anything is opened."],
-    ]  # fmt: skip
+    optParameters = [[name, LETTERS[name] or None, given, ""] for name, given in GIVEN.items()]
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,6 +224,18 @@ class Options(usage.Options):
     opt_V = opt_verbose
     opt_v = opt_version
     opt_h = usage.Options.opt_help
+
+    def getUsage(self, width: int | None = None) -> str:
+        """
+        :param width: columns; those of the terminal if None.
+        :return: the options in groups, and an example.
+        """
+        columns = shutil.get_terminal_size().columns if width is None else width
+        return (
+            f"{self.longdesc}\n\n{explained(columns)}\n\n"
+            f"Example:\n  {self.launch} --binlog /var/lib/bs --port 11301\n\n"
+            "SIGTERM stops it in order; SIGUSR1 has new jobs refused.\n"
+        )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """
@@ -356,13 +356,15 @@ class Options(usage.Options):
 def _endpoint(option: str, text: str) -> Any:
     from twisted.internet import reactor
 
+    is_unix = text.lower().startswith("unix:")
+    listener: Any = UnixListener(cast(IReactorUNIX, reactor)) if is_unix else reactor
     try:
-        endpoint = endpoints.serverFromString(reactor, _with_backlog(text))
+        endpoint = endpoints.serverFromString(listener, _with_backlog(text))
         check_port(endpoint)
         return endpoint
     except Exception as error:
         # Endpoint parsers are plugins: they may raise anything.
-        raise usage.UsageError(f"{option} {text}: {error}") from None
+        raise usage.UsageError(f"{option} {text}: {endpoint_problem(error)}") from None
 
 
 def _with_backlog(text: str) -> str:
@@ -374,14 +376,19 @@ def _with_backlog(text: str) -> str:
 
 
 def _look_up(user: str) -> tuple[int, int]:
+    """
+    Differs from beanstalkd: the launcher gives up the supplementary groups of whoever starts it.
+
+    :return: the ids of a user and of its group.
+    """
     import pwd
 
-    if os.geteuid() != 0:
-        raise usage.UsageError("--user is for root only; nobody else can become another user")
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
         raise usage.UsageError(f"there is no user called {user!r}") from None
+    if os.geteuid() != 0:
+        raise usage.UsageError("--user is for root only; nobody else can become another user")
     return entry.pw_uid, entry.pw_gid
 
 
@@ -391,18 +398,18 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     """
     if reactor is None:
         from twisted.internet import reactor
-    launcher: dict[str, Any] = options.parent or {}
+    told: dict[str, Any] = {} if options.parent is None else options.parent
+    launcher = Launcher(told)
     settings = Settings(
         options["max_job_bytes"], options["segment_bytes"], options["fsync"],
-        verbosity=options["verbosity"], is_foreground=bool(launcher.get("nodaemon", True)),
-        pidfile=os.path.abspath(launcher["pidfile"]) if launcher.get("pidfile") else "",
+        verbosity=options["verbosity"], pidfile=launcher.pidfile,
         may_rehome=options["may_rehome"], max_connections=_max_connections(),
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
-        launcher["uid"], launcher["gid"] = options["uid_gid"]
+        told["uid"], told["gid"] = options["uid_gid"]
     directory = RealDirectory(options["binlog"]) if options["binlog"] else None
     archive = RealArchive(options["binlog-archive"]) if options["binlog-archive"] else None
 
@@ -416,6 +423,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     def prepare() -> None:
         _count_monotonically(reactor)
         drain_on_signal(service, reactor)
+        reactor.callWhenRunning(StopOnce(reactor).take_over)
         for warning in options["warnings"]:
             service.log.warn("{warning}", warning=warning)
         if os.geteuid() == 0 and options["user"] is None:
@@ -425,11 +433,21 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         if directory is not None:
             directory.make()
             refuse_beanstalkd(directory)
-            directory.lock(f"{os.getpid()} {socket.gethostname()} {time.strftime('%FT%T%z')}\n")
+            where, when = socket.gethostname(), time.strftime("%FT%T%z")
+            directory.lock(f"process {os.getpid()} on {where} since {when}\n")
+            if directory.is_open_to_others():
+                service.log.warn(
+                    "binlog {path}: others than its owner may write in this directory, and so "
+                    "change or remove the log. Run chmod go-w {path}",
+                    path=directory.path,
+                )
 
+    launcher.keep_terminal()
     return ListeningService(
-        service, options["endpoints"], reactor, prepare, options["endpoints_v1"]
-    )
+        service, options["endpoints"], reactor, prepare, options["endpoints_v1"], launcher,
+        partial(observer, told, [AcceptErrors(reactor)]),
+        "--listen" if options["listen"] else "--port",
+    )  # fmt: skip
 
 
 def _max_connections() -> int:

@@ -29,7 +29,7 @@ LIMIT_S = 20.0
 
 NO_BEANSTALKD = "the real beanstalkd is not installed, so there is nothing to compare with"
 
-_LISTENING = re.compile(r"host='127\.0\.0\.1', port=(\d+)|bind \d+ 127\.0\.0\.1:(\d+)")
+_LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)$|bind \d+ 127\.0\.0\.1:(\d+)", re.M)
 
 
 def wait_until_it_listens(port: int) -> None:
@@ -77,7 +77,7 @@ def theirs(*options: object) -> list[str]:
     return [real_beanstalkd(), "-V", "-l", "127.0.0.1", *map(str, options)]
 
 
-_LISTENING_V1 = re.compile(r"host='127\.0\.0\.1', port=(\d+)\), protocol v1")
+_LISTENING_V1 = re.compile(r"listening on 127\.0\.0\.1:(\d+), protocol v1")
 
 
 class Connection:
@@ -216,6 +216,14 @@ class ServerProcess:
         Wait until it says that.
         """
         self._search(re.compile(re.escape(text)))
+
+    def said(self) -> list[str]:
+        """
+        Give what it has said so far.
+        """
+        while not self._lines.empty():
+            self._seen.append(self._lines.get())
+        return self._seen
 
     def says(self, text: str) -> bool:
         """

@@ -32,15 +32,9 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
 from beanstalk_twisted.jobs.workqueue import SLICE_TUBES, WorkQueue
 from beanstalk_twisted.listening import LISTEN_FAILED
+from beanstalk_twisted.optiontable import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.pipeline import MIN_SHARE_NS, TURN_NS
-from beanstalk_twisted.tap import (
-    ADDRESS,
-    BACKLOG,
-    DEFAULT_MAX_JOB_BYTES,
-    PORT,
-    WRONG_USAGE,
-    Options,
-)
+from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.wire import grammar, replies
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Document, Reply, Word
@@ -307,7 +301,7 @@ def default_of(option: str) -> str:
 
 
 def test_the_readme_has_every_option_with_its_default() -> None:
-    rows = [[cell.strip("`") for cell in row] for row in table(README, "Options")]
+    rows = readme_options()
     options = Options()
     letters = {letter: options.synonyms[letter] for letter in options.shortOpt.replace(":", "")}
     # These are known only to be refused in words of their own.
@@ -321,6 +315,37 @@ def test_the_readme_has_every_option_with_its_default() -> None:
     assert written_letters == letters
     long_names = [long.split()[0].removeprefix("--") for long, *_ in rows if long]
     assert sorted(long_names) == sorted(name.rstrip("=") for name in options.longOpt)
+
+
+def readme_options() -> list[list[str]]:
+    """
+    Give the rows of all groups of options in the README.
+    """
+    rows = [row for rows in tables(section(README, "Options")) for row in rows]
+    return [[cell.strip("`") for cell in row] for row in rows]
+
+
+def test_the_help_has_the_groups_of_the_readme_with_the_same_options_in_order() -> None:
+    text = section(README, "Options")
+    assert re.findall(r"^\*\*(.+)\*\*$", text, re.MULTILINE) == [each.title for each in GROUPS]
+    written = [
+        [
+            (f"--{option.name} {option.value}".strip() if option.name else "",
+             "-" + f"{option.letter} {'' if option.name else option.value}".strip()
+             if option.letter else "")
+            for option in group.options
+        ]
+        for group in GROUPS
+    ]  # fmt: skip
+    told = [[(row[0].strip("`"), row[1].strip("`")) for row in rows] for rows in tables(text)]
+    assert told == written
+
+
+def test_the_help_has_the_defaults_of_the_readme() -> None:
+    told = {row[0].split()[0]: row[2] for row in readme_options() if row[0]}
+    for option in (option for group in GROUPS for option in group.options if option.name):
+        default = told[f"--{option.name}"]
+        assert option.default == ("" if default in ("none", "off") else default), option.name
 
 
 def commands_that_start_a_server() -> Iterator[str]:

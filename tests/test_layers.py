@@ -48,8 +48,9 @@ RANKS: tuple[tuple[str, ...], ...] = (
     # The Twisted line: from here on, clock, sockets, threads.  Below it times are given; the
     # pipeline alone is given the clock, since the commands of a chunk have times of their own.
     ("facts", "accepting", "blocking", "outlet", "client.methods", "client.gate", "client.deadline",
-     "client.places", "client.presence", "progress"),
-    ("hub", "space"),
+     "client.places", "client.presence", "progress", "addresses", "loglines", "launching",
+     "unixsockets"),
+    ("hub", "space", "refusals"),
     ("commit",),
     ("shell",),
     ("protocol", "client.pending"),
@@ -68,11 +69,11 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("worker.service",),
     ("worker.command",),
     ("work",),
-    ("startup", "archivist", "compactor", "watchdog"),
+    ("startup", "archivist", "compactor", "watchdog", "directorycheck"),
     ("settings",),
     ("keeping",),
     ("service",),
-    ("listening", "optionvalues"),
+    ("listening", "optionvalues", "optiontable"),
     ("tap",),
     ("__main__",),
     # The test double: nothing of the product imports it.

@@ -5,8 +5,10 @@ The whole server as one service: in which order it starts and stops, and how it 
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.endpoints import (
     TCP4ClientEndpoint,
     TCP4ServerEndpoint,
+    UNIXServerEndpoint,
     connectProtocol,
 )
 from twisted.internet.error import CannotListenError
@@ -27,17 +30,20 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from beanstalk_twisted.addresses import in_words
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.blocking import IoThread, WatchableIo
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.facts import LogClock
+from beanstalk_twisted.launching import Launcher, Refused
 from beanstalk_twisted.listening import (
     STOP_LIMIT_S,
     ListeningService,
-    Refused,
+    StopOnce,
     drain_on_signal,
 )
+from beanstalk_twisted.loglines import line
 from beanstalk_twisted.service import BeanstalkService
 from beanstalk_twisted.settings import IN_MEMORY, Settings
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
@@ -45,13 +51,11 @@ from beanstalk_twisted.version import BUILD
 from tests.conftest import the_reactor
 
 
-def queue_on(
-    clock: Any, io: Callable[[], WatchableIo] | None = None, *, is_foreground: bool = True
-) -> BeanstalkService:
+def queue_on(clock: Any, io: Callable[[], WatchableIo] | None = None) -> BeanstalkService:
     """
     Make a queue, with a log if there is something to run its work.
     """
-    settings = Settings(65_535, 1 << 16, ALWAYS, is_foreground=is_foreground)
+    settings = Settings(65_535, 1 << 16, ALWAYS)
     directory = MemoryDirectory() if io is not None else None
     return BeanstalkService(settings, clock, LogClock(), directory, io)
 
@@ -254,11 +258,21 @@ async def test_the_hub_is_said_to_be_on_where_it_is() -> None:
         await service.stopService()
 
 
+@pytest.fixture
+def own_excepthook() -> Iterator[None]:
+    """
+    Put the hook for exceptions that nobody catches back as it was.
+    """
+    before = sys.excepthook
+    yield
+    sys.excepthook = before
+
+
 def test_a_refused_start_leaves_no_pidfile(tmp_path: Path) -> None:
     pidfile = tmp_path / "twistd.pid"
     pidfile.write_text(str(os.getpid()))
-    settings = Settings(65_535, 1 << 16, ALWAYS, pidfile=str(pidfile))
-    service = ListeningService(BeanstalkService(settings, Clock(), LogClock()), [], Clock(), refuse)
+    launcher = Launcher({"nodaemon": True, "pidfile": str(pidfile)})
+    service = ListeningService(queue_on(Clock()), [], Clock(), refuse, launcher=launcher)
     with pytest.raises(SystemExit):
         service.startService()
     assert not pidfile.exists()
@@ -316,13 +330,18 @@ def test_ctrl_c_while_a_log_is_opened_is_said_in_one_line_too() -> None:
     ]
 
 
-def test_a_daemon_is_told_why_by_an_exception_since_its_launcher_would_hang() -> None:
+def test_a_daemon_is_told_why_by_an_exception_since_its_launcher_would_hang(
+    own_excepthook: None,
+) -> None:
     def prepare() -> None:
         raise Damaged("segment 7 is damaged")
 
-    queue = queue_on(Clock(), is_foreground=False)
+    launcher = Launcher({"nodaemon": False})
+    service = ListeningService(
+        queue_on(Clock()), [local_port()], Clock(), prepare, launcher=launcher
+    )
     with pytest.raises(Refused, match=r"^segment 7 is damaged") as refused:
-        ListeningService(queue, [local_port()], Clock(), prepare).startService()
+        service.startService()
     assert refused.value.exit_code == 65
 
 
@@ -434,3 +453,100 @@ def test_sigusr1_drains_in_a_turn_of_the_reactor(own_signals: None) -> None:
     for each in turns:
         each()
     assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"DRAINING\r\n"
+
+
+# The second signal.
+
+
+class SignalledReactor(Clock):
+    """
+    A reactor that counts the stops it is asked for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stops = 0
+
+    def stop(self, number: int, frame: object) -> None:
+        """
+        Receive a signal as the real one does.
+        """
+        self.stops += 1
+
+    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
+        """
+        See `IReactorFromThreads.callFromThread`.
+        """
+        callable(*args)
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_only_the_first_signal_stops_and_further_ones_are_told_of(second: signal.Signals) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    reactor = SignalledReactor()
+    try:
+        for number in before:
+            signal.signal(number, reactor.stop)
+        StopOnce(reactor).take_over()
+        with capturedLogs() as events:
+            signal.raise_signal(signal.SIGTERM)
+            assert (reactor.stops, len(events)) == (1, 0)
+            signal.raise_signal(second)
+            signal.raise_signal(second)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert reactor.stops == 1
+    assert [str(formatEvent(event))[:17] for event in events] == ["stopping already;"] * 2
+
+
+# What is said.
+
+
+async def test_what_happens_is_said_in_its_order_with_the_address_as_options_take_it(
+    tmp_path: Path,
+) -> None:
+    reactor = the_reactor()
+    unix = UNIXServerEndpoint(reactor, str(tmp_path / "s"))
+    service = ListeningService(
+        queue_on(reactor, lambda: IoThread(reactor)), [local_port(), unix], reactor,
+        endpoints_v1=[local_port()],
+    )  # fmt: skip
+    with capturedLogs() as events:
+        service.startService()
+    said = [line(event) for event in events]
+    tcp, _, old = (in_words(port.getHost()) for port in service.ports)
+    ends = ["0 jobs loaded, segment 1 begun", f"listening on {tcp}",
+            f"listening on unix:{tmp_path}/s", f"listening on {old}, protocol v1"]  # fmt: skip
+    shown = [each for each in said[2:] if each is not None]
+    assert len(shown) == len(ends), shown
+    for each, end in zip(shown, ends, strict=True):
+        assert each.endswith(f"{end}\n")
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", tcp)
+    await service.stopService()
+
+
+async def test_a_port_that_is_taken_is_told_with_advice_for_the_option_that_named_it() -> None:
+    for option, advice in ("--port", "Try --port 2."), ("--listen", "Try another port in --listen"):
+        service = ListeningService(queue_on(Clock()), [Taken()], Clock(), option=option)
+        with capturedLogs() as events, pytest.raises(SystemExit):
+            service.startService()
+        said = str(formatEvent(events[-1]))
+        assert "cannot listen on 127.0.0.1:1: address already in use. Is another" in said
+        assert advice in said
+
+
+async def test_a_socket_that_somebody_has_removed_does_not_keep_the_log_from_its_end(
+    tmp_path: Path,
+) -> None:
+    reactor = the_reactor()
+    queue = queue_on(reactor, lambda: IoThread(reactor))
+    unix = UNIXServerEndpoint(reactor, str(tmp_path / "s"))
+    service = ListeningService(queue, [unix], reactor)
+    service.startService()
+    os.unlink(tmp_path / "s")
+    with capturedLogs() as events:
+        await service.stopService()
+    assert not queue.running
+    said = [str(formatEvent(event)) for event in events]
+    assert f"closing unix:{tmp_path}/s: No such file or directory; nothing was lost" in said

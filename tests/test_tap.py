@@ -7,6 +7,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,13 @@ from beanstalk_twisted.binlog.compaction import (
     Policy,
 )
 from beanstalk_twisted.binlog.format import (
-    DEFAULT_SEGMENT_BYTES,
     MAX_BODY_BYTES,
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
 from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.listening import ListeningService
+from beanstalk_twisted.optiontable import GROUPS, MAX_WIDTH, MIN_WIDTH, explained
 from beanstalk_twisted.optionvalues import MAX_DIGITS, MAX_FSYNC_MS
 from beanstalk_twisted.shortcut import MAX_LIMIT_US
 from beanstalk_twisted.tap import BACKLOG, Options, makeService
@@ -333,12 +334,32 @@ def test_the_largest_job_is_clipped_to_a_gibibyte_with_a_warning() -> None:
     assert options["warnings"] == ["--max-job-size 1073741825 is out of range; 1073741824 is used"]
 
 
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+
+
+@AS_ROOT
 @pytest.mark.parametrize("words", [["-u", "root"], ["-uroot"], ["--user", "root"]])
 def test_a_user_is_looked_up_with_its_group(words: list[str]) -> None:
     root = pwd.getpwnam("root")
     assert parsed(*words)["uid_gid"] == (root.pw_uid, root.pw_gid)
 
 
+def test_nobody_but_root_may_become_another_user() -> None:
+    child = os.fork()
+    if not child:
+        status = 0
+        try:
+            if os.geteuid() == 0:
+                os.setuid(pwd.getpwnam("nobody").pw_uid)
+            parsed("--user", "root")
+        except SystemExit as end:
+            status = int(end.code or 0)
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+
+@AS_ROOT
 def test_a_user_is_handed_to_the_launcher_which_becomes_it() -> None:
     nobody = pwd.getpwnam("nobody")
     launcher = ServerOptions()
@@ -379,19 +400,40 @@ def test_the_version_is_shown_on_stdout_as_stats_say_it(
 
 
 @pytest.mark.parametrize("word", ["-h", "--help"])
-def test_the_help_shows_every_option_and_its_default(
-    word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_help_is_shown_on_stdout(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         parsed(word)
     assert not exit_.value.code
-    shown = capsys.readouterr().out
-    for name in ("binlog", "binlog-archive", "binlog-archive-age", "fsync", "address", "port",
-                 "listen", "segment-size", "max-job-size", "user", "verbose", "version",
-                 "help"):  # fmt: skip
-        assert f"--{name}" in shown
-    for default in ("11300", "127.0.0.1", str(DEFAULT_SEGMENT_BYTES), "65535"):
-        assert default in shown
+    assert "\n  -b, --binlog DIR" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 250])
+def test_the_help_has_every_option_in_lines_that_fit(columns: int) -> None:
+    options = Options()
+    shown = options.getUsage(columns)
+    # beanstalkd's that are known only to be refused.
+    refused_letters = {"c", "n"}
+    for name in options.longOpt:
+        assert re.search(rf"^  (-.,|   ) --{name.rstrip('=')}( |$)", shown, re.MULTILINE), name
+    for letter in set(options.shortOpt.replace(":", "")) - refused_letters:
+        assert re.search(rf"^  -{letter}(,| |$)", shown, re.MULTILINE), letter
+    assert max(map(len, shown.splitlines())) <= min(max(columns, MIN_WIDTH), MAX_WIDTH)
+    assert f"Example:\n  {Options.launch} --binlog /var/lib/bs" in shown
+
+
+def test_what_has_a_value_shows_what_kind() -> None:
+    options = Options()
+    taking = {name.rstrip("=") for name in options.longOpt if name.endswith("=")}
+    told = {each.name for group in GROUPS for each in group.options if each.name and each.value}
+    assert told == taking
+
+
+def test_an_explanation_is_not_torn_apart() -> None:
+    shown = " ".join(explained(80).split())
+    for group in GROUPS:
+        for option in group.options:
+            assert option.text in shown
+            assert not option.default or f"[default: {option.default}]" in shown
 
 
 # Where to listen.
@@ -541,11 +583,13 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["-p", "-1"], f"{A_PORT}: there is no service called '-1'"),
         (["--port", "no-such-service"], f"{A_PORT}: there is no service called 'no-such-service'"),
         (["-u", "no-such-user"], "there is no user called 'no-such-user'"),
-        (["--listen", "11300"], "--listen 11300"),
+        (["--listen", "11300"], "--listen 11300: Unknown endpoint type: '11300'; endpoints are"),
+        (["--listen", "tcp:foo"], "--listen tcp:foo: 'foo' is not a number; endpoints are written"),
+        (["--listen", "tcp"], "--listen tcp: 'port' is missing; endpoints are written like tcp:1"),
         (["--listen", "tcp:65536"], "port 65536"),
         (["--listen", "tcp:"], "--listen tcp:"),
         (["--listen", "nonesuch:1"], "nonesuch"),
-        (["--listen", "tcp:1:nonesuch=1"], "nonesuch"),
+        (["--listen", "tcp:1:nonesuch=1"], "it takes no argument 'nonesuch'; endpoints are"),
         (["--listen", "unix:/x:mode=z"], "--listen unix:/x:mode=z"),
         (["--listen-v1"], "--listen-v1"),
         (["--listen-v1", "11301"], "--listen-v1 11301"),
@@ -590,19 +634,16 @@ def test_the_settings_reach_the_service() -> None:
     assert isinstance(service, ListeningService)
     settings = service.queue.settings
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
-    assert settings.is_foreground and settings.pidfile == ""
+    assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
     assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
 
 
-@pytest.mark.parametrize("is_foreground", [True, False])
-def test_the_service_knows_whether_it_runs_in_the_foreground(is_foreground: bool) -> None:
+def test_the_service_knows_the_pidfile_of_its_launcher() -> None:
     launcher = ServerOptions()
-    words = ["--nodaemon"] if is_foreground else []
-    launcher.parseOptions([*words, "--pidfile=some.pid", "beanstalk"])
+    launcher.parseOptions(["--nodaemon", "--pidfile=some.pid", "beanstalk"])
     service = makeService(launcher.subOptions, Clock())
     assert isinstance(service, ListeningService)
-    assert service.queue.settings.is_foreground is is_foreground
     assert service.queue.settings.pidfile == os.path.abspath("some.pid")
 
 

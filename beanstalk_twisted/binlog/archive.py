@@ -166,7 +166,7 @@ class RealArchive:
         """
         See `Archive.copy`.
         """
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self._path(name), flags, 0o600)
         try:
             for chunk in _chunks(os.path.join(source.path, source_name), size):

@@ -21,6 +21,21 @@ from beanstalk_twisted.binlog.frames import Buffer
 
 QUARANTINE = "quarantine"
 
+IN_PLACE: Final = ""
+"""What `Directory.displaced` says of a file that is where it should be."""
+
+DELETED: Final = "was deleted"
+MOVED: Final = "is no longer there"
+
+WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE})
+"""A path that leads nowhere.  Other errors, such as EACCES and EIO, say that nobody can tell."""
+
+_OURS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+"""How a file is opened for writing: never through a symbolic link, which may lead to any file that
+the server's user may write."""
+
 
 class File(Protocol):
     """
@@ -110,6 +125,16 @@ class Directory(Readable, Protocol):
         Delete a file.
         """
 
+    def displaced(self, name: str, file: File) -> str:
+        """
+        Look whether ``name`` still leads to a file that is open here: the next start looks for it
+        there, whatever happens to the directory meanwhile.
+
+        :param file: one of `create` or `open`.
+        :return: `IN_PLACE`, also if nobody can tell; or what has become of it, in words that go on
+            behind its name: `DELETED`, `MOVED`, or where it is now.
+        """
+
     def cut(self, name: str, size: int) -> None:
         """
         Truncate a file that is no longer written, and return when it is durable as it is then.
@@ -180,6 +205,27 @@ class RealFile:
         """
         os.close(self._fd)
 
+    def is_at(self, path: str) -> bool:
+        """
+        Compare device and inode, so that bind mounts and other ways to the same file count.
+
+        :return: whether a path leads to this file; True if nobody can tell.
+        """
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.lstat(path))
+        except OSError as problem:
+            return problem.errno not in _GONE
+
+    def whereabouts(self) -> str:
+        """
+        :return: `DELETED`, or where the file is now if the kernel says so (Linux), or `MOVED`.
+        """
+        with contextlib.suppress(OSError):
+            if not os.fstat(self._fd).st_nlink:
+                return DELETED
+            return f"is now {os.readlink(f'/proc/self/fd/{self._fd}')}"
+        return MOVED
+
 
 class RealDirectory:
     """
@@ -215,8 +261,15 @@ class RealDirectory:
                 ) from problem
             raise CannotUse(
                 f"binlog directory {self.path}: {problem.strerror}; nothing was lost. "
-                f"Make it, or have it writable by the user the server runs as, then start again."
+                f"{advice_on(self.path, problem)}, then start again."
             ) from problem
+
+    def is_open_to_others(self) -> bool:
+        """
+        :return: whether users beside its owner may make and remove files in the directory.
+        :raise OSError: it cannot be looked at.
+        """
+        return bool(os.stat(self.path).st_mode & WRITABLE_BY_OTHERS)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -233,20 +286,22 @@ class RealDirectory:
         try:
             self._lock(text)
         except OSError as problem:
+            where = problem.filename or self.path
             raise CannotUse(
-                f"binlog directory {self.path} cannot be locked: {problem.strerror}; nothing was "
-                f"lost. Look at its permissions and its file system, then start again."
+                f"binlog directory {self.path} cannot be locked: {where}: {problem.strerror}; "
+                f"nothing was lost. Look at it, its permissions and its file system, then start "
+                f"again."
             ) from problem
 
     def _lock(self, text: str) -> None:
-        mine = os.open(self._path("LOCK"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        mine = os.open(self._path("LOCK"), _OURS | os.O_CREAT, 0o600)
         self._locks.append(mine)
         try:
             fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(mine, 200, 0).decode("utf-8", "replace").strip()
             raise LockHeld(self._lock_message(holder or "an unknown process")) from None
-        theirs = os.open(self._path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        theirs = os.open(self._path("lock"), _OURS | os.O_CREAT, 0o600)
         self._locks.append(theirs)
         try:
             fcntl.lockf(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -305,14 +360,13 @@ class RealDirectory:
         """
         See `Directory.create`.
         """
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return RealFile(os.open(self._path(name), flags, 0o600))
+        return RealFile(os.open(self._path(name), _OURS | os.O_CREAT | os.O_EXCL, 0o600))
 
     def open(self, name: str) -> RealFile:
         """
         See `Directory.open`.
         """
-        return RealFile(os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC))
+        return RealFile(os.open(self._path(name), _OURS))
 
     def rename(self, old: str, new: str) -> None:
         """
@@ -326,11 +380,18 @@ class RealDirectory:
         """
         os.unlink(self._path(name))
 
+    def displaced(self, name: str, file: File) -> str:
+        """
+        See `Directory.displaced`.
+        """
+        assert isinstance(file, RealFile)
+        return IN_PLACE if file.is_at(self._path(name)) else file.whereabouts()
+
     def cut(self, name: str, size: int) -> None:
         """
         See `Directory.cut`.
         """
-        fd = os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(self._path(name), _OURS)
         try:
             os.ftruncate(fd, size)
             os.fdatasync(fd)
@@ -350,6 +411,8 @@ class RealDirectory:
         folder = self._path(QUARANTINE)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
+        if os.path.islink(folder):
+            raise OSError(errno.ELOOP, "it is a symbolic link", folder)
         whole = bytes(content)
         path = os.path.join(folder, name)
         while os.path.exists(path) and not _holds(path, whole):
@@ -367,6 +430,21 @@ class RealDirectory:
         for fd in self._locks:
             os.close(fd)
         self._locks.clear()
+
+
+def advice_on(path: str, problem: OSError) -> str:
+    """
+    :return: what makes a directory usable, as the first half of a sentence.
+    """
+    if problem.errno == errno.ENOTDIR:
+        return "Name a directory with --binlog, not a file"
+    if problem.errno == errno.EROFS:
+        return "Mount its file system for writing, or name another directory"
+    if problem.errno == errno.ENOENT:
+        return f"It is a symbolic link that leads nowhere: run mkdir -p {os.path.realpath(path)}"
+    if os.path.isdir(path):
+        return f"Run chown -R {os.geteuid()} {path}, or start as its owner"
+    return f"Run mkdir {path} and chown {os.geteuid()} {path}"
 
 
 def holder_of(path: str) -> int:
@@ -411,7 +489,7 @@ def _write_whole(path: str, content: bytes) -> None:
     """
     A crash may leave part of it: only a name given later says that it is whole.
     """
-    copy = RealFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+    copy = RealFile(os.open(path, _OURS | os.O_CREAT | os.O_TRUNC, 0o600))
     copy.write_at(0, [content])
     copy.sync()
     copy.close()

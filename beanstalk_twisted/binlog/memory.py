@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.directory import QUARANTINE, Directory
+from beanstalk_twisted.binlog.directory import DELETED, IN_PLACE, QUARANTINE, Directory, File
 from beanstalk_twisted.binlog.frames import Buffer
 
 
@@ -163,6 +163,12 @@ class MemoryFile:
         See `File.close`.
         """
 
+    def is_named(self, names: dict[str, _Inode], name: str) -> bool:
+        """
+        :return: whether a name leads to this file.
+        """
+        return names.get(name) is self._inode
+
 
 class MemoryDirectory:
     """
@@ -172,12 +178,14 @@ class MemoryDirectory:
         happens; it may raise: an OSError is a fault of the disk, anything else a crash right there.
     :ivar operations: how many changing operations have been asked for.
     :ivar space: bytes that all files together may have; None for no limit.
+    :ivar is_away: whether something else is at its path, so that only open files lead here.
     """
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
         self.path = "(memory)"
         self.operations = 0
         self.space: int | None = None
+        self.is_away = False
         self.fault: Callable[[str, str], None] = lambda operation, name: None
         self._names = {name: _Inode(content) for name, content in (files or {}).items()}
         self._synced_names = dict(self._names)
@@ -268,6 +276,17 @@ class MemoryDirectory:
         del self._names[name]
         self._pending_names.append((name, None, None))
 
+    def displaced(self, name: str, file: File) -> str:
+        """
+        See `Directory.displaced`.
+        """
+        assert isinstance(file, MemoryFile)
+        if not self.is_away and file.is_named(self._names, name):
+            return IN_PLACE
+        now = [each for each in self._names if file.is_named(self._names, each)]
+        place = "(elsewhere)" if self.is_away else self.path
+        return f"is now {place}/{now[0]}" if now else DELETED
+
     def cut(self, name: str, size: int) -> None:
         """
         See `Directory.cut`.
@@ -324,6 +343,7 @@ class MemoryDirectory:
         left = copy.copy(self)
         left.fault = lambda operation, name: None
         left.operations = 0
+        left.is_away = False
         return copy.deepcopy(left)
 
     def after_power_loss(

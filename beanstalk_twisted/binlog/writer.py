@@ -105,6 +105,17 @@ class Writer:
         if file is not None:
             file.close()
 
+    def displaced(self) -> str:
+        """
+        Look whether the segment is still where the next start looks for it.
+
+        :return: empty if so, or if none is open; else its name and what has become of it.
+        """
+        name = segment_name(self._seq)
+        if self._file is None or not (where := self._directory.displaced(name, self._file)):
+            return ""
+        return f"{name} {where}"
+
     def abandon(self) -> "Writer":
         """
         Never touch the segment again, after a `WriteFailed`.

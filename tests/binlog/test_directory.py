@@ -18,7 +18,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import Directory, File, RealDirectory
+from beanstalk_twisted.binlog.directory import (
+    DELETED,
+    IN_PLACE,
+    Directory,
+    File,
+    RealDirectory,
+    advice_on,
+)
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.facts import LogClock
@@ -614,3 +621,156 @@ def test_we_do_not_use_a_directory_that_beanstalkd_uses(beanstalkd: str, tmp_pat
             mine.lock("me")
         assert caught.value.exit_code == 10
     mine.close()
+
+
+# Files that are no longer where they were.
+
+
+def test_a_file_is_in_place_under_the_name_that_it_has_now(directory: Directory) -> None:
+    file = directory.create("a")
+    assert directory.displaced("a", file) == IN_PLACE
+    directory.rename("a", "b")
+    assert directory.displaced("b", file) == IN_PLACE
+    assert directory.displaced("a", file) == f"is now {directory.path}/b"
+    assert directory.displaced("b", directory.open("b")) == IN_PLACE
+
+
+def test_a_file_whose_name_is_removed_or_another_s_was_deleted(directory: Directory) -> None:
+    file = directory.create("a")
+    directory.remove("a")
+    assert directory.displaced("a", file) == DELETED
+    other = directory.create("a")
+    assert directory.displaced("a", file) == DELETED
+    assert directory.displaced("a", other) == IN_PLACE
+
+
+def take_away(directory: Directory) -> None:
+    """
+    Give the whole directory another name.
+    """
+    if isinstance(directory, MemoryDirectory):
+        directory.is_away = True
+    else:
+        os.rename(directory.path, f"{directory.path} (elsewhere)")
+
+
+@pytest.mark.parametrize("has_another_in_its_place", [False, True])
+def test_a_file_goes_with_its_directory(
+    directory: Directory, has_another_in_its_place: bool
+) -> None:
+    file = directory.create("a")
+    take_away(directory)
+    if has_another_in_its_place and isinstance(directory, RealDirectory):
+        os.mkdir(directory.path)
+        directory.create("a").close()
+    said = directory.displaced("a", file)
+    assert said.startswith("is now ") and said.endswith("(elsewhere)/a")
+
+
+def test_another_way_to_the_same_file_is_its_place(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    directory = RealDirectory(str(tmp_path / "there"))
+    file = directory.create("a")
+    os.rename(tmp_path / "there", tmp_path / "elsewhere")
+    assert directory.displaced("a", file) != IN_PLACE
+    (tmp_path / "there").symlink_to(tmp_path / "elsewhere")
+    assert directory.displaced("a", file) == IN_PLACE
+
+
+def test_a_path_that_nobody_may_look_at_says_nothing_about_the_file() -> None:
+    with TemporaryDirectory() as path:
+        os.chmod(path, 0o755)
+        os.mkdir(f"{path}/outer", 0o777)
+        os.chmod(f"{path}/outer", 0o777)
+
+        def look() -> None:
+            os.mkdir(f"{path}/outer/log")
+            os.mkdir(f"{path}/outer/log/inner")
+            directory = RealDirectory(f"{path}/outer/log/inner")
+            file = directory.create("a")
+            os.chmod(f"{path}/outer/log", 0)
+            said = directory.displaced("a", file)
+            os.chmod(f"{path}/outer/log", 0o777)
+            os.chmod(f"{path}/outer/log/inner", 0o777)
+            raise SystemExit(0 if said == IN_PLACE else 1)
+
+        assert exit_code_without_rights(look) == 0
+
+
+# Symbolic links, and others who may write.
+
+
+@pytest.mark.parametrize("name", ["LOCK", "lock"])
+def test_a_lock_is_not_taken_through_a_symbolic_link(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "precious"
+    target.write_bytes(b"precious")
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / name).symlink_to(target)
+    directory = RealDirectory(str(log))
+    with pytest.raises(CannotUse, match=f"cannot be locked: {log}/{name}: ") as caught:
+        directory.lock("me")
+    directory.close()
+    assert caught.value.exit_code == 73
+    assert target.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda d: d.create("link"),
+        lambda d: d.open("link"),
+        lambda d: d.cut("link", 0),
+        lambda d: d.quarantine("x", b"cut off"),
+    ],
+    ids=["create", "open", "cut", "quarantine"],
+)
+def test_nothing_is_written_through_a_symbolic_link(
+    tmp_path: Path, write: Callable[[RealDirectory], object]
+) -> None:
+    target = tmp_path / "precious"
+    target.write_bytes(b"precious")
+    (tmp_path / "folder").mkdir()
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / "link").symlink_to(target)
+    (log / "quarantine").symlink_to(tmp_path / "folder")
+    with pytest.raises(OSError):
+        write(RealDirectory(str(log)))
+    assert target.read_bytes() == b"precious"
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_open"),
+    [(0o700, False), (0o755, False), (0o770, True), (0o707, True), (0o720, True), (0o702, True)],
+)
+def test_others_who_may_write_in_the_directory_are_seen(
+    tmp_path: Path, mode: int, is_open: bool
+) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    log.chmod(mode)
+    assert RealDirectory(str(log)).is_open_to_others() is is_open
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOTDIR, "Name a directory with --binlog, not a file"),
+        (errno.EROFS, "Mount its file system for writing, or name another directory"),
+        (errno.ENOENT, "It is a symbolic link that leads nowhere: run mkdir -p {path}"),
+        (errno.EACCES, "Run chown -R {uid} {path}, or start as its owner"),
+    ],
+)
+def test_what_to_do_about_a_directory_follows_from_what_is_wrong(
+    tmp_path: Path, number: int, advice: str
+) -> None:
+    said = advice_on(str(tmp_path), OSError(number, "wrong"))
+    assert said == advice.format(path=tmp_path, uid=os.geteuid())
+
+
+def test_a_directory_that_cannot_be_made_is_to_be_made_for_the_server(tmp_path: Path) -> None:
+    path = f"{tmp_path}/log"
+    said = advice_on(path, OSError(errno.EACCES, "wrong"))
+    assert said == f"Run mkdir {path} and chown {os.geteuid()} {path}"

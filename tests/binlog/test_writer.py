@@ -262,3 +262,20 @@ def test_an_error_that_is_not_the_disks_is_not_called_one() -> None:
     scribe.directory.fault = crash
     with pytest.raises(ZeroDivisionError):
         scribe.write(put())
+
+
+def test_a_writer_says_what_has_become_of_the_segment_that_it_writes() -> None:
+    scribe = Scribe()
+    assert isinstance(scribe.directory, MemoryDirectory)
+    assert scribe.writer.displaced() == "", "there is none yet"
+    scribe.write(DEFAULT_TUBE)
+    assert scribe.writer.displaced() == ""
+    scribe.write(LARGE)
+    assert scribe.directory.names() == [ONE, TWO]
+    assert scribe.writer.displaced() == ""
+    scribe.directory.remove(ONE)
+    assert scribe.writer.displaced() == "", "it is written no more"
+    scribe.directory.rename(TWO, "elsewhere")
+    assert scribe.writer.displaced() == f"{TWO} is now (memory)/elsewhere"
+    scribe.writer.close()
+    assert scribe.writer.displaced() == ""

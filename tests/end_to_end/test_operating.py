@@ -1,0 +1,271 @@
+"""
+What people who run the server meet: sockets that were left behind, directories that go away, limits
+of the system, signals, and what the log says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import (
+    LIMIT_S,
+    TWISTD,
+    Connection,
+    ServerProcess,
+    UnixConnection,
+    ours,
+    ours_at_once,
+    real_beanstalkd,
+)
+
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (info |warn |critical) \w+ +\S.*")
+
+
+def at_socket(tmp_path: Path, *options: str) -> ServerProcess:
+    """
+    Start our server on a UNIX socket.
+    """
+    return ServerProcess(ours_at_once("-l", f"unix:{tmp_path}/s", *options), tmp_path)
+
+
+def serves(server: ServerProcess, tmp_path: Path) -> None:
+    """
+    Wait until it listens at its socket, and ask it something.
+    """
+    server.wait_for(f"listening on unix:{tmp_path}/s")
+    connection = UnixConnection(tmp_path / "s")
+    assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    connection.close()
+
+
+# UNIX sockets.
+
+
+def test_a_socket_that_beanstalkd_left_is_replaced(tmp_path: Path) -> None:
+    beanstalkd = real_beanstalkd()
+    with subprocess.Popen([beanstalkd, "-l", f"unix:{tmp_path}/s"]) as real:
+        UnixConnection(tmp_path / "s").ask(b"list-tube-used\r\n")
+        real.terminate()
+        real.wait(timeout=LIMIT_S)
+    assert (tmp_path / "s").is_socket()
+    with at_socket(tmp_path) as server:
+        serves(server, tmp_path)
+
+
+def test_a_socket_that_a_killed_server_left_is_replaced_whoever_has_its_pid(
+    tmp_path: Path,
+) -> None:
+    with at_socket(tmp_path) as first:
+        serves(first, tmp_path)
+    assert (tmp_path / "s").is_socket()
+    # As an older version leaves it, in a container where another process has the pid.
+    (tmp_path / "s.lock").symlink_to(str(os.getpid()))
+    with at_socket(tmp_path) as second:
+        serves(second, tmp_path)
+        second.terminate()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_socket_in_use_is_refused_in_one_line_and_left_to_its_server(tmp_path: Path) -> None:
+    with at_socket(tmp_path) as first:
+        serves(first, tmp_path)
+        with at_socket(tmp_path) as second:
+            status, said = second.ended()
+        assert status == 111
+        assert said.splitlines()[-1].endswith(
+            f"cannot listen on unix:{tmp_path}/s: in use (a server answers). Stop the server "
+            "there, or name another path."
+        )
+        serves(first, tmp_path)
+
+
+# A directory that goes away.
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed", "replaced"])
+def test_a_directory_that_goes_away_ends_an_idle_server_with_74(tmp_path: Path, how: str) -> None:
+    log, away = tmp_path / "log", tmp_path / "away"
+    with ServerProcess(ours_at_once("-p0", "-b", log), tmp_path) as server:
+        connection = server.connect()
+        assert connection.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
+        if how == "removed":
+            shutil.rmtree(log)
+        else:
+            log.rename(away)
+        if how == "replaced":
+            log.mkdir()
+        status, said = server.ended()
+        connection.close()
+    assert status == 74
+    (line,) = [each for each in said.splitlines() if "the server ends" in each]
+    segment = "00000000000000000001.tql"
+    now = "was deleted" if how == "removed" else f"is now {away}/{segment}"
+    assert f"the binlog is not at {log} any more: {segment} {now}. " in line
+    assert f"run 'binlog-inspect check {log}', start again" in line
+    if how == "renamed":
+        away.rename(log)
+        with ServerProcess(ours_at_once("-p0", "-b", log), tmp_path) as again:
+            connection = again.connect()
+            assert connection.ask(b"peek 1\r\n") == b"FOUND 1 1\r\nx\r\n"
+            connection.close()
+
+
+# Limits of the system.
+
+FEW_DESCRIPTORS = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+for _ in range(int(sys.argv[1])):
+    os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def with_few_descriptors(taken: int) -> list[str]:
+    """
+    Give the command that runs our server with 64 descriptors, of which so many are taken.
+    """
+    return [sys.executable, "-c", FEW_DESCRIPTORS, str(taken), *ours_at_once("-p0")]
+
+
+def knock(port: int, times: int) -> None:
+    """
+    Connect so often, and be gone.
+    """
+    for _ in range(times):
+        with socket.socket() as client:
+            client.settimeout(LIMIT_S)
+            client.connect(("127.0.0.1", port))
+
+
+def test_at_the_limit_of_connections_there_is_a_line_a_second(tmp_path: Path) -> None:
+    with ServerProcess(with_few_descriptors(0), tmp_path) as server:
+        port = server.port()
+        held = [Connection(port) for _ in range(32)]
+        for each in held:
+            assert each.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        began = time.monotonic()
+        knock(port, 500)
+        seconds = time.monotonic() - began
+        assert held[0].ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        server.terminate()
+        _, said = server.ended()
+        for each in held:
+            each.close()
+    counts = [int(count) for count in re.findall(r"(\d+) connections? refused: no more", said)]
+    assert sum(counts) == 500
+    assert len(counts) <= seconds + 3
+    assert "refused: no more than 32 connections fit into the limit of file descriptors" in said
+
+
+def refusals(said: str) -> list[int]:
+    """
+    Give the numbers of connections for which there was no descriptor, line by line.
+    """
+    return [int(count) for count in re.findall(r"(\d+) connections? refused: no file", said)]
+
+
+def test_at_the_limit_of_descriptors_there_is_a_line_a_second(tmp_path: Path) -> None:
+    with ServerProcess(with_few_descriptors(40), tmp_path) as server:
+        port = server.port()
+        held = [socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) for _ in range(30)]
+        server.wait_for("EMFILE")
+        began = time.monotonic()
+        knock(port, 500)
+        while sum(counts := refusals("".join(server.said()))) < 500:
+            assert time.monotonic() < began + LIMIT_S
+            time.sleep(0.01)
+        seconds = time.monotonic() - began
+        for each in held:
+            each.close()
+        server.terminate()
+        _, said = server.ended()
+    assert len(counts) <= seconds + 3
+    assert said.count("EMFILE") == len(refusals(said))
+    assert "refused: no file descriptors are left (EMFILE); raise 'ulimit -n' or LimitNO" in said
+
+
+# Signals.
+
+
+def test_a_second_sigterm_is_told_in_one_line(tmp_path: Path) -> None:
+    with ServerProcess(ours_at_once("-p0", "-b", tmp_path / "log"), tmp_path) as server:
+        server.connect().close()
+        for _ in range(3):
+            server.process.send_signal(signal.SIGTERM)
+        status, said = server.ended()
+    assert status == -signal.SIGTERM
+    assert "Traceback" not in said and "ReactorNotRunning" not in said
+    assert all(LINE.fullmatch(line) for line in said.splitlines()), said
+
+
+# What the log says.
+
+
+@pytest.mark.parametrize("command", [ours, ours_at_once])
+def test_the_log_tells_in_order_what_happens(
+    tmp_path: Path, command: Callable[..., list[str]]
+) -> None:
+    options = ("-p0", "-b", tmp_path / "log", "--listen-v1", "tcp:0:interface=127.0.0.1")
+    with ServerProcess(command(*options), tmp_path) as server:
+        server.connect().close()
+        server.terminate()
+        _, said = server.ended()
+    check_order(said)
+
+
+def check_order(said: str) -> None:
+    """
+    See that each line has its form, and that they come in the order in which things happen.
+    """
+    lines = said.splitlines()
+    assert all(LINE.fullmatch(line) for line in lines), said
+    assert "starting on" not in said and "IPv4Address" not in said
+    kept = [line for line in lines if "jobs loaded" in line or " listening on " in line]
+    assert len(kept) == 3 and "0 jobs loaded" in kept[0]
+    assert re.search(r" info  server   listening on 127\.0\.0\.1:\d+$", kept[1])
+    assert re.search(r" info  server   listening on 127\.0\.0\.1:\d+, protocol v1$", kept[2])
+
+
+def test_the_log_of_a_daemon_is_the_same(tmp_path: Path) -> None:
+    subprocess.run(
+        [TWISTD, "--pidfile=daemon.pid", "beanstalk", "-p0", "-b", "log", "--listen-v1",
+         "tcp:0:interface=127.0.0.1"],
+        cwd=tmp_path, timeout=LIMIT_S, check=True,
+    )  # fmt: skip
+    os.kill(int((tmp_path / "daemon.pid").read_text()), signal.SIGTERM)
+    give_up = time.monotonic() + LIMIT_S
+    while (tmp_path / "daemon.pid").exists():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    check_order((tmp_path / "twistd.log").read_text())
+
+
+def test_a_daemon_that_cannot_start_says_why_in_one_line_and_shows_no_code(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("mine")
+    launcher = subprocess.run(
+        [TWISTD, "--pidfile=daemon.pid", "beanstalk", "-p0", "-b", "log"],
+        cwd=tmp_path, timeout=LIMIT_S, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    why = (
+        f"binlog directory {tmp_path}/log: Not a directory; nothing was lost. "
+        "Name a directory with --binlog, not a file, then start again."
+    )
+    assert launcher.returncode == 1
+    first, second, *_ = launcher.stderr.splitlines()
+    assert first == f"error: {why}"
+    assert second.startswith("An error has occurred: b'Refused: binlog directory ")
+    lines = (tmp_path / "twistd.log").read_text().splitlines()
+    assert lines[-1].endswith(f"the server does not start: {why}")
+    assert all(LINE.fullmatch(line) for line in lines), lines
