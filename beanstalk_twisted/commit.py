@@ -39,6 +39,7 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.room import Spare
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.blocking import Clock, Io
+from beanstalk_twisted.failstop import FailStop, fail_stop
 from beanstalk_twisted.shortcut import MAX_BATCH_BYTES, Shortcut
 from beanstalk_twisted.space import Space
 
@@ -110,12 +111,12 @@ class Committer:
 
     def __init__(
         self, log: Log, writer: Writer, io: Io, clock: Clock,
-        now_ns: Callable[[], int], policy: FsyncPolicy, failed: Callable[[Failure], None],
+        now_ns: Callable[[], int], policy: FsyncPolicy, failed: FailStop,
         may_rehome: bool = True, shortcut: Shortcut | None = None,
     ) -> None:  # fmt: skip
         """
         :param now_ns: log time.
-        :param failed: called once, when nothing can be promised any more.
+        :param failed: when nothing can be promised any more.
         :param may_rehome: whether one attempt is made to go on in another segment before that.
         :param shortcut: None has all done by ``io``'s thread that may take long.
         """
@@ -132,13 +133,12 @@ class Committer:
         self._now_ns = now_ns
         self._policy = policy
         self._is_always = policy.is_always
-        self._failed = failed
+        self._fail_stop = failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
         self._shortcut = Shortcut(0) if shortcut is None else shortcut
         self._is_busy = self._is_flushing = self._is_again = False
         self._may_shorten = False
-        self._has_failed = False
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
         self.rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
@@ -156,8 +156,16 @@ class Committer:
         """
         Whether more is waiting for the disk than should be.
         """
-        return self._in_flight_bytes + self._log.open_bytes > MAX_UNSETTLED_BYTES
+        return self.unsettled_bytes > MAX_UNSETTLED_BYTES
 
+    @property
+    def unsettled_bytes(self) -> int:
+        """
+        About how many bytes are appended and not settled.
+        """
+        return self._in_flight_bytes + self._log.open_bytes
+
+    @fail_stop
     def schedule(self) -> None:
         """
         Records may have been appended: take them to disk when the reactor comes round next.
@@ -169,6 +177,7 @@ class Committer:
         else:
             self._arm_lull()
 
+    @fail_stop
     def end_turn(self) -> None:
         """
         The turn is over for all connections: take what was appended to disk now.
@@ -176,6 +185,7 @@ class Committer:
         if self._turn is None:
             self._flush()
 
+    @fail_stop
     def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
         """
         Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable.
@@ -184,6 +194,7 @@ class Committer:
         self._wants_sync = True
         self.schedule()
 
+    @fail_stop
     def finish(self) -> "Deferred[None]":
         """
         Sync all that was appended, then end the log in order.
@@ -199,12 +210,14 @@ class Committer:
         self.try_space()
         return finished
 
+    @fail_stop
     def try_space(self) -> None:
         """
         There may be space again: do not wait for the next try.
         """
         self.space.try_now()
 
+    @fail_stop
     def _end_turn(self) -> None:
         self._turn = None
         self._flush()
@@ -237,7 +250,7 @@ class Committer:
             self._is_flushing = self._may_shorten = False
 
     def _begin_next(self) -> None:
-        if self._has_failed or self._is_busy:
+        if self._fail_stop.has_failed or self._is_busy:
             return
         spare = self.space.wanted() if self._finished is None else None
         if spare is not None:
@@ -376,19 +389,19 @@ class Committer:
             _, call = self._durable_calls.pop(0)
             call()
 
+    @fail_stop
     def _fail(self, failure: Failure) -> None:
         """
         Nothing is known about what was being written.  All of it is still in memory: put it into
         another segment, once; if that fails too, no reply may go any more.
         """
-        if self._has_failed:
-            return
         error = failure.value
+        if self._fail_stop.has_failed:
+            return
         if self._may_rehome and not self._is_rehoming and _concerns_segment(error):
             self._rehome(error)
         else:
-            self._has_failed = True
-            self._failed(failure)
+            self._fail_stop(failure)
 
     def _rehome(self, error: WriteFailed) -> None:
         self._is_rehoming = True
@@ -425,6 +438,7 @@ class Committer:
         self.space.was_refused(failure)
         self.advanced()
 
+    @fail_stop
     def _try_again(self) -> None:
         if self._refused is not None:
             self._start(*self._refused)
@@ -438,6 +452,7 @@ class Committer:
         if interval_s and self._interval is None and self._finished is None:
             self._interval = self._clock.callLater(interval_s, self._sync_due)
 
+    @fail_stop
     def _sync_due(self) -> None:
         self._interval = None
         self._wants_sync = True
@@ -465,6 +480,7 @@ class Committer:
         """
         return self._log.durable_lsn > self._marked_lsn and not self._log.room.is_short
 
+    @fail_stop
     def _end_lull(self) -> None:
         self._lull = None
         self._wants_write = self._log.has_open

@@ -32,6 +32,8 @@ from beanstalk_twisted.commands import COUNTERS, Parsed
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.facts import NS, LogClock, Process
+from beanstalk_twisted.failstop import BALLAST, EXIT_CODE, FailStop, end_process, reason
+from beanstalk_twisted.headroom import Headroom
 from beanstalk_twisted.hub import Feed, Hub, has_place_in
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
@@ -83,13 +85,15 @@ class BeanstalkService(Service):
         self.has_hub = settings.has_hub and has_place_in(reactor)
         self.path = "" if directory is None else directory.path
         self.process = Process(clock, settings.segment_bytes)
-        self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes)
+        self._headroom = Headroom()
+        self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.tells_commands = settings.verbosity > 1
         self.common = Common(self.queue, self.now_ns, self._deliver_waiting)
         self.factory: Factory = BeanstalkFactory(self)
         self.factory_v1: Factory = BeanstalkFactory(self, commands_v1.dialect(settings.v1_ttr_s))
         self.max_job_bytes = settings.max_job_bytes
         self.failed: Callable[[Failure], None] = self._end_process
+        self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
         self._reactor = reactor
         self._directory = directory
         self._io = io
@@ -140,7 +144,7 @@ class BeanstalkService(Service):
         found, self._found = self._found, None
         io = WatchedIo(
             self._io(), self._reactor, directory.path, self.settings.fsync_timeout_s,
-            lambda failure: self.failed(failure), self.settings.fsync.is_always,
+            self._fail_stop, self.settings.fsync.is_always,
         )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         opened = begin(
@@ -160,9 +164,12 @@ class BeanstalkService(Service):
         self._keeping = Keeping(
             opened, self.queue, directory, io, self._reactor, self.clock, self.settings,
             settled=self._release, changed=self._after_change,
-            failed=lambda failure: self.failed(failure), count_waiting=self._count_waiting,
+            failed=self._fail_stop, count_waiting=self._count_waiting,
             compactor=self.compactor, make_archivist=self._make_archivist,
         )  # fmt: skip
+        BALLAST.hold()
+        self._fail_stop.is_armed = True
+        self._headroom.unsettled = lambda: self._keeping.unsettled_bytes if self._keeping else 0
         self.common.settled_lsn = self._keeping.settled_lsn
         self._keeping.tell(self.process.log)
         self._keeping.start()
@@ -471,12 +478,15 @@ class BeanstalkService(Service):
         The log is lost to this process: no reply that waits for it may go, so nothing may go on.
         """
         error = failure.value
-        code = error.exit_code if isinstance(error, BinlogError) else 74
-        self.log.critical("the server ends: {error}", error=error)
-        if not isinstance(error, BinlogError):
-            self.log.failure("in the binlog's thread", failure=failure)
+        code = error.exit_code if isinstance(error, BinlogError) else EXIT_CODE
+        end_process(code, lambda: self._say_why(failure))
+
+    def _say_why(self, failure: Failure) -> None:
+        why = reason(failure, self.common.settled_lsn)
+        self.log.critical("the server ends: {why}", why=why)
+        if not isinstance(failure.value, BinlogError):
+            self.log.failure("what the server ends of", failure=failure)
         if self.settings.pidfile:
             with suppress(OSError):
                 os.unlink(self.settings.pidfile)
         close_sockets()
-        os._exit(code)

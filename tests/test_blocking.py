@@ -28,6 +28,13 @@ from beanstalk_twisted.blocking import (
 from tests.conftest import the_reactor
 
 
+def failed(failure: Failure) -> None:
+    """
+    No outcome is lost here.
+    """
+    failure.raiseException()
+
+
 def outcome(fired: Deferred[int]) -> object:
     """
     Give the result of a Deferred that has fired.
@@ -249,7 +256,7 @@ def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> Non
         if len(looks) == 3:
             third.set()
 
-    bench.io.watch(look)
+    bench.io.watch(look, failed)
     getattr(bench.io, way)(lambda: third.wait(20))
     assert third.is_set()
     assert looks[:3] == ["binlog"] * 3
@@ -279,7 +286,7 @@ class PausedAtTheLastLook(IoThread):
 def test_work_that_begins_here_in_the_moment_of_the_last_look_is_looked_at_too() -> None:
     io = PausedAtTheLastLook(SteppedReactor())
     looks = threading.Semaphore(0)
-    io.watch(looks.release)
+    io.watch(looks.release, failed)
     io.call(lambda: None)
     assert io.has_seen_nobody.wait(20)
 
@@ -295,7 +302,7 @@ def test_work_that_begins_here_in_the_moment_of_the_last_look_is_looked_at_too()
 def test_where_there_is_no_brief_work_the_looks_end() -> None:
     bench = Bench()
     looked = threading.Semaphore(0)
-    bench.io.watch(looked.release)
+    bench.io.watch(looked.release, failed)
     for _ in range(2):
         bench.io.run_brief(bench.work)
         assert looked.acquire(timeout=20)

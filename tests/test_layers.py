@@ -47,9 +47,10 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.  Below it times are given; the
     # pipeline alone is given the clock, since the commands of a chunk have times of their own.
-    ("facts", "blocking", "outlet", "client.methods", "client.gate", "client.deadline",
+    ("facts", "failstop", "headroom", "outlet", "client.methods", "client.gate", "client.deadline",
      "client.places", "client.presence", "progress"),
-    ("hub", "space"),
+    ("blocking", "hub"),
+    ("space",),
     ("commit",),
     ("shell",),
     ("protocol", "client.pending"),
