@@ -101,6 +101,9 @@ class Committer:
     """
     Takes a log's batches to disk and tells when they are settled.
 
+    Whatever goes wrong here ends the server, but for what the disk refuses: see `failstop`.  What
+    others call they call in steps of their own that do.
+
     :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
     :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
         ``before_batch`` when records are about to be written, and may append more; ``rehomed``
@@ -165,7 +168,6 @@ class Committer:
         """
         return self._in_flight_bytes + self._log.open_bytes
 
-    @fail_stop
     def schedule(self) -> None:
         """
         Records may have been appended: take them to disk when the reactor comes round next.
@@ -177,7 +179,6 @@ class Committer:
         else:
             self._arm_lull()
 
-    @fail_stop
     def end_turn(self) -> None:
         """
         The turn is over for all connections: take what was appended to disk now.
@@ -185,7 +186,6 @@ class Committer:
         if self._turn is None:
             self._flush()
 
-    @fail_stop
     def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
         """
         Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable.
@@ -194,7 +194,6 @@ class Committer:
         self._wants_sync = True
         self.schedule()
 
-    @fail_stop
     def finish(self) -> "Deferred[None]":
         """
         Sync all that was appended, then end the log in order.
@@ -210,7 +209,6 @@ class Committer:
         self.try_space()
         return finished
 
-    @fail_stop
     def try_space(self) -> None:
         """
         There may be space again: do not wait for the next try.

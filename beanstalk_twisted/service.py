@@ -28,11 +28,18 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.blocking import Clock, WatchableIo
-from beanstalk_twisted.commands import COUNTERS, Parsed
+from beanstalk_twisted.commands import COUNTERS, LOOKS, MAX_LINE_BYTES, Parsed
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.facts import NS, LogClock, Process
-from beanstalk_twisted.failstop import BALLAST, EXIT_CODE, FailStop, end_process, reason
+from beanstalk_twisted.failstop import (
+    BALLAST,
+    EXIT_CODE,
+    FailStop,
+    end_process,
+    fail_stop,
+    reason,
+)
 from beanstalk_twisted.headroom import Headroom
 from beanstalk_twisted.hub import Feed, Hub, has_place_in
 from beanstalk_twisted.jobs.puts import Draft
@@ -46,6 +53,7 @@ from beanstalk_twisted.protocol import BeanstalkProtocol
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
 from beanstalk_twisted.watchdog import WatchedIo, close_sockets
+from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
 
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
@@ -88,7 +96,7 @@ class BeanstalkService(Service):
         self._headroom = Headroom()
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.tells_commands = settings.verbosity > 1
-        self.common = Common(self.queue, self.now_ns, self._deliver_waiting)
+        self.common = Common(self.queue, self.now_ns, self._deliver_waiting, self._refuse)
         self.factory: Factory = BeanstalkFactory(self)
         self.factory_v1: Factory = BeanstalkFactory(self, commands_v1.dialect(settings.v1_ttr_s))
         self.max_job_bytes = settings.max_job_bytes
@@ -136,7 +144,7 @@ class BeanstalkService(Service):
         super().startService()
         if self.has_hub:
             reactor = cast(IReactorFDSet, self._reactor)
-            self._hub = Hub(reactor, self.now_ns, self._begin_turn, self._end_turn)
+            self._hub = Hub(reactor, self.now_ns, self._begin_turn, self._end_turn, self._fail_stop)
         self._set_timer()
 
     def _open_log(self, directory: Directory) -> None:
@@ -180,7 +188,11 @@ class BeanstalkService(Service):
         """
         was_running = self.running
         super().stopService()
-        return ensureDeferred(self._stop(bool(was_running)))
+        return ensureDeferred(self._stop(bool(was_running))).addErrback(self._cannot_stop)
+
+    def _cannot_stop(self, failure: Failure) -> Failure:
+        self._fail_stop(failure)
+        return failure
 
     async def _stop(self, was_running: bool) -> None:
         for call in (self._timer, self._rest_call):
@@ -228,6 +240,7 @@ class BeanstalkService(Service):
         """
         return self._keeping is not None and self._keeping.is_congested
 
+    @fail_stop
     def connected(self, protocol: BeanstalkProtocol) -> Session:
         """
         See `Shell.connected`.
@@ -246,6 +259,7 @@ class BeanstalkService(Service):
             return None
         return self._hub.feed(protocol.transport, protocol.received)
 
+    @fail_stop
     def disconnected(self, session: Session) -> None:
         """
         See `Shell.disconnected`.
@@ -257,6 +271,7 @@ class BeanstalkService(Service):
             self.log.info("connection {number} ended", number=session.number)
         self._after_change()
 
+    @fail_stop
     def half_closed(self, session: Session) -> None:
         """
         See `Shell.half_closed`.
@@ -283,10 +298,35 @@ class BeanstalkService(Service):
                 "connection {number}: {command} {args}",
                 number=session.number, command=command.name, args=parsed.args,
             )  # fmt: skip
-        answer = command.run(self.queue, session, now_ns, *parsed.args)
+        try:
+            answer = command.run(self.queue, session, now_ns, *parsed.args)
+        except BaseException:
+            if command.run in LOOKS:
+                return self._refuse(command.prefix)
+            return Answer(self.fault(command.prefix), 0)
         if self.queue.outbox:
             self._deliver_waiting()
         return answer
+
+    def fault(self, line: bytes) -> Reply:
+        """
+        See `Shell.fault`.
+        """
+        self._fail_stop.caught()
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        self.log.failure("while executing {line!r}", line=line[:MAX_LINE_BYTES])
+        return INTERNAL_ERROR
+
+    def _refuse(self, line: bytes) -> Answer:
+        """
+        A command that only looks has failed, with what is being handled.
+        """
+        if isinstance(sys.exc_info()[1], MemoryError):
+            return Answer(OUT_OF_MEMORY, 0)
+        self.log.failure("while executing {line!r}", line=line[:MAX_LINE_BYTES])
+        return Answer(INTERNAL_ERROR, 0)
 
     def end_chunk(self, protocol: BeanstalkProtocol) -> None:
         """
@@ -299,9 +339,14 @@ class BeanstalkService(Service):
             self._plan()
 
     def _plan(self) -> None:
-        if self._keeping is not None:
-            self._keeping.schedule()
-        self._set_timer()
+        # As `fail_stop`, and so is what follows: without another call for each chunk.
+        try:
+            if self._keeping is not None:
+                self._keeping.schedule()
+            self._set_timer()
+        except BaseException:
+            self._fail_stop.caught()
+            raise
 
     def _begin_turn(self) -> None:
         self._is_in_turn = True
@@ -314,12 +359,10 @@ class BeanstalkService(Service):
         :return: whether nobody waits for the disk, or for others to have had their turn.
         """
         self._is_in_turn = False
-        try:
-            if self._keeping is not None:
-                self._keeping.end_turn()
-        finally:
-            self._send_all()
-            self._set_timer()
+        if self._keeping is not None:
+            self._keeping.end_turn()
+        self._send_all()
+        self._set_timer()
         return not self._holding and self._rest_call is None
 
     def _send_all(self) -> None:
@@ -328,8 +371,7 @@ class BeanstalkService(Service):
             try:
                 protocol.pipeline.send()
             except Exception:
-                self.log.failure("while sending replies")
-                protocol.transport.abortConnection()
+                protocol.break_off()
 
     def send_soon(self, protocol: BeanstalkProtocol) -> None:
         """
@@ -340,6 +382,7 @@ class BeanstalkService(Service):
         else:
             protocol.pipeline.send()
 
+    @fail_stop
     def begin_put(self, session: Session, now_ns: int, parsed: Parsed) -> Draft:
         """
         See `Shell.begin_put`.
@@ -354,7 +397,10 @@ class BeanstalkService(Service):
         See `Shell.put`.
         """
         priority, delay_s, ttr_s, _ = parsed.args
-        answer = self.queue.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
+        try:
+            answer = self.queue.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
+        except BaseException:
+            return Answer(self.fault(parsed.command.prefix), 0)
         if self.queue.outbox:
             self._deliver_waiting()
         return answer
@@ -384,6 +430,7 @@ class BeanstalkService(Service):
 
     # After each change.
 
+    @fail_stop
     def _after_change(self) -> None:
         self._deliver_waiting()
         if not self._is_in_turn:
@@ -406,6 +453,9 @@ class BeanstalkService(Service):
                 session, answer = outbox[delivered]
                 delivered += 1
                 self._deliver(session, answer)
+        except BaseException:
+            self._fail_stop.caught()
+            raise
         finally:
             self._is_delivering = False
             del outbox[:delivered]
@@ -416,6 +466,7 @@ class BeanstalkService(Service):
         if self._rest_call is None and self.running:
             self._rest_call = self._reactor.callLater(0, self._end_rest)
 
+    @fail_stop
     def _end_rest(self) -> None:
         """
         One connection at a time, so that sockets and timers come in between.
@@ -423,7 +474,11 @@ class BeanstalkService(Service):
         self._rest_call = None
         self._after_change()
         if self._resting:
-            self._resting.popleft().rested()
+            protocol = self._resting.popleft()
+            try:
+                protocol.rested()
+            except Exception:
+                protocol.break_off()
         if self._resting:
             self._arm_rest()
 
@@ -432,16 +487,25 @@ class BeanstalkService(Service):
         An answer that came later than its command; it may set off the connection's next command.
         """
         protocol = self._protocols.get(session)
-        if protocol is not None:
+        if protocol is None:
+            return
+        try:
             protocol.answer(answer)
             protocol.unblocked()
+        except Exception:
+            protocol.break_off()
 
     def _release(self) -> None:
         assert self._keeping is not None
         self.common.settled_lsn = self._keeping.settled_lsn
         holding, self._holding = self._holding, []
         for protocol in holding:
-            if protocol.release():
+            try:
+                has_more = protocol.release()
+            except Exception:
+                protocol.break_off()
+                continue
+            if has_more:
                 self._holding.append(protocol)
 
     def _count_waiting(self) -> int:
@@ -466,6 +530,7 @@ class BeanstalkService(Service):
         self._timer_due_ns = due_ns
         self._timer = self._reactor.callLater(delay_s, self._tick)
 
+    @fail_stop
     def _tick(self) -> None:
         self._timer = None
         self.queue.tick(self.now_ns())

@@ -11,8 +11,10 @@ import pytest
 
 from beanstalk_twisted.commands import COUNTERS
 from beanstalk_twisted.jobs.changes import Ledger
+from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.pipeline import ALL, LEFT, MAX_GATHERED_BYTES, STOPPED, Common, Pipeline
+from beanstalk_twisted.wire.replies import INTERNAL_ERROR
 
 LARGEST = 100
 """The largest body."""
@@ -26,6 +28,7 @@ class Place:
 
     :ivar now_ns: what the clock says; each look at it takes ``step_ns``.
     :ivar sent: what was sent, in order; ``delivered`` what other sessions heard.
+    :ivar refusals: lines of commands that have failed and changed nothing.
     """
 
     def __init__(self, step_ns: int = 0) -> None:
@@ -33,9 +36,17 @@ class Place:
         self.step_ns = step_ns
         self.sent: list[bytes] = []
         self.delivered: list[bytes] = []
+        self.refusals: list[bytes] = []
         self.queue = WorkQueue(cast(Any, None), COUNTERS, LARGEST)
-        self.common = Common(self.queue, self.look, self.deliver)
+        self.common = Common(self.queue, self.look, self.deliver, self.refused)
         self.pipeline = Pipeline(self.common, self.queue.connect(), self, self)
+
+    def refused(self, line: bytes) -> Answer:
+        """
+        What only looks has failed.
+        """
+        self.refusals.append(line)
+        return Answer(INTERNAL_ERROR, 0)
 
     def look(self) -> int:
         """

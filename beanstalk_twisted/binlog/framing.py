@@ -57,7 +57,7 @@ class Framing:
         :param all_bytes: what the records take, data included, if that is known.
         :return: the frames, as few as the limits allow.
         """
-        made, places, end = [], [], self.end
+        made, places, end = [], [], self.index.end
         for run in frames.split(records, all_bytes):
             frame = self._frame(run, base_lsn, time_ns, durable_lsn)
             made.append(frame)
@@ -72,7 +72,7 @@ class Framing:
         :param moved: frames that have moved here, with the LSNs and times they had.
         :return: the same, bound to this segment.
         """
-        made, places, end = [], [], self.end
+        made, places, end = [], [], self.index.end
         records: list[Raw] = []
         for frame in moved:
             made.append(frame.encode(self._salt))
@@ -87,7 +87,7 @@ class Framing:
         :return: a sync mark: an empty frame that carries the watermark.
         """
         frame = self._frame((), next_lsn, time_ns, durable_lsn)
-        self.index.grow(len(frame))
+        self.index.end += len(frame)
         return frame
 
     def seal(
@@ -102,7 +102,7 @@ class Framing:
         index = self.index
         frame = self._frame([Seal(time_ns, index.encode())], lsn, time_ns, durable_lsn)
         trailer = encode_trailer(index.end, lsn, index.records, index.indexed)
-        index.grow(len(frame))
+        index.end += len(frame)
         return frame, trailer
 
     def _frame(

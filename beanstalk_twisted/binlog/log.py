@@ -351,7 +351,7 @@ class Log:
         What is open, as bytes; then it no longer is.
         """
         time_ns = max(self._time_ns, time_ns)
-        file, start = self._file, 0 if self._file else self._framing.end
+        file, start = self._file, 0 if self._file else self._framing.index.end
         # Several steps are made on a copy, which takes the place of the other when all are done.
         framing = self._framing.copy() if seals or self._rehomed else self._framing
         framed = self._framed(framing, time_ns)
@@ -363,7 +363,7 @@ class Log:
             framed.append(seal)
             chunks += (seal, trailer)
         kept = tuple(framed) if self._keeps_unsafe else ()
-        unsafe = Unsafe(self.segment, framing.end, last_lsn, kept)
+        unsafe = Unsafe(self.segment, framing.index.end, last_lsn, kept)
         batch = Batch(self.segment, start, tuple(chunks), last_lsn, file, seals, self._commits)
         self._unsafe.append(unsafe)
         self._framing, self._time_ns, self._rehomed = framing, time_ns, ()
@@ -509,7 +509,7 @@ class Log:
         """
         All is framed: how much is left can be said exactly.
         """
-        self.room.rest = self._limit - self._framing.end - self._ending_bytes()
+        self.room.rest = self._limit - self._framing.index.end - self._ending_bytes()
 
     def _cost(self, record: Record, size: int) -> int:
         """

@@ -4,7 +4,7 @@ What the seal of a finished segment says about it; docs/binlog-format.md, "Seal 
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_twisted.binlog.format import (
     INDEX_ENTRY_BYTES,
@@ -41,78 +41,51 @@ NO_SPAN: Final = (1 << 64, -(1 << 64))
 Place = tuple[int, int, int]
 """Where a frame begins, the LSN of its first record, and its time."""
 
-Span = tuple[int, int]
-
-
-class Seen(NamedTuple):
-    """
-    A segment so far.
-
-    :ivar end: the offset behind its newest frame.
-    :ivar types: how many records there are of each type.
-    :ivar jobs: the smallest and the largest id of a job; ``times`` likewise.
-    :ivar indexed: how many frames are indexed.
-    :ivar tube_bytes: what the names of tubes take in the seal, at most.
-    """
-
-    end: int
-    types: dict[int, int]
-    jobs: Span
-    times: Span
-    indexed: int
-    tube_bytes: int
-
 
 class SegmentIndex:
     """
     Collects what the seal of a segment will say about it.
 
-    What is added is added whole, by the exchange of one reference: whatever ends it before that,
-    all is as it was.
+    What is added is added whole: the last line of each method changes all that counts, by the
+    exchange of references, and whatever ends it before that, all is as it was.
 
+    :ivar end: the offset behind the newest frame.
+    :ivar indexed: how many frames are indexed.
     :ivar tubes: the names of the tubes in it.
     """
 
     def __init__(self) -> None:
+        self.end = SEGMENT_HEADER_BYTES
+        self.indexed = 0
         self.tubes: dict[int, bytes] = {}
         self._frames: list[Place] = []
-        self._seen = Seen(SEGMENT_HEADER_BYTES, {}, NO_SPAN, NO_SPAN, 0, 0)
+        self._types: dict[int, int] = {}
+        self._jobs = self._times = NO_SPAN
+        self._tube_bytes = 0
 
     def copy(self) -> "SegmentIndex":
         """
         Another one, that says the same.
         """
         other = SegmentIndex()
-        other.tubes, other._frames, other._seen = self.tubes.copy(), self._frames.copy(), self._seen
+        other.end, other.indexed, other.tubes = self.end, self.indexed, self.tubes.copy()
+        other._frames, other._types = self._frames.copy(), self._types
+        other._jobs, other._times, other._tube_bytes = self._jobs, self._times, self._tube_bytes
         return other
-
-    @property
-    def end(self) -> int:
-        """
-        The offset behind the newest frame.
-        """
-        return self._seen.end
 
     @property
     def records(self) -> int:
         """
         How many records there are.
         """
-        return sum(self._seen.types.values())
-
-    @property
-    def indexed(self) -> int:
-        """
-        How many frames are indexed.
-        """
-        return self._seen.indexed
+        return sum(self._types.values())
 
     @property
     def has_changes(self) -> bool:
         """
         Whether a job was changed in it; a copy changes nothing.
         """
-        return not CHANGES.isdisjoint(self._seen.types)
+        return not CHANGES.isdisjoint(self._types)
 
     def add(self, places: Sequence[Place], end: int, records: Sequence[Record]) -> None:
         """
@@ -120,11 +93,10 @@ class SegmentIndex:
 
         :param end: where they end.
         """
-        seen = self._seen
-        types = seen.types.copy()
-        first, last = seen.jobs
-        oldest, newest = seen.times
-        tubes: dict[int, bytes] = {}
+        types = self._types.copy()
+        first, last = self._jobs
+        oldest, newest = self._times
+        tube_bytes = self._tube_bytes
         for record in records:
             kind = record.kind
             types[kind] = types.get(kind, 0) + 1
@@ -135,52 +107,41 @@ class SegmentIndex:
                 if not oldest <= ts_ns <= newest:
                     oldest, newest = min(oldest, ts_ns), max(newest, ts_ns)
             elif isinstance(record, TubeDef):
-                tubes[record.tube_id] = record.name
-        self._enter(places, end, types, (first, last), (oldest, newest), tubes)
+                # Should this be done again, nothing is different.
+                self.tubes[record.tube_id] = record.name
+                tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
+        jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
+        self.end, self.indexed, self._types, self._jobs, self._times, self._tube_bytes = (
+            end, indexed, types, jobs, times, tube_bytes,
+        )  # fmt: skip
 
     def add_rehomed(self, places: Sequence[Place], end: int, records: Iterable[Raw]) -> None:
         """
         Frames that have moved here, and what is in them.
         """
-        types = self._seen.types.copy()
-        (first, last), (oldest, newest) = self._seen.jobs, self._seen.times
+        types = self._types.copy()
+        (first, last), (oldest, newest) = self._jobs, self._times
         for raw in records:
             types[raw[TYPE]] = types.get(raw[TYPE], 0) + 1
             if raw[TYPE] in JOB_KINDS:
                 first, last = min(first, raw[JOB_ID]), max(last, raw[JOB_ID])
                 oldest, newest = min(oldest, raw[TS_NS]), max(newest, raw[TS_NS])
-        self._enter(places, end, types, (first, last), (oldest, newest), {})
-
-    def grow(self, size: int) -> None:
-        """
-        A frame of which the seal says nothing.
-        """
-        self._seen = self._seen._replace(end=self._seen.end + size)
-
-    def _enter(
-        self, places: Sequence[Place], end: int, types: dict[int, int], jobs: Span, times: Span,
-        tubes: dict[int, bytes],
-    ) -> None:  # fmt: skip
-        """
-        The names of tubes may be there twice, and frames that are not counted do not count.
-        """
-        seen = self._seen
-        tube_bytes = seen.tube_bytes
-        if tubes:
-            tube_bytes += sum(TUBE_IN_SEAL_BYTES + len(name) for name in tubes.values())
-            self.tubes.update(tubes)
-        indexed = self._index(places)
-        self._seen = Seen(end, types, jobs, times, indexed, tube_bytes)
+        jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
+        self.end, self.indexed, self._types, self._jobs, self._times = (
+            end, indexed, types, jobs, times,
+        )  # fmt: skip
 
     def _index(self, places: Sequence[Place]) -> int:
         """
-        Index those frames that are far enough behind the one before.
+        Note those frames that are far enough behind the one before.
 
-        :return: how many there are then, when they count.
+        :return: how many are noted then; more do not count.
         """
-        count = self._seen.indexed
+        count = self.indexed
+        last = self._frames[count - 1][0] if count else -INDEX_STRIDE_BYTES
+        if not places or places[-1][0] - last < INDEX_STRIDE_BYTES:
+            return count
         del self._frames[count:]
-        last = self._frames[-1][0] if count else -INDEX_STRIDE_BYTES
         for place in places:
             if place[0] - last >= INDEX_STRIDE_BYTES:
                 self._frames.append(place)
@@ -192,20 +153,18 @@ class SegmentIndex:
         """
         The length of `encode`, or a little more: types that are still to come are counted in.
         """
-        seen = self._seen
-        frames = INDEX_ENTRY_BYTES * seen.indexed
-        return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + seen.tube_bytes
+        frames = INDEX_ENTRY_BYTES * self.indexed
+        return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + self._tube_bytes
 
     def encode(self) -> bytes:
         """
         :return: the data of the SEAL record.
         """
-        seen = self._seen
-        spans = (0, 0, 0, 0) if seen.jobs == NO_SPAN else (*seen.jobs, *seen.times)
+        spans = (0, 0, 0, 0) if self._jobs == NO_SPAN else (*self._jobs, *self._times)
         head = SEAL_HEAD.pack(
-            1, seen.indexed, self.records, *spans, len(seen.types), len(self.tubes)
+            1, self.indexed, self.records, *spans, len(self._types), len(self.tubes)
         )
-        frames = self._frames[: seen.indexed]
+        frames = self._frames[: self.indexed]
         columns = (
             [lsn.to_bytes(8, "little") for _, lsn, _ in frames]
             + [time.to_bytes(8, "little", signed=True) for _, _, time in frames]
@@ -213,7 +172,7 @@ class SegmentIndex:
         )
         types = [
             kind.to_bytes(4, "little") + count.to_bytes(4, "little")
-            for kind, count in sorted(seen.types.items())
+            for kind, count in sorted(self._types.items())
         ]
         tubes = [
             tube_id.to_bytes(4, "little") + len(name).to_bytes(2, "little") + name
