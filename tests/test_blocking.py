@@ -56,6 +56,46 @@ def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
 # The thread.
 
 
+class DeafReactor:
+    """
+    A reactor that cannot be told anything any more.
+    """
+
+    def seconds(self) -> float:
+        """
+        It stands still.
+        """
+        return 0.0
+
+    def callLater(self, delay: float, callable: Callable[..., object], *args: object) -> Any:
+        """
+        Nothing is called.
+        """
+
+    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
+        """
+        There is no memory for it.
+        """
+        raise MemoryError
+
+
+@pytest.mark.parametrize("work", [lambda: 5, lambda: 1 // 0])
+def test_a_thread_that_cannot_tell_an_outcome_does_not_end_unheard(
+    work: Callable[[], int],
+) -> None:
+    io, heard = IoThread(DeafReactor()), threading.Event()
+    failures: list[Failure] = []
+
+    def fail(failure: Failure) -> None:
+        failures.append(failure)
+        heard.set()
+
+    io.watch(lambda: None, fail)
+    io.run(work)
+    assert heard.wait(20)
+    assert [failure.type for failure in failures] == [MemoryError]
+
+
 async def test_the_io_thread_works_in_order_in_another_thread() -> None:
     io = IoThread(the_reactor())
     order: list[int] = []
