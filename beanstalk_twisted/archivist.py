@@ -165,6 +165,7 @@ class Archivist:
             self.log.warn("archive {path} works again", path=self._archive.path)
         done(result)
 
+    @fail_stop
     def _has_failed(self, failure: Failure, again: Callable[[], None]) -> None:
         """
         A reason is told once, however often it is met.
@@ -178,6 +179,7 @@ class Archivist:
         if not self._is_stopped:
             self._timer = self._clock.callLater(RETRY_S, self._retry, again)
 
+    @fail_stop
     def _retry(self, again: Callable[[], None]) -> None:
         self._timer = None
         again()
