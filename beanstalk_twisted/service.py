@@ -339,7 +339,7 @@ class BeanstalkService(Service):
             self._plan()
 
     def _plan(self) -> None:
-        # As `fail_stop`, and so is what follows: without another call for each chunk.
+        # As `fail_stop`, without another call for each chunk.
         try:
             if self._keeping is not None:
                 self._keeping.schedule()
@@ -436,6 +436,7 @@ class BeanstalkService(Service):
         if not self._is_in_turn:
             self._plan()
 
+    @fail_stop
     def _deliver_waiting(self) -> None:
         """
         An answer may set off its connection's next command, and so further answers: they are
@@ -453,9 +454,6 @@ class BeanstalkService(Service):
                 session, answer = outbox[delivered]
                 delivered += 1
                 self._deliver(session, answer)
-        except BaseException:
-            self._fail_stop.caught()
-            raise
         finally:
             self._is_delivering = False
             del outbox[:delivered]
