@@ -22,7 +22,8 @@ from beanstalk_twisted.binlog.delivery import Gap, deliver, deliver_rest, gap, s
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.blocking import Clock, Io
+from beanstalk_twisted.blocking import Clock, WatchableIo
+from beanstalk_twisted.failstop import FailStop, fail_stop
 
 T = TypeVar("T")
 
@@ -53,8 +54,8 @@ class Durability(Protocol):
         """
 
 
-MakeArchivist = Callable[[Log, Directory, Durability, Callable[[], None]], "Archivist"]
-"""Makes an `Archivist` of what the server has when its log is open: the last four parameters."""
+MakeArchivist = Callable[[Log, Directory, Durability, Callable[[], None], FailStop], "Archivist"]
+"""Makes an `Archivist` of what the server has when its log is open: the last five parameters."""
 
 
 class Archivist:
@@ -65,8 +66,9 @@ class Archivist:
     log = Logger()
 
     def __init__(
-        self, archive: Archive, age_s: int, io: Callable[[], Io], clock: Clock,
+        self, archive: Archive, age_s: int, io: Callable[[], WatchableIo], clock: Clock,
         log: Log, directory: Directory, durability: Durability, compact: Callable[[], None],
+        failed: FailStop,
     ) -> None:  # fmt: skip
         """
         :param age_s: how old a change of a job becomes before it is delivered; 0 lets segments
@@ -74,13 +76,16 @@ class Archivist:
         :param io: makes one of its own: it may have to wait for long.
         :param compact: told when the log may be compacted: it has grown, or a segment of it was
             archived.
+        :param failed: when memory and log may no longer agree, or its thread can say nothing more.
         """
+        self._fail_stop = failed
         self._compact = compact
         self._archive = archive
         self._age_s = age_s
         self._log = log
         self._directory = directory
         self._io = io()
+        self._io.watch(_look_nowhere, self._fail_stop)
         self._durability = durability
         self._clock = clock
         self._archived = log.oldest - 1
@@ -112,6 +117,7 @@ class Archivist:
         """
         return seq <= self._archived
 
+    @fail_stop
     def advanced(self) -> None:
         """
         The disk has done something: a segment may be finished, or begun.
@@ -159,11 +165,12 @@ class Archivist:
             self.log.warn("archive {path} works again", path=self._archive.path)
         done(result)
 
+    @fail_stop
     def _has_failed(self, failure: Failure, again: Callable[[], None]) -> None:
         """
         A reason is told once, however often it is met.
         """
-        trouble = str(failure.value)
+        trouble = _said(failure)
         if trouble != self._trouble:
             self._trouble = trouble
             self._report(failure, "Until it is archived no segment is deleted; it is tried again "
@@ -172,12 +179,13 @@ class Archivist:
         if not self._is_stopped:
             self._timer = self._clock.callLater(RETRY_S, self._retry, again)
 
+    @fail_stop
     def _retry(self, again: Callable[[], None]) -> None:
         self._timer = None
         again()
 
     def _report(self, failure: Failure, outlook: str) -> None:
-        self.log.critical("{error} {outlook}", error=failure.value, outlook=outlook)
+        self.log.critical("{error} {outlook}", error=_said(failure), outlook=outlook)
         if not failure.check(BinlogError, OSError):
             self.log.failure("while archiving", failure=failure)
 
@@ -219,6 +227,7 @@ class Archivist:
             self._aging = self._log.segment
             self._timer = self._clock.callLater(self._age_s, self._has_aged)
 
+    @fail_stop
     def _has_aged(self) -> None:
         self._timer = None
         self._log.rotate()
@@ -228,3 +237,14 @@ class Archivist:
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
+
+
+def _said(failure: Failure) -> str:
+    """
+    What it says, never nothing: a MemoryError has no words.
+    """
+    return str(failure.value) or type(failure.value).__name__
+
+
+def _look_nowhere() -> None:
+    pass

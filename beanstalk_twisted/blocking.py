@@ -31,6 +31,8 @@ from twisted.internet.defer import Deferred, execute
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.failstop import BALLAST
+
 T = TypeVar("T")
 
 BRIEF_S: Final = 0.002
@@ -114,10 +116,14 @@ class WatchableIo(Io, Protocol):
     One that can be watched also while it keeps the reactor's thread.
     """
 
-    def watch(self, look: Callable[[], None]) -> None:
+    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """
-        Let ``look`` be called about once a second, in another thread, while the reactor's thread
-        does work itself.
+        Be watched.
+
+        :param look: called about once a second, in another thread, while the reactor's thread does
+            work itself.
+        :param failed: called, in whatever thread, when an outcome cannot be told: whoever waits for
+            it would wait for ever.
         """
 
 
@@ -144,6 +150,7 @@ class IoThread:
         self._waits = waits
         self._under_way = 0
         self._look: Callable[[], None] = _nothing
+        self._failed: Callable[[Failure], None] = _fail
         self._is_here = self._is_looking = False
         self._wary_until_s = self._watchful_until_s = reactor.seconds()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -201,11 +208,11 @@ class IoThread:
             self._wary_until_s = ended_s + WARY_S
         self._watchful_until_s = max(ended_s, self._wary_until_s) + WATCHFUL_S
 
-    def watch(self, look: Callable[[], None]) -> None:
+    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """
         See `WatchableIo.watch`.
         """
-        self._look = look
+        self._look, self._failed = look, failed
 
     def stop(self) -> None:
         """
@@ -214,8 +221,15 @@ class IoThread:
         self._work.put(None)
 
     def _main(self) -> None:
-        while (work := self._next()) is not None:
-            work()
+        """
+        What work raises is told as its outcome; so this is about the telling, and the looks.
+        """
+        try:
+            while (work := self._next()) is not None:
+                work()
+        except BaseException:
+            BALLAST.release()
+            self._failed(Failure())
 
     def _next(self) -> Callable[[], None] | None:
         """
@@ -254,6 +268,10 @@ def _nothing() -> None:
     pass
 
 
+def _fail(failure: Failure) -> None:
+    failure.raiseException()
+
+
 class InlineIo:
     """
     A `WatchableIo` that does the work at once, for tests without threads.
@@ -289,7 +307,7 @@ class InlineIo:
         Nothing runs.
         """
 
-    def watch(self, look: Callable[[], None]) -> None:
+    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """
         There is no other thread to look.
         """

@@ -65,8 +65,11 @@ class ChunkProtocol(BeanstalkProtocol):
         pipeline = self.pipeline
         try:
             ending = pipeline.carry_out(self._buffer, now_ns, self._share_ends_ns)
-        except Exception:
-            self._note_fault(pipeline.line)
+        except BaseException:
+            if not pipeline.line:
+                self.break_off()
+                return False
+            self._say(self._shell.fault(pipeline.line))
             ending = STOPPED
         self._buffer = self._buffer[pipeline.at :]
         if ending == ALL:

@@ -68,6 +68,13 @@ def command(
     return Command(prefix, tuple(fields), run, has_body, counter, pattern, write)
 
 
+LOOKS: Final = frozenset({
+    WorkQueue.peek, WorkQueue.peek_ready, WorkQueue.peek_delayed, WorkQueue.peek_buried,
+    WorkQueue.stats, WorkQueue.stats_job, WorkQueue.stats_tube, WorkQueue.list_tubes,
+    WorkQueue.list_tube_used, WorkQueue.list_tubes_watched,
+})  # fmt: skip
+"""What only looks: whatever it fails with, all is as it was."""
+
 _PUT_FIELDS = (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES)
 _RELEASE_FIELDS = (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY)
 

@@ -39,6 +39,7 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.room import Spare
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.blocking import Clock, Io
+from beanstalk_twisted.failstop import FailStop, fail_stop
 from beanstalk_twisted.shortcut import MAX_BATCH_BYTES, Shortcut
 from beanstalk_twisted.space import Space
 
@@ -100,6 +101,9 @@ class Committer:
     """
     Takes a log's batches to disk and tells when they are settled.
 
+    Whatever goes wrong here ends the server, but for what the disk refuses: see `failstop`.  What
+    others call they call in steps of their own that do.
+
     :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
     :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
         ``before_batch`` when records are about to be written, and may append more; ``rehomed``
@@ -110,12 +114,12 @@ class Committer:
 
     def __init__(
         self, log: Log, writer: Writer, io: Io, clock: Clock,
-        now_ns: Callable[[], int], policy: FsyncPolicy, failed: Callable[[Failure], None],
+        now_ns: Callable[[], int], policy: FsyncPolicy, failed: FailStop,
         may_rehome: bool = True, shortcut: Shortcut | None = None,
     ) -> None:  # fmt: skip
         """
         :param now_ns: log time.
-        :param failed: called once, when nothing can be promised any more.
+        :param failed: when nothing can be promised any more.
         :param may_rehome: whether one attempt is made to go on in another segment before that.
         :param shortcut: None has all done by ``io``'s thread that may take long.
         """
@@ -132,13 +136,12 @@ class Committer:
         self._now_ns = now_ns
         self._policy = policy
         self._is_always = policy.is_always
-        self._failed = failed
+        self._fail_stop = failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
         self._shortcut = Shortcut(0) if shortcut is None else shortcut
         self._is_busy = self._is_flushing = self._is_again = False
         self._may_shorten = False
-        self._has_failed = False
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
         self.rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
@@ -156,7 +159,14 @@ class Committer:
         """
         Whether more is waiting for the disk than should be.
         """
-        return self._in_flight_bytes + self._log.open_bytes > MAX_UNSETTLED_BYTES
+        return self.unsettled_bytes > MAX_UNSETTLED_BYTES
+
+    @property
+    def unsettled_bytes(self) -> int:
+        """
+        About how many bytes are appended and not settled.
+        """
+        return self._in_flight_bytes + self._log.open_bytes
 
     def schedule(self) -> None:
         """
@@ -205,20 +215,13 @@ class Committer:
         """
         return self._writer.displaced()
 
-    def give_up(self, failure: Failure) -> None:
-        """
-        Promise nothing any more, and tell: also no reply goes whose batch is being written.
-        """
-        if not self._has_failed:
-            self._has_failed = True
-            self._failed(failure)
-
     def try_space(self) -> None:
         """
         There may be space again: do not wait for the next try.
         """
         self.space.try_now()
 
+    @fail_stop
     def _end_turn(self) -> None:
         self._turn = None
         self._flush()
@@ -251,7 +254,7 @@ class Committer:
             self._is_flushing = self._may_shorten = False
 
     def _begin_next(self) -> None:
-        if self._has_failed or self._is_busy:
+        if self._fail_stop.has_failed or self._is_busy:
             return
         spare = self.space.wanted() if self._finished is None else None
         if spare is not None:
@@ -369,7 +372,7 @@ class Committer:
         :param is_here: it was a call, so a moment ago the room wanted nothing.
         """
         self._is_busy = False
-        if self._has_failed:
+        if self._fail_stop.has_failed:
             return
         lsn = self._log.durable_lsn if self._is_always else self._written_lsn
         if lsn > self.settled_lsn:
@@ -392,18 +395,19 @@ class Committer:
             _, call = self._durable_calls.pop(0)
             call()
 
+    @fail_stop
     def _fail(self, failure: Failure) -> None:
         """
         Nothing is known about what was being written.  All of it is still in memory: put it into
         another segment, once; if that fails too, no reply may go any more.
         """
-        if self._has_failed:
-            return
         error = failure.value
+        if self._fail_stop.has_failed:
+            return
         if self._may_rehome and not self._is_rehoming and _concerns_segment(error):
             self._rehome(error)
         else:
-            self.give_up(failure)
+            self._fail_stop(failure)
 
     def _rehome(self, error: WriteFailed) -> None:
         self._is_rehoming = True
@@ -440,6 +444,7 @@ class Committer:
         self.space.was_refused(failure)
         self.advanced()
 
+    @fail_stop
     def _try_again(self) -> None:
         if self._refused is not None:
             self._start(*self._refused)
@@ -453,6 +458,7 @@ class Committer:
         if interval_s and self._interval is None and self._finished is None:
             self._interval = self._clock.callLater(interval_s, self._sync_due)
 
+    @fail_stop
     def _sync_due(self) -> None:
         self._interval = None
         self._wants_sync = True
@@ -480,6 +486,7 @@ class Committer:
         """
         return self._log.durable_lsn > self._marked_lsn and not self._log.room.is_short
 
+    @fail_stop
     def _end_lull(self) -> None:
         self._lull = None
         self._wants_write = self._log.has_open

@@ -22,6 +22,7 @@ from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.blocking import Clock, Io
+from beanstalk_twisted.failstop import FailStop, fail_stop
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 
 COPIES: Final = 100
@@ -65,12 +66,14 @@ class Compactor:
     def __init__(
         self, policy: Policy, log: Log, queue: WorkQueue, directory: Directory, io: Io,
         durability: Durability, clock: Clock, now_ns: Callable[[], int],
-        may_free: Callable[[int], bool] = lambda seq: True,
+        failed: FailStop, may_free: Callable[[int], bool] = lambda seq: True,
     ) -> None:  # fmt: skip
         """
+        :param failed: when memory and log may no longer agree.
         :param may_free: whether nobody else needs a segment; whoever says no calls `consider` when
             that has changed.
         """
+        self._fail_stop = failed
         self._policy = policy
         self._log = log
         self._queue = queue
@@ -87,6 +90,7 @@ class Compactor:
         # Once the disk was full, the log is made as small as can be before it is left alone again.
         self._is_pressed = False
 
+    @fail_stop
     def consider(self) -> None:
         """
         The log may have grown: begin to compact if it is too large.
@@ -141,6 +145,7 @@ class Compactor:
     def _pace(self) -> float:
         return 0 if self._policy.is_urgent(self._pressure()) else self._policy.pace_ms / 1000
 
+    @fail_stop
     def _step(self) -> None:
         self._turn = None
         if self._durability.is_congested:
@@ -167,9 +172,9 @@ class Compactor:
             self._slices = full_records(self._directory, oldest, self._log.end_of(oldest))
         self._is_waiting = True
         reading = self._io.run(partial(next, self._slices, None))
-        reading.addCallback(self._was_read)
-        reading.addErrback(self._give_up)
+        reading.addCallbacks(self._was_read, self._give_up)
 
+    @fail_stop
     def _was_read(self, ids: list[int] | None) -> None:
         self._is_waiting = False
         assert ids is not None, "jobs live in a segment that does not hold their records"
@@ -185,13 +190,14 @@ class Compactor:
         lsn = self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
         self._durability.when_durable(lsn, self._delete)
 
+    @fail_stop
     def _delete(self) -> None:
         oldest = self._log.oldest
         self._log.trimmed(oldest)
         removing = self._io.run(partial(self._directory.remove, segment_name(oldest)))
-        removing.addCallback(self._was_deleted)
-        removing.addErrback(self._give_up)
+        removing.addCallbacks(self._was_deleted, self._give_up)
 
+    @fail_stop
     def _was_deleted(self, ignored: None) -> None:
         self._is_waiting = False
         self._durability.try_space()

@@ -86,7 +86,8 @@ class DirectoryCheck:
 
     def _begin(self) -> None:
         self._timer = None
-        self._io.run(self._displaced).addCallback(self._end, self._now())
+        looking = self._io.run(self._displaced).addCallback(self._end, self._now())
+        looking.addErrback(self._failed)
 
     def _end(self, displaced: str, seen: str) -> None:
         """

@@ -31,6 +31,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from beanstalk_twisted.failstop import FailStop
 from beanstalk_twisted.outlet import is_plain
 from beanstalk_twisted.pipeline import TURN_NS
 
@@ -126,7 +127,8 @@ class Feed:
 
     def fail(self) -> None:
         """
-        Whoever receives has failed: as with Twisted, that costs the connection and nothing else.
+        To read or to receive has failed: as with Twisted, that costs the connection and nothing
+        else.  What others depend on has had its say before.
         """
         self.close()
         self._transport.abortConnection()
@@ -142,12 +144,14 @@ class Hub:
 
     def __init__(
         self, reactor: IReactorFDSet, now_ns: Callable[[], int],
-        begin_turn: Callable[[int], None], end_turn: Callable[[], bool],
+        begin_turn: Callable[[int], None], end_turn: Callable[[], bool], failed: FailStop,
     ) -> None:  # fmt: skip
         """
         :param begin_turn: called before the first socket is read, with how many there are.
         :param end_turn: called after the last one; says whether another turn may follow at once.
+        :param failed: when a turn cannot be carried to its end.
         """
+        self._fail_stop = failed
         self._now_ns = now_ns
         self._ready: list[tuple[int, int]] = []
         self._reactor = reactor
@@ -207,17 +211,22 @@ class Hub:
 
     def doRead(self) -> None:
         """
-        One turn, and others for those who have answered at once.
+        One turn, and others for those who have answered at once.  Done whole, or it ends the
+        server: as `fail_stop`, without another call for each turn.
         """
-        if len(self._feeds) == 1 and not self._ready:
-            # The reactor says that the epoll can be read, and so whose socket it is.
-            self._ready.append((next(iter(self._feeds)), select.EPOLLIN))
-        elif not self._ready:
-            self._look()
-        now_ns = self._now_ns()
-        ends_ns = now_ns + AGAIN_NS
-        while self._turn(now_ns) and (now_ns := self._now_ns()) < ends_ns and self._look():
-            pass
+        try:
+            if len(self._feeds) == 1 and not self._ready:
+                # The reactor says that the epoll can be read, and so whose socket it is.
+                self._ready.append((next(iter(self._feeds)), select.EPOLLIN))
+            elif not self._ready:
+                self._look()
+            now_ns = self._now_ns()
+            ends_ns = now_ns + AGAIN_NS
+            while self._turn(now_ns) and (now_ns := self._now_ns()) < ends_ns and self._look():
+                pass
+        except BaseException:
+            self._fail_stop.caught()
+            raise
 
     def _look(self) -> bool:
         """
@@ -250,11 +259,7 @@ class Hub:
             now_ns = self._now_ns()
             if now_ns > ends_ns:
                 break
-        try:
-            return self._end_turn() and not ready
-        except Exception:
-            self.log.failure("while ending a turn")
-            return False
+        return self._end_turn() and not ready
 
     def logPrefix(self) -> str:
         """

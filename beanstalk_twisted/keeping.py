@@ -20,6 +20,7 @@ from beanstalk_twisted.commit import Committer
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.directorycheck import DirectoryCheck
 from beanstalk_twisted.facts import LogClock, LogFacts
+from beanstalk_twisted.failstop import FailStop
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.shortcut import Shortcut
@@ -36,7 +37,7 @@ class Keeping:
     def __init__(
         self, opened: OpenLog, queue: WorkQueue, directory: Directory, io: Io, unwatched: Io,
         reactor: Clock, clock: LogClock, settings: Settings, settled: Callable[[], None],
-        changed: Callable[[], None], failed: Callable[[Failure], None],
+        changed: Callable[[], None], failed: FailStop,
         count_waiting: Callable[[], int], compactor: type[Compactor] = Compactor,
         make_archivist: MakeArchivist | None = None,
     ) -> None:  # fmt: skip
@@ -58,16 +59,16 @@ class Keeping:
         )  # fmt: skip
         self._compactor = compactor(
             settings.compaction, opened.log, queue, directory, io, self._committer, reactor,
-            clock.now_ns, self._may_free,
+            clock.now_ns, failed, self._may_free,
         )  # fmt: skip
         self._check = DirectoryCheck(
             unwatched, reactor, directory.path, self._committer.displaced,
-            lambda: self._committer.settled_lsn, self._committer.give_up,
+            lambda: self._committer.settled_lsn, failed,
         )  # fmt: skip
         self._archivist: Archivist | None = None
         if make_archivist is not None:
             self._archivist = make_archivist(
-                opened.log, directory, self._committer, self._compactor.consider
+                opened.log, directory, self._committer, self._compactor.consider, failed
             )
         self._committer.settled = settled
         self._committer.count_waiting = count_waiting
@@ -84,6 +85,13 @@ class Keeping:
         See `Committer.settled_lsn`.
         """
         return self._committer.settled_lsn
+
+    @property
+    def unsettled_bytes(self) -> int:
+        """
+        See `Committer.unsettled_bytes`.
+        """
+        return self._committer.unsettled_bytes
 
     @property
     def is_congested(self) -> bool:

@@ -17,8 +17,8 @@ against a loop in the protocol's own class.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from beanstalk_twisted.commands import MAX_LINE_BYTES
-from beanstalk_twisted.jobs.reservations import Answer
+from beanstalk_twisted.commands import LOOKS, MAX_LINE_BYTES
+from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.recognition import ID_DIGITS, recognise, remembered
@@ -70,11 +70,15 @@ class Common:
     """
 
     def __init__(
-        self, queue: WorkQueue, now_ns: Callable[[], int], deliver: Callable[[], None]
-    ) -> None:
+        self, queue: WorkQueue, now_ns: Callable[[], int], deliver: Callable[[], None],
+        refused: Callable[[bytes], Answer],
+    ) -> None:  # fmt: skip
         """
         :param deliver: called when the queue has answers for other sessions.
+        :param refused: called with the line of a command that has failed and changes nothing, while
+            its exception is being handled; says what to answer.
         """
+        self.refused = refused
         self.queue = queue
         self.now_ns = now_ns
         self.deliver = deliver
@@ -115,7 +119,9 @@ class Pipeline:
     """
     One connection's commands, and the replies that are gathered.
 
-    :ivar at: where in the chunk the commands end that were begun; ``line`` is the last one's.
+    :ivar at: where in the chunk the commands end that were begun.
+    :ivar line: the command that is being carried out; empty between two, so that an exception in
+        between is known to have changed nothing.
     :ivar lsn: what has to be settled before all the replies so far may be seen.
     :ivar held: replies that wait for the disk, in order, each with its LSN; what is behind them
         waits too.
@@ -224,6 +230,7 @@ class Pipeline:
         :return: `ALL`, `LEFT` or `STOPPED`.
         :raise Exception: what the last one has failed with.
         """
+        self.line = b""
         common = self._common
         queue = common.queue
         counts = queue.tally.commands
@@ -258,6 +265,7 @@ class Pipeline:
             at = self.at
             if queue.outbox:
                 common.deliver()
+            self.line = b""
             if answer is None:
                 return STOPPED
             reply = answer.reply
@@ -291,9 +299,12 @@ class Pipeline:
         self.line, self.at = line, end
         queue.tally.commands["cmd-put"] += 1
         draft = queue.begin_put(self._session, now_ns)
-        if data[stop:end] != CRLF:
-            return NO_CRLF
-        body = data[start:stop]
+        try:
+            if data[stop:end] != CRLF:
+                return NO_CRLF
+            body = data[start:stop]
+        except MemoryError:
+            return NO_ROOM
         return queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     def _obey(self, line: bytes, end: int, now_ns: int) -> Answer | None:
@@ -308,4 +319,9 @@ class Pipeline:
         self.line, self.at = line, end
         queue = self._common.queue
         queue.count(command.counter)
-        return command.run(queue, self._session, now_ns, *args)
+        try:
+            return command.run(queue, self._session, now_ns, *args)
+        except Exception:
+            if command.run not in LOOKS:
+                raise
+            return self._common.refused(line)

@@ -49,8 +49,8 @@ from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     EXPECTED_CRLF,
-    INTERNAL_ERROR,
     JOB_TOO_BIG,
+    OUT_OF_MEMORY,
     JobReply,
     Reply,
 )
@@ -229,17 +229,20 @@ class BeanstalkProtocol(LineReceiver):
         Send a reply as soon as it may be seen, and all before it are.
         """
         reply = answer.reply
-        if self._write is None and isinstance(reply, JobReply):
-            self.pipeline.add_job(reply, answer.lsn)
-        elif encoded := reply.encode() if self._write is None else self._write(reply):
-            self.pipeline.add(encoded, answer.lsn)
-        else:
-            # The dialect has no word for it: nothing that follows could be understood.
-            self._quit()
-            return
-        if not self._busyReceiving:
-            # Whoever is not carrying out what has come has nothing to wait for.
-            self._shell.send_soon(self)
+        try:
+            if self._write is None and isinstance(reply, JobReply):
+                self.pipeline.add_job(reply, answer.lsn)
+            elif encoded := reply.encode() if self._write is None else self._write(reply):
+                self.pipeline.add(encoded, answer.lsn)
+            else:
+                # The dialect has no word for it: nothing that follows could be understood.
+                self._quit()
+                return
+            if not self._busyReceiving:
+                # Whoever is not carrying out what has come has nothing to wait for.
+                self._shell.send_soon(self)
+        except Exception:
+            self.break_off()
 
     def rested(self) -> None:
         """
@@ -275,6 +278,17 @@ class BeanstalkProtocol(LineReceiver):
         """
         self._is_leaving = self.paused = True
 
+    def break_off(self) -> None:
+        """
+        What has come, or is to be said, may be lost, so that no reply could be told from another
+        one: the exception that is being handled costs the connection, and nobody else anything.
+        """
+        self._is_leaving = self.paused = True
+        self.pipeline.forget()
+        self._shell.disconnected(self.session)
+        self.log.failure("while serving a connection")
+        self.transport.abortConnection()
+
     def part(self) -> None:
         """
         The server stops, and all that was begun is answered.
@@ -300,25 +314,22 @@ class BeanstalkProtocol(LineReceiver):
 
     def _attempt(self, step: "Mode", received: bytes) -> None:
         """
-        The outermost call for all that a peer sends: whatever is wrong with it or with us costs no
-        more than a reply.
+        The outermost call for all that a peer sends.  What is wrong with it costs a reply; what is
+        wrong with how we read it costs the connection, since what follows could be understood
+        wrongly.  The shell has judged what the command itself has failed with.
         """
         try:
             step(self, received)
         except ParseError as error:
             self._refuse(error)
         except Exception:
-            self._note_fault(received)
+            self.break_off()
         self._rest_if_due()
         self._update_pause()
 
     def _refuse(self, error: ParseError) -> None:
         self._shell.count(error.counter)
         self._say(error.reply)
-
-    def _note_fault(self, received: bytes) -> None:
-        self.log.failure("while executing {line!r}", line=received[:MAX_LINE_BYTES])
-        self._say(INTERNAL_ERROR)
 
     def _rest_if_due(self) -> None:
         if not self._is_resting and self._shell.now_ns() > self._share_ends_ns:
@@ -381,14 +392,30 @@ class BeanstalkProtocol(LineReceiver):
         self.setRawMode()
 
     def _collect_body(self, data: bytes) -> None:
-        part = data[: self._missing]
-        self._chunks.append(part)
-        self._missing -= len(part)
-        if not self._missing:
-            body = b"".join(self._chunks)
+        """
+        If there is no memory for it the rest is skipped (beanstalkd prot.c, OP_PUT).
+        """
+        size = min(len(data), self._missing)
+        if not self._shell.common.queue.memory.takes(size):
+            self._drop_body(data)
+            return
+        try:
+            self._chunks.append(data[:size])
+            body = b"".join(self._chunks) if size == self._missing else None
+        except MemoryError:
+            self._drop_body(data)
+            return
+        self._missing -= size
+        if body is not None:
             self._chunks.clear()
-            self.setLineMode(data[len(part) :])
+            self.setLineMode(data[size:])
             self._end_body(body)
+
+    def _drop_body(self, data: bytes) -> None:
+        self._chunks.clear()
+        self._put = None
+        self._raw = BeanstalkProtocol._skip_unheld_body
+        self._skip_unheld_body(data)
 
     def _end_body(self, body: bytes) -> None:
         assert self._put is not None
@@ -402,11 +429,20 @@ class BeanstalkProtocol(LineReceiver):
             self._say(EXPECTED_CRLF)
 
     def _skip_body(self, data: bytes) -> None:
+        self._skip(data, JOB_TOO_BIG)
+
+    def _skip_unheld_body(self, data: bytes) -> None:
+        self._skip(data, OUT_OF_MEMORY)
+
+    def _skip(self, data: bytes, reply: Reply) -> None:
+        """
+        :param reply: what to say when all is skipped.
+        """
         skipped = min(len(data), self._missing)
         self._missing -= skipped
         if not self._missing:
             self.setLineMode(data[skipped:])
-            self._say(JOB_TOO_BIG)
+            self._say(reply)
 
     def _skip_line(self, data: bytes) -> None:
         """
@@ -459,7 +495,10 @@ class BeanstalkProtocol(LineReceiver):
             self._go_on()
 
     def _end_chunk(self) -> None:
-        self._shell.end_chunk(self)
+        try:
+            self._shell.end_chunk(self)
+        except Exception:
+            self.break_off()
         if self.paused or not self._is_reading:
             self._watch_input()
 

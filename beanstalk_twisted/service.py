@@ -28,10 +28,19 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.blocking import Clock, WatchableIo
-from beanstalk_twisted.commands import COUNTERS, Parsed
+from beanstalk_twisted.commands import COUNTERS, LOOKS, MAX_LINE_BYTES, Parsed
 from beanstalk_twisted.compactor import Compactor
 from beanstalk_twisted.factory import BeanstalkFactory
 from beanstalk_twisted.facts import NS, LogClock, Process
+from beanstalk_twisted.failstop import (
+    BALLAST,
+    EXIT_CODE,
+    FailStop,
+    end_process,
+    fail_stop,
+    reason,
+)
+from beanstalk_twisted.headroom import Headroom
 from beanstalk_twisted.hub import Feed, Hub, has_place_in
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
@@ -46,9 +55,13 @@ from beanstalk_twisted.refusals import RefusalLog
 from beanstalk_twisted.settings import Settings
 from beanstalk_twisted.startup import begin, load
 from beanstalk_twisted.watchdog import WatchedIo, close_sockets
+from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
 
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
+
+CONNECTION_BYTES: Final = 8 << 10
+"""What a connection takes that is idle, the transport's part included, and somewhat more."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How soon the I/O thread gets back from a busy reactor; Python's 5 ms is a slow disk's time."""
@@ -86,14 +99,16 @@ class BeanstalkService(Service):
         self.has_hub = settings.has_hub and has_place_in(reactor)
         self.path = "" if directory is None else directory.path
         self.process = Process(clock, settings.segment_bytes)
-        self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes)
+        self._headroom = Headroom()
+        self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.tells_commands = settings.verbosity > 1
-        self.common = Common(self.queue, self.now_ns, self._deliver_waiting)
+        self.common = Common(self.queue, self.now_ns, self._deliver_waiting, self._refuse)
         self.factory: Factory = BeanstalkFactory(self)
         self.factory_v1: Factory = BeanstalkFactory(self, commands_v1.dialect(settings.v1_ttr_s))
         self.max_job_bytes = settings.max_job_bytes
         self.wrapped_ended = 0
         self.failed: Callable[[Failure], None] = self._end_process
+        self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
         self._reactor = reactor
         self._refusals = RefusalLog(
             reactor,
@@ -141,7 +156,7 @@ class BeanstalkService(Service):
         super().startService()
         if self.has_hub:
             reactor = cast(IReactorFDSet, self._reactor)
-            self._hub = Hub(reactor, self.now_ns, self._begin_turn, self._end_turn)
+            self._hub = Hub(reactor, self.now_ns, self._begin_turn, self._end_turn, self._fail_stop)
         self._set_timer()
 
     def _open_log(self, directory: Directory) -> None:
@@ -150,7 +165,7 @@ class BeanstalkService(Service):
         unwatched = self._io()
         io = WatchedIo(
             unwatched, self._reactor, directory.path, self.settings.fsync_timeout_s,
-            lambda failure: self.failed(failure), self.settings.fsync.is_always,
+            self._fail_stop, self.settings.fsync.is_always,
         )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         opened = begin(
@@ -170,9 +185,12 @@ class BeanstalkService(Service):
         self._keeping = Keeping(
             opened, self.queue, directory, io, unwatched, self._reactor, self.clock, self.settings,
             settled=self._release, changed=self._after_change,
-            failed=lambda failure: self.failed(failure), count_waiting=self._count_waiting,
+            failed=self._fail_stop, count_waiting=self._count_waiting,
             compactor=self.compactor, make_archivist=self._make_archivist,
         )  # fmt: skip
+        BALLAST.hold()
+        self._fail_stop.is_armed = True
+        self._headroom.unsettled = lambda: self._keeping.unsettled_bytes if self._keeping else 0
         self.common.settled_lsn = self._keeping.settled_lsn
         self._keeping.tell(self.process.log)
         self._keeping.start()
@@ -183,7 +201,11 @@ class BeanstalkService(Service):
         """
         was_running = self.running
         super().stopService()
-        return ensureDeferred(self._stop(bool(was_running)))
+        return ensureDeferred(self._stop(bool(was_running))).addErrback(self._cannot_stop)
+
+    def _cannot_stop(self, failure: Failure) -> Failure:
+        self._fail_stop(failure)
+        return failure
 
     async def _stop(self, was_running: bool) -> None:
         self._refusals.stop()
@@ -232,6 +254,7 @@ class BeanstalkService(Service):
         """
         return self._keeping is not None and self._keeping.is_congested
 
+    @fail_stop
     def connected(self, protocol: BeanstalkProtocol) -> Session:
         """
         See `Shell.connected`.
@@ -250,6 +273,7 @@ class BeanstalkService(Service):
             return None
         return self._hub.feed(protocol.transport, protocol.received)
 
+    @fail_stop
     def disconnected(self, session: Session) -> None:
         """
         See `Shell.disconnected`.
@@ -263,6 +287,7 @@ class BeanstalkService(Service):
             self.log.info("connection {number} ended", number=session.number)
         self._after_change()
 
+    @fail_stop
     def half_closed(self, session: Session) -> None:
         """
         See `Shell.half_closed`.
@@ -289,10 +314,35 @@ class BeanstalkService(Service):
                 "connection {number}: {command} {args}",
                 number=session.number, command=command.name, args=parsed.args,
             )  # fmt: skip
-        answer = command.run(self.queue, session, now_ns, *parsed.args)
+        try:
+            answer = command.run(self.queue, session, now_ns, *parsed.args)
+        except BaseException:
+            if command.run in LOOKS:
+                return self._refuse(command.prefix)
+            return Answer(self.fault(command.prefix), 0)
         if self.queue.outbox:
             self._deliver_waiting()
         return answer
+
+    def fault(self, line: bytes) -> Reply:
+        """
+        See `Shell.fault`.
+        """
+        self._fail_stop.caught()
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        self.log.failure("while executing {line!r}", line=line[:MAX_LINE_BYTES])
+        return INTERNAL_ERROR
+
+    def _refuse(self, line: bytes) -> Answer:
+        """
+        A command that only looks has failed, with what is being handled.
+        """
+        if isinstance(sys.exc_info()[1], MemoryError):
+            return Answer(OUT_OF_MEMORY, 0)
+        self.log.failure("while executing {line!r}", line=line[:MAX_LINE_BYTES])
+        return Answer(INTERNAL_ERROR, 0)
 
     def end_chunk(self, protocol: BeanstalkProtocol) -> None:
         """
@@ -305,9 +355,14 @@ class BeanstalkService(Service):
             self._plan()
 
     def _plan(self) -> None:
-        if self._keeping is not None:
-            self._keeping.schedule()
-        self._set_timer()
+        # As `fail_stop`, without another call for each chunk.
+        try:
+            if self._keeping is not None:
+                self._keeping.schedule()
+            self._set_timer()
+        except BaseException:
+            self._fail_stop.caught()
+            raise
 
     def _begin_turn(self, connections: int) -> None:
         self._is_in_turn = True
@@ -321,12 +376,10 @@ class BeanstalkService(Service):
         :return: whether nobody waits for the disk, or for others to have had their turn.
         """
         self._is_in_turn = False
-        try:
-            if self._keeping is not None:
-                self._keeping.end_turn()
-        finally:
-            self._send_all()
-            self._set_timer()
+        if self._keeping is not None:
+            self._keeping.end_turn()
+        self._send_all()
+        self._set_timer()
         return not self._holding and self._rest_call is None
 
     def _send_all(self) -> None:
@@ -335,8 +388,7 @@ class BeanstalkService(Service):
             try:
                 protocol.pipeline.send()
             except Exception:
-                self.log.failure("while sending replies")
-                protocol.transport.abortConnection()
+                protocol.break_off()
 
     def send_soon(self, protocol: BeanstalkProtocol) -> None:
         """
@@ -347,6 +399,7 @@ class BeanstalkService(Service):
         else:
             protocol.pipeline.send()
 
+    @fail_stop
     def begin_put(self, session: Session, now_ns: int, parsed: Parsed) -> Draft:
         """
         See `Shell.begin_put`.
@@ -361,7 +414,10 @@ class BeanstalkService(Service):
         See `Shell.put`.
         """
         priority, delay_s, ttr_s, _ = parsed.args
-        answer = self.queue.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
+        try:
+            answer = self.queue.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
+        except BaseException:
+            return Answer(self.fault(parsed.command.prefix), 0)
         if self.queue.outbox:
             self._deliver_waiting()
         return answer
@@ -371,10 +427,10 @@ class BeanstalkService(Service):
         """
         See `Shell.has_room`.
         """
-        has_room = len(self._protocols) < self.settings.max_connections
-        if not has_room:
+        if len(self._protocols) >= self.settings.max_connections:
             self._refusals.note()
-        return has_room
+            return False
+        return self.queue.memory.takes(CONNECTION_BYTES)
 
     def rest(self, protocol: BeanstalkProtocol) -> None:
         """
@@ -391,11 +447,13 @@ class BeanstalkService(Service):
 
     # After each change.
 
+    @fail_stop
     def _after_change(self) -> None:
         self._deliver_waiting()
         if not self._is_in_turn:
             self._plan()
 
+    @fail_stop
     def _deliver_waiting(self) -> None:
         """
         An answer may set off its connection's next command, and so further answers: they are
@@ -423,6 +481,7 @@ class BeanstalkService(Service):
         if self._rest_call is None and self.running:
             self._rest_call = self._reactor.callLater(0, self._end_rest)
 
+    @fail_stop
     def _end_rest(self) -> None:
         """
         Those who have sent more than fits into their shares have a turn of their own, so that
@@ -435,28 +494,43 @@ class BeanstalkService(Service):
             self._begin_turn(len(resting))
             ends_ns = self.now_ns() + TURN_NS
             for _ in range(len(resting)):
-                resting.popleft().rested()
+                self._end_rest_of(resting.popleft())
                 if self.now_ns() > ends_ns:
                     break
             self._end_turn()
         if resting:
             self._arm_rest()
 
+    def _end_rest_of(self, protocol: BeanstalkProtocol) -> None:
+        try:
+            protocol.rested()
+        except Exception:
+            protocol.break_off()
+
     def _deliver(self, session: Session, answer: Answer) -> None:
         """
         An answer that came later than its command; it may set off the connection's next command.
         """
         protocol = self._protocols.get(session)
-        if protocol is not None:
+        if protocol is None:
+            return
+        try:
             protocol.answer(answer)
             protocol.unblocked()
+        except Exception:
+            protocol.break_off()
 
     def _release(self) -> None:
         assert self._keeping is not None
         self.common.settled_lsn = self._keeping.settled_lsn
         holding, self._holding = self._holding, []
         for protocol in holding:
-            if protocol.release():
+            try:
+                has_more = protocol.release()
+            except Exception:
+                protocol.break_off()
+                continue
+            if has_more:
                 self._holding.append(protocol)
 
     def _count_waiting(self) -> int:
@@ -481,6 +555,7 @@ class BeanstalkService(Service):
         self._timer_due_ns = due_ns
         self._timer = self._reactor.callLater(delay_s, self._tick)
 
+    @fail_stop
     def _tick(self) -> None:
         self._timer = None
         self.queue.tick(self.now_ns())
@@ -493,12 +568,15 @@ class BeanstalkService(Service):
         The log is lost to this process: no reply that waits for it may go, so nothing may go on.
         """
         error = failure.value
-        code = error.exit_code if isinstance(error, BinlogError) else 74
-        self.log.critical("the server ends: {error}", error=error)
-        if not isinstance(error, BinlogError):
-            self.log.failure("in the binlog's thread", failure=failure)
+        code = error.exit_code if isinstance(error, BinlogError) else EXIT_CODE
+        end_process(code, lambda: self._say_why(failure))
+
+    def _say_why(self, failure: Failure) -> None:
+        why = reason(failure, self.common.settled_lsn)
+        self.log.critical("the server ends: {why}", why=why)
+        if not isinstance(failure.value, BinlogError):
+            self.log.failure("what the server ends of", failure=failure)
         if self.settings.pidfile:
             with suppress(OSError):
                 os.unlink(self.settings.pidfile)
         close_sockets()
-        os._exit(code)

@@ -11,6 +11,7 @@ from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.pipeline import Common
+from beanstalk_twisted.wire.replies import Reply
 
 if TYPE_CHECKING:
     from beanstalk_twisted.protocol import BeanstalkProtocol
@@ -74,6 +75,14 @@ class Shell(Protocol):
     def rest(self, protocol: "BeanstalkProtocol") -> None:
         """
         Call ``protocol.rested`` when others have had their turn.
+        """
+
+    def fault(self, line: bytes) -> Reply:
+        """
+        The exception that is being handled has ended a command that may have changed something.
+
+        :return: what to answer if the server goes on, since it has no log.
+        :raise BaseException: the same, if it is no Exception.
         """
 
     def count(self, counter: str | None) -> None:

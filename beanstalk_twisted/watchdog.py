@@ -85,7 +85,7 @@ class WatchedIo:
         :param failed: called once, when one has taken longer, in the thread that still can be.
         :param syncs_first: whether replies wait until what they tell is synced.
         """
-        io.watch(self._look_aside)
+        io.watch(self._look_aside, failed)
         self._io = io
         self._clock = clock
         self._path = path

@@ -94,9 +94,9 @@ class Segment:
         """
         A frame of these.
         """
-        self._index.add_frame(len(self._content), self.lsn, T0 + self.lsn)
-        self._index.add_records(records)
+        place = (len(self._content), self.lsn, T0 + self.lsn)
         self._append(records)
+        self._index.add([place], len(self._content), records)
 
     def _append(self, records: list[Record]) -> None:
         last = self.lsn + len(records) - 1
@@ -111,7 +111,7 @@ class Segment:
         """
         at, lsn = len(self._content), self.lsn
         self._append([Seal(T0 + lsn, self._index.encode())])
-        n_rec, n_index = self._index.types.total(), len(self._index.frames)
+        n_rec, n_index = self._index.records, self._index.indexed
         return bytes(self._content + encode_trailer(at, lsn, n_rec, n_index))
 
 

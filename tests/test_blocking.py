@@ -28,6 +28,13 @@ from beanstalk_twisted.blocking import (
 from tests.conftest import the_reactor
 
 
+def failed(failure: Failure) -> None:
+    """
+    No outcome is lost here.
+    """
+    failure.raiseException()
+
+
 def outcome(fired: Deferred[int]) -> object:
     """
     Give the result of a Deferred that has fired.
@@ -47,6 +54,46 @@ def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
 
 
 # The thread.
+
+
+class DeafReactor:
+    """
+    A reactor that cannot be told anything any more.
+    """
+
+    def seconds(self) -> float:
+        """
+        It stands still.
+        """
+        return 0.0
+
+    def callLater(self, delay: float, callable: Callable[..., object], *args: object) -> Any:
+        """
+        Nothing is called.
+        """
+
+    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
+        """
+        There is no memory for it.
+        """
+        raise MemoryError
+
+
+@pytest.mark.parametrize("work", [lambda: 5, lambda: 1 // 0])
+def test_a_thread_that_cannot_tell_an_outcome_does_not_end_unheard(
+    work: Callable[[], int],
+) -> None:
+    io, heard = IoThread(DeafReactor()), threading.Event()
+    failures: list[Failure] = []
+
+    def fail(failure: Failure) -> None:
+        failures.append(failure)
+        heard.set()
+
+    io.watch(lambda: None, fail)
+    io.run(work)
+    assert heard.wait(20)
+    assert [failure.type for failure in failures] == [MemoryError]
 
 
 async def test_the_io_thread_works_in_order_in_another_thread() -> None:
@@ -249,7 +296,7 @@ def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> Non
         if len(looks) == 3:
             third.set()
 
-    bench.io.watch(look)
+    bench.io.watch(look, failed)
     getattr(bench.io, way)(lambda: third.wait(20))
     assert third.is_set()
     assert looks[:3] == ["binlog"] * 3
@@ -279,7 +326,7 @@ class PausedAtTheLastLook(IoThread):
 def test_work_that_begins_here_in_the_moment_of_the_last_look_is_looked_at_too() -> None:
     io = PausedAtTheLastLook(SteppedReactor())
     looks = threading.Semaphore(0)
-    io.watch(looks.release)
+    io.watch(looks.release, failed)
     io.call(lambda: None)
     assert io.has_seen_nobody.wait(20)
 
@@ -295,7 +342,7 @@ def test_work_that_begins_here_in_the_moment_of_the_last_look_is_looked_at_too()
 def test_where_there_is_no_brief_work_the_looks_end() -> None:
     bench = Bench()
     looked = threading.Semaphore(0)
-    bench.io.watch(looked.release)
+    bench.io.watch(looked.release, failed)
     for _ in range(2):
         bench.io.run_brief(bench.work)
         assert looked.acquire(timeout=20)

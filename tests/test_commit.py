@@ -34,6 +34,7 @@ from beanstalk_twisted.commit import (
     FsyncPolicy,
 )
 from beanstalk_twisted.facts import NS
+from beanstalk_twisted.failstop import FailStop
 from beanstalk_twisted.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import HeldIo
 
@@ -98,7 +99,7 @@ class Bench:
     def _committer(self, policy: FsyncPolicy, io: Io) -> Committer:
         committer = Committer(
             self.log, self.writer, io, self.clock, lambda: round(self.clock.seconds() * NS),
-            policy, self.failures.append, self.may_rehome,
+            policy, FailStop(self.failures.append), self.may_rehome,
         )  # fmt: skip
         committer.settled = lambda: self.settled.append(committer.settled_lsn)
         committer.space.demand = lambda: self.demand

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.failstop import FailStop
 from beanstalk_twisted.hub import (
     AGAIN_NS,
     LIMIT_NS,
@@ -37,6 +38,7 @@ class Bench:
     A hub and its wires.
 
     :ivar heard: what has happened, in order; ``counts`` how many sockets each turn had.
+    :ivar failures: why the server should end.
     :ivar answers: called when a turn ends; says whether another one may follow.
     """
 
@@ -47,11 +49,13 @@ class Bench:
         self.counts: list[int] = []
         self.now_ns = 0
         self.answers: Callable[[], bool] = lambda: False
+        self.failures: list[Failure] = []
         self.hub = Hub(
             cast(Any, self.reactor),
             lambda: self.now_ns,
             self._begin_turn,
             self._end_turn,
+            FailStop(self.failures.append),
         )
 
     def hear(self, data: bytes, now_ns: int) -> None:
@@ -210,9 +214,7 @@ def test_a_hub_that_ends_in_a_turn_looks_no_further(bench: Bench) -> None:
     assert bench.turn() == ["begin", (0, b"a"), "end"]
 
 
-def test_a_turn_that_cannot_end_is_told_and_no_other_follows(
-    bench: Bench, clean_reactor: list[Failure]
-) -> None:
+def test_a_turn_that_cannot_end_ends_the_server_and_no_other_follows(bench: Bench) -> None:
     wire, _ = bench.wire()
 
     def fail() -> bool:
@@ -221,9 +223,10 @@ def test_a_turn_that_cannot_end_is_told_and_no_other_follows(
 
     bench.answers = fail
     wire.far.send(b"a")
-    assert bench.turn() == ["begin", (0, b"a"), "end"]
-    assert [failure.type for failure in clean_reactor] == [ValueError]
-    clean_reactor.clear()
+    with pytest.raises(ValueError):
+        bench.turn()
+    assert bench.heard == ["begin", (0, b"a"), "end"]
+    assert [failure.type for failure in bench.failures] == [ValueError]
 
 
 def test_a_feed_that_pauses_brings_nothing_until_it_goes_on(bench: Bench) -> None:

@@ -47,10 +47,11 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("client.outbox",),
     # The Twisted line: from here on, clock, sockets, threads.  Below it times are given; the
     # pipeline alone is given the clock, since the commands of a chunk have times of their own.
-    ("facts", "accepting", "blocking", "outlet", "client.methods", "client.gate", "client.deadline",
-     "client.places", "client.presence", "progress", "addresses", "loglines", "launching",
-     "unixsockets"),
-    ("hub", "space", "refusals"),
+    ("facts", "failstop", "headroom", "accepting", "outlet", "client.methods", "client.gate",
+     "client.deadline", "client.places", "client.presence", "progress", "addresses", "loglines",
+     "launching", "unixsockets"),
+    ("blocking", "hub", "refusals"),
+    ("space",),
     ("commit",),
     ("shell",),
     ("protocol", "client.pending"),

@@ -11,6 +11,7 @@ import pytest
 
 from beanstalk_twisted.commands import COUNTERS
 from beanstalk_twisted.jobs.changes import Ledger
+from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.pipeline import (
     ALL,
@@ -23,7 +24,7 @@ from beanstalk_twisted.pipeline import (
     Common,
     Pipeline,
 )
-from beanstalk_twisted.wire.replies import Found, Reserved
+from beanstalk_twisted.wire.replies import INTERNAL_ERROR, Found, Reserved
 
 LARGEST = 100
 """The largest body."""
@@ -37,6 +38,7 @@ class Place:
 
     :ivar now_ns: what the clock says; each look at it takes ``step_ns``.
     :ivar sent: what was sent, in order, and ``pieces`` how; ``delivered`` what others heard.
+    :ivar refusals: lines of commands that have failed and changed nothing.
     """
 
     def __init__(self, step_ns: int = 0) -> None:
@@ -45,9 +47,17 @@ class Place:
         self.sent: list[bytes] = []
         self.pieces: list[list[bytes]] = []
         self.delivered: list[bytes] = []
+        self.refusals: list[bytes] = []
         self.queue = WorkQueue(cast(Any, None), COUNTERS, LARGEST)
-        self.common = Common(self.queue, self.look, self.deliver)
+        self.common = Common(self.queue, self.look, self.deliver, self.refused)
         self.pipeline = Pipeline(self.common, self.queue.connect(), self, self)
+
+    def refused(self, line: bytes) -> Answer:
+        """
+        What only looks has failed.
+        """
+        self.refusals.append(line)
+        return Answer(INTERNAL_ERROR, 0)
 
     def look(self) -> int:
         """

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -580,6 +580,60 @@ def test_a_put_that_fails_is_an_internal_error_and_the_connection_goes_on(
     assert [failure.type for failure in clean_reactor] == [AttributeError]
     clean_reactor.clear()
     assert replies == b"INTERNAL_ERROR\r\nUSING default\r\n"
+
+
+def kept_server() -> MemoryServer:
+    """
+    A server with a log.
+    """
+    return MemoryServer(directory=MemoryDirectory())
+
+
+def test_with_a_log_a_command_that_changes_something_and_fails_ends_the_server(
+    clean_reactor: list[Failure],
+) -> None:
+    server = kept_server()
+    client = server.connect()
+    assert client.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
+    server.service.queue.keep_in(cast(Ledger, None))
+    client.ask(b"delete 1\r\n")
+    assert [failure.type for failure in server.failures] == [AttributeError]
+    clean_reactor.clear()
+
+
+@pytest.mark.parametrize("error, reply", [
+    (ValueError("a fault of ours"), b"INTERNAL_ERROR"), (MemoryError(), b"OUT_OF_MEMORY"),
+])  # fmt: skip
+@pytest.mark.parametrize("dialect", ["modern", "v1"])
+def test_with_a_log_a_command_that_looks_and_fails_costs_its_reply_only(
+    error: Exception, reply: bytes, dialect: str, clean_reactor: list[Failure]
+) -> None:
+    def fail() -> int:
+        raise error
+
+    server = kept_server()
+    server.service.process.log.oldest = fail
+    client = server.connect(dialect)
+    assert client.ask(b"stats\r\npeek 9\r\n") == reply + b"\r\nNOT_FOUND\r\n"
+    assert not server.failures
+    clean_reactor.clear()
+
+
+def test_replies_that_cannot_be_sent_cost_the_connection_and_its_jobs_go_back(
+    clean_reactor: list[Failure],
+) -> None:
+    def fail(output: bytes) -> None:
+        raise MemoryError
+
+    server = kept_server()
+    client, other = server.connect(), server.connect()
+    client.ask(b"put 0 0 1 1\r\nx\r\n")
+    cast(Any, client.transport).write = fail
+    assert client.ask(b"reserve\r\n") == b""
+    assert client.is_closed and not server.failures
+    assert other.ask(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 1\r\nx\r\n"
+    assert [failure.type for failure in clean_reactor] == [MemoryError]
+    clean_reactor.clear()
 
 
 def test_a_command_that_fails_changes_no_other_connection(clean_reactor: list[Failure]) -> None:

@@ -197,7 +197,7 @@ class StuckIo(InlineIo):
         self.looks = 0
         self._look: Callable[[], None] = lambda: None
 
-    def watch(self, look: Callable[[], None]) -> None:
+    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """
         See `WatchableIo.watch`.
         """

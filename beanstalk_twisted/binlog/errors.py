@@ -58,6 +58,14 @@ class WriteFailed(BinlogError):
         self.is_final = is_final
 
 
+class LeftHalfWay(BinlogError):
+    """
+    An exception has ended a step of the log before it was done: nothing may be written behind it.
+    """
+
+    exit_code = 74
+
+
 class NoSpace(WriteFailed):
     """
     The disk has no space for a write: nothing is wrong with what is written, and the same write may

@@ -3,14 +3,17 @@ The bytes of one segment behind its header: frames, one after the other, then th
 
 Whoever writes segments appends through this, the server's log as well as the tools: so what a seal
 says of its segment is collected in one place, while the frames are made.
+
+Bytes are made first.  Only when all of a call's are there does the state change, in one step: so an
+exception, for want of memory above all, leaves no place in the segment that was counted and never
+written.
 """
 
 from collections.abc import Iterable, Sequence
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.batches import RehomedFrame
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.records import Record, Seal
+from beanstalk_twisted.binlog.records import Raw, Record, Seal
 from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 
 
@@ -18,7 +21,6 @@ class Framing:
     """
     Frames records for one segment.
 
-    :ivar end: the offset behind the newest frame.
     :ivar index: what the seal will say.
     """
 
@@ -26,9 +28,23 @@ class Framing:
         """
         :param salt: the segment's, a u32.
         """
-        self.end = SEGMENT_HEADER_BYTES
         self.index = SegmentIndex()
         self._salt = salt
+
+    def copy(self) -> "Framing":
+        """
+        Another one, to go on from here, or not.
+        """
+        other = Framing(self._salt)
+        other.index = self.index.copy()
+        return other
+
+    @property
+    def end(self) -> int:
+        """
+        The offset behind the newest frame.
+        """
+        return self.index.end
 
     def add(
         self, records: Sequence[Record], base_lsn: int, time_ns: int,
@@ -41,12 +57,14 @@ class Framing:
         :param all_bytes: what the records take, data included, if that is known.
         :return: the frames, as few as the limits allow.
         """
-        made = []
+        made, places, end = [], [], self.index.end
         for run in frames.split(records, all_bytes):
-            self.index.add_frame(self.end, base_lsn, time_ns)
-            self.index.add_records(run)
-            made.append(self._frame(run, base_lsn, time_ns, durable_lsn))
+            frame = self._frame(run, base_lsn, time_ns, durable_lsn)
+            made.append(frame)
+            places.append((end, base_lsn, time_ns))
+            end += len(frame)
             base_lsn += len(run)
+        self.index.add(places, end, records)
         return made
 
     def add_rehomed(self, moved: Iterable[RehomedFrame]) -> list[bytes]:
@@ -54,19 +72,23 @@ class Framing:
         :param moved: frames that have moved here, with the LSNs and times they had.
         :return: the same, bound to this segment.
         """
-        made = []
+        made, places, end = [], [], self.index.end
+        records: list[Raw] = []
         for frame in moved:
-            self.index.add_frame(self.end, frame.base_lsn, frame.time_ns)
-            self.index.add_rehomed(frame.raw_records())
             made.append(frame.encode(self._salt))
-            self.end += len(made[-1])
+            places.append((end, frame.base_lsn, frame.time_ns))
+            records.extend(frame.raw_records())
+            end += len(made[-1])
+        self.index.add_rehomed(places, end, records)
         return made
 
     def mark(self, next_lsn: int, time_ns: int, durable_lsn: int) -> bytes:
         """
         :return: a sync mark: an empty frame that carries the watermark.
         """
-        return self._frame((), next_lsn, time_ns, durable_lsn)
+        frame = self._frame((), next_lsn, time_ns, durable_lsn)
+        self.index.end += len(frame)
+        return frame
 
     def seal(
         self, lsn: int, time_ns: int, durable_lsn: int | None = None
@@ -77,17 +99,17 @@ class Framing:
         :param lsn: the SEAL's.
         :return: its frame and the trailer; ``end`` is between them.
         """
-        at, n_rec, n_index = self.end, self.index.types.total(), len(self.index.frames)
-        frame = self._frame([Seal(time_ns, self.index.encode())], lsn, time_ns, durable_lsn)
-        return frame, encode_trailer(at, lsn, n_rec, n_index)
+        index = self.index
+        frame = self._frame([Seal(time_ns, index.encode())], lsn, time_ns, durable_lsn)
+        trailer = encode_trailer(index.end, lsn, index.records, index.indexed)
+        index.end += len(frame)
+        return frame, trailer
 
     def _frame(
         self, run: Sequence[Record], base_lsn: int, time_ns: int, durable_lsn: int | None
     ) -> bytes:
         if durable_lsn is None:
             durable_lsn = base_lsn + len(run) - 1
-        frame = frames.encode(
+        return frames.encode(
             run, base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=time_ns, salt=self._salt
         )
-        self.end += len(frame)
-        return frame

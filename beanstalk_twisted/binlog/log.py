@@ -9,6 +9,9 @@ A record that has no room in the newest segment seals it: what was appended befo
 of its own, and the next segment begins with the small state of the server (see "Other records" in
 docs/binlog-format.md), taken at that very moment, so that it agrees with the records before it.
 So nothing is ever written past the space that a segment was given.
+
+A batch is made before anything here changes.  Should an exception end a step half-way all the same,
+the log gives no batch any more: what were written next might lie behind bytes that never are.
 """
 
 from collections import deque
@@ -24,6 +27,7 @@ from beanstalk_twisted.binlog.batches import (
     Unsafe,
     moved_jobs,
 )
+from beanstalk_twisted.binlog.errors import LeftHalfWay
 from beanstalk_twisted.binlog.format import (
     RECORD_BYTES,
     REHOMED,
@@ -109,7 +113,7 @@ class Log:
         self._pending_bytes = 0
         self._open: list[Record] = []
         self._open_bytes = self._run_bytes = 0
-        self._commits = self._is_ending = False
+        self._commits = self._is_ending = self._is_midway = False
         self._file: Spare | None = None
         self._limit = self._content = self._heads = 0
         self._framing = Framing(0)
@@ -230,16 +234,18 @@ class Log:
 
         :return: the first one's LSN; the others' follow.
         """
-        first = len(self._open)
-        self._open.extend(records)
-        count = len(self._open) - first
-        self.room.rest -= framed_bytes(count * RECORD_BYTES)
+        run = list(records)
+        count = len(run)
+        first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
+        rest = self.room.rest - framed_bytes(count * RECORD_BYTES)
+        open_bytes = self._open_bytes + count * RECORD_BYTES
+        records_written = self.records_written + count
+        commits = self._commits or run[0].commits
+        self._open.extend(run)
+        self.room.rest, self._open_bytes, self._commits = rest, open_bytes, commits
         self._run_bytes = HALF_FRAME_BYTES + 1  # What comes next pays for a frame.
-        self._open_bytes += count * RECORD_BYTES
-        self.last_lsn += count
-        self.records_written += count
-        self._commits = self._commits or self._open[first].commits
-        return self.last_lsn - count + 1
+        self.last_lsn, self.records_written = last_lsn, records_written
+        return first_lsn
 
     def name_tubes(self, names: Mapping[int, bytes]) -> None:
         """
@@ -258,15 +264,17 @@ class Log:
         return self._enter(record, size, self._cost(record, size))
 
     def _enter(self, record: Record, size: int, own: int) -> int:
-        self.room.rest -= own
-        self._run_bytes = size + (self._run_bytes if self._run_bytes <= HALF_FRAME_BYTES else 0)
-        self._open_bytes += size
+        """
+        Exchanging references needs no memory, so behind the list all happens or nothing.
+        """
+        lsn, records_written = self.last_lsn + 1, self.records_written + 1
+        rest, open_bytes = self.room.rest - own, self._open_bytes + size
+        run_bytes = size + (self._run_bytes if self._run_bytes <= HALF_FRAME_BYTES else 0)
+        commits = self._commits or record.commits
         self._open.append(record)
-        self.last_lsn += 1
-        self.records_written += 1
-        if not self._commits and record.commits:
-            self._commits = True
-        return self.last_lsn
+        self.room.rest, self._open_bytes, self._run_bytes = rest, open_bytes, run_bytes
+        self.last_lsn, self.records_written, self._commits = lsn, records_written, commits
+        return lsn
 
     # Batches.
 
@@ -276,11 +284,13 @@ class Log:
 
         :param time_ns: log time; frames never go back in time.
         :return: what to write, or None when there is nothing.
+        :raise LeftHalfWay: an earlier step has ended with an exception.
         """
         if not self.has_open:
             return None
         if self._is_ending and not self._is_fresh:
             self._change_segment(0, time_ns)
+        self._begin_step()
         self._is_ending = False
         if self._pending:
             batch = self._pending.popleft()
@@ -288,17 +298,32 @@ class Log:
         else:
             batch = self._close(time_ns, seals=False)
         self._taken_lsn = batch.last_lsn
+        self._is_midway = False
         return batch
+
+    def _begin_step(self) -> None:
+        """
+        Whoever ends a step says so by `_is_midway`.
+        """
+        if self._is_midway:
+            raise LeftHalfWay(
+                "the log was left half-way by an error before this one; nothing that was answered "
+                "is lost. Start the server again."
+            )
+        self._is_midway = True
 
     def mark(self) -> Batch:
         """
         A sync mark: an empty frame that carries the newest watermark.  Only while nothing is open.
         """
         assert not self.has_open
+        self._begin_step()
         start = self._framing.end
         frame = self._framing.mark(self.last_lsn + 1, self._time_ns, self.durable_lsn)
         self._count_rest()
-        return Batch(self.segment, start, (frame,), self.last_lsn, None, False, False)
+        batch = Batch(self.segment, start, (frame,), self.last_lsn, None, False, False)
+        self._is_midway = False
+        return batch
 
     def finish(self, time_ns: int) -> Batch:
         """
@@ -306,8 +331,11 @@ class Log:
         """
         self._is_ending = False
         assert not self.has_open
+        self._begin_step()
         self._append(CleanStop(max(self._time_ns, time_ns)))
-        return self._close(time_ns, seals=True)
+        batch = self._close(time_ns, seals=True)
+        self._is_midway = False
+        return batch
 
     def durable(self, lsn: int) -> None:
         """
@@ -320,34 +348,39 @@ class Log:
 
     def _close(self, time_ns: int, seals: bool) -> Batch:
         """
-        What is open, as bytes.
+        What is open, as bytes; then it no longer is.
         """
-        self._time_ns = max(self._time_ns, time_ns)
-        file, commits, start = self._file, self._commits, 0 if self._file else self._framing.end
-        framed = self._framed()
+        time_ns = max(self._time_ns, time_ns)
+        file, start = self._file, 0 if self._file else self._framing.index.end
+        # Several steps are made on a copy, which takes the place of the other when all are done.
+        framing = self._framing.copy() if seals or self._rehomed else self._framing
+        framed = self._framed(framing, time_ns)
         chunks = [self._header, *framed] if file else framed.copy()
-        self._open, self._file, self._commits = [], None, False
-        self._open_bytes = self._run_bytes = 0
+        last_lsn, records_written = self.last_lsn, self.records_written
         if seals:
-            self.last_lsn += 1
-            self.records_written += 1
-            seal, trailer = self._framing.seal(self.last_lsn, self._time_ns, self.durable_lsn)
+            last_lsn, records_written = last_lsn + 1, records_written + 1
+            seal, trailer = framing.seal(last_lsn, time_ns, self.durable_lsn)
             framed.append(seal)
             chunks += (seal, trailer)
         kept = tuple(framed) if self._keeps_unsafe else ()
-        self._unsafe.append(Unsafe(self.segment, self._framing.end, self.last_lsn, kept))
+        unsafe = Unsafe(self.segment, framing.index.end, last_lsn, kept)
+        batch = Batch(self.segment, start, tuple(chunks), last_lsn, file, seals, self._commits)
+        self._unsafe.append(unsafe)
+        self._framing, self._time_ns, self._rehomed = framing, time_ns, ()
+        self.last_lsn, self.records_written = last_lsn, records_written
+        self._open, self._file, self._commits = [], None, False
+        self._open_bytes = self._run_bytes = 0
         self._count_rest()
-        return Batch(self.segment, start, tuple(chunks), self.last_lsn, file, seals, commits)
+        return batch
 
-    def _framed(self) -> list[bytes]:
+    def _framed(self, framing: Framing, time_ns: int) -> list[bytes]:
         """
         What has moved here, and then what is open.
         """
-        moved = self._framing.add_rehomed(self._rehomed) if self._rehomed else []
-        self._rehomed = ()
+        moved = framing.add_rehomed(self._rehomed) if self._rehomed else []
         base_lsn = self.last_lsn - len(self._open) + 1
-        return moved + self._framing.add(
-            self._open, base_lsn, self._time_ns, self.durable_lsn, self._open_bytes
+        return moved + framing.add(
+            self._open, base_lsn, time_ns, self.durable_lsn, self._open_bytes
         )
 
     # Segments.
@@ -357,6 +390,7 @@ class Log:
         A write or a sync has failed: begin a segment with all that is not known durable, which cuts
         the failed one off where it was.  The next batch publishes it.
         """
+        self._begin_step()
         seq, prev_end = self._safe
         for gone in [each for each in self._ends if each > seq]:
             del self._ends[gone]
@@ -376,6 +410,7 @@ class Log:
         self._begin_segment(prev_end, flags=REHOMED)
         named = {record.tube_id for record in self._open if isinstance(record, TubeDef)}
         self.name_tubes({k: name for k, name in names.items() if k not in named})
+        self._is_midway = False
         return Rehoming(self.segment, moved_jobs(self._rehomed, self._open))
 
     def shrink(self, batch: Batch) -> Batch | None:
@@ -403,6 +438,7 @@ class Log:
         """
         There is no room for so many bytes here.
         """
+        self._begin_step()
         if not self._is_fresh:
             batch = self._close(time_ns, seals=True)
             self._pending.append(batch)
@@ -413,6 +449,7 @@ class Log:
             self._begin_segment(prev_end, flags=0)
         if least > self.room.rest:
             self._settle_in(least)
+        self._is_midway = False
 
     def _begin_segment(self, prev_end: int, flags: int) -> None:
         """
@@ -472,7 +509,7 @@ class Log:
         """
         All is framed: how much is left can be said exactly.
         """
-        self.room.rest = self._limit - self._framing.end - self._ending_bytes()
+        self.room.rest = self._limit - self._framing.index.end - self._ending_bytes()
 
     def _cost(self, record: Record, size: int) -> int:
         """

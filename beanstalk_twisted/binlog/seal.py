@@ -3,7 +3,6 @@ What the seal of a finished segment says about it; docs/binlog-format.md, "Seal 
 """
 
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ from beanstalk_twisted.binlog.format import (
     INDEX_ENTRY_BYTES,
     INDEX_STRIDE_BYTES,
     SEAL_HEAD,
+    SEGMENT_HEADER_BYTES,
     TRAILER,
     TRAILER_BYTES,
     TRAILER_MAGIC,
@@ -38,73 +38,122 @@ CHANGES: Final = frozenset(JOB_KINDS) - {Kind.COPY}
 NO_SPAN: Final = (1 << 64, -(1 << 64))
 """The smallest and the largest of no numbers."""
 
+Place = tuple[int, int, int]
+"""Where a frame begins, the LSN of its first record, and its time."""
+
 
 class SegmentIndex:
     """
     Collects what the seal of a segment will say about it.
 
-    :ivar frames: offset, base LSN and time of the indexed ones.
-    :ivar types: how many records there are of each type.
+    What is added is added whole: the last line of each method changes all that counts, by the
+    exchange of references, and whatever ends it before that, all is as it was.
+
+    :ivar end: the offset behind the newest frame.
+    :ivar indexed: how many frames are indexed.
     :ivar tubes: the names of the tubes in it.
     """
 
     def __init__(self) -> None:
-        self.frames: list[tuple[int, int, int]] = []
-        self.types: Counter[int] = Counter()
+        self.end = SEGMENT_HEADER_BYTES
+        self.indexed = 0
         self.tubes: dict[int, bytes] = {}
+        self._frames: list[Place] = []
+        self._types: dict[int, int] = {}
         self._jobs = self._times = NO_SPAN
         self._tube_bytes = 0
+
+    def copy(self) -> "SegmentIndex":
+        """
+        Another one, that says the same.
+        """
+        other = SegmentIndex()
+        other.end, other.indexed, other.tubes = self.end, self.indexed, self.tubes.copy()
+        other._frames, other._types = self._frames.copy(), self._types
+        other._jobs, other._times, other._tube_bytes = self._jobs, self._times, self._tube_bytes
+        return other
+
+    @property
+    def records(self) -> int:
+        """
+        How many records there are.
+        """
+        return sum(self._types.values())
 
     @property
     def has_changes(self) -> bool:
         """
         Whether a job was changed in it; a copy changes nothing.
         """
-        return not CHANGES.isdisjoint(self.types)
+        return not CHANGES.isdisjoint(self._types)
 
-    def add_frame(self, offset: int, base_lsn: int, time_ns: int) -> None:
+    def add(self, places: Sequence[Place], end: int, records: Sequence[Record]) -> None:
         """
-        A frame begins at ``offset``.
-        """
-        if not self.frames or offset - self.frames[-1][0] >= INDEX_STRIDE_BYTES:
-            self.frames.append((offset, base_lsn, time_ns))
+        New frames, and what is in them: as a rule one of one or two records.
 
-    def add_records(self, records: Sequence[Record]) -> None:
+        :param end: where they end.
         """
-        The records of one frame: as a rule one or two.
-        """
-        types = self.types
-        for record in records:
-            types[record.kind] += 1
-            if isinstance(record, JobImage):
-                self._note_job(record.job_id, record.ts_ns)
-            elif isinstance(record, TubeDef):
-                self.tubes[record.tube_id] = record.name
-                self._tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
-
-    def add_rehomed(self, records: Iterable[Raw]) -> None:
-        """
-        Records that have moved here, in one frame.
-        """
-        for raw in records:
-            self.types[raw[TYPE]] += 1
-            if raw[TYPE] in JOB_KINDS:
-                self._note_job(raw[JOB_ID], raw[TS_NS])
-
-    def _note_job(self, job_id: int, ts_ns: int) -> None:
+        types = self._types.copy()
         first, last = self._jobs
-        if not first <= job_id <= last:
-            self._jobs = min(first, job_id), max(last, job_id)
         oldest, newest = self._times
-        if not oldest <= ts_ns <= newest:
-            self._times = min(oldest, ts_ns), max(newest, ts_ns)
+        tube_bytes = self._tube_bytes
+        for record in records:
+            kind = record.kind
+            types[kind] = types.get(kind, 0) + 1
+            if isinstance(record, JobImage):
+                job_id, ts_ns = record.job_id, record.ts_ns
+                if not first <= job_id <= last:
+                    first, last = min(first, job_id), max(last, job_id)
+                if not oldest <= ts_ns <= newest:
+                    oldest, newest = min(oldest, ts_ns), max(newest, ts_ns)
+            elif isinstance(record, TubeDef):
+                # Should this be done again, nothing is different.
+                self.tubes[record.tube_id] = record.name
+                tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
+        jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
+        self.end, self.indexed, self._types, self._jobs, self._times, self._tube_bytes = (
+            end, indexed, types, jobs, times, tube_bytes,
+        )  # fmt: skip
+
+    def add_rehomed(self, places: Sequence[Place], end: int, records: Iterable[Raw]) -> None:
+        """
+        Frames that have moved here, and what is in them.
+        """
+        types = self._types.copy()
+        (first, last), (oldest, newest) = self._jobs, self._times
+        for raw in records:
+            types[raw[TYPE]] = types.get(raw[TYPE], 0) + 1
+            if raw[TYPE] in JOB_KINDS:
+                first, last = min(first, raw[JOB_ID]), max(last, raw[JOB_ID])
+                oldest, newest = min(oldest, raw[TS_NS]), max(newest, raw[TS_NS])
+        jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
+        self.end, self.indexed, self._types, self._jobs, self._times = (
+            end, indexed, types, jobs, times,
+        )  # fmt: skip
+
+    def _index(self, places: Sequence[Place]) -> int:
+        """
+        Note those frames that are far enough behind the one before.
+
+        :return: how many are noted then; more do not count.
+        """
+        count = self.indexed
+        last = self._frames[count - 1][0] if count else -INDEX_STRIDE_BYTES
+        if not places or places[-1][0] - last < INDEX_STRIDE_BYTES:
+            return count
+        del self._frames[count:]
+        for place in places:
+            if place[0] - last >= INDEX_STRIDE_BYTES:
+                self._frames.append(place)
+                last = place[0]
+        return len(self._frames)
 
     @property
     def encoded_bytes(self) -> int:
         """
         The length of `encode`, or a little more: types that are still to come are counted in.
         """
-        frames = INDEX_ENTRY_BYTES * len(self.frames)
+        frames = INDEX_ENTRY_BYTES * self.indexed
         return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + self._tube_bytes
 
     def encode(self) -> bytes:
@@ -113,16 +162,17 @@ class SegmentIndex:
         """
         spans = (0, 0, 0, 0) if self._jobs == NO_SPAN else (*self._jobs, *self._times)
         head = SEAL_HEAD.pack(
-            1, len(self.frames), self.types.total(), *spans, len(self.types), len(self.tubes)
+            1, self.indexed, self.records, *spans, len(self._types), len(self.tubes)
         )
+        frames = self._frames[: self.indexed]
         columns = (
-            [lsn.to_bytes(8, "little") for _, lsn, _ in self.frames]
-            + [time.to_bytes(8, "little", signed=True) for _, _, time in self.frames]
-            + [(offset // 8).to_bytes(4, "little") for offset, _, _ in self.frames]
+            [lsn.to_bytes(8, "little") for _, lsn, _ in frames]
+            + [time.to_bytes(8, "little", signed=True) for _, _, time in frames]
+            + [(offset // 8).to_bytes(4, "little") for offset, _, _ in frames]
         )
         types = [
             kind.to_bytes(4, "little") + count.to_bytes(4, "little")
-            for kind, count in sorted(self.types.items())
+            for kind, count in sorted(self._types.items())
         ]
         tubes = [
             tube_id.to_bytes(4, "little") + len(name).to_bytes(2, "little") + name

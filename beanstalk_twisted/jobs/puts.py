@@ -1,5 +1,6 @@
 """
-New jobs: each is taken only when the log has room for it, and for the end of every job.
+New jobs: each is taken only when there is memory for it and for its way to the disk, and when the
+log has room for it, and for the end of every job.
 
 As a rule there is room.  If there is not, a put waits until the log has been given more, and its
 connection with it; it is refused if the disk has no more to give.
@@ -9,7 +10,7 @@ here, only the put does.
 """
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.room import Demand, newcomer_bytes
@@ -25,6 +26,33 @@ NS: Final = 1_000_000_000
 
 PUT: Final = Kind.PUT
 CLIENT: Final = Reason.CLIENT
+
+
+class Memory(Protocol):
+    """
+    What the queue needs to know of the process's memory.
+    """
+
+    def takes(self, size: int) -> bool:
+        """
+        Whether there is memory for so many bytes of a job, and for all that happens to it.
+        """
+
+
+class Plenty:
+    """
+    Memory without end.
+    """
+
+    def takes(self, size: int) -> bool:
+        """
+        See `Memory.takes`.
+        """
+        return True
+
+
+PLENTY: Final = Plenty()
+"""What a queue has that nobody limits."""
 
 
 class Draft:
@@ -54,12 +82,15 @@ class Newcomer(NamedTuple):
 class Puts:
     """
     Takes new jobs, or lets them wait.
+
+    :ivar memory: the process's.
     """
 
     def __init__(
         self, state: QueueState, changes: Changes, timekeeping: Timekeeping, tally: Tally,
-        outbox: list[tuple[Session, Answer]],
+        outbox: list[tuple[Session, Answer]], memory: Memory = PLENTY,
     ) -> None:  # fmt: skip
+        self.memory = memory
         self._state = state
         self._changes = changes
         self._timekeeping = timekeeping
@@ -85,6 +116,8 @@ class Puts:
         """
         Take a job, refuse it, or let it wait.
         """
+        if not self.memory.takes(len(body)):
+            return NO_ROOM
         if self._changes.has_room_for(len(body)):
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
         if self._changes.ledger.room.is_short:

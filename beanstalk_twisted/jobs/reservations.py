@@ -50,7 +50,7 @@ class Answer:
 
 
 NO_ROOM: Final = Answer(replies.OUT_OF_MEMORY, 0)
-"""The disk is full: all is as it was."""
+"""The disk is full, or memory: all is as it was."""
 
 
 class Reservations:

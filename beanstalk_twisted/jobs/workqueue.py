@@ -36,7 +36,7 @@ from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import Kicks
 from beanstalk_twisted.jobs.ordered import ID_MASK
-from beanstalk_twisted.jobs.puts import Draft, Puts
+from beanstalk_twisted.jobs.puts import PLENTY, Draft, Memory, Puts
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -58,18 +58,21 @@ class WorkQueue:
     A beanstalkd's worth of tubes, jobs and sessions.
 
     :ivar outbox: answers for sessions other than the one that a call was for.
+    :ivar memory: what it may use.
     :ivar max_job_bytes: the largest body that `put` takes.
     :ivar is_draining: whether new jobs are refused.
     """
 
     def __init__(
-        self, facts: statistics.FactsSource, counters: Sequence[str], max_job_bytes: int
-    ) -> None:
+        self, facts: statistics.FactsSource, counters: Sequence[str], max_job_bytes: int,
+        memory: Memory = PLENTY,
+    ) -> None:  # fmt: skip
         """
         :param facts: asked at each `stats`.
         :param counters: the commands' keys in `stats`, in order.
         """
         self.state = QueueState()
+        self.memory = memory
         self.max_job_bytes = max_job_bytes
         self.is_draining = False
         self.tally = statistics.Tally()
@@ -81,7 +84,9 @@ class WorkQueue:
         self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
         self._copy_waits = 0
-        self._puts = Puts(self.state, self._changes, self._timekeeping, self.tally, self.outbox)
+        self._puts = Puts(
+            self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
+        )
         self.state.default()
 
     def keep_in(self, ledger: Ledger) -> None:

@@ -96,7 +96,7 @@ class HeldIo:
         """
         self.is_stopped = True
 
-    def watch(self, look: Callable[[], None]) -> None:
+    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """
         No work is ever done in the thread that gave it.
         """

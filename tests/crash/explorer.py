@@ -69,12 +69,12 @@ class Explorer:
             least = promises.least(left.is_power_lost)
             # After an error of the disk, a start does not believe all that it could read.
             is_doubtful = promises.is_in_doubt and not left.is_power_lost
-            lsn = self._examine(left, promises, now_ns, least, is_doubtful=is_doubtful)
+            lsn = self.examine(left, promises, now_ns, least, is_doubtful=is_doubtful)
             share = AGAIN if left.is_power_lost else AGAIN_AFTER_KILL
             if lsn is not None and self._random.random() < share:
                 self._crash_again(left, promises, now_ns, lsn)
 
-    def _examine(
+    def examine(
         self, left: Left, promises: Promises, now_ns: int, least: int, most: int = 1 << 62,
         is_doubtful: bool = False,
     ) -> int | None:  # fmt: skip
@@ -125,7 +125,7 @@ class Explorer:
                 keeps_all = left.is_power_lost or not then.is_power_lost
                 least = lsn if keeps_all else min(lsn, promises.least(True))
                 both = then._replace(how=f"{left.how}, and while starting {then.how}")
-                if self._examine(both, promises, now_ns, least, most=lsn) is not None:
+                if self.examine(both, promises, now_ns, least, most=lsn) is not None:
                     self.second_crashes += 1
 
         second.fault = crash
@@ -136,7 +136,7 @@ class Explorer:
             raise Broken(f"after {left.how} the server does not start: {problem}") from None
         # What was found is durable now, and found again.
         synced = only_synced(second)._replace(how=f"{left.how}, a start and a power loss")
-        self._examine(synced, promises, now_ns, least=lsn, most=lsn)
+        self.examine(synced, promises, now_ns, least=lsn, most=lsn)
 
     def found_lsn(self, directory: MemoryDirectory, now_ns: int) -> int:
         """

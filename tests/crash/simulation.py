@@ -110,7 +110,7 @@ class SteppedIo:
         See `Io.stop`.
         """
 
-    def watch(self, look: Callable[[], None]) -> None:
+    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """
         No work is ever done in the thread that gave it.
         """

@@ -167,7 +167,7 @@ def test_without_its_seal_a_segment_does_not_say_what_was_lost() -> None:
 
 def test_a_seal_that_was_re_homed_says_nothing_of_the_segment_it_is_in_now() -> None:
     other = SegmentIndex()
-    other.add_records([put(number) for number in range(50)])
+    other.add([], 0, [put(number) for number in range(50)])
     files = killed([put(1)], [Seal(T0, other.encode())], [delete(1)], [put(2)])
     found = salvaged(with_bad_records(files, ONE, 3))
     assert found.judgements[1].why is Why.DELETED

@@ -1,0 +1,122 @@
+"""
+Whether there is memory for another job, and for all that happens to it until it is on disk.
+
+Where memory ends (`ulimit -v`, a strict kernel), it ends for whoever asks next: that may be a put
+of some kilobytes, but also the step that hands an accepted job to the disk, which must not fail.
+So some is kept for those who cannot be refused, by refusing puts in time.  Now and then the kernel
+is asked whether it would give that much; if not, puts are answered with OUT_OF_MEMORY, and new
+connections closed; all else goes on, until jobs were deleted.
+
+A limit on what is resident (a container's) is not seen from here: the kernel kills whoever passes
+it, and what was answered is on disk.
+
+Differs from beanstalkd: it asks for a job's memory only, and has its log written without more.
+"""
+
+import mmap
+import time
+from collections.abc import Callable
+from typing import Final
+
+from twisted.logger import Logger
+
+HEADROOM_BYTES: Final = 16 << 20
+"""
+What is kept for all but jobs: a turn's commands and replies of 256 connections, Python's own pieces
+of 1 MB, and what is taken between two looks.
+"""
+
+LOOK_BYTES: Final = 1 << 20
+"""Bytes of jobs between two looks, which take 10 us each: nothing beside 1 MB of them."""
+
+JOB_BYTES: Final = 512
+"""What a job takes beside its body, all that waits for a reply included."""
+
+COPIES: Final = 3
+"""
+How often a job that is not settled may be in memory beside its own body: in the frames that are
+kept until they are durable, in one that is being made, and in what is being written.
+"""
+
+AGAIN_S: Final = 0.01
+"""From a look that found too little to the next: it may have taken some milliseconds."""
+
+PIECED_BYTES: Final = 2 * HEADROOM_BYTES
+"""So much is looked for between what is in use, which takes its pages for a moment; not more."""
+
+PIECE_BYTES: Final = 64 << 10
+"""Small enough to be found between what is in use, and the largest part of a body that comes."""
+
+
+class Headroom:
+    """
+    Says whether jobs may be taken.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, has: Callable[[int], bool] | None = None,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """
+        :param has: whether so many bytes can be had; by default the kernel is asked.
+        """
+        self.unsettled: Callable[[], int] = lambda: 0
+        self._has = can_have if has is None else has
+        self._seconds = seconds
+        self._left = 0
+        self._is_short = False
+        self._again_s = 0.0
+
+    def takes(self, size: int) -> bool:
+        """
+        Whether there is memory for so many bytes of a job.
+        """
+        self._left -= size + JOB_BYTES
+        return self._left >= 0 or self._look(size)
+
+    def _look(self, size: int) -> bool:
+        now_s = self._seconds()
+        if self._is_short and now_s < self._again_s:
+            return False
+        is_short = not self._has(HEADROOM_BYTES + COPIES * (self.unsettled() + size))
+        self._left = 0 if is_short else LOOK_BYTES
+        if is_short:
+            self._again_s = self._seconds() + AGAIN_S
+        if is_short != self._is_short:
+            self._is_short = is_short
+            self._tell()
+        return not is_short
+
+    def _tell(self) -> None:
+        if self._is_short:
+            self.log.warn(
+                "memory is short: new jobs are refused (OUT_OF_MEMORY), and new connections "
+                "closed, until some is free; nothing was lost. Delete jobs, or give the server "
+                "more (ulimit -v)."
+            )
+        else:
+            self.log.warn("there is memory again: new jobs and connections are taken")
+
+
+def can_have(size: int) -> bool:
+    """
+    Whether so many bytes can be had.  The kernel is asked first, for one piece that is never
+    touched; when it has no more, they may lie between what is in use.
+    """
+    try:
+        mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except (OSError, MemoryError):
+        return size <= PIECED_BYTES and _has_pieces(-(-size // PIECE_BYTES))
+    return True
+
+
+def _has_pieces(count: int) -> bool:
+    pieces = []
+    try:
+        for _ in range(count):
+            pieces.append(bytearray(PIECE_BYTES))
+    except MemoryError:
+        return False
+    return True
