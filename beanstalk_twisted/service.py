@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final, cast
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorFDSet
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
@@ -204,7 +204,11 @@ class BeanstalkService(Service):
         return ensureDeferred(self._stop(bool(was_running))).addErrback(self._cannot_stop)
 
     def _cannot_stop(self, failure: Failure) -> Failure:
-        self._fail_stop(failure)
+        """
+        An end that nobody waits for any longer is none that has failed.
+        """
+        if not failure.check(CancelledError):
+            self._fail_stop(failure)
         return failure
 
     async def _stop(self, was_running: bool) -> None:
