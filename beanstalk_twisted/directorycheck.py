@@ -108,8 +108,8 @@ class DirectoryCheck:
     def _error(self, displaced: str) -> WriteFailed:
         return WriteFailed(
             f"the binlog is not at {self._path} any more: {displaced}. The directory was removed, "
-            f"renamed, replaced or mounted over. All was in place at {self._seen}; what was "
-            f"acknowledged since is only in the files that were.",
+            f"renamed, replaced or mounted over, or files in it were. All was in place at "
+            f"{self._seen}; what was acknowledged since is only in the files that were.",
             f"Put that directory, or a copy of it, back at {self._path}, run 'binlog-inspect check "
             f"{self._path}', start again.",
             is_final=True,

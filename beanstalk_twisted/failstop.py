@@ -18,6 +18,10 @@ What is not of that kind costs less, and is decided where it happens:
 - a job for which there is no memory is refused before anything has changed (`headroom`);
 - a disk that fails is what the committer is there for.
 
+Where there is no memory at all, CPython cannot leave a function whose `try` lies beyond 256 of its
+instructions: it asks for an integer to remember the place, fails, and tries again for ever.  So
+functions on the way have none there (tests/test_failstop.py).
+
 A queue without a log has promised nothing beyond the end of its process, which would be the end of
 all jobs: there exceptions go their usual way, and the command is answered with INTERNAL_ERROR.
 """

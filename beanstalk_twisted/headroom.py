@@ -4,8 +4,8 @@ Whether there is memory for another job, and for all that happens to it until it
 Where memory ends (`ulimit -v`, a strict kernel), it ends for whoever asks next: that may be a put
 of some kilobytes, but also the step that hands an accepted job to the disk, which must not fail.
 So some is kept for those who cannot be refused, by refusing puts in time.  Now and then the kernel
-is asked whether it would give that much; if not, puts are answered with OUT_OF_MEMORY, and new
-connections closed; all else goes on, until jobs were deleted.
+is asked whether it would give that much; if not, puts are answered with OUT_OF_MEMORY, and all else
+goes on, until jobs were deleted.  New connections are taken until half of it is gone too.
 
 A limit on what is resident (a container's) is not seen from here: the kernel kills whoever passes
 it, and what was answered is on disk.
@@ -25,6 +25,9 @@ HEADROOM_BYTES: Final = 16 << 20
 What is kept for all but jobs: a turn's commands and replies of 256 connections, Python's own pieces
 of 1 MB, and what is taken between two looks.
 """
+
+CONNECTIONS_BYTES: Final = HEADROOM_BYTES // 2
+"""What has to be left for new connections: the other half of the headroom is some 1,000 of them."""
 
 LOOK_BYTES: Final = 1 << 20
 """Bytes of jobs between two looks, which take 10 us each: nothing beside 1 MB of them."""
@@ -76,6 +79,14 @@ class Headroom:
         self._left -= size + JOB_BYTES
         return self._left >= 0 or self._look(size)
 
+    @property
+    def takes_connections(self) -> bool:
+        """
+        Whether there is memory for another connection: also where there is none for jobs, so that
+        somebody can come and delete some.
+        """
+        return not self._is_short or self._has(CONNECTIONS_BYTES)
+
     def _look(self, size: int) -> bool:
         now_s = self._seconds()
         if self._is_short and now_s < self._again_s:
@@ -92,12 +103,11 @@ class Headroom:
     def _tell(self) -> None:
         if self._is_short:
             self.log.warn(
-                "memory is short: new jobs are refused (OUT_OF_MEMORY), and new connections "
-                "closed, until some is free; nothing was lost. Delete jobs, or give the server "
-                "more (ulimit -v)."
+                "memory is short: new jobs are refused (OUT_OF_MEMORY) until some is free; nothing "
+                "was lost. Delete jobs, or give the server more (ulimit -v)."
             )
         else:
-            self.log.warn("there is memory again: new jobs and connections are taken")
+            self.log.warn("there is memory again: new jobs are taken")
 
 
 def can_have(size: int) -> bool:

@@ -212,21 +212,24 @@ class Hub:
     def doRead(self) -> None:
         """
         One turn, and others for those who have answered at once.  Done whole, or it ends the
-        server: as `fail_stop`, without another call for each turn.
+        server, as what is marked `fail_stop`.
         """
         try:
-            if len(self._feeds) == 1 and not self._ready:
-                # The reactor says that the epoll can be read, and so whose socket it is.
-                self._ready.append((next(iter(self._feeds)), select.EPOLLIN))
-            elif not self._ready:
-                self._look()
-            now_ns = self._now_ns()
-            ends_ns = now_ns + AGAIN_NS
-            while self._turn(now_ns) and (now_ns := self._now_ns()) < ends_ns and self._look():
-                pass
+            self._take_turns()
         except BaseException:
             self._fail_stop.caught()
             raise
+
+    def _take_turns(self) -> None:
+        if len(self._feeds) == 1 and not self._ready:
+            # The reactor says that the epoll can be read, and so whose socket it is.
+            self._ready.append((next(iter(self._feeds)), select.EPOLLIN))
+        elif not self._ready:
+            self._look()
+        now_ns = self._now_ns()
+        ends_ns = now_ns + AGAIN_NS
+        while self._turn(now_ns) and (now_ns := self._now_ns()) < ends_ns and self._look():
+            pass
 
     def _look(self) -> bool:
         """

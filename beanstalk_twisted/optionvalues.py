@@ -76,6 +76,8 @@ def endpoint_problem(error: Exception) -> str:
         raises of a wrong number or argument.
     """
     said = str(error)
+    if isinstance(error, ImportError):
+        return f"{said}; TLS needs more packages: pip install '.[tls]'"
     if found := _NO_NUMBER.search(said):
         said = f"{found[1]} is not a number"
     elif found := _NO_ARGUMENT.search(said):

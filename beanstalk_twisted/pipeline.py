@@ -243,23 +243,18 @@ class Pipeline:
             line = data[at:end]
             word, _, rest = line.partition(b" ")
             answer: Answer | None
-            try:
-                if word == b"put":
-                    answer = self._put(line, data, end + 2, now_ns)
-                elif line == b"reserve":
-                    self.line, self.at = line, end + 2
-                    counts["cmd-reserve"] += 1
-                    answer = queue.reserve(self._session, now_ns)
-                elif word == b"delete" and rest.isdigit() and len(rest) <= ID_DIGITS:
-                    self.line, self.at = line, end + 2
-                    counts["cmd-delete"] += 1
-                    answer = queue.delete(self._session, now_ns, int(rest))
-                else:
-                    answer = self._obey(line, end + 2, now_ns)
-            except ParseError as error:
+            if word == b"put":
+                answer = self._put(line, data, end + 2, now_ns)
+            elif line == b"reserve":
                 self.line, self.at = line, end + 2
-                queue.count(error.counter)
-                answer = Answer(error.reply, 0)
+                counts["cmd-reserve"] += 1
+                answer = queue.reserve(self._session, now_ns)
+            elif word == b"delete" and rest.isdigit() and len(rest) <= ID_DIGITS:
+                self.line, self.at = line, end + 2
+                counts["cmd-delete"] += 1
+                answer = queue.delete(self._session, now_ns, int(rest))
+            else:
+                answer = self._obey(line, end + 2, now_ns)
             if self.at == at:
                 return LEFT
             at = self.at
@@ -286,9 +281,11 @@ class Pipeline:
         Take a job, or leave ``at`` where it is.
 
         :param start: where its body does.
-        :raise ParseError: the line is wrong.
         """
-        _, args, has_junk = remembered(line)
+        try:
+            _, args, has_junk = remembered(line)
+        except ParseError as error:
+            return self._refuse(line, start, error)
         queue = self._common.queue
         size: int
         priority, delay_s, ttr_s, size = args
@@ -310,10 +307,11 @@ class Pipeline:
     def _obey(self, line: bytes, end: int, now_ns: int) -> Answer | None:
         """
         Carry out any other command, or leave ``at`` where it is.
-
-        :raise ParseError: the line is wrong.
         """
-        command, args, _ = recognise(line)
+        try:
+            command, args, _ = recognise(line)
+        except ParseError as error:
+            return self._refuse(line, end, error)
         if command.run is None or command.has_body:
             return None
         self.line, self.at = line, end
@@ -325,3 +323,11 @@ class Pipeline:
             if command.run not in LOOKS:
                 raise
             return self._common.refused(line)
+
+    def _refuse(self, line: bytes, end: int, error: ParseError) -> Answer:
+        """
+        A line is wrong, which costs no more than its answer.
+        """
+        self.line, self.at = line, end
+        self._common.queue.count(error.counter)
+        return Answer(error.reply, 0)

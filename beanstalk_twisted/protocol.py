@@ -464,8 +464,7 @@ class BeanstalkProtocol(LineReceiver):
             self._is_leaving
             or self._is_resting
             or self._is_output_full
-            or self.session.is_waiting
-            or self.session.is_busy
+            or self.session.is_blocked
             or self._held_bytes > MAX_HELD_BYTES
             or bool(self.pipeline.held and self._shell.is_congested)
         )

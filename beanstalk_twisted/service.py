@@ -60,9 +60,6 @@ from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
 
-CONNECTION_BYTES: Final = 8 << 10
-"""What a connection takes that is idle, the transport's part included, and somewhat more."""
-
 SWITCH_INTERVAL_S: Final = 0.0005
 """How soon the I/O thread gets back from a busy reactor; Python's 5 ms is a slow disk's time."""
 
@@ -434,7 +431,7 @@ class BeanstalkService(Service):
         if len(self._protocols) >= self.settings.max_connections:
             self._refusals.note()
             return False
-        return self.queue.memory.takes(CONNECTION_BYTES)
+        return self._headroom.takes_connections
 
     def rest(self, protocol: BeanstalkProtocol) -> None:
         """
@@ -515,6 +512,7 @@ class BeanstalkService(Service):
         """
         An answer that came later than its command; it may set off the connection's next command.
         """
+        session.has_answer = False
         protocol = self._protocols.get(session)
         if protocol is None:
             return

@@ -6,6 +6,7 @@ new segment is durable is anything of the old log cut.  No Twisted here: it runs
 is open.
 """
 
+import errno
 import gc
 import os
 from collections.abc import Callable
@@ -89,7 +90,7 @@ def load(
             clock.not_before(found.small.time_ns)
             _load(queue, found, clock.now_ns(), report)
         return found
-    except OSError as problem:
+    except (OSError, MemoryError) as problem:
         raise _cannot_use(directory, problem) from problem
 
 
@@ -125,9 +126,21 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
 def _cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
     why = problem.strerror if isinstance(problem, OSError) else problem
     return CannotUse(
-        f"binlog directory {directory.path} cannot be used: {why}; nothing was lost. "
-        f"Look at its space, its permissions and its file system, then start again."
+        f"binlog directory {directory.path} cannot be used: {why or type(problem).__name__}; "
+        f"nothing was lost. {_advice(problem)}, then start again."
     )
+
+
+def _advice(problem: BaseException | None) -> str:
+    number = problem.errno if isinstance(problem, OSError) else None
+    if number == errno.ENOMEM or isinstance(problem, MemoryError):
+        return (
+            "All jobs are loaded into memory, which takes up to twice of what they take later: "
+            "give it more (ulimit -v, the limit of a container)"
+        )
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "Raise 'ulimit -n' or LimitNOFILE of the unit"
+    return "Look at its space, its permissions and its file system"
 
 
 class _without_garbage_collection:

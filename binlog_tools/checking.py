@@ -125,7 +125,8 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     durable_lsn = _durable_lsn(survey)
     verdict = {
         SOUND: f"sound: {records} records, durable to LSN {durable_lsn}",
-        TORN: "torn tail: a server cuts it off, keeps a copy, and loses nothing it promised",
+        TORN: "torn tail: a server cuts it off and keeps a copy; of what it promised nothing is "
+        "lost if a crash made it (otherwise see 'binlog-inspect salvage')",
         DAMAGED: f"damaged: a server refuses {source.path}",
     }[exit_code]
     if lost and is_whole:

@@ -4,17 +4,28 @@ What ends a server, and what it says then.
 
 from __future__ import annotations
 
+import dis
 import os
 import subprocess
 import sys
+import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.framing import Framing
-from beanstalk_twisted.failstop import BALLAST_BYTES, EXIT_CODE, FailStop, fail_stop, reason
+from beanstalk_twisted.failstop import (
+    BALLAST_BYTES,
+    EXIT_CODE,
+    PACKAGE,
+    FailStop,
+    fail_stop,
+    reason,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -154,3 +165,39 @@ def test_a_process_that_has_no_memory_at_all_has_some_for_its_last_words() -> No
     assert ended.returncode == EXIT_CODE, ended.stderr
     assert ended.stdout.startswith("the server ends: MemoryError")
     assert BALLAST_BYTES < 1 << 24
+
+
+ON_THE_WAY = (
+    "beanstalk_twisted/*.py", "beanstalk_twisted/jobs/*.py",
+    *(f"beanstalk_twisted/binlog/{name}.py" for name in (
+        "batches", "frames", "framing", "log", "records", "room", "seal", "writer",
+    )),
+)  # fmt: skip
+
+BEFORE_ANYBODY_IS_SERVED = {"listening.py", "startup.py", "unixsockets.py", "tap.py"}
+
+SMALL_INTEGERS = 256
+"""CPython has all integers up to this one ready, and asks for memory for others."""
+
+
+def functions(code: types.CodeType) -> Iterator[types.CodeType]:
+    """
+    Give all functions of a module.
+    """
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from functions(each)
+
+
+def test_without_any_memory_an_exception_can_leave_all_functions_on_the_way() -> None:
+    root = PACKAGE.parent
+    paths = [path for pattern in ON_THE_WAY for path in root.glob(pattern)]
+    assert len(paths) > 40
+    for path in paths:
+        if path.name in BEFORE_ANYBODY_IS_SERVED:
+            continue
+        for function in functions(compile(path.read_text(), str(path), "exec")):
+            for entry in cast(Any, dis.Bytecode(function)).exception_entries:
+                last = entry.end // 2 - 1
+                assert not entry.lasti or last <= SMALL_INTEGERS, (path, function.co_name)

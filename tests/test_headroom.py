@@ -4,11 +4,13 @@ Whether there is memory for another job.
 
 from __future__ import annotations
 
+import pytest
 from twisted.internet.address import IPv4Address
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.headroom import (
     AGAIN_S,
+    CONNECTIONS_BYTES,
     COPIES,
     HEADROOM_BYTES,
     JOB_BYTES,
@@ -99,6 +101,7 @@ class ShortServer(MemoryServer):
         self.bench = Bench()
         puts = self.service.queue._puts
         puts.memory = self.service.queue.memory = self.bench.headroom
+        self.service._headroom = self.bench.headroom
 
     def have(self, free: int) -> None:
         """
@@ -140,13 +143,18 @@ def test_a_body_that_comes_in_pieces_is_dropped_from_where_memory_ends() -> None
     assert client.ask(b"x" * 700 + b"\r\n" + put(b"b")) == b"OUT_OF_MEMORY\r\nINSERTED 2\r\n"
 
 
-def test_a_connection_without_memory_is_closed_and_those_that_are_there_go_on() -> None:
+@pytest.mark.parametrize(("missing", "is_taken"), [(0, True), (1, False)])
+def test_connections_are_taken_beyond_the_last_job_so_that_some_can_be_deleted(
+    missing: int, is_taken: bool
+) -> None:
     server = ShortServer()
     client = server.connect()
-    server.have(0)
+    server.have(CONNECTIONS_BYTES - missing)
     server.bench.headroom._left = 0
+    assert client.ask(put(b"a")) == b"OUT_OF_MEMORY\r\n"
     address = IPv4Address("TCP", "127.0.0.1", 1)
-    assert server.service.factory.buildProtocol(address) is None
+    assert (server.service.factory.buildProtocol(address) is not None) is is_taken
     assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     server.have(1 << 40)
+    assert client.ask(put(b"b")) == b"INSERTED 2\r\n"
     assert server.service.factory.buildProtocol(address) is not None

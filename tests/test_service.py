@@ -675,6 +675,35 @@ def test_a_peer_that_reads_again_goes_on_when_it_is_its_turn() -> None:
     assert server.service.queue.tally.commands["cmd-list-tubes-watched"] > carried_out
 
 
+def test_nothing_is_carried_out_behind_a_reserve_whose_answer_is_yet_to_be_delivered() -> None:
+    io = HeldIo()
+    server = BusyServer(directory=MemoryDirectory(), io=lambda: io)
+    while io:
+        io.step()
+        server.advance()
+    boss, *workers, last = [server.connect() for _ in range(20)]
+    boss.send(b"put 0 0 60 1\r\nx\r\nreserve\r\n" * 19)
+    boss.send(b"".join(b"bury %d 0\r\n" % job_id for job_id in range(1, 20)))
+    server.advance(1)
+    while io:
+        io.step()
+        server.advance()
+    boss.take()
+    for worker in workers:
+        worker.send(b"reserve\r\n")
+    # Its first reply waits for the disk, and its second one for a job.
+    last.send(b"use side\r\nput 0 0 60 1\r\nx\r\nreserve\r\nlist-tube-used\r\n")
+    server.clock.advance(0)
+    boss.send(b"kick 100\r\n")
+    assert last.take() == b"USING side\r\n"
+    for _ in range(20):
+        if io:
+            io.step()
+        server.advance()
+    heard = last.take().split(b"\r\n")
+    assert [line.split()[0] for line in heard if line] == [b"INSERTED", b"RESERVED", b"x", b"USING"]
+
+
 def test_a_chain_of_workers_that_feed_each_other_leaves_others_their_turn() -> None:
     server = BusyServer()
     workers = [server.connect() for _ in range(5)]

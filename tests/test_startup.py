@@ -349,8 +349,8 @@ def test_a_torn_tail_is_cut_and_kept_in_quarantine() -> None:
     assert copy == flipped(content, torn_at + 70)[torn_at:end]
     note, unclean = started.opened.notes
     assert note == (
-        f"{ONE}: {end - torn_at} bytes from offset {torn_at} on are torn (LSN 3 and later, never "
-        f"confirmed durable): the checksum of its records is wrong. They were cut off; a copy is "
+        f"{ONE}: {end - torn_at} bytes from offset {torn_at} on are torn (LSN 3 and later, not "
+        f"known to be durable): the checksum of its records is wrong. They were cut off; a copy is "
         f"in (memory)/quarantine/{name}"
     )
     assert "ordered stop" in unclean

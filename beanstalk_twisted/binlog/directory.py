@@ -21,6 +21,9 @@ from beanstalk_twisted.binlog.frames import Buffer
 
 QUARANTINE = "quarantine"
 
+LOCKS: Final = ("LOCK", "lock")
+"""Ours, and the one that a C beanstalkd looks for."""
+
 IN_PLACE: Final = ""
 """What `Directory.displaced` says of a file that is where it should be."""
 
@@ -133,6 +136,13 @@ class Directory(Readable, Protocol):
         :param file: one of `create` or `open`.
         :return: `IN_PLACE`, also if nobody can tell; or what has become of it, in words that go on
             behind its name: `DELETED`, `MOVED`, or where it is now.
+        """
+
+    def lost_lock(self) -> str:
+        """
+        Look whether what keeps other servers out is still in place.
+
+        :return: empty if so; else the name of a lock file that was deleted or replaced.
         """
 
     def cut(self, name: str, size: int) -> None:
@@ -294,14 +304,14 @@ class RealDirectory:
             ) from problem
 
     def _lock(self, text: str) -> None:
-        mine = os.open(self._path("LOCK"), _OURS | os.O_CREAT, 0o600)
+        mine = os.open(self._path(LOCKS[0]), _OURS | os.O_CREAT, 0o600)
         self._locks.append(mine)
         try:
             fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(mine, 200, 0).decode("utf-8", "replace").strip()
             raise LockHeld(self._lock_message(holder or "an unknown process")) from None
-        theirs = os.open(self._path("lock"), _OURS | os.O_CREAT, 0o600)
+        theirs = os.open(self._path(LOCKS[1]), _OURS | os.O_CREAT, 0o600)
         self._locks.append(theirs)
         try:
             fcntl.lockf(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -386,6 +396,15 @@ class RealDirectory:
         """
         assert isinstance(file, RealFile)
         return IN_PLACE if file.is_at(self._path(name)) else file.whereabouts()
+
+    def lost_lock(self) -> str:
+        """
+        See `Directory.lost_lock`.
+        """
+        for name, fd in zip(LOCKS, self._locks, strict=False):
+            if not RealFile(fd).is_at(self._path(name)):
+                return name
+        return ""
 
     def cut(self, name: str, size: int) -> None:
         """

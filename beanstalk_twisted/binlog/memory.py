@@ -287,6 +287,12 @@ class MemoryDirectory:
         place = "(elsewhere)" if self.is_away else self.path
         return f"is now {place}/{now[0]}" if now else DELETED
 
+    def lost_lock(self) -> str:
+        """
+        Nobody else can come here.
+        """
+        return ""
+
     def cut(self, name: str, size: int) -> None:
         """
         See `Directory.cut`.

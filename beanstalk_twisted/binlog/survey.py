@@ -78,7 +78,7 @@ class Segment(NamedTuple):
 
 class TornTail(NamedTuple):
     """
-    What the end of the log has that was never confirmed durable.
+    What the end of the log has that is not known to have been durable.
     """
 
     name: str
@@ -90,7 +90,7 @@ class TornTail(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{self.name}: {self.end - self.offset} bytes from offset {self.offset} on are torn "
-            f"(LSN {self.first_lsn} and later, never confirmed durable): {self.why}"
+            f"(LSN {self.first_lsn} and later, not known to be durable): {self.why}"
         )
 
 

@@ -109,12 +109,18 @@ class Writer:
         """
         Look whether the segment is still where the next start looks for it.
 
-        :return: empty if so, or if none is open; else its name and what has become of it.
+        Look also whether other servers are still kept out.
+
+        :return: empty if so, or if none is open; else what is not in place, and what has become
+            of it.
         """
         name = segment_name(self._seq)
-        if self._file is None or not (where := self._directory.displaced(name, self._file)):
+        if self._file is None:
             return ""
-        return f"{name} {where}"
+        if where := self._directory.displaced(name, self._file):
+            return f"{name} {where}"
+        lock = self._directory.lost_lock()
+        return f"{lock}, which keeps other servers out, was deleted or replaced" if lock else ""
 
     def abandon(self) -> "Writer":
         """

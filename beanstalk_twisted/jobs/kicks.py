@@ -7,7 +7,7 @@ from typing import Final
 from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
-from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
+from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, leave
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
@@ -110,7 +110,7 @@ class Kicks:
             some = self._kick_slice(session, tube, jobs, count - kicked, now_ns)
             kicked += some
         session.is_busy = False
-        self._outbox.append((session, self._kicked(kicked)))
+        leave(self._outbox, session, self._kicked(kicked))
 
     def _kicked(self, count: int) -> Answer:
         return Answer(replies.Kicked(count), self._changes.committed_lsn)

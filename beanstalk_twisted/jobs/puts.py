@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.room import Demand, newcomer_bytes
 from beanstalk_twisted.jobs.changes import Changes
-from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
+from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, leave
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.statistics import Tally
@@ -144,7 +144,7 @@ class Puts:
                 self._waiting.rotate(1)
                 return
             session.is_busy = False
-            self._outbox.append((session, answer))
+            leave(self._outbox, session, answer)
 
     def demand(self, copy_bytes: int | None) -> Demand:
         """

@@ -53,6 +53,15 @@ NO_ROOM: Final = Answer(replies.OUT_OF_MEMORY, 0)
 """The disk is full, or memory: all is as it was."""
 
 
+def leave(outbox: list[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
+    """
+    Leave an answer for a session that waits for it.  Until somebody has delivered it the session's
+    next command has to wait, too.
+    """
+    session.has_answer = True
+    outbox.append((session, answer))
+
+
 class Reservations:
     """
     Gives ready jobs to sessions and takes them back.
@@ -117,7 +126,7 @@ class Reservations:
             job = self._state.jobs.get(key & ID_MASK)
             assert job is not None
             self.stop_waiting(session)
-            self.outbox.append((session, self.hand_out(session, job, now_ns)))
+            leave(self.outbox, session, self.hand_out(session, job, now_ns))
 
     def stop_waiting(self, session: Session) -> None:
         """
@@ -175,7 +184,7 @@ class Reservations:
 
     def _give_up(self, session: Session, reply: Reply) -> None:
         self.stop_waiting(session)
-        self.outbox.append((session, Answer(reply, 0)))
+        leave(self.outbox, session, Answer(reply, 0))
 
     def _note_worker(self, session: Session) -> None:
         if not session.is_worker:

@@ -16,6 +16,7 @@ class Session:
     :ivar is_producer: whether it has put; ``is_worker`` whether it has reserved.
     :ivar is_waiting: whether a `reserve` of it is unanswered.
     :ivar is_busy: whether a command of it is carried out in slices, or waits for room.
+    :ivar has_answer: whether an answer for it is in `WorkQueue.outbox`; who delivers it says so.
     :ivar is_half_closed: whether the peer will send no more.
     :ivar hears_deadlines: whether its `reserve` ends when a TTR of its jobs is about to; otherwise
         it goes on waiting.
@@ -24,7 +25,7 @@ class Session:
     """
 
     __slots__ = (
-        "_deadlines", "_firsts", "hears_deadlines", "is_busy", "is_half_closed",
+        "_deadlines", "_firsts", "has_answer", "hears_deadlines", "is_busy", "is_half_closed",
         "is_producer", "is_waiting", "is_worker", "number", "reserved", "timeout_ns", "using",
         "wait_serial", "watching", "watching_order",
     )  # fmt: skip
@@ -37,7 +38,7 @@ class Session:
         self.watching = {default: 0}
         self.reserved: dict[int, None] = {}
         self.is_producer = self.is_worker = self.is_waiting = False
-        self.is_busy = self.is_half_closed = False
+        self.is_busy = self.is_half_closed = self.has_answer = False
         self.timeout_ns: int | None = None
         self.wait_serial = 0
         self._deadlines = OrderedJobs()
@@ -48,7 +49,7 @@ class Session:
         """
         Whether its next command has to wait.
         """
-        return self.is_waiting or self.is_busy
+        return self.is_waiting or self.is_busy or self.has_answer
 
     def is_waiting_since(self, serial: int) -> bool:
         """

@@ -21,6 +21,7 @@ import pytest
 from beanstalk_twisted.binlog.directory import (
     DELETED,
     IN_PLACE,
+    LOCKS,
     Directory,
     File,
     RealDirectory,
@@ -774,3 +775,15 @@ def test_a_directory_that_cannot_be_made_is_to_be_made_for_the_server(tmp_path: 
     path = f"{tmp_path}/log"
     said = advice_on(path, OSError(errno.EACCES, "wrong"))
     assert said == f"Run mkdir {path} and chown {os.geteuid()} {path}"
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_that_was_deleted_or_replaced_is_noticed(tmp_path: Path, name: str) -> None:
+    directory = RealDirectory(str(tmp_path))
+    directory.lock("me")
+    assert directory.lost_lock() == ""
+    (tmp_path / name).unlink()
+    assert directory.lost_lock() == name
+    (tmp_path / name).touch()
+    assert directory.lost_lock() == name
+    directory.close()

@@ -331,7 +331,7 @@ def test_garbage_behind_the_last_frame_is_a_torn_tail(zeros: int) -> None:
     assert found.torn is not None
     assert found.torn[:4] == (THREE, end, end + zeros + 7, 10)
     assert f"{zeros + 7} bytes from offset {end} on are torn" in str(found.torn)
-    assert "(LSN 10 and later, never confirmed durable)" in str(found.torn)
+    assert "(LSN 10 and later, not known to be durable)" in str(found.torn)
 
 
 def test_a_last_frame_that_nobody_confirmed_may_be_torn() -> None:
