@@ -57,6 +57,13 @@ def is_plain(transport: object) -> bool:
     return isinstance(transport, Connection) and not getattr(transport, "TLS", False)
 
 
+def total_bytes(pieces: list[bytes]) -> int:
+    """
+    How long these are together; there is one, as a rule.
+    """
+    return len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+
+
 @implementer(IPullProducer)
 class Outlet:
     """
@@ -90,14 +97,15 @@ class Outlet:
         elif not self._is_direct:
             self._transport.writeSequence(pieces)
         else:
-            is_one = len(pieces) == 1
-            size = len(pieces[0]) if is_one else sum(map(len, pieces))
             try:
-                sent = self._send(pieces[0]) if is_one else self._send_all(pieces[:MAX_PIECES])
+                if len(pieces) == 1:
+                    sent = self._send(pieces[0])
+                else:
+                    sent = self._send_all(pieces[:MAX_PIECES])
             except OSError:
                 # It takes nothing now, or it is broken, which Twisted will find out.
                 sent = 0
-            if sent != size:
+            if sent != total_bytes(pieces):
                 self._wait(pieces, sent)
 
     def close(self) -> None:

@@ -128,8 +128,8 @@ class Pipeline:
     """
 
     __slots__ = (
-        "_common", "_gathered", "_gathered_bytes", "_holder", "_outlet", "_session", "at", "held",
-        "line", "lsn",
+        "_common", "_gathered", "_gathered_bytes", "_holder", "_is_large", "_outlet", "_session",
+        "at", "held", "line", "lsn",
     )  # fmt: skip
 
     def __init__(self, common: Common, session: Session, outlet: Outlet, holder: Holder) -> None:
@@ -139,6 +139,7 @@ class Pipeline:
         self._holder: Holder | None = holder
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
+        self._is_large = False
         self.held: list[tuple[int, list[bytes]]] = []
         self.lsn = 0
         self.at = 0
@@ -171,9 +172,10 @@ class Pipeline:
         if len(reply.body) < MAX_JOINED_BYTES:
             return self.add(reply.encode(), lsn)
         self.add(reply.line(), lsn)
-        gathered, self._gathered = self._gathered, []
-        self._gathered_bytes = 0
-        self._leave([b"".join(gathered), reply.body, CRLF])
+        self._gathered = [b"".join(self._gathered), reply.body, CRLF]
+        self._is_large = True
+        self.send()
+        self._is_large = False
         return True
 
     def send(self) -> None:
@@ -185,18 +187,12 @@ class Pipeline:
             return
         self._gathered = []
         self._gathered_bytes = 0
-        self._leave(gathered if len(gathered) == 1 else [b"".join(gathered)])
-
-    def _leave(self, pieces: list[bytes]) -> None:
-        """
-        :param pieces: one, or few with a large body among them.
-        """
-        if self._holder is None:
-            return
-        if self.held or self.lsn > self._common.settled_lsn:
-            self._holder.hold(pieces)
-        else:
-            self._outlet.write(pieces)
+        if len(gathered) > 1 and not self._is_large:
+            gathered = [b"".join(gathered)]
+        if not self.held and self.lsn <= self._common.settled_lsn:
+            self._outlet.write(gathered)
+        elif self._holder is not None:
+            self._holder.hold(gathered)
 
     def take_settled(self) -> list[bytes]:
         """
@@ -207,6 +203,8 @@ class Pipeline:
         count = 0
         while count < len(held) and held[count][0] <= settled_lsn:
             count += 1
+        if count == 1:
+            return held.pop(0)[1]
         taken = [piece for _, pieces in held[:count] for piece in pieces]
         del held[:count]
         return taken

@@ -42,7 +42,7 @@ from beanstalk_twisted.hub import Feed
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.outlet import Outlet
+from beanstalk_twisted.outlet import Outlet, total_bytes
 from beanstalk_twisted.pipeline import CRLF, Pipeline
 from beanstalk_twisted.shell import Shell
 from beanstalk_twisted.wire.grammar import ParseError
@@ -266,7 +266,7 @@ class BeanstalkProtocol(LineReceiver):
         output = self.pipeline.take_settled()
         has_more = bool(self.pipeline.held)
         if output:
-            self._held_bytes -= sum(map(len, output))
+            self._held_bytes -= total_bytes(output)
             self._outlet.write(output)
             if self.paused or self._is_half_closed:
                 self._go_on_in_turn()
@@ -307,7 +307,7 @@ class BeanstalkProtocol(LineReceiver):
         if not self.pipeline.held:
             self._shell.holds(self)
         self.pipeline.held.append((self.pipeline.lsn, pieces))
-        self._held_bytes += sum(map(len, pieces))
+        self._held_bytes += total_bytes(pieces)
         self._update_pause()
 
     # Lines.
