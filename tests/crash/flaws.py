@@ -71,6 +71,13 @@ class FlawedDisk:
         made = self._files[name] = self._file(self.inner.open(name))
         return made
 
+    def displaced(self, name: str, file: FlawedFile) -> str:
+        """
+        See `Directory.displaced`.
+        """
+        where: str = self.inner.displaced(name, file.inner)
+        return where
+
     def rename(self, old: str, new: str) -> None:
         """
         See `Directory.rename`.
