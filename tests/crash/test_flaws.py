@@ -64,7 +64,9 @@ FLAWS: Final = {
     "replies do not wait": Flaw(Parts(fsync=INTERVAL), "the log ends with LSN"),
     "nothing is synced in time": Flaw(Parts(fsync=NEVER), "the log ends with LSN", INTERVAL),
     "a failed sync is tried again": Flaw(
-        Parts(disk=disk_of(SyncsAgain)), "the log ends with LSN", failing="sync"
+        Parts(disk=disk_of(SyncsAgain)),
+        "the log ends with LSN|shorter than its header|no frame follows the header",
+        failing="sync",
     ),
     "names are not synced": Flaw(
         Parts(disk=disk_of(disk=NamesNotSynced)), f"the log ends with LSN|{MISSING}"
