@@ -6,6 +6,7 @@ moment: no reason to refuse it, but one to look; docs/binlog-format.md, "What is
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.directory import LOCKS
 from beanstalk_twisted.binlog.format import (
     FRAME_HEADER_BYTES,
     RECORD_BYTES,
@@ -22,7 +23,7 @@ from beanstalk_twisted.binlog.survey import Segment, Survey
 SEAL_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES + TRAILER_BYTES
 """Behind the newest frame a server always keeps more than this free: the seal takes it."""
 
-LOCK: Final = "LOCK"
+LOCK: Final = LOCKS[0]
 """Lies where a server has run; in a copy of the segments alone, no spares mean nothing."""
 
 PAGE_BYTES: Final = 4096
