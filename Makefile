@@ -9,8 +9,8 @@ ARGS ?=
 
 # What runs on the modules that are compiled: their own tests, and the quick path against the plain.
 COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/conformance \
-    tests/test_chunks.py tests/test_commands.py tests/test_pipeline.py tests/test_protocol.py \
-    tests/test_recognition.py tests/test_service.py tests/test_startup.py tests/test_version.py \
+    tests/server/test_chunks.py tests/server/test_commands.py tests/server/test_pipeline.py tests/server/test_protocol.py \
+    tests/server/test_recognition.py tests/server/test_service.py tests/storage/test_opening.py tests/test_version.py \
     tests/testing
 
 BIN := .venv/bin

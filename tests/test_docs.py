@@ -19,21 +19,21 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted import commands_v1, protocol
-from beanstalk_twisted.accepting import MAX_ACCEPTS
-from beanstalk_twisted.archivist import DEFAULT_AGE_S
 from beanstalk_twisted.binlog import errors, format
-from beanstalk_twisted.client import forms, forms_v1
-from beanstalk_twisted.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
-from beanstalk_twisted.commit import ALWAYS, MAX_UNSETTLED_BYTES
-from beanstalk_twisted.facts import LogClock, Process
+from beanstalk_twisted.client import command_specs, command_specs_v1
+from beanstalk_twisted.daemon.listening import LISTEN_FAILED
+from beanstalk_twisted.daemon.option_table import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
 from beanstalk_twisted.jobs.workqueue import SLICE_TUBES, WorkQueue
-from beanstalk_twisted.listening import LISTEN_FAILED
-from beanstalk_twisted.optiontable import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
-from beanstalk_twisted.pipeline import MIN_SHARE_NS, TURN_NS
+from beanstalk_twisted.server import commands_v1, protocol
+from beanstalk_twisted.server.accepting import MAX_ACCEPTS
+from beanstalk_twisted.server.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
+from beanstalk_twisted.server.pipeline import MIN_SHARE_NS, TURN_NS
+from beanstalk_twisted.server.process_stats import LogClock, Process
+from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
+from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNSETTLED_BYTES
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.wire import grammar, replies
 from beanstalk_twisted.wire.grammar import Field
@@ -145,15 +145,15 @@ def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
 
 
 def test_the_replies_to_commands_of_v1_are_those_that_our_client_takes() -> None:
-    always = {kind.word for kind in forms._ANY_COMMAND}
+    always = {kind.word for kind in command_specs._ANY_COMMAND}
     rows = table(PROTOCOL, "Commands of v1")
-    for row, form in zip(rows, forms_v1.FORMS.values(), strict=True):
+    for row, form in zip(rows, command_specs_v1.FORMS.values(), strict=True):
         taken = {word.decode() for word in form.replies if word not in always}
         assert set(re.findall(r"`([A-Z_]+)`", row[2])) == taken, form
 
 
 def test_every_reply_of_v1_is_described_and_no_other() -> None:
-    words = {word.decode() for form in forms_v1.FORMS.values() for word in form.replies}
+    words = {word.decode() for form in command_specs_v1.FORMS.values() for word in form.replies}
     cells = [reply for reply, _ in table(PROTOCOL, "Replies of v1")]
     assert {word for cell in cells for word in re.findall(r"`([A-Z_]+)", cell)} == words
 

@@ -31,13 +31,13 @@ from beanstalk_twisted.exports import lazily
 
 if TYPE_CHECKING:
     from beanstalk_twisted.client.backoff import Backoff
+    from beanstalk_twisted.client.command_specs import Job
+    from beanstalk_twisted.client.command_specs_v1 import JobV1
     from beanstalk_twisted.client.connection import Connection, connect
     from beanstalk_twisted.client.errors import ClientError, ErrorReply
-    from beanstalk_twisted.client.fleet import Misplaced, PoolStats
-    from beanstalk_twisted.client.forms import Job
-    from beanstalk_twisted.client.forms_v1 import JobV1
-    from beanstalk_twisted.client.lanes import PoolJob
-    from beanstalk_twisted.client.pool import Pool, Server
+    from beanstalk_twisted.client.pool.connections import PoolJob
+    from beanstalk_twisted.client.pool.fleet import Misplaced, PoolStats
+    from beanstalk_twisted.client.pool.pool import Pool, Server
     from beanstalk_twisted.client.presence import SERVER_LOG
     from beanstalk_twisted.client.service import Client, Losses
     from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats

@@ -4,13 +4,13 @@ The tube that each command is meant for, whatever is in use when it is sent.
 
 from typing import Any, Final
 
-from beanstalk_twisted.client import forms
-from beanstalk_twisted.client.forms import Form
+from beanstalk_twisted.client import command_specs
+from beanstalk_twisted.client.command_specs import Form
 from beanstalk_twisted.client.tubes import DEFAULT
 
 IN_TUBE: Final = frozenset((
-    forms.PUT, forms.PEEK_READY, forms.PEEK_DELAYED, forms.PEEK_BURIED, forms.KICK,
-    forms.LIST_TUBE_USED,
+    command_specs.PUT, command_specs.PEEK_READY, command_specs.PEEK_DELAYED, command_specs.PEEK_BURIED, command_specs.KICK,
+    command_specs.LIST_TUBE_USED,
 ))  # fmt: skip
 """Commands that are about the tube in use."""
 
@@ -34,7 +34,7 @@ class UsedTube:
         :param use: what tells a `use` from all others, for `confirm` and `take_back`.
         :param tube: the one that it names itself.
         """
-        if form is forms.USE:
+        if form is command_specs.USE:
             self._said[use] = args[0]
         if form not in IN_TUBE:
             return None

@@ -1,0 +1,3 @@
+"""
+A client for several servers, over which tubes are split.
+"""
