@@ -17,9 +17,9 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server import commands_v1
 from beanstalk_twisted.server.commands import COMMANDS, MAX_LINE_BYTES, MODERN, Dialect, Parsed
 from beanstalk_twisted.server.factory import BeanstalkFactory
-from beanstalk_twisted.server.process_stats import NS
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.grammar import ParseError

@@ -19,7 +19,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.server.process_stats import NS
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import STARTED_S
