@@ -29,7 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("client",),
     ("client.pool", "worker", "daemon"),
     ("tap",),
-    ("__main__",),
+    ("__main__", "work"),
     # The test double: nothing of the product imports it.
     ("testing",),
 )
