@@ -35,7 +35,8 @@ class MemoryLink:
 
     def carry(self) -> bool:
         """
-        Move what each end has sent to the other one.  A protocol that is at work gets the rest when it has come back.
+        Move what each end has sent to the other one.  A protocol that is at work gets the rest when
+        it has come back.
         """
         has_sent = self._carry_commands()
         if self.transport.is_delivering:
