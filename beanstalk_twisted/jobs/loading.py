@@ -3,7 +3,7 @@ Putting many jobs in at once, when a server starts.
 
 `apply_cold` does what `QueueState.apply` does with the image of each of these jobs, and no more: it
 is the same step for a thousand jobs, 0.3 us each instead of 2.  A test compares the two on random
-histories (tests/test_loading.py).
+histories (tests/storage/test_loading.py).
 """
 
 from beanstalk_twisted.binlog.cold import ColdJobs, values

@@ -8,8 +8,8 @@ deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 from typing import Final
 
 from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.agenda import Agenda
 from beanstalk_twisted.jobs.changes import Changes
+from beanstalk_twisted.jobs.due import Agenda
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session

@@ -2,8 +2,8 @@
 What the queue knows of one connection.
 """
 
-from beanstalk_twisted.jobs.firsts import MANY_TUBES, Firsts
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
+from beanstalk_twisted.jobs.ready_index import MANY_TUBES, Firsts
 from beanstalk_twisted.jobs.tube import Tube
 
 

@@ -24,8 +24,8 @@ from beanstalk_twisted.binlog.records import (
     Pause,
     State,
 )
-from beanstalk_twisted.jobs.homes import Homes
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
+from beanstalk_twisted.jobs.live_bytes import Homes
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable

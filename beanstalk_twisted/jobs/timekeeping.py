@@ -10,8 +10,8 @@ from collections.abc import Generator
 from typing import Final
 
 from beanstalk_twisted.binlog.records import JobImage, Reason
-from beanstalk_twisted.jobs.agenda import Agenda
 from beanstalk_twisted.jobs.changes import Changes
+from beanstalk_twisted.jobs.due import Agenda
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.reservations import Reservations
 from beanstalk_twisted.jobs.state import QueueState

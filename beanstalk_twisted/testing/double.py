@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.commands_v1 import check_dialect
+from beanstalk_twisted.server.commands_v1 import check_dialect
 from beanstalk_twisted.testing.conversation import Conversation
 from beanstalk_twisted.testing.endpoint import MemoryEndpoint
 from beanstalk_twisted.testing.faults import Faults
-from beanstalk_twisted.testing.looking import Looking
+from beanstalk_twisted.testing.inspection import Looking
 from beanstalk_twisted.testing.memory_server import READ_BYTES
 
 T = TypeVar("T")

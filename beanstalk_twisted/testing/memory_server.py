@@ -22,16 +22,16 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.archivist import Archivist
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.blocking import InlineIo, WatchableIo
-from beanstalk_twisted.commands import MODERN
-from beanstalk_twisted.commands_v1 import NAME as V1
-from beanstalk_twisted.commit import ALWAYS, FsyncPolicy
-from beanstalk_twisted.facts import NS, LogClock
-from beanstalk_twisted.protocol import BeanstalkProtocol
-from beanstalk_twisted.service import BeanstalkService
-from beanstalk_twisted.settings import Settings
+from beanstalk_twisted.server.commands import MODERN
+from beanstalk_twisted.server.commands_v1 import NAME as V1
+from beanstalk_twisted.server.protocol import BeanstalkProtocol
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.storage.archiver import Archivist
+from beanstalk_twisted.storage.clock import NS, LogClock
+from beanstalk_twisted.storage.group_commit import ALWAYS, FsyncPolicy
+from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 
 T = TypeVar("T")
 

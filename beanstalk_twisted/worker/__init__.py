@@ -50,7 +50,7 @@ from beanstalk_twisted.exports import lazily
 if TYPE_CHECKING:
     from beanstalk_twisted.worker.attempt import Attempt, Ending
     from beanstalk_twisted.worker.hooks import Hooks, Logged, Tally
-    from beanstalk_twisted.worker.onasyncio import NeedsAsyncio
+    from beanstalk_twisted.worker.on_asyncio import NeedsAsyncio
     from beanstalk_twisted.worker.policy import Policy, Retry, times_given_back, times_reserved
     from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser, Typed, Unreadable
     from beanstalk_twisted.worker.service import Worker
@@ -75,7 +75,7 @@ else:
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
         "threads": "InlineThreads PoolThreads Threads",
-        "onasyncio": "NeedsAsyncio",
+        "on_asyncio": "NeedsAsyncio",
         "shell": "CommandFailed Shell",
     })  # fmt: skip
 

@@ -13,9 +13,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
-from beanstalk_twisted.worker.lane import Lane
+from beanstalk_twisted.worker.reserver import Lane
 
 LAST_ANSWER_S: Final = 5.0
 """

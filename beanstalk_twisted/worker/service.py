@@ -13,13 +13,12 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client.backoff import Backoff
+from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
-from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.worker.asking import Asking
 from beanstalk_twisted.worker.attempt import Ending
-from beanstalk_twisted.worker.carrying import Carrying, Doer, Ways
 from beanstalk_twisted.worker.checks import (
     check_numbers,
     check_parts,
@@ -28,8 +27,9 @@ from beanstalk_twisted.worker.checks import (
     threads_of,
 )
 from beanstalk_twisted.worker.hooks import Hooks, Logged, Told
-from beanstalk_twisted.worker.lane import Lane, Tube
+from beanstalk_twisted.worker.job_run import Carrying, Doer, Ways
 from beanstalk_twisted.worker.policy import Policy, Retry
+from beanstalk_twisted.worker.reserver import Lane, Tube
 from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
 from beanstalk_twisted.worker.threads import Threads
 

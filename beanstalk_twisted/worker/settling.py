@@ -9,13 +9,12 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.demand import REST_S
 from beanstalk_twisted.worker.hooks import Told
-from beanstalk_twisted.worker.lane import Lane
-from beanstalk_twisted.worker.sessions import Session
+from beanstalk_twisted.worker.reserver import Lane, Session
 from beanstalk_twisted.worker.verdicts import Delete, Release, Verdict
 
 

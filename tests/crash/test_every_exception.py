@@ -19,9 +19,9 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.facts import NS
-from beanstalk_twisted.failstop import FailStop
+from beanstalk_twisted.storage.clock import NS
+from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.crash.clients import Expected, Talker
 from tests.crash.disks import after_kill, only_synced

@@ -14,7 +14,7 @@ from beanstalk_twisted.testing import network, sockets
 from beanstalk_twisted.testing.assertions import Assertions
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.testing.faults import Faults
-from beanstalk_twisted.testing.ground import Ground
+from beanstalk_twisted.testing.harness import Ground
 from beanstalk_twisted.testing.sockets import BeanstalkServer
 from tests.test_docs import blocks, quoted, section, table, tables
 

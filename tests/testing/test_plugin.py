@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.testing.ground import Ground
+from beanstalk_twisted.testing.harness import Ground
 from beanstalk_twisted.testing.plugin import OF_BOTH, OF_THE_OTHER
 from beanstalk_twisted.testing.sockets import BeanstalkServer
 

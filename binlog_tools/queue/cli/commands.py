@@ -11,9 +11,9 @@ from typing import Any, Final
 import click
 
 from beanstalk_twisted.version import VERSION
-from binlog_tools.cli.interrupts import INTERRUPTS
-from binlog_tools.cli.parameters import LateGroup, Parsed
-from binlog_tools.cli.streams import forgive_stderr
+from binlog_tools.console.interrupts import INTERRUPTS
+from binlog_tools.console.parameters import LateGroup, Parsed
+from binlog_tools.console.streams import forgive_stderr
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli.exits import INTERRUPTED, PROGRAM, REFUSED, fail
 from binlog_tools.queue.moving import Broken

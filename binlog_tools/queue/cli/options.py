@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from binlog_tools.cli.output import Output
-from binlog_tools.cli.parameters import Parsed
+from binlog_tools.console.output import Output
+from binlog_tools.console.parameters import Parsed
+from binlog_tools.console.wording import body_fields
 from binlog_tools.queue.addresses import FORMS, Address
 from binlog_tools.queue.server import Job, Queue, tube_name
-from binlog_tools.wording import body_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
 
