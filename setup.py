@@ -24,7 +24,7 @@ COMPILED = (
     "beanstalk_twisted.binlog.frames",
     "beanstalk_twisted.binlog.framing",
     "beanstalk_twisted.binlog.log",
-    "beanstalk_twisted.binlog.room",
+    "beanstalk_twisted.binlog.space_budget",
     "beanstalk_twisted.binlog.seal",
     "beanstalk_twisted.binlog.segment",
     "beanstalk_twisted.binlog.survey",

@@ -28,7 +28,7 @@ from beanstalk_twisted.server.commands_v1 import NAME as V1
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
-from beanstalk_twisted.storage.archiver import Archivist
+from beanstalk_twisted.storage.archiver import Archiver
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
@@ -391,11 +391,11 @@ class MemoryServer:
         """
         The process that is about to start.
         """
-        archivist = None
+        archiver = None
         if self.archive is not None:
-            archivist = partial(Archivist, self.archive, self.archive_age_s, self.io, self.clock)
+            archiver = partial(Archiver, self.archive, self.archive_age_s, self.io, self.clock)
         return BeanstalkService(
-            self.settings, self.clock, log_clock, self.directory, self.io, archivist
+            self.settings, self.clock, log_clock, self.directory, self.io, archiver
         )
 
     def _now_ns(self) -> int:

@@ -40,7 +40,7 @@ MAX_ORIGIN_BYTES: Final = 3000
 
 
 MIN_ROOM_BYTES: Final = 2 << 10
-"""Room for jobs in a segment, however small it is asked to be."""
+"""SpaceBudget for jobs in a segment, however small it is asked to be."""
 
 
 class OriginSource(NamedTuple):
