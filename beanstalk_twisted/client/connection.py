@@ -127,7 +127,7 @@ class Connection(Protocol, Commands):
         reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
-        See `Commands.send`.
+        Send a command, behind all that were sent before.
         """
         if reserved_on is not None and reserved_on is not self:
             return fail(reservation_lost(form, args))

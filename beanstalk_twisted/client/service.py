@@ -132,7 +132,7 @@ class Client(ClientService, Commands):
         reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
-        See `Commands.send`.
+        Send a command, behind all that were sent before.
         """
         ready = self._ready
         if ready is not None and not ready.is_open:

@@ -112,19 +112,21 @@ class Unlimited:
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
         """
-        See `SpaceBudget.takes_put`.
+        Whether there is room for a new job, and for the deletion of it and of all others.
         """
         return True
 
     def takes_change(self, jobs: int) -> bool:
         """
-        See `SpaceBudget.takes_change`.
+        Whether there is room for a change, for compaction, and for the deletion of all jobs. As
+        long as the disk gives more there is.
         """
         return True
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
         """
-        See `SpaceBudget.takes_copy`.
+        Whether there is room for one of them: large ones may not fit into what is left, although it
+        is enough for all.
         """
         return True
 

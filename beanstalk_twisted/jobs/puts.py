@@ -46,7 +46,7 @@ class Plenty:
 
     def takes(self, size: int) -> bool:
         """
-        See `Memory.takes`.
+        Whether there is memory for so many bytes of a job, and for all that happens to it.
         """
         return True
 

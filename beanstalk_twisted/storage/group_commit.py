@@ -211,7 +211,7 @@ class GroupCommit:
 
     def displaced(self) -> str:
         """
-        See `Writer.displaced`; called in the I/O thread.
+        Say how the directory was displaced, empty if it was not; called in the I/O thread.
         """
         return self._writer.displaced()
 

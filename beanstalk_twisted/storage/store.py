@@ -108,27 +108,27 @@ class LogStore:
     @property
     def settled_lsn(self) -> int:
         """
-        See `GroupCommit.settled_lsn`.
+        Replies that wait for this LSN, or for a lower one, may be sent.
         """
         return self._committer.settled_lsn
 
     @property
     def unsettled_bytes(self) -> int:
         """
-        See `GroupCommit.unsettled_bytes`.
+        About how many bytes are appended and not settled.
         """
         return self._committer.unsettled_bytes
 
     @property
     def is_congested(self) -> bool:
         """
-        See `GroupCommit.is_congested`.
+        Whether more is waiting for the disk than should be.
         """
         return self._committer.is_congested
 
     def segments(self) -> list[SegmentUse]:
         """
-        See `Compactor.segments`.
+        What each segment holds, oldest first.
         """
         return self._compactor.segments()
 
@@ -143,13 +143,13 @@ class LogStore:
 
     def schedule(self) -> None:
         """
-        See `GroupCommit.schedule`.
+        Records may have been appended: take them to disk when the reactor comes round next.
         """
         self._committer.schedule()
 
     def end_turn(self) -> None:
         """
-        See `GroupCommit.end_turn`.
+        The turn is over for all connections: take what was appended to disk now.
         """
         self._committer.end_turn()
 
@@ -175,7 +175,7 @@ class LogStore:
 
     def finish(self) -> "Deferred[None]":
         """
-        See `GroupCommit.finish`.
+        Sync all that was appended, then end the log in order.
         """
         return self._committer.finish()
 

@@ -111,7 +111,7 @@ class Beanstalk(Double):
 
     def close(self) -> None:
         """
-        See `Double.close`.  Nobody is told; the reactor, if there is one, has nothing left of it.
+        End it.  Nobody is told; the reactor, if there is one, has nothing left of it.
         """
         self.endpoint.close()
 

@@ -114,7 +114,7 @@ class JobRun(Held, Generic[T]):
 
     def cancel(self, ending: Ending) -> None:
         """
-        See `Held`.
+        It is to end.
         """
         self._ending = self._ending or ending
         if self._attempt is not None:
@@ -126,7 +126,8 @@ class JobRun(Held, Generic[T]):
 
     def hand_over(self, session: Session, ending: Ending) -> None:
         """
-        See `Held`.
+        The server has given us a job of the same number once more, in this session. If it is the
+        same job, all that this one would still say of it would be said of the new reservation.
         """
         if self._settling.hand_over(session):
             self._stop()
