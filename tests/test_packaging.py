@@ -148,10 +148,12 @@ def test_there_is_no_init_in_the_folders_that_are_twisteds(folder: str) -> None:
     assert not (ROOT / folder / "__init__.py").exists()
 
 
-def test_a_wheel_holds_the_plugin_the_type_marker_and_no_cache(wheel: Path) -> None:
+def test_a_wheel_holds_the_plugin_the_type_markers_and_no_cache(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if name.startswith("twisted/")] == [PLUGIN]
-    assert "beanstalk_twisted/py.typed" in names
+    assert {name for name in names if name.endswith("py.typed")} == {
+        f"{folder}/py.typed" for folder in OUR_FOLDERS
+    }
     assert not [name for name in names if name.startswith("tests/") or "dropin.cache" in name]
 
 
