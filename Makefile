@@ -1,7 +1,11 @@
 # Everything is installed into .venv and nowhere else; `rm -r .venv` undoes it.
 # Needs Python 3.11 or newer (with venv), git and make.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || echo python3)
+# The newest of these that runs here and can make an environment: a name alone says neither, with
+# pyenv, or on a Debian without python3-venv.  All extras are to be had for all of them.
+PYTHONS := python3.14 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for python in $(PYTHONS); do \
+    $$python -c 'import ensurepip, venv' 2>/dev/null && echo $$python && exit; done; echo python3)
 ADDRESS ?= 127.0.0.1
 PORT ?= 11300
 BINLOG ?= ./binlog
@@ -9,9 +13,9 @@ ARGS ?=
 
 # What runs on the modules that are compiled: their own tests, and the quick path against the plain.
 COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/conformance \
-    tests/server/test_chunks.py tests/server/test_commands.py tests/server/test_pipeline.py tests/server/test_protocol.py \
-    tests/server/test_recognition.py tests/server/test_service.py tests/storage/test_opening.py tests/test_version.py \
-    tests/testing
+    tests/server/test_chunks.py tests/server/test_commands.py tests/server/test_pipeline.py \
+    tests/server/test_protocol.py tests/server/test_recognition.py tests/server/test_service.py \
+    tests/storage/test_opening.py tests/test_version.py tests/testing
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
