@@ -19,8 +19,10 @@ COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/confor
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := -m pytest --numprocesses=auto --dist=load
 
-.PHONY: help serve test test-compiled lint soak bench bench-quick spark-demo spark-kills wheels compiler modules clean
+.PHONY: help serve test test-all test-compiled lint soak bench bench-quick spark-demo spark-kills \
+    wheels compiler modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -28,18 +30,20 @@ help: ## show this list
 serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in ./binlog
 	$(BIN)/beanstalk-twisted --address='$(ADDRESS)' --port='$(PORT)' --binlog='$(BINLOG)'
 
-test: .venv/dev.stamp ## run the tests on all processors; make test ARGS='-k put' chooses
-	$(BIN)/python -m pytest --numprocesses=auto --dist=load $(ARGS)
+test: .venv/dev.stamp ## run the tests, and of the long ones a sample; make test ARGS='-k put' chooses
+	$(BIN)/python $(PYTEST) $(ARGS)
 
-test-compiled: wheels ## run the tests of what is compiled on the compiled wheel
+test-all: .venv/dev.stamp ## run all tests, and the long ones to their end
+	$(BIN)/python $(PYTEST) --all $(ARGS)
+
+test-compiled: wheels ## run all tests of what is compiled on the compiled wheel
 	rm -rf build/compiled
 	mkdir build/compiled
 	tar -xzf build/wheels/*.tar.gz --strip-components=1 -C build/compiled
 	$(BIN)/python -m zipfile -e build/wheels/*-cp*.whl build/compiled
 	cd build/compiled && '$(CURDIR)/$(BIN)/python' -c \
 	    'from beanstalk_twisted import version; assert version.IS_COMPILED, version.__file__'
-	cd build/compiled && '$(CURDIR)/$(BIN)/python' -m pytest --numprocesses=auto --dist=load \
-	    $(COMPILED_TESTS) $(ARGS)
+	cd build/compiled && '$(CURDIR)/$(BIN)/python' $(PYTEST) --all $(COMPILED_TESTS) $(ARGS)
 
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .

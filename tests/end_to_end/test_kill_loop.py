@@ -58,7 +58,8 @@ def oldest_segment(server: ServerProcess) -> int:
     return int(stats["binlog-oldest-index"])
 
 
-@pytest.mark.timeout(60 + 10 * KILLS)
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1200 + 10 * KILLS)
 def test_a_server_that_is_killed_again_and_again_has_all_that_clients_have_written_down(
     tmp_path: Path,
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_write_that_is_torn_by_a_kill_was_not_acknowledged(tmp_path: Path) -> 
         check_all(disk, crowd).wait_for("are torn (LSN")
 
 
+@pytest.mark.exhaustive
 def test_a_start_that_is_killed_beside_any_kind_of_call_loses_nothing(tmp_path: Path) -> None:
     disk, crowd = FaultyDisk(tmp_path), Crowd()
     kill_at_work(disk, crowd, Rule("write", "kill", 100, first=20))
