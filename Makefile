@@ -18,7 +18,8 @@ COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/confor
     tests/storage/test_opening.py tests/test_version.py tests/testing
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The pip of Debian 12 would else build pyspark in its old way, with a warning, and again each time.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 PYTEST := -m pytest --numprocesses=auto --dist=load
 
 .PHONY: help serve test test-all test-compiled lint soak bench bench-quick spark-demo spark-kills \
