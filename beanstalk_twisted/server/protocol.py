@@ -41,7 +41,7 @@ from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.commands import MAX_LINE_BYTES, MODERN, Dialect, Parsed
-from beanstalk_twisted.server.epoll_reader import Feed
+from beanstalk_twisted.server.epoll_reader import SocketSource
 from beanstalk_twisted.server.outlet import Outlet, total_bytes
 from beanstalk_twisted.server.pipeline import CRLF, Pipeline
 from beanstalk_twisted.server.shell import Shell
@@ -109,7 +109,7 @@ class BeanstalkProtocol(LineReceiver):
         self._raw: Mode = BeanstalkProtocol._skip_line
         self._missing = 0
         self._chunks: list[bytes] = []
-        self._feed: Feed | None = None
+        self._feed: SocketSource | None = None
         self._put: tuple[Parsed, Draft] | None = None
         self._held_bytes = 0
         self._is_output_full = False

@@ -9,7 +9,7 @@ from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.commands import Parsed
-from beanstalk_twisted.server.epoll_reader import Feed
+from beanstalk_twisted.server.epoll_reader import SocketSource
 from beanstalk_twisted.server.pipeline import Common
 from beanstalk_twisted.wire.replies import Reply
 
@@ -40,7 +40,7 @@ class Shell(Protocol):
         A connection was made.
         """
 
-    def feed(self, protocol: "BeanstalkProtocol") -> Feed | None:
+    def feed(self, protocol: "BeanstalkProtocol") -> SocketSource | None:
         """
         Who reads the connection's socket, if not Twisted.
         """

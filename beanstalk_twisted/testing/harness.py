@@ -16,7 +16,7 @@ from beanstalk_twisted.testing.recording import WatchedServer, WatchedService
 from beanstalk_twisted.testing.wire import Wire
 
 
-class Ground:
+class Harness:
     """
     The server, its connections and its time, as all parts of a double share them.
 

@@ -32,7 +32,7 @@ from tests.interruption import Interruption, files_of
 
 WAY: Final = files_of(
     "binlog.log", "binlog.framing", "binlog.frames", "binlog.seal", "binlog.batches",
-    "binlog.records", "binlog.room", "binlog.writer", "jobs", "commit", "space", "shortcut",
+    "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "commit", "space", "shortcut",
     "keeping", "compactor", "service", "protocol", "chunks", "pipeline", "outlet",
 )  # fmt: skip
 
