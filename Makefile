@@ -1,7 +1,11 @@
 # Everything is installed into .venv and nowhere else; `rm -r .venv` undoes it.
 # Needs Python 3.11 or newer (with venv), git and make.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || echo python3)
+# The newest of these that runs here and can make an environment: a name alone says neither, with
+# pyenv, or on a Debian without python3-venv.  All extras are to be had for all of them.
+PYTHONS := python3.14 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for python in $(PYTHONS); do \
+    $$python -c 'import ensurepip, venv' 2>/dev/null && echo $$python && exit; done; echo python3)
 ADDRESS ?= 127.0.0.1
 PORT ?= 11300
 BINLOG ?= ./binlog
@@ -9,14 +13,17 @@ ARGS ?=
 
 # What runs on the modules that are compiled: their own tests, and the quick path against the plain.
 COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/conformance \
-    tests/server/test_chunks.py tests/server/test_commands.py tests/server/test_pipeline.py tests/server/test_protocol.py \
-    tests/server/test_recognition.py tests/server/test_service.py tests/storage/test_opening.py tests/test_version.py \
-    tests/testing
+    tests/server/test_chunks.py tests/server/test_commands.py tests/server/test_pipeline.py \
+    tests/server/test_protocol.py tests/server/test_recognition.py tests/server/test_service.py \
+    tests/storage/test_opening.py tests/test_version.py tests/testing
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The pip of Debian 12 would else build pyspark in its old way, with a warning, and again each time.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
+PYTEST := -m pytest --numprocesses=auto --dist=load
 
-.PHONY: help serve test test-compiled lint soak bench bench-quick spark-demo spark-kills wheels compiler modules clean
+.PHONY: help serve test test-all test-compiled lint soak bench bench-quick spark-demo spark-kills \
+    wheels compiler modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -24,18 +31,20 @@ help: ## show this list
 serve: .venv/serve.stamp ## run the server on 127.0.0.1:11300, its jobs kept in ./binlog
 	$(BIN)/beanstalk-twisted --address='$(ADDRESS)' --port='$(PORT)' --binlog='$(BINLOG)'
 
-test: .venv/dev.stamp ## run the tests on all processors; make test ARGS='-k put' chooses
-	$(BIN)/python -m pytest --numprocesses=auto --dist=load $(ARGS)
+test: .venv/dev.stamp ## run the tests, and of the long ones a sample; make test ARGS='-k put' chooses
+	$(BIN)/python $(PYTEST) $(ARGS)
 
-test-compiled: wheels ## run the tests of what is compiled on the compiled wheel
+test-all: .venv/dev.stamp ## run all tests, and the long ones to their end
+	$(BIN)/python $(PYTEST) --all $(ARGS)
+
+test-compiled: wheels ## run all tests of what is compiled on the compiled wheel
 	rm -rf build/compiled
 	mkdir build/compiled
 	tar -xzf build/wheels/*.tar.gz --strip-components=1 -C build/compiled
 	$(BIN)/python -m zipfile -e build/wheels/*-cp*.whl build/compiled
 	cd build/compiled && '$(CURDIR)/$(BIN)/python' -c \
 	    'from beanstalk_twisted import version; assert version.IS_COMPILED, version.__file__'
-	cd build/compiled && '$(CURDIR)/$(BIN)/python' -m pytest --numprocesses=auto --dist=load \
-	    $(COMPILED_TESTS) $(ARGS)
+	cd build/compiled && '$(CURDIR)/$(BIN)/python' $(PYTEST) --all $(COMPILED_TESTS) $(ARGS)
 
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .

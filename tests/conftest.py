@@ -1,5 +1,6 @@
 """
-What every test runs under: a limit in time, and a reactor that must be left as it was found.
+What every test runs under: a limit in time, and a reactor that must be left as it was found; and
+how much of the long ones is run, see `sampling`.
 
 pytest-twisted alone lets a hung Deferred hang the whole run, and passes a test that loses an error,
 logs one, or leaves a timer or a port behind.  ``test_conftest.py`` holds that here they fail.
@@ -13,20 +14,26 @@ import functools
 import gc
 import inspect
 import os
+import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import pytest_twisted
+from hypothesis import HealthCheck, settings
 from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.server.factory import BeanstalkFactory
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
+from tests import sampling
 
-LIMIT_SECONDS = 20.0
+LIMIT_SECONDS = 60.0
+"""How long a coroutine test may take: some take a second, and ten on a machine that is busy."""
+
+ONLY_WITH_ALL = "takes long: runs with --all only (make test-all)"
 
 SHORT_LIVED_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """
@@ -39,23 +46,55 @@ CoroutineTest = Callable[..., Coroutine[Deferred[Any], Any, None]]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """
-    Let the tests of the wire run on the reference of its quick path too.
+    Let everything be run, and the tests of the wire on the reference of its quick path too.
     """
+    parser.addoption("--all", action="store_true", help="run everything, of long walks too")
     parser.addoption("--plain", action="store_true", help="serve by BeanstalkProtocol itself")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """
-    Make the mark known, choose the path, and say how a Java runs.
+    Make the marks known, choose how much is run and on which path, and say how processes are
+    started.
     """
     for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(variable, SHORT_LIVED_JAVA)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell without job control starts so what it starts with "&", and all that the tests
+        # start would ignore Ctrl-C too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("--all"):
+        sampling.walk_everything()
     if config.getoption("--plain"):
         BeanstalkFactory.makes = BeanstalkProtocol
+    configure_hypothesis()
+    config.addinivalue_line("markers", f"exhaustive: {ONLY_WITH_ALL}")
     config.addinivalue_line(
         "markers",
         f"limit(seconds): how long this coroutine test may take; {LIMIT_SECONDS:g} without it",
     )
+
+
+def configure_hypothesis() -> None:
+    """
+    Try as many examples as `sampling` says, each for as long as a busy machine takes.  Another
+    profile can be named by ``--hypothesis-profile``.
+    """
+    settings.register_profile(
+        "beanstalk", deadline=None, suppress_health_check=[HealthCheck.too_slow],
+        max_examples=sampling.share(settings().max_examples),
+    )  # fmt: skip
+    settings.load_profile("beanstalk")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """
+    Run the tests in one process more than there are processors: some wait for a clock, or for Java.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -91,11 +130,13 @@ def modules_with_spark() -> frozenset[str]:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Let every ``async def`` test run on the reactor, within its limit.
+    Let every ``async def`` test run on the reactor, within its limit; leave out what takes long.
     """
     for item in items:
+        if item.get_closest_marker("exhaustive") and not config.getoption("--all"):
+            item.add_marker(pytest.mark.skip(reason=ONLY_WITH_ALL))
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             mark = item.get_closest_marker("limit")
             item.obj = limited(item.obj, mark.args[0] if mark else LIMIT_SECONDS)

@@ -24,8 +24,11 @@ import pytest
 TWISTD = Path(sys.executable).with_name("twistd")
 """The one of the environment that runs the tests."""
 
-LIMIT_S = 20.0
-"""How long anything may take: a start, an answer, an end."""
+LIMIT_S = 60.0
+"""
+How long anything may take: a start, an answer, an end.  A start takes half a second, and twenty on
+a machine that is busy.
+"""
 
 NO_BEANSTALKD = "the real beanstalkd is not installed, so there is nothing to compare with"
 

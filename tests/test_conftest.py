@@ -4,6 +4,7 @@ The fixtures of every test, tested themselves: in a run of their own, on tests t
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,57 @@ def test_a_test_fails_when_it_leaves_something_behind_or_never_ends(
             "FAILED *::test_asserts_what_is_not_so*",
         ]
     )
+
+
+LONG = """
+import pytest
+from hypothesis import settings
+from tests.sampling import one_in, share
+
+@pytest.mark.parametrize("place", one_in(5, range(11)))
+def test_walks(place):
+    pass
+
+@pytest.mark.exhaustive
+def test_takes_long():
+    pass
+
+def test_tries_as_many_and_has_no_deadline():
+    assert settings().max_examples == share(100)
+    assert settings().deadline is None
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "passed", "skipped"), [((), 4, 1), (("--all",), 13, 0)], ids=["sample", "all"]
+)
+def test_what_takes_long_is_run_to_its_end_when_all_is_asked_for(
+    options: tuple[str, ...], passed: int, skipped: int, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text())
+    pytester.makepyfile(LONG)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *options, timeout=60)
+    result.assert_outcomes(passed=passed, skipped=skipped)
+
+
+CTRL_C = """
+import subprocess, sys
+
+def test_what_is_started_heeds_it():
+    program = "import signal; print(signal.getsignal(signal.SIGINT))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "default_int_handler" in done.stdout
+"""
+
+
+def test_what_the_tests_start_heeds_ctrl_c_though_a_script_has_started_them_in_the_background(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text())
+    pytester.makepyfile(CTRL_C)
+    # So does a shell start what stands before an "&".
+    words = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-m", "pytest")
+    pytester.run(*words, "-p", "no:cacheprovider", timeout=60).assert_outcomes(passed=1)
 
 
 def test_modules_that_share_a_spark_session_are_found_wherever_they_lie() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import configparser
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -148,10 +149,12 @@ def test_there_is_no_init_in_the_folders_that_are_twisteds(folder: str) -> None:
     assert not (ROOT / folder / "__init__.py").exists()
 
 
-def test_a_wheel_holds_the_plugin_the_type_marker_and_no_cache(wheel: Path) -> None:
+def test_a_wheel_holds_the_plugin_the_type_markers_and_no_cache(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if name.startswith("twisted/")] == [PLUGIN]
-    assert "beanstalk_twisted/py.typed" in names
+    assert {name for name in names if name.endswith("py.typed")} == {
+        f"{folder}/py.typed" for folder in OUR_FOLDERS
+    }
     assert not [name for name in names if name.startswith("tests/") or "dropin.cache" in name]
 
 
@@ -229,6 +232,53 @@ def test_a_build_needs_mypy_only_when_told_to_compile(source: Path) -> None:
     told = output_of(sys.executable, "-c", NEEDS, cwd=source, **{constant("SWITCH"): "1"})
     assert told.splitlines()[-1] == f"['{constant('MYPYC')}']"
     assert output_of(sys.executable, "-c", NEEDS, cwd=source).splitlines()[-1] == "[]"
+
+
+def test_all_tests_that_are_run_on_what_is_compiled_are_there() -> None:
+    names = made("$(COMPILED_TESTS)").split()
+    assert names and not [name for name in names if not (ROOT / name).exists()]
+
+
+def made(words: str, **variables: str) -> str:
+    """
+    Let make say what some words of the Makefile come to.
+    """
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("make is not installed, so nothing can be asked of the Makefile")
+    done = subprocess.run(
+        [make, "--silent", "--no-print-directory", f"--eval=tell:;@$(info {words}):", "tell"],
+        cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, check=True,
+        timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("pythons", "chosen"),
+    [
+        (("python3", "python3.11", "python3.12", "python3.13"), "python3.13"),
+        (("python3", "python3.11", "python3.9"), "python3.11"),
+        (("python3", "python3.9"), "python3"),
+    ],
+)
+def test_make_takes_the_newest_python_that_runs(
+    pythons: tuple[str, ...], chosen: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sh").symlink_to(shutil.which("sh") or "/bin/sh")
+    for name in pythons:
+        (tmp_path / name).symlink_to(shutil.which("true") or "/bin/true")
+    # As pyenv makes it for one that is not chosen, and Debian without python3-venv.
+    (tmp_path / "python3.14").write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / "python3.14").chmod(0o755)
+    assert made("$(PYTHON)", PATH=str(tmp_path)) == chosen
+
+
+def test_each_python_that_make_may_take_is_one_that_the_package_says_it_runs_on() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    named = re.findall(r"Python :: (3\.\d+)", setup["metadata"]["classifiers"])
+    assert made("$(PYTHONS)").split() == [f"python{version}" for version in reversed(named)]
 
 
 def see_whether_it_can_be_compiled(**variables: str) -> tuple[int, str]:

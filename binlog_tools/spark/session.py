@@ -8,7 +8,8 @@ The settings that bite, if they are wrong:
 - ``SPARK_LOCAL_IP``: without it Spark picks an address of the network, which may hang behind a
   VPN;
 - the session's time zone: a log's times are UTC;
-- ``filterPushdown``: a Python source that takes filters cannot be read without it.
+- ``filterPushdown``: a Python source that takes filters cannot be read without it;
+- how long the parts of Spark wait for each other: see `PATIENCE`.
 
 On a cluster, where ``spark-submit`` has started the session, all that it has set stays.
 """
@@ -35,22 +36,45 @@ SETTINGS: Final = {
 }
 """What every session of ours has."""
 
+PATIENCE_S: Final = 600
+"""
+How long one part of Spark waits for another on this machine, seconds.  Spark's own limits, 15 s to
+5 minutes, are for machines that fail alone; here all parts are in two processes, and who does not
+answer has no processor time: with ten other programs on two processors 15 s are not enough.
+"""
+
+PATIENCE: Final = {
+    # Of the driver for its executor, and of each question that one asks another: 120 s.
+    "spark.network.timeout": f"{PATIENCE_S}s",
+    # After so many seconds without an answer to a heartbeat, it is sent again: 10 s.
+    "spark.executor.heartbeatInterval": f"{PATIENCE_S // 10}s",
+    # Of Java for a Python process that fetches a result, or gives one: 15 s.
+    "spark.python.authenticate.socketTimeout": f"{PATIENCE_S}s",
+    # Of a join for its smaller side, seconds: 300.
+    "spark.sql.broadcastTimeout": str(PATIENCE_S),
+}
+"""What a session has that is started here, and not by ``spark-submit`` for a cluster."""
+
 
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:
     """
     A session, or the one there is; it knows the formats ``beanstalk_binlog`` and
     ``beanstalk``.
 
-    :param settings: of Spark, beside `SETTINGS`.
+    :param settings: of Spark, beside `SETTINGS` and `PATIENCE`.
     :raise NoJava: there is no Java for Spark to run on.
     """
+    ours: dict[str, str] = dict(SETTINGS)
     if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         prepare_java(os.environ)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # The Python side of the same socket has its limit from here.
+        os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(PATIENCE_S))
+        ours |= PATIENCE
     builder = SparkSession.builder.appName(name)
-    for setting, value in {**SETTINGS, **(settings or {})}.items():
+    for setting, value in {**ours, **(settings or {})}.items():
         builder = builder.config(setting, str(value))
     return sink.register(register(builder.getOrCreate()))
 

@@ -110,7 +110,7 @@ def test_a_server_that_is_not_of_this_checkout_is_named(tmp_path: Path) -> None:
     package = tmp_path / "beanstalk_twisted"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "facts.py").write_text('VERSION = "9"\n')
+    (package / "version.py").write_text('VERSION = "9"\n')
     python = script(tmp_path / "python", f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"')
     told = asked(python)
     assert (told["server"], told["imported_from"]) == ("9", str(package))

@@ -147,6 +147,7 @@ def test_what_is_built_is_built_once(tools: Tools) -> None:
     assert build(tools.loadgen.parent).loadgen.stat().st_ino != before.st_ino
 
 
+@pytest.mark.exhaustive
 def test_a_quick_run_ends_with_right_replies_and_a_table(
     tools: Tools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

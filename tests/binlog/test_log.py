@@ -48,6 +48,7 @@ from tests.binlog.scribe import (
     image,
     put,
 )
+from tests.sampling import share
 
 NOW = T0 + 5 * MS
 
@@ -566,7 +567,7 @@ APPENDING = st.one_of(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=share(150))
 @given(
     st.sampled_from([MIN_SEGMENT_BYTES, 10_000, 1 << 15]),
     st.lists(APPENDING, max_size=40),

@@ -38,6 +38,7 @@ from tests.binlog.scribe import (
     put,
     quiet,
 )
+from tests.sampling import share
 from tests.storage.test_opening import Started
 
 ONE, TWO = segment_name(1), segment_name(2)
@@ -151,7 +152,7 @@ def essence(job: JobImage) -> tuple[Any, ...]:
     return tuple(job._replace(kind=Kind.PUT, reason=Reason.NONE, connection=0))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=share(200), deadline=None)
 @given(histories(), st.data())
 def test_replay_is_the_same_as_one_record_after_the_other(
     records: list[Record], data: st.DataObject
@@ -170,7 +171,7 @@ def test_replay_is_the_same_as_one_record_after_the_other(
     assert [essence(job) for job in jobs] == [essence(expected[k]) for k in sorted(expected)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=share(50), deadline=None)
 @given(histories())
 def test_the_other_readers_replay_agrees(records: list[Record]) -> None:
     scribe = Scribe(opening=records[:3])

@@ -31,6 +31,7 @@ from beanstalk_twisted.binlog.space_budget import (
     new_job_bytes,
 )
 from tests.binlog.scribe import delete, put
+from tests.sampling import share
 
 SEGMENT_BYTES = 1 << 16
 OVERHEAD = 5000
@@ -70,7 +71,7 @@ sizes = st.one_of(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=share(60))
 @given(st.lists(sizes, max_size=12))
 def test_frames_never_take_more_than_was_reckoned_with(body_sizes: list[int]) -> None:
     records: list[Record] = [put(n, bytes(size)) for n, size in enumerate(body_sizes, start=1)]

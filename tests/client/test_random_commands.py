@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.errors import ClientError
 from tests.client.world import World
+from tests.sampling import share
 
 IDS = st.integers(1, 6)
 TUBES = st.sampled_from(["default", "a", "b"])
@@ -126,7 +127,7 @@ def all_at_once(script: list[Call], piece_bytes: int) -> list[Any]:
     return [outcome(each) for each in answered]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(st.lists(CALLS, max_size=30), st.sampled_from([1, 3, 64, 1 << 16]))
 def test_commands_sent_all_at_once_have_the_answers_that_each_would_have_had(
     script: list[Call], piece_bytes: int

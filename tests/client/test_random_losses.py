@@ -18,6 +18,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.reconnecting import MOST_S
 from beanstalk_twisted.client.service import Client
 from tests.client.world import World, result
+from tests.sampling import share
 
 TUBES = ("default", "a", "b")
 STEPS = st.one_of(
@@ -96,7 +97,7 @@ class Story:
         return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=share(120), deadline=None)
 @given(st.lists(STEPS, max_size=25))
 def test_what_was_confirmed_is_there_once_and_what_was_not_at_most_once(
     steps: list[tuple[str, Any]],

@@ -15,6 +15,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.pool.connections import PoolJob
 from beanstalk_twisted.client.pool.pool import Pool
 from tests.client.fleet import Fleet
+from tests.sampling import share
 
 NAMES = ("a", "b", "c")
 TTR_S = 100_000
@@ -158,7 +159,7 @@ STEPS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(st.lists(st.tuples(STEPS, st.integers(0, 11)), min_size=5, max_size=80))
 def test_no_job_is_lost_and_none_is_held_that_nobody_asked_for(
     steps: list[tuple[str, int]],

@@ -21,16 +21,13 @@ from tests.conformance.servers import (
     TheirsOnASocket,
     hold,
 )
+from tests.sampling import SHARE, one_in
 from tests.server_process import ServerProcess, UnixConnection, ours, real_beanstalkd, theirs
 
 TIMED = [talk for talk in CONVERSATIONS if talk.is_timed]
 EACH = pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.title)
-EACH_UNTIMED = pytest.mark.parametrize(
-    "talk", [talk for talk in CONVERSATIONS if not talk.is_timed], ids=lambda talk: talk.title
-)
-"""
-Those that take time are held together.
-"""
+UNTIMED = [talk for talk in CONVERSATIONS if not talk.is_timed]
+"""Those that take time are held together."""
 
 
 def assert_as_expected(heard: Iterable[Heard]) -> None:
@@ -58,14 +55,14 @@ def test_ours_in_memory_answers_as_expected(talk: Conversation, tmp_path: Path) 
     assert_as_expected(hold(talk, OursInMemory, tmp_path))
 
 
-@EACH_UNTIMED
+@pytest.mark.parametrize("talk", one_in(SHARE, UNTIMED), ids=lambda talk: talk.title)
 def test_ours_on_a_socket_answers_as_in_memory(talk: Conversation, tmp_path: Path) -> None:
     heard = hold(talk, OursOnASocket, tmp_path)
     assert_as_expected(heard)
     assert_equal(heard, hold(talk, OursInMemory, tmp_path))
 
 
-@EACH_UNTIMED
+@pytest.mark.parametrize("talk", UNTIMED, ids=lambda talk: talk.title)
 def test_the_real_one_answers_as_ours(talk: Conversation, tmp_path: Path) -> None:
     real_beanstalkd()
     assert_equal(hold(talk, OursInMemory, tmp_path), hold(talk, TheirsOnASocket, tmp_path))

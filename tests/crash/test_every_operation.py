@@ -19,14 +19,15 @@ from tests.binlog import independent_reader
 from tests.binlog.scribe import files_of
 from tests.crash.explorer import Explorer, without_garbage_collection
 from tests.crash.store import Store
+from tests.sampling import share
 
 INTERVAL: Final = FsyncPolicy(0.1)
 POLICIES: Final = {"always": ALWAYS, "interval": INTERVAL, "never": NEVER}
 
-STATES: Final = int(os.environ.get("CRASH_STATES", "100000"))
+STATES: Final = int(os.environ.get("CRASH_STATES", share(100_000)))
 """
 How many disks are looked at in all: those of a crash, no two of a case alike, on each of which a
-server is started and judged.  More by the environment variable.
+server is started and judged.  100,000 with ``--all``; another number by the environment variable.
 """
 
 STATES_OF_A_CASE: Final = 8_000

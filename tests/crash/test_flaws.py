@@ -33,6 +33,7 @@ from tests.crash.history import Broken
 from tests.crash.simulation import Parts
 from tests.crash.store import Store
 from tests.crash.test_every_operation import INTERVAL, LIVES
+from tests.sampling import one_in
 
 LIMIT: Final = 40_000
 """
@@ -109,8 +110,9 @@ FLAWS: Final = {
 }
 
 
-@pytest.mark.parametrize("flaw", FLAWS.values(), ids=FLAWS.keys())
-def test_a_flaw_is_found(flaw: Flaw) -> None:
+@pytest.mark.parametrize("name", one_in(4, FLAWS))
+def test_a_flaw_is_found(name: str) -> None:
+    flaw = FLAWS[name]
     explorer = Explorer(seed=1, limit=LIMIT, parts=flaw.parts)
     found = ""
     with without_garbage_collection():

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, FEW, ID_MASK, OrderedJobs
 from tests.jobs.memory import growth_bytes
+from tests.sampling import one_in, share
 
 Jobs = list[tuple[int, int]]
 
@@ -194,7 +195,7 @@ LEAVING: dict[str, Callable[[Jobs], Jobs]] = {
 
 
 @MAJORS
-@pytest.mark.parametrize("which", LEAVING)
+@pytest.mark.parametrize("which", one_in(3, LEAVING))
 def test_no_call_takes_long_whatever_left_before_it(
     major: Callable[[int], int], which: str
 ) -> None:
@@ -223,7 +224,7 @@ def test_no_call_takes_long_whatever_left_before_it(
 
 
 @MAJORS
-@pytest.mark.parametrize("which", LEAVING)
+@pytest.mark.parametrize("which", one_in(3, LEAVING))
 def test_the_first_jobs_together_take_no_longer_whatever_left_before(
     major: Callable[[int], int], which: str
 ) -> None:
@@ -342,4 +343,6 @@ class Comparison(RuleBasedStateMachine):
 
 
 TestAgainstASortedList = Comparison.TestCase
-TestAgainstASortedList.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestAgainstASortedList.settings = settings(
+    max_examples=share(60), stateful_step_count=25, deadline=None
+)

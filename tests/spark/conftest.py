@@ -41,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     Spark on two threads of this process, without a page of its own, its files apart.
     """
-    from binlog_tools.spark.session import session
+    from binlog_tools.spark.session import PATIENCE_S, session
 
     need_java()
     os.environ["TZ"] = "UTC"
@@ -59,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": place / "warehouse",
             "spark.local.dir": place / "local",
             "spark.sql.streaming.minBatchesToRetain": 20,
-            "spark.sql.streaming.stopTimeout": "30s",
+            "spark.sql.streaming.stopTimeout": f"{PATIENCE_S}s",
         },
     )
     yield started

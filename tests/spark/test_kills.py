@@ -22,7 +22,8 @@ from tests.spark.expected import rows_of as expected_rows
 EXACT = Outcome(3, 1, 9, 100, 100, 0, 0, 0, 1.0)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.exhaustive
+@pytest.mark.timeout(2400)
 def test_each_record_is_in_the_output_once_however_often_the_driver_is_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

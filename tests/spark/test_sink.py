@@ -22,6 +22,7 @@ from binlog_tools.client import parse_stats
 from binlog_tools.logs.live_set import live_at
 from binlog_tools.logs.sources import open_source
 from binlog_tools.spark.errors import explain_error
+from binlog_tools.spark.session import PATIENCE_S
 from binlog_tools.spark.sink import (
     BeanstalkSink,
     Done,
@@ -161,7 +162,7 @@ def test_a_batch_of_a_stream_that_is_tried_again_is_put_once(
             .option("resume", str(tmp_path / "progress")).option("resultPath", str(result))
             .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         )  # fmt: skip
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(PATIENCE_S)
         found: dict[str, Any] = json.loads(result.read_text())
         return found
 

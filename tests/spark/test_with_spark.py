@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.errors import exit_code, explain_error
+from binlog_tools.spark.session import PATIENCE, SETTINGS
 from binlog_tools.spark.source import register
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.expected import rows_of
@@ -58,6 +59,13 @@ def rows(table: DataFrame) -> list[dict[str, Any]]:
     arrow: pa.Table = table.orderBy("lsn").toArrow()
     found: list[dict[str, Any]] = arrow.to_pylist()
     return found
+
+
+@pytest.mark.parametrize("name", [*SETTINGS, *PATIENCE])
+def test_what_a_session_sets_is_a_setting_of_this_spark(spark: SparkSession, name: str) -> None:
+    settings: Any = spark.sparkContext._jvm
+    assert settings.org.apache.spark.internal.config.ConfigEntry.findEntry(name) is not None
+    assert spark.conf.get(name) == {**SETTINGS, **PATIENCE}[name]
 
 
 def test_spark_gives_the_rows_of_the_second_reader(spark: SparkSession, archive: Path) -> None:

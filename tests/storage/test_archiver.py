@@ -26,6 +26,7 @@ from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.independent_reader import Fields
 from tests.binlog.scribe import Files, files_of, segments_of
+from tests.sampling import share
 from tests.storage.test_relocation import Fault, conversation, fails, loaded
 
 SEGMENT_BYTES = 8192
@@ -494,7 +495,7 @@ def test_copies_do_not_count_so_that_compaction_does_not_keep_an_idle_server_bus
 def test_with_an_age_of_0_a_segment_waits_until_it_is_full() -> None:
     run = Archived(age_s=0)
     run.put()
-    run.server.advance(1_000_000)
+    run.server.advance(86_400)
     assert run.archived_seqs() == []
 
 
@@ -544,7 +545,7 @@ ACTIONS: dict[str, Callable[[Archived], object]] = {
 }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=share(60))
 @given(st.lists(st.sampled_from(sorted(ACTIONS)), max_size=25), st.booleans())
 def test_at_most_one_timer_of_the_archive_is_pending_and_in_the_end_all_is_there(
     actions: list[str], can_link: bool

@@ -16,6 +16,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from tests.sampling import share
 
 SEGMENT_BYTES = 1 << 14
 SPACE_BYTES = 10 * SEGMENT_BYTES
@@ -359,7 +360,7 @@ def act(bounded: Bounded, action: str, number: int) -> None:
             bounded.kill_and_restart()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=share(60))
 @given(st.sampled_from([6, 8, 13]), TRAFFIC)
 def test_whatever_is_done_on_a_small_disk_every_job_can_be_deleted_and_new_ones_come(
     segments: int, traffic: list[tuple[str, int]]

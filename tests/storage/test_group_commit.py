@@ -37,6 +37,7 @@ from beanstalk_twisted.storage.group_commit import (
 from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import HeldIo
+from tests.sampling import share
 
 INTERVAL_S = 0.25
 PERIODIC = FsyncPolicy(INTERVAL_S)
@@ -478,7 +479,7 @@ ACTIONS: dict[str, Action] = {
 }
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=share(200))
 @given(
     st.sampled_from([ALWAYS, PERIODIC, NEVER]),
     st.lists(st.sampled_from(sorted(ACTIONS)), max_size=40),

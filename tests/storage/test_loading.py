@@ -27,6 +27,7 @@ from beanstalk_twisted.jobs.tube import Tube
 from tests.binlog.scribe import NS, T0, Files, Scribe, delete, image, put, quiet
 from tests.binlog.test_replay import AFTER
 from tests.jobs.test_table import FIELDS
+from tests.sampling import share
 
 NOW = T0 + 100 * NS
 TUBES: list[Record] = [TubeDef(n, b"tube-%d" % n, T0) for n in (1, 2, 3)]
@@ -212,14 +213,14 @@ def logs(draw: st.DrawFn) -> Files:
     return files
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60), deadline=None)
 @given(logs())
 def test_jobs_loaded_many_at_once_are_the_same_as_those_applied_one_by_one(files: Files) -> None:
     found = read_or_reject(files)
     assert all_of(in_bulk(found)) == all_of(one_by_one(found))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=share(20), deadline=None)
 @given(logs())
 def test_both_ways_give_each_job_once(files: Files) -> None:
     found = read_or_reject(files)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from binlog_tools.spark.errors import explain_error
+from binlog_tools.spark.session import PATIENCE_S
 from binlog_tools.spark.source import register
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
 from tests.spark.following.living import Folders, remove
@@ -46,7 +47,7 @@ def follow(spark: SparkSession, folder: Path, live: Path, **options: Any) -> Non
         rows.writeStream.format("parquet").option("path", str(folder / "out"))
         .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     )  # fmt: skip
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE_S)
 
 
 def jobs(table: DataFrame) -> list[int]:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.binlog.scribe import Files
+from tests.sampling import share
 from tests.tools.salvage.logs import Bytes, Owned, known, log_of, names_of
 from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
 
@@ -65,7 +66,7 @@ def is_outside(owned: Owned, regions: list[Bytes]) -> bool:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(st.data(), st.sampled_from(["always", "never"]))
 def test_what_is_outside_of_all_damages_comes_back(data: st.DataObject, policy: str) -> None:
     sound = files = log_of(policy)
@@ -85,7 +86,7 @@ def test_what_is_outside_of_all_damages_comes_back(data: st.DataObject, policy: 
             assert job_id not in found.jobs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=share(100), deadline=None)
 @given(st.data())
 def test_files_of_anything_are_no_reason_to_fail(data: st.DataObject) -> None:
     """

@@ -16,6 +16,7 @@ import pytest
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from binlog_tools.logs.stored import StoredJob
 from tests.binlog.scribe import Files, flipped
+from tests.sampling import SHARE, one_in
 from tests.tools.salvage.logs import POLICIES, Bytes, Known, known, log_of, names_of, trimmed_log
 from tests.tools.salvage.salvaged import Salvaged, salvaged, see_that_it_loads, servers_verdict
 
@@ -87,7 +88,7 @@ def places(raw: bytes) -> list[int]:
     Each byte of a segment; of the description in its header, where all bytes are alike, one in
     eight.
     """
-    return [at for at in range(len(raw)) if not 160 <= at < 4088 or not at % 8]
+    return one_in(7, [at for at in range(len(raw)) if not 160 <= at < 4088 or not at % 8])
 
 
 def flips(files: Files, stride: int = 1) -> Iterator[Change]:
@@ -116,7 +117,7 @@ def blocks(files: Files, filling: Callable[[bytes], bytes], step: int = 64) -> I
     """
     for name in names_of(files):
         raw = files[name]
-        for at in range(0, len(raw), step):
+        for at in one_in(SHARE, range(0, len(raw), step)):
             end = min(at + BLOCK_BYTES, len(raw))
             damaged = raw[:at] + filling(raw[at:end]) + raw[end:]
             yield Bytes(name, at, end), {**files, name: damaged}

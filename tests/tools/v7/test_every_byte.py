@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from binlog_tools.v7.importing import stored_jobs
 from binlog_tools.v7.survivors import Survivors
+from tests.sampling import SHARE, one_in, share
 from tests.tools.v7 import theirs
 from tests.tools.v7.theirs import BURIED, DELAYED, NS, READY, RESERVED, T0, read, wholes
 
@@ -130,7 +131,7 @@ def places_of(log: Made) -> Iterator[tuple[str, int]]:
     Every byte, and the first of the zeros at the end.
     """
     for name, content in log.files.items():
-        for at in range(len(content.rstrip(b"\0")) + 30):
+        for at in one_in(SHARE, range(len(content.rstrip(b"\0")) + 30)):
             yield name, at
 
 
@@ -178,14 +179,14 @@ def test_an_overwritten_block_costs_no_job_that_it_does_not_speak_of(
 ) -> None:
     random = Random(size)
     for name, content in log.files.items():
-        for at in range(4, len(content) - size, 5):
+        for at in one_in(SHARE, range(4, len(content) - size, 5)):
             block = random.randbytes(size) if noise else bytes(size)
             damaged = content[:at] + block + content[at + size :]
             check = {**log.files, name: damaged}
             check_intact(log, check, log.concerned(name, at, at + size))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(st.data())
 def test_no_bytes_make_it_fail(data: st.DataObject) -> None:
     log = LOGS[0]

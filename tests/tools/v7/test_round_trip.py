@@ -20,6 +20,7 @@ from binlog_tools.v7.importing import import_log, stored_jobs
 from binlog_tools.v7.records import MAX_BODY_SIZE
 from binlog_tools.v7.survivors import Survivors
 from tests.binlog.scribe import quiet
+from tests.sampling import share
 from tests.tools.v7.theirs import NS, T0, read
 
 NOW_NS = T0 + 10**6 * NS
@@ -98,7 +99,7 @@ def jobs_of_ours(draw: st.DrawFn) -> list[StoredJob]:
     return jobs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60), deadline=None)
 @given(jobs_of_ours(), st.integers(MIN_FILE_BYTES, 12_000), st.integers(0, 3))
 def test_every_job_comes_back_as_it_was(
     jobs: list[StoredJob], file_bytes: int, more_ids: int

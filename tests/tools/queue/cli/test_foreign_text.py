@@ -87,7 +87,8 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
     """
     socketserver.ThreadingTCPServer.daemon_threads = True
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), request.param) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        # The number is how often it looks whether it is to end, seconds; by default 0.5.
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"127.0.0.1:{server.server_address[1]}"
         server.shutdown()

@@ -21,7 +21,28 @@ from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 
 MAX_JOB_BYTES = 1000
 TTR_S = 2
+NOBODY = "127.0.0.1:1"
+"""Where no server listens."""
+
 MAIN = "from binlog_tools.queue.cli.main import main; main()"
+
+
+def call(address: str, *words: object, typed: bytes = b"") -> Result:
+    """
+    Call the command.
+    """
+    environment = {"BEANSTALK_SERVER": address}
+    words = ("--dialect", "v1", *words)
+    return CliRunner().invoke(cli, [*map(str, words)], input=typed, env=environment)
+
+
+def refused(*words: object) -> str:
+    """
+    Call it wrongly, which it says before it asks any server.
+    """
+    result = call(NOBODY, *words)
+    assert result.exit_code == 2, result.output
+    return result.stderr
 
 
 class Server:
@@ -38,9 +59,7 @@ class Server:
         """
         Call it.
         """
-        environment = {"BEANSTALK_SERVER": self.address}
-        call = ["--dialect", "v1", *map(str, words)]
-        return CliRunner().invoke(cli, call, input=typed, env=environment)
+        return call(self.address, *words, typed=typed)
 
     def run(self, *words: object, typed: bytes = b"", code: int = 0) -> str:
         """
@@ -49,14 +68,6 @@ class Server:
         result = self.result(*words, typed=typed)
         assert result.exit_code == code, result.output
         return result.stdout
-
-    def refused(self, *words: object) -> str:
-        """
-        Call it wrongly.
-        """
-        result = self.result(*words)
-        assert result.exit_code == 2, result.output
-        return result.stderr
 
     def job(self, number: int) -> dict[str, str]:
         """
@@ -135,8 +146,8 @@ def test_a_server_that_goes_away_is_told_with_what_is_certain(server: Server) ->
     assert server.address in result.stderr
 
 
-def test_body_and_lines_exclude_each_other(server: Server) -> None:
-    assert "leave out BODY" in server.refused("put", "--lines", "x")
+def test_body_and_lines_exclude_each_other() -> None:
+    assert "leave out BODY" in refused("put", "--lines", "x")
 
 
 @pytest.mark.parametrize(
@@ -221,8 +232,8 @@ def test_statistics_are_those_of_the_dialect(server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - COMMANDS_V1.keys()))
-def test_any_other_subcommand_is_refused_with_2(name: str, server: Server) -> None:
-    said = server.refused(name, "1")
+def test_any_other_subcommand_is_refused_with_2(name: str) -> None:
+    said = refused(name, "1")
     assert f"protocol v1 has no {name}, only put, reserve, delete, kick, stats" in said
 
 
@@ -238,8 +249,8 @@ def test_any_other_subcommand_is_refused_with_2(name: str, server: Server) -> No
         ["nonesuch"],
     ],
 )  # fmt: skip
-def test_what_the_dialect_cannot_do_is_wrong_usage(words: list[str], server: Server) -> None:
-    server.refused(*words)
+def test_what_the_dialect_cannot_do_is_wrong_usage(words: list[str]) -> None:
+    refused(*words)
 
 
 def test_the_dialects_are_those_of_the_server() -> None:
