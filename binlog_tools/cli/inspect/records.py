@@ -266,7 +266,8 @@ class Parquet:
         except ImportError:
             fail(
                 USAGE,
-                "Parquet needs pyarrow: pip install 'beanstalk-twisted[parquet]'; "
+                "Parquet needs pyarrow: in a checkout of beanstalk-twisted, "
+                "pip install '.[parquet]'; "
                 "nothing was written. --format csv or json need nothing.",
             )
         self._how = how
