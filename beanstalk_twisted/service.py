@@ -138,6 +138,7 @@ class BeanstalkService(Service):
         """
         if self._directory is not None:
             self._found = load(self._directory, self.queue, self.clock, Progress(self.log))
+            self._headroom.largest = self._found.largest_part
 
     def startService(self) -> None:
         """
@@ -187,6 +188,7 @@ class BeanstalkService(Service):
         )  # fmt: skip
         BALLAST.hold()
         self._fail_stop.is_armed = True
+        self._headroom.undurable = lambda: opened.log.undurable_bytes
         self._headroom.unsettled = lambda: self._keeping.unsettled_bytes if self._keeping else 0
         self.common.settled_lsn = self._keeping.settled_lsn
         self._keeping.tell(self.process.log)
