@@ -22,7 +22,6 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import IReactorUNIX
 from twisted.python import usage
 
-from beanstalk_twisted.archivist import DEFAULT_AGE_S, MAX_AGE_S, Archivist
 from beanstalk_twisted.binlog.archive import RealArchive
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
@@ -38,38 +37,37 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
-from beanstalk_twisted.blocking import IoThread
-from beanstalk_twisted.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
-from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.facts import LogClock
-from beanstalk_twisted.launching import Launcher
-from beanstalk_twisted.listening import ListeningService, StopOnce, drain_on_signal
-from beanstalk_twisted.loglines import observer
-from beanstalk_twisted.optiontable import (
+from beanstalk_twisted.daemon.launching import Launcher
+from beanstalk_twisted.daemon.listening import ListeningService, StopOnce, drain_on_signal
+from beanstalk_twisted.daemon.log_lines import observer
+from beanstalk_twisted.daemon.options import (
     ADDRESS,
     DEFAULT_MAX_JOB_BYTES,
     LETTERS,
+    MAX_FSYNC_MS,
     POLICY,
     PORT,
-    explained,
-)
-from beanstalk_twisted.optionvalues import (
-    MAX_FSYNC_MS,
     check_milliseconds,
     check_port,
     decimal,
     endpoint_problem,
+    explained,
     port_number,
     whole_number,
 )
-from beanstalk_twisted.refusals import AcceptErrors
-from beanstalk_twisted.service import BeanstalkService
-from beanstalk_twisted.settings import Settings
-from beanstalk_twisted.shortcut import DEFAULT_LIMIT_US, MAX_LIMIT_US
-from beanstalk_twisted.startup import refuse_beanstalkd
-from beanstalk_twisted.unixsockets import UnixListener
+from beanstalk_twisted.daemon.unix_sockets import UnixListener
+from beanstalk_twisted.server.accepting import AcceptErrors
+from beanstalk_twisted.server.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archiver
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US, MAX_LIMIT_US
+from beanstalk_twisted.storage.io_thread import IoThread
+from beanstalk_twisted.storage.opening import refuse_beanstalkd
+from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
@@ -417,8 +415,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         return IoThread(reactor)
 
     age_s = options["archive_age_s"]
-    archivist = partial(Archivist, archive, age_s, io, reactor) if archive is not None else None
-    service = BeanstalkService(settings, reactor, LogClock(), directory, io, archivist)
+    archiver = partial(Archiver, archive, age_s, io, reactor) if archive is not None else None
+    service = BeanstalkService(settings, reactor, LogClock(), directory, io, archiver)
 
     def prepare() -> None:
         _count_monotonically(reactor)

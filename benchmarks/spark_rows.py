@@ -22,11 +22,11 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import JOB_KINDS
-from binlog_tools.dumping import REASON_NAMES
-from binlog_tools.reading import raw_records, tubes_named
-from binlog_tools.selection import STATE_NAMES, TYPE_NAMES
+from binlog_tools.console.wording import text_of
+from binlog_tools.inspect.dumping import REASON_NAMES
+from binlog_tools.logs.reading import raw_records, tubes_named
+from binlog_tools.logs.selection import STATE_NAMES, TYPE_NAMES
 from binlog_tools.spark.columns import ddl
-from binlog_tools.wording import text_of
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

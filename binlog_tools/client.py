@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
-from binlog_tools.tubenames import NoTube, is_tube_name
-from binlog_tools.wording import text_of
+from binlog_tools.console.wording import text_of
+from binlog_tools.tube_names import NoTube, is_tube_name
 
 LIMIT_S: Final = 60.0
 """How long a reply may take: a server syncs its disk before it answers, and disks can be busy."""
@@ -132,7 +132,7 @@ class Connection:
 
     def send(self, request: bytes) -> None:
         """
-        See `Line`.
+        Send commands; each gets a reply, in their order.
         """
         try:
             self._socket.sendall(request)
@@ -141,7 +141,7 @@ class Connection:
 
     def reply(self) -> Reply:
         """
-        See `Line`.
+        Wait for the next reply.
         """
         try:
             return self._reply()

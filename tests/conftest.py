@@ -23,8 +23,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.factory import BeanstalkFactory
-from beanstalk_twisted.protocol import BeanstalkProtocol
+from beanstalk_twisted.server.factory import BeanstalkFactory
+from beanstalk_twisted.server.protocol import BeanstalkProtocol
 
 LIMIT_SECONDS = 20.0
 

@@ -35,14 +35,20 @@ from beanstalk_twisted.binlog.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
-from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.listening import ListeningService
-from beanstalk_twisted.optiontable import GROUPS, MAX_WIDTH, MIN_WIDTH, explained
-from beanstalk_twisted.optionvalues import MAX_DIGITS, MAX_FSYNC_MS
-from beanstalk_twisted.shortcut import MAX_LIMIT_US
+from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.options import (
+    GROUPS,
+    MAX_DIGITS,
+    MAX_FSYNC_MS,
+    MAX_WIDTH,
+    MIN_WIDTH,
+    explained,
+)
+from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
+from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.tap import BACKLOG, Options, makeService
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.wire.grammar import MAX_U32
 
 NO_FSYNC = ("-1", "1.5", "50ms", "sometimes", "", "²")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from beanstalk_twisted import commands_v1
-from beanstalk_twisted.commands import MODERN, Command
+from beanstalk_twisted.server import commands_v1
+from beanstalk_twisted.server.commands import MODERN, Command
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import Word

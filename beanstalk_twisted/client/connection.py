@@ -26,11 +26,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.client import errors, forms, forms_v1
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import command_specs_v1 as specs_v1
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.addresses import endpoint_of
+from beanstalk_twisted.client.command_specs import Form, Reply
 from beanstalk_twisted.client.deadline import Deadline
 from beanstalk_twisted.client.exchange import RESERVING, Exchange
-from beanstalk_twisted.client.forms import Form, Reply
-from beanstalk_twisted.client.gate import Gate
+from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
 from beanstalk_twisted.client.pending import (
@@ -41,13 +44,11 @@ from beanstalk_twisted.client.pending import (
     lose_all,
     reservation_lost,
 )
-from beanstalk_twisted.client.places import endpoint_of
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.client.tubes import DEFAULT
-from beanstalk_twisted.client.usedtube import UsedTube
-from beanstalk_twisted.commands import MODERN
-from beanstalk_twisted.commands_v1 import NAME as V1
-from beanstalk_twisted.commands_v1 import check_dialect
+from beanstalk_twisted.client.tubes import DEFAULT, UsedTube
+from beanstalk_twisted.server.commands import MODERN
+from beanstalk_twisted.server.commands_v1 import NAME as V1
+from beanstalk_twisted.server.commands_v1 import check_dialect
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ What may wait to be sent, bytes, each command counted with `outbox.REQUEST_BYTES
 ones fail with `Overfull`.
 """
 
-_WAITING: Final = frozenset((forms.RESERVE, forms.RESERVE_WITH_TIMEOUT, forms_v1.RESERVE))
+_WAITING: Final = frozenset((specs.RESERVE, specs.RESERVE_WITH_TIMEOUT, specs_v1.RESERVE))
 """Commands whose answer may be long in coming, and that of all behind them with it."""
 
 
@@ -79,7 +80,7 @@ class Connection(Protocol, Commands):
     One connection.
 
     :ivar is_open: whether commands may be sent on it.
-    :ivar gate: where those wait who would send more.
+    :ivar flow: where those wait who would send more.
     :ivar announced: the names of the commands beside beanstalkd's own that the server knows, as far
         as it was asked (`probe`).
     """
@@ -103,7 +104,7 @@ class Connection(Protocol, Commands):
         self.announced: frozenset[str] = frozenset()
         self._clock: Any = clock
         # The service puts its own in the place of this one: there, who waits goes on waiting.
-        self.gate = self._own_gate = Gate()
+        self.flow = self._own_flow = FlowControl()
         self._made = made
         self._ended = ended
         self._exchange: Exchange[Pending] = Exchange()
@@ -126,12 +127,12 @@ class Connection(Protocol, Commands):
         reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
-        See `Commands.send`.
+        Send a command, behind all that were sent before.
         """
         if reserved_on is not None and reserved_on is not self:
             return fail(reservation_lost(form, args))
         if self._is_v1:
-            form, args = forms_v1.in_v1(form, args, tube)
+            form, args = specs_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
         request.mean(self._choice, tube)
         deferred = request.deferred
@@ -144,13 +145,13 @@ class Connection(Protocol, Commands):
         """
         if not self.is_open:
             return fail(errors.Closed("the connection is closed"))
-        return succeed(None) if self.has_room() else self.gate.wait()
+        return succeed(None) if self.has_room() else self.flow.wait()
 
     def probe(self) -> Deferred[frozenset[str]]:
         """
         Ask which commands the server has beside beanstalkd's own; none, says one that knows none.
         """
-        asked = self.send(forms.CAPABILITIES)
+        asked = self.send(specs.CAPABILITIES)
         return asked.addCallbacks(self._note_announced, self._note_nothing_announced)
 
     def part(self, *, sends_no_more: bool = False) -> None:
@@ -213,10 +214,10 @@ class Connection(Protocol, Commands):
         Send a `use` right before what is meant for another tube than the one before it.
         """
         tube = request.tube
-        if request.form is forms.USE:
+        if request.form is specs.USE:
             self._last_used = request.args[0]
         elif tube is not None and tube != self._last_used:
-            use = Aside(self._forget, forms.USE, (tube,))
+            use = Aside(self._forget, specs.USE, (tube,))
             use.deferred.addErrback(self._not_used)
             self.submit(use)
 
@@ -264,8 +265,8 @@ class Connection(Protocol, Commands):
         if self._exchange.fault is not None:
             self.abort(self._exchange.fault)
         self._deadline.heard()
-        if self.gate.is_wanted:
-            self.gate.let_in(self.has_room)
+        if self.flow.is_wanted:
+            self.flow.let_in(self.has_room)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
@@ -275,7 +276,7 @@ class Connection(Protocol, Commands):
         self._deadline.stop()
         if self._part_timer is not None and self._part_timer.active():
             self._part_timer.cancel()
-        self._own_gate.close(errors.Closed("the connection is closed"))
+        self._own_flow.close(errors.Closed("the connection is closed"))
         exchange = self._exchange
         left = [*exchange.unanswered, *self._postponed]
         exchange.unanswered.clear()
@@ -297,7 +298,7 @@ class Connection(Protocol, Commands):
         self._is_full = False
         self._deadline.heard()
         self._pump()
-        self.gate.let_in(self.has_room)
+        self.flow.let_in(self.has_room)
 
     def stopProducing(self) -> None:
         """
@@ -314,7 +315,7 @@ class Connection(Protocol, Commands):
         if not self.is_open:
             closed = self._reason or errors.Closed("the connection is closed")
             return errors.NotCarriedOut(form.name, request.job_id, closed)
-        if form.is_extended and form is not forms.CAPABILITIES and form.name not in self.announced:
+        if form.is_extended and form is not specs.CAPABILITIES and form.name not in self.announced:
             return errors.NotAnnounced(
                 f"{form.name}: the server has not announced that it knows it"
             )
@@ -338,7 +339,7 @@ class Connection(Protocol, Commands):
         if request in self._postponed:
             self._postponed.remove(request)
             return
-        if not request.is_begun and request.form is forms.USE:
+        if not request.is_begun and request.form is specs.USE:
             request.is_forgotten = True  # What is behind it counts on it.
             return
         if not request.is_begun:
@@ -355,7 +356,7 @@ class Connection(Protocol, Commands):
         if request.choice is not None:
             self._note_use(request, request.choice, reply)
         if request.is_forgotten:
-            if reply.word == forms.RESERVE.success:
+            if reply.word == specs.RESERVE.success:
                 self._give_back(reply.value)
             return
         try:
@@ -366,7 +367,7 @@ class Connection(Protocol, Commands):
             request.fail(error)
             return
         request.succeed(result)
-        if request.form is forms_v1.QUIT:
+        if request.form is specs_v1.QUIT:
             self.part()
 
     def _note_use(self, request: Pending, choice: UsedTube, reply: Reply) -> None:
@@ -380,7 +381,7 @@ class Connection(Protocol, Commands):
             return
         choice.take_back(request)
         for behind in self._exchange.unanswered:
-            if behind.form is forms.USE:
+            if behind.form is specs.USE:
                 return
             if behind.tube is not None:
                 self.abort(errors.BY_WORD[reply.word](request.form.name, None))
@@ -410,7 +411,7 @@ class Connection(Protocol, Commands):
             self.log.info("job {job}, which nobody wants, not released: {why}",
                           job=job_id, why=failure.getErrorMessage())  # fmt: skip
 
-        if isinstance(job_id, forms_v1.NumberAndPriority):
+        if isinstance(job_id, specs_v1.NumberAndPriority):
             priority = job_id.priority
             self._send_first(lambda: self.release(job_id, priority=priority)).addErrback(note)
             return

@@ -25,8 +25,11 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors, forms, forms_v1
-from beanstalk_twisted.client.backoff import Backoff
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import command_specs_v1 as specs_v1
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.addresses import endpoint_of
+from beanstalk_twisted.client.command_specs import Form
 from beanstalk_twisted.client.connection import (
     GRACE_S,
     MAX_WAITING_BYTES,
@@ -34,8 +37,7 @@ from beanstalk_twisted.client.connection import (
     overfull,
     the_reactor,
 )
-from beanstalk_twisted.client.forms import Form
-from beanstalk_twisted.client.gate import Gate
+from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import cost
 from beanstalk_twisted.client.pending import (
@@ -45,15 +47,13 @@ from beanstalk_twisted.client.pending import (
     lose_all,
     reservation_lost,
 )
-from beanstalk_twisted.client.places import endpoint_of
-from beanstalk_twisted.client.presence import Presence
-from beanstalk_twisted.client.tubes import TubeChoice
-from beanstalk_twisted.client.usedtube import UsedTube
-from beanstalk_twisted.commands import MODERN
-from beanstalk_twisted.commands_v1 import NAME as V1
-from beanstalk_twisted.commands_v1 import check_dialect
+from beanstalk_twisted.client.reconnecting import Backoff, Presence
+from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
+from beanstalk_twisted.server.commands import MODERN
+from beanstalk_twisted.server.commands_v1 import NAME as V1
+from beanstalk_twisted.server.commands_v1 import check_dialect
 
-_TUBES: Final = frozenset((forms.USE, forms.WATCH, forms.IGNORE))
+_TUBES: Final = frozenset((specs.USE, specs.WATCH, specs.IGNORE))
 
 
 class Losses(NamedTuple):
@@ -85,7 +85,7 @@ class Client(ClientService, Commands):
         grace_s: float = GRACE_S, backoff: Backoff | None = None,
         connected: Callable[[], object] = lambda: None,
         lost: Callable[[Losses], object] = lambda losses: None,
-        probes: bool = forms.ANY_EXTENDED, logs: bool = True, dialect: str = MODERN.name,
+        probes: bool = specs.ANY_EXTENDED, logs: bool = True, dialect: str = MODERN.name,
     ) -> None:  # fmt: skip
         """
         :param endpoint: where the server is: ``127.0.0.1:11300``, or an endpoint of Twisted's, such
@@ -121,7 +121,7 @@ class Client(ClientService, Commands):
         self._when_ended: Deferred[None] | None = None
         self._tubes = TubeChoice()
         self._used = UsedTube()
-        self._gate = Gate()
+        self._flow = FlowControl()
         self._waiting: OrderedDict[Pending, None] = OrderedDict()
         self._waiting_bytes = 0
 
@@ -132,7 +132,7 @@ class Client(ClientService, Commands):
         reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
-        See `Commands.send`.
+        Send a command, behind all that were sent before.
         """
         ready = self._ready
         if ready is not None and not ready.is_open:
@@ -140,7 +140,7 @@ class Client(ClientService, Commands):
         if reserved_on is not None and reserved_on is not ready:
             return fail(reservation_lost(form, args))
         if self._is_v1:
-            form, args = forms_v1.in_v1(form, args, tube)
+            form, args = specs_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
         request.mean(self._used, tube)
         request.reserved_on = reserved_on
@@ -158,7 +158,7 @@ class Client(ClientService, Commands):
         if self._has_stopped:
             return fail(errors.Closed("the client was stopped"))
         has_room = self._ready is not None and self._ready.has_room()
-        return succeed(None) if has_room else self._gate.wait()
+        return succeed(None) if has_room else self._flow.wait()
 
     def quit(self) -> Deferred[None]:
         """
@@ -208,7 +208,7 @@ class Client(ClientService, Commands):
         for request in waiting:
             if (error := request.lose(closed)) is not None:
                 request.fail(error)
-        self._gate.close(closed)
+        self._flow.close(closed)
         if self._newest is not None:
             self._newest.part()
         return super().stopService().addCallback(self._in_another_turn)
@@ -243,7 +243,7 @@ class Client(ClientService, Commands):
         self._newest = connection
         tubes = () if self._is_v1 else self._tubes.commands()
         asked: list[Deferred[Any]] = [
-            connection.send(forms.FORMS[name], (tube,)) for name, tube in tubes
+            connection.send(specs.FORMS[name], (tube,)) for name, tube in tubes
         ]
         if self._probes:
             asked.append(connection.probe())
@@ -273,7 +273,7 @@ class Client(ClientService, Commands):
             self._waiting_bytes -= cost(request)
             connection.submit(request)
         self._ready = connection
-        connection.gate = self._gate
+        connection.flow = self._flow
         tell(self._log, self._connected)
 
     def _end(self, ended: Ended) -> None:

@@ -5,8 +5,8 @@ What a test wants to be so; where it is not, the message shows what there was in
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from beanstalk_twisted.testing.recording import Command, check_command, shown
 from beanstalk_twisted.testing.views import STATES, JobView, chosen
-from beanstalk_twisted.testing.watched import Command, check_command, shown
 
 Body = bytes | str | Callable[[bytes], bool]
 """A body: as bytes, as text in UTF-8, or what must be true of it."""

@@ -9,7 +9,7 @@ goes wrong here goes wrong for all clients alike.
 from collections import deque
 from typing import Final
 
-from beanstalk_twisted.commands import MODERN
+from beanstalk_twisted.server.commands import MODERN
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 
 CRLF: Final = b"\r\n"

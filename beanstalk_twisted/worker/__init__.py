@@ -35,7 +35,7 @@ Layers, each knowing only those before it::
     onasyncio    coroutines that await what is asyncio's
     results      what a function has given, and what that says
     sessions     which server is behind a connection
-    lane         one connection, with what is reserved on it
+    reserver         one connection, with what is reserved on it
     asking       who is asked for more, and when; settling: telling the server what becomes of a job
     carrying     a job from its reservation to its verdict
     checks       what a worker is made with
@@ -50,7 +50,7 @@ from beanstalk_twisted.exports import lazily
 if TYPE_CHECKING:
     from beanstalk_twisted.worker.attempt import Attempt, Ending
     from beanstalk_twisted.worker.hooks import Hooks, Logged, Tally
-    from beanstalk_twisted.worker.onasyncio import NeedsAsyncio
+    from beanstalk_twisted.worker.on_asyncio import NeedsAsyncio
     from beanstalk_twisted.worker.policy import Policy, Retry, times_given_back, times_reserved
     from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser, Typed, Unreadable
     from beanstalk_twisted.worker.service import Worker
@@ -75,7 +75,7 @@ else:
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
         "threads": "InlineThreads PoolThreads Threads",
-        "onasyncio": "NeedsAsyncio",
+        "on_asyncio": "NeedsAsyncio",
         "shell": "CommandFailed Shell",
     })  # fmt: skip
 

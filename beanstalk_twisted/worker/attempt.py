@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
-from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.serialisers import Unreadable
 

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, execute
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.worker.attempt import Attempt
-from beanstalk_twisted.worker.onasyncio import in_a_task, running_loop, without_asyncio
+from beanstalk_twisted.worker.on_asyncio import in_a_task, running_loop, without_asyncio
 from beanstalk_twisted.worker.verdicts import Delete, NoResult, Verdict
 
 

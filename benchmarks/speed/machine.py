@@ -35,7 +35,7 @@ often they run: 1.5 MB for Python's lists in Debian's Python, 8 KB where nothing
 
 _ASK: Final = """
 import json, platform, sysconfig
-from beanstalk_twisted import facts
+from beanstalk_twisted.server import process_stats
 import twisted
 try:
     import ctypes
@@ -47,8 +47,8 @@ print(json.dumps({
     "python": platform.python_implementation() + " " + platform.python_version(),
     "configured": sysconfig.get_config_var("CONFIG_ARGS") or "",
     "apart_bytes": max(of_lists) - min(of_lists),
-    "twisted": twisted.__version__, "server": facts.VERSION,
-    "imported_from": facts.__file__,
+    "twisted": twisted.__version__, "server": process_stats.VERSION,
+    "imported_from": process_stats.__file__,
 }))
 """
 

@@ -15,10 +15,10 @@ import click
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.version import VERSION
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, code_of, fail, message_of, warn
-from binlog_tools.cli.interrupts import INTERRUPTS
-from binlog_tools.cli.parameters import LateGroup
-from binlog_tools.cli.streams import forgive_stderr
-from binlog_tools.outputs import NamedBuffer
+from binlog_tools.console.interrupts import INTERRUPTS
+from binlog_tools.console.parameters import LateGroup
+from binlog_tools.console.streams import forgive_stderr
+from binlog_tools.logs.outputs import NamedBuffer
 
 PROGRAM: Final = "binlog-inspect"
 
@@ -29,19 +29,19 @@ ESCAPED: Final = "binlog-inspect"
 """How stdout treats what its encoding cannot say."""
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "check": "binlog_tools.cli.check",
-    "dump": "binlog_tools.cli.dump",
-    "jobs": "binlog_tools.cli.jobs",
-    "stats": "binlog_tools.cli.stats",
-    "compact": "binlog_tools.cli.compact",
-    "merge": "binlog_tools.cli.merge",
-    "filter": "binlog_tools.cli.filter",
-    "undelete": "binlog_tools.cli.undelete",
-    "export": "binlog_tools.cli.export",
-    "import": "binlog_tools.cli.import_",
-    "replay": "binlog_tools.cli.replay",
-    "diff": "binlog_tools.cli.diff",
-    "archive-verify": "binlog_tools.cli.archive_verify",
+    "check": "binlog_tools.cli.inspect.check",
+    "dump": "binlog_tools.cli.inspect.dump",
+    "jobs": "binlog_tools.cli.inspect.jobs",
+    "stats": "binlog_tools.cli.inspect.stats",
+    "compact": "binlog_tools.cli.rewrite.compact",
+    "merge": "binlog_tools.cli.rewrite.merge",
+    "filter": "binlog_tools.cli.rewrite.filter",
+    "undelete": "binlog_tools.cli.rewrite.undelete",
+    "export": "binlog_tools.cli.rewrite.export",
+    "import": "binlog_tools.cli.rewrite.import_",
+    "replay": "binlog_tools.cli.rewrite.replay",
+    "diff": "binlog_tools.cli.inspect.diff",
+    "archive-verify": "binlog_tools.cli.inspect.archive_verify",
     "import-v7": "binlog_tools.cli.import_v7",
     "export-v7": "binlog_tools.cli.export_v7",
     "salvage": "binlog_tools.cli.salvage",

@@ -5,8 +5,8 @@ How a command ends.
 from typing import Final, NoReturn
 
 from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
-from binlog_tools.cli.interrupts import INTERRUPTED as INTERRUPTED
-from binlog_tools.cli.output import aside
+from binlog_tools.console.interrupts import INTERRUPTED as INTERRUPTED
+from binlog_tools.console.output import aside
 
 SOUND: Final = 0
 TORN: Final = 1

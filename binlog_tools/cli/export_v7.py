@@ -13,14 +13,14 @@ from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED, SOUND, TORN
 from binlog_tools.cli.making import tell_unusable, warn_if_running
 from binlog_tools.cli.opening import open_source
-from binlog_tools.cli.output import Output, progress
-from binlog_tools.newdirectory import NewDirectory
-from binlog_tools.stored import StoredJob, loaded_jobs, loaded_pauses
-from binlog_tools.tubenames import is_tube_name
+from binlog_tools.console.output import Output, progress
+from binlog_tools.console.wording import text_of, told
+from binlog_tools.logs.new_directory import NewDirectory
+from binlog_tools.logs.stored import StoredJob, loaded_jobs, loaded_pauses
+from binlog_tools.tube_names import is_tube_name
 from binlog_tools.v7.exporting import Exported, Tally, export_jobs
 from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, MAX_FILE_BYTES, MIN_FILE_BYTES
 from binlog_tools.v7.records import NS
-from binlog_tools.wording import text_of, told
 
 PROGRESS_JOBS = 4_096
 """How many jobs pass between two looks at the bar."""

@@ -5,8 +5,8 @@ What a command says, and how it ends, when it has passed places that cannot be r
 from collections.abc import Iterable, Sequence
 
 from binlog_tools.cli.exits import DAMAGED, TORN, warn
-from binlog_tools.dumping import Gap
-from binlog_tools.sources import Source
+from binlog_tools.inspect.dumping import Gap
+from binlog_tools.logs.sources import Source
 
 
 def code_of_gaps(sources: Iterable[Source]) -> int:

@@ -20,13 +20,13 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.binlog.survey import beanstalkd_file
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, USAGE, fail
-from binlog_tools.cli.output import Output, progress
-from binlog_tools.sources import NoLog
+from binlog_tools.console.output import Output, progress
+from binlog_tools.console.wording import told
+from binlog_tools.logs.sources import NoLog
 from binlog_tools.v7.findings import Findings
 from binlog_tools.v7.holder import refuse_running
 from binlog_tools.v7.importing import Imported, import_log
 from binlog_tools.v7.survivors import LOST_AND_FOUND, Survivors
-from binlog_tools.wording import told
 
 
 @click.command("import-v7", cls=options.Command)

@@ -6,7 +6,7 @@ import _signal as signal  # type: ignore[import-not-found]
 import os
 import sys
 
-from binlog_tools.cli.interrupts import INTERRUPTS
+from binlog_tools.console.interrupts import INTERRUPTS
 
 
 def main() -> None:

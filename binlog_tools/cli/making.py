@@ -16,11 +16,11 @@ from beanstalk_twisted.binlog.format import (
 )
 from binlog_tools.cli.exits import warn
 from binlog_tools.cli.options import SIZE
-from binlog_tools.cli.output import Output
-from binlog_tools.moments import Span, format_size
-from binlog_tools.newlog import Written
-from binlog_tools.tubenames import quoted
-from binlog_tools.wording import told
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
+from binlog_tools.logs.new_log import Written
+from binlog_tools.logs.quantities import Span, format_size
+from binlog_tools.tube_names import quoted
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from beanstalk_twisted.binlog.format import segment_name
-from binlog_tools import sources
 from binlog_tools.cli.exits import warn
-from binlog_tools.sources import Source, parse_archived_name
+from binlog_tools.logs import sources
+from binlog_tools.logs.sources import Source, parse_archived_name
 
 MOST_NAMED: Final = 5
 """Files that are left out and told one by one; of a whole archive the first ones say enough."""
@@ -18,7 +18,7 @@ MOST_NAMED: Final = 5
 
 def open_sources(paths: Iterable[str]) -> list[Source]:
     """
-    See `sources.open_sources`.
+    The logs that these arguments name.
     """
     found = sources.open_sources(paths)
     for source in found:
@@ -28,7 +28,7 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
 
 def open_source(path: str) -> Source:
     """
-    See `sources.open_source`.
+    The one log that an argument names.
     """
     found = sources.open_source(path)
     _tell_left_out(found)

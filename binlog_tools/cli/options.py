@@ -9,21 +9,21 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from binlog_tools import moments
 from binlog_tools.cli.exits import USAGE, fail
-from binlog_tools.cli.interrupts import INTERRUPTS
-from binlog_tools.cli.parameters import Parsed as Parsed
-from binlog_tools.moments import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
-from binlog_tools.outputs import (
+from binlog_tools.console.interrupts import INTERRUPTS
+from binlog_tools.console.parameters import Parsed as Parsed
+from binlog_tools.logs import quantities
+from binlog_tools.logs.outputs import (
     STDOUT as STDOUT,
 )
-from binlog_tools.outputs import (
+from binlog_tools.logs.outputs import (
     InsideNew,
     InsideSource,
     refuse_inside_new,
     refuse_inside_sources,
 )
-from binlog_tools.selection import (
+from binlog_tools.logs.quantities import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
+from binlog_tools.logs.selection import (
     STATES_BY_NAME,
     TYPES_BY_NAME,
     Selection,
@@ -33,11 +33,11 @@ from binlog_tools.selection import (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-TIME: Final = Parsed("time", lambda text: moments.parse_time(text, time.time_ns()))
-DURATION: Final = Parsed("duration", moments.parse_duration)
-SIZE: Final = Parsed("size", moments.parse_size)
-IDS: Final = Parsed("ids", moments.parse_numbers)
-LSNS: Final = Parsed("a..b", moments.parse_lsns)
+TIME: Final = Parsed("time", lambda text: quantities.parse_time(text, time.time_ns()))
+DURATION: Final = Parsed("duration", quantities.parse_duration)
+SIZE: Final = Parsed("size", quantities.parse_size)
+IDS: Final = Parsed("ids", quantities.parse_numbers)
+LSNS: Final = Parsed("a..b", quantities.parse_lsns)
 TUBE: Final = Parsed("name", lambda text: text.encode("utf-8", "surrogateescape"))
 
 LOG: Final = click.Path(exists=True)
@@ -57,7 +57,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """
-        See `click.Command`.
+        Run the command.
         """
         INTERRUPTS.tell_the_command()
         try:

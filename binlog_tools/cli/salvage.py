@@ -13,23 +13,23 @@ import click
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records import State
-from binlog_tools.checking import check
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
 from binlog_tools.cli.making import warn_if_running
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, OUTPUT_FILE, Command, as_json
-from binlog_tools.cli.output import Output, columns, progress
-from binlog_tools.moments import Numbers, Span
-from binlog_tools.newlog import NewLog
-from binlog_tools.outputs import as_text, new_file
+from binlog_tools.console.output import Output, columns, progress
+from binlog_tools.console.wording import text_of, told
+from binlog_tools.inspect.checking import check
+from binlog_tools.logs.new_log import NewLog
+from binlog_tools.logs.outputs import as_text, new_file
+from binlog_tools.logs.quantities import Numbers, Span
+from binlog_tools.logs.sources import Source
 from binlog_tools.salvage import replacing
 from binlog_tools.salvage.claims import Consent, Refused
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Doubtful, Judgement
 from binlog_tools.salvage.report import Report, types_of
 from binlog_tools.salvage.salvaging import Salvage
-from binlog_tools.sources import Source
-from binlog_tools.wording import text_of, told
 
 MOST_SHOWN: Final = 20
 """Jobs of a kind that are shown; the report has them all."""

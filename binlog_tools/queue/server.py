@@ -14,7 +14,7 @@ from binlog_tools.client import (
     tube_request,
     whole_number,
 )
-from binlog_tools.tubenames import NoTube, is_tube_name
+from binlog_tools.tube_names import NoTube, is_tube_name
 
 WINDOW: Final = 256
 """Requests on their way at once: enough for a far server, and no server's limit."""

@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.survey import beanstalkd_file
-from binlog_tools.moments import Numbers
+from binlog_tools.logs.quantities import Numbers
 from binlog_tools.salvage.headers import Rebuilt, rebuild
 
 MAX_MISSING: Final = 1_000_000

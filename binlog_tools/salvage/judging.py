@@ -24,10 +24,10 @@ from beanstalk_twisted.binlog.records import (
     State,
     decode_record,
 )
+from binlog_tools.logs.stored import StoredJob, StoredPause
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.living import Entry, Living, Place
-from binlog_tools.stored import StoredJob, StoredPause
 
 LOST_AND_FOUND: Final = b"lost+found"
 """The tube for jobs that no worker should get by accident."""

@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     parse_segment_name,
 )
-from binlog_tools.outputs import PART
+from binlog_tools.logs.outputs import PART
 
 NEW: Final = "salvaged"
 """Where the new log is made, within the directory."""

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.records import Kind
-from binlog_tools import checking
-from binlog_tools.checking import Finding
-from binlog_tools.newlog import Written
+from binlog_tools.inspect import checking
+from binlog_tools.inspect.checking import Finding
+from binlog_tools.logs.new_log import Written
+from binlog_tools.logs.stored import StoredJob
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Judgement, Outcome, Why
 from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Place, Salvage
-from binlog_tools.stored import StoredJob
 
 _NAMES: Final = {int(kind): kind.name for kind in Kind} | {
     32: "TUBE_DEF", 33: "PAUSE", 40: "STATE", 48: "TRIM", 49: "SEAL", 51: "START",

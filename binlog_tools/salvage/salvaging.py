@@ -11,7 +11,9 @@ from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.survey import Progress
-from binlog_tools.newlog import Floors, Origin, OriginSource
+from binlog_tools.logs.new_log import Floors, Origin, OriginSource
+from binlog_tools.logs.sources import NoLog
+from binlog_tools.logs.stored import StoredPause
 from binlog_tools.salvage.claims import (
     Consent,
     Part,
@@ -24,8 +26,6 @@ from binlog_tools.salvage.holes import Hole, holes_of, lost_types
 from binlog_tools.salvage.judging import Doubtful, Judge, Outcome
 from binlog_tools.salvage.living import Living
 from binlog_tools.salvage.scanning import Scan, Spoiled, scan
-from binlog_tools.sources import NoLog
-from binlog_tools.stored import StoredPause
 
 OPEN_SEGMENTS: Final = 2
 """

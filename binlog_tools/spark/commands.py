@@ -13,9 +13,9 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 
 from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
-from binlog_tools.cli.output import Output, aside
-from binlog_tools.liveset import END, Point
-from binlog_tools.moments import format_size, parse_size, parse_time
+from binlog_tools.console.output import Output, aside
+from binlog_tools.logs.live_set import END, Point
+from binlog_tools.logs.quantities import format_size, parse_size, parse_time
 from binlog_tools.spark.events import read_events, write_events
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild

@@ -9,7 +9,7 @@ import re
 import shlex
 from typing import Final
 
-from binlog_tools.sources import NoLog
+from binlog_tools.logs.sources import NoLog
 
 CODES: Final = {
     "BINLOG_DAMAGED": 65,

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from binlog_tools.cli.exits import CANNOT_READ
-from binlog_tools.cli.output import Output, aside
+from binlog_tools.console.output import Output, aside
 from binlog_tools.spark.extras import need
 
 TITLE: Final = "The queue, as its log tells it"

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.records import State
-from binlog_tools.stored import StoredJob
-from binlog_tools.tubenames import is_tube_name, quoted
+from binlog_tools.logs.stored import StoredJob
+from binlog_tools.tube_names import is_tube_name, quoted
 from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, DEFAULT_MAX_BODY_SIZE, FileMaker, Spool
 from binlog_tools.v7.records import (
     CRLF,

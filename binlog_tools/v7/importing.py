@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, IMPORTED
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.binlog.survey import Progress
-from binlog_tools.newlog import Floors, NewLog, Origin, OriginSource, Written
-from binlog_tools.sources import open_source
-from binlog_tools.stored import StoredJob, loaded_jobs
+from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
+from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from binlog_tools.v7.records import NS
 from binlog_tools.v7.survivors import Job, Survivors
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.wire import grammar
-from binlog_tools.tubenames import is_tube_name
+from binlog_tools.tube_names import is_tube_name
 
 NS: Final = 1_000_000_000
 CRLF: Final = b"\r\n"

@@ -23,7 +23,7 @@ from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.binlog.survey import Survey
 from tests.binlog import independent_reader
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, edited, flipped, put, quiet
-from tests.test_startup import Started
+from tests.storage.test_opening import Started
 
 ONE, TWO, THREE = (segment_name(seq) for seq in (1, 2, 3))
 LARGE = b"x" * 5000

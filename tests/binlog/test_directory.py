@@ -30,11 +30,11 @@ from beanstalk_twisted.binlog.directory import (
 )
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.startup import open_log
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.opening import open_log
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
-from tests.test_startup import Quiet, no_facts
+from tests.storage.test_opening import Quiet, no_facts
 
 LIMIT_SECONDS = 20
 NOBODY = 65_534

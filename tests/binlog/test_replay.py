@@ -38,7 +38,7 @@ from tests.binlog.scribe import (
     put,
     quiet,
 )
-from tests.test_startup import Started
+from tests.storage.test_opening import Started
 
 ONE, TWO = segment_name(1), segment_name(2)
 NOW = T0 + 100 * NS

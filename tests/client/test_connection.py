@@ -13,14 +13,15 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
 
+from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import connection as module
-from beanstalk_twisted.client import errors, forms
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.addresses import endpoint_of
+from beanstalk_twisted.client.command_specs import Form, Job
 from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
-from beanstalk_twisted.client.forms import Form, Job
 from beanstalk_twisted.client.outbox import PIECE_BYTES
 from beanstalk_twisted.client.pending import Ended
-from beanstalk_twisted.client.places import endpoint_of
-from beanstalk_twisted.commands import Command
+from beanstalk_twisted.server.commands import Command
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 from beanstalk_twisted.wire import grammar
 from tests.client.world import Line, World, error, is_waiting, result
@@ -520,7 +521,7 @@ def test_who_owns_a_connection_hears_what_is_left() -> None:
     (ended,) = ends
     assert ended.reserved == (5,)
     assert (ended.tubes.used, list(ended.tubes.watched)) == (b"a", [b"default", b"b"])
-    assert [request.form for request in ended.left] == [forms.KICK]
+    assert [request.form for request in ended.left] == [specs.KICK]
     assert is_waiting(left)
 
 
@@ -634,7 +635,7 @@ def extended(name: bytes = b"put-batch ") -> Form:
     Make a command that a server may know or not.
     """
     row = Command(name, (grammar.BYTES,), None, True, None, grammar.line_pattern(()))
-    return Form(row, b"INSERTED", forms.NUMBER, lambda reply: reply.value, {})
+    return Form(row, b"INSERTED", specs.NUMBER, lambda reply: reply.value, {})
 
 
 def test_an_extended_command_is_not_sent_to_a_server_that_has_not_announced_it() -> None:

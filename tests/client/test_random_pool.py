@@ -12,8 +12,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.lanes import PoolJob
-from beanstalk_twisted.client.pool import Pool
+from beanstalk_twisted.client.pool.connections import PoolJob
+from beanstalk_twisted.client.pool.pool import Pool
 from tests.client.fleet import Fleet
 
 NAMES = ("a", "b", "c")

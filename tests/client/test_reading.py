@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.client import reading
-from beanstalk_twisted.client.forms import FORMS, MAX_BODY_BYTES, Reply
+from beanstalk_twisted.client.command_specs import FORMS, MAX_BODY_BYTES, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Kicked, Reserved, Using

@@ -17,9 +17,9 @@ from typing import Any, Final
 from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.facts import NS
-from beanstalk_twisted.failstop import FailStop
+from beanstalk_twisted.storage.clock import NS
+from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.crash.clients import Expected, Talker
 from tests.crash.disks import after_kill, only_synced
@@ -31,8 +31,9 @@ from tests.interruption import Interruption, files_of
 
 WAY: Final = files_of(
     "binlog.log", "binlog.framing", "binlog.frames", "binlog.seal", "binlog.batches",
-    "binlog.records", "binlog.room", "binlog.writer", "jobs", "commit", "space", "shortcut",
-    "keeping", "compactor", "service", "protocol", "chunks", "pipeline", "outlet",
+    "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "storage.group_commit",
+    "storage.space", "storage.inline_sync", "storage.store", "storage.compactor", "server.service",
+    "server.protocol", "server.chunks", "server.pipeline", "server.outlet",
 )  # fmt: skip
 
 ERRORS: Final = {"memory": MemoryError, "disk": OSError, "signal": KeyboardInterrupt}

@@ -12,14 +12,14 @@ from typing import Final
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.replay import Replay
-from beanstalk_twisted.facts import LogClock
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.startup import begin, load
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.opening import begin, load
 from tests.crash.disks import Left, after_kill, after_power_loss, only_synced
 from tests.crash.history import Broken
 from tests.crash.promises import Promises
 from tests.crash.simulation import SEGMENT_BYTES, SOUND, Parts
-from tests.test_startup import Quiet, no_facts
+from tests.storage.test_opening import Quiet, no_facts
 
 AGAIN: Final = 0.02
 """The share of disks on which a server is started, and crashed at each of its operations."""

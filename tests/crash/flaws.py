@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.binlog.survey import Problem, Progress, Survey
-from beanstalk_twisted.compactor import Compactor
+from beanstalk_twisted.storage.compactor import Compactor
 
 # Flaws of what is done with files.
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, Record
-from beanstalk_twisted.commit import FsyncPolicy
 from beanstalk_twisted.jobs.changes import Ledger
 from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from tests.crash.history import Broken, History, difference, picture, tube_seen
 
 RELAXED_S: Final = 0.05

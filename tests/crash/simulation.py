@@ -18,11 +18,11 @@ from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.replay import Replay, read
 from beanstalk_twisted.binlog.survey import Progress
-from beanstalk_twisted.commands import COUNTERS
-from beanstalk_twisted.commit import FsyncPolicy
-from beanstalk_twisted.compactor import Compactor
-from beanstalk_twisted.facts import LogClock
-from beanstalk_twisted.service import BeanstalkService
+from beanstalk_twisted.server.commands import COUNTERS
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.compactor import Compactor
+from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.crash.promises import Promises, WatchedQueue
 

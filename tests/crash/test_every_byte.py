@@ -33,7 +33,7 @@ from tests.binlog.scribe import (
     put,
     quiet,
 )
-from tests.test_startup import Started
+from tests.storage.test_opening import Started
 
 ONE, TWO = segment_name(1), segment_name(2)
 MAIL = TubeDef(2, b"mail", T0)

@@ -4,11 +4,11 @@ Clients that talk to a queue in the words of the protocol, without wire, clock o
 
 from __future__ import annotations
 
-from beanstalk_twisted.commands import COUNTERS, parse
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.statistics import ProcessFacts
 from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.server.commands import COUNTERS, parse
 from tests.jobs.ledger import RecordingLedger
 
 NS = 1_000_000_000

@@ -24,13 +24,13 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.records import Kind, State, Trim
 from benchmarks.history import Made
-from binlog_tools.archives import stores_of
-from binlog_tools.liveset import Point
-from binlog_tools.sources import open_source
+from binlog_tools.inspect.archives import stores_of
+from binlog_tools.logs.live_set import Point
+from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs, loaded_pauses
 from binlog_tools.spark.errors import SourceError, exit_code
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
 from binlog_tools.spark.surviving.gathering import with_spark
-from binlog_tools.stored import StoredJob, StoredPause, loaded_jobs, loaded_pauses
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,

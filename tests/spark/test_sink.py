@@ -19,8 +19,8 @@ from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.records import State
 from benchmarks.history import Made
 from binlog_tools.client import parse_stats
-from binlog_tools.liveset import live_at
-from binlog_tools.sources import open_source
+from binlog_tools.logs.live_set import live_at
+from binlog_tools.logs.sources import open_source
 from binlog_tools.spark.errors import explain_error
 from binlog_tools.spark.sink import (
     BeanstalkSink,

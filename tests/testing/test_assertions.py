@@ -10,7 +10,7 @@ import pytest
 
 from beanstalk_twisted.testing.assertions import described
 from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.testing.watched import shown
+from beanstalk_twisted.testing.recording import shown
 
 LIFE = (
     b"use mail\r\nwatch mail\r\nput 1 0 60 1\r\na\r\nput 2 5 70 1\r\nb\r\nreserve\r\n"

@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.jobs.session import Session
 from tests.binlog.scribe import MS, NS, Files, files_of, segment_files
-from tests.test_startup import Started
+from tests.storage.test_opening import Started
 
 TUBES = (b"default", b"mail", b"images")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import State
-from tests.test_startup import Started
+from tests.storage.test_opening import Started
 from tests.tools.conversation import seen
 from tests.tools.folders import contents
 

@@ -17,11 +17,11 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.survey import Survey
-from binlog_tools.checking import check
-from binlog_tools.sources import open_source
+from binlog_tools.inspect.checking import check
+from binlog_tools.logs.sources import open_source
 from tests.binlog import independent_reader
 from tests.binlog.scribe import Files, files_of, flipped, quiet
-from tests.test_startup import Started
+from tests.storage.test_opening import Started
 from tests.tools.folders import written
 from tests.tools.salvage.salvaged import salvaged
 

@@ -20,7 +20,7 @@ from binlog_tools.client import (
     parse_stats,
     tube_request,
 )
-from binlog_tools.tubenames import NoTube
+from binlog_tools.tube_names import NoTube
 
 
 @contextmanager

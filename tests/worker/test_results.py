@@ -20,7 +20,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker import results
 from beanstalk_twisted.worker.attempt import Attempt, Ending

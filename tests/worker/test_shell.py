@@ -14,7 +14,7 @@ from time import sleep
 import pytest
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.shell import CommandFailed, Shell
@@ -23,7 +23,7 @@ from tests.server_process import LIMIT_S
 STOPPED = """
 import sys, threading
 from twisted.internet.task import Clock
-from beanstalk_twisted.client.forms import Job
+from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.shell import Shell

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from binlog_tools.cli.output import Output
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, fail, warn
@@ -15,7 +16,6 @@ from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.signals import Noted, signal_name
 from binlog_tools.queue.emptying import STATES, Emptying, Gone
 from binlog_tools.queue.server import Refused
-from binlog_tools.wording import told
 
 
 @click.command("delete")

@@ -4,7 +4,7 @@ How a command ends; the codes are those of ``binlog-inspect``.
 
 from typing import Final, NoReturn
 
-from binlog_tools.cli.output import aside
+from binlog_tools.console.output import aside
 
 PROGRAM: Final = "beanstalk"
 

@@ -7,13 +7,13 @@ from typing import Final
 
 import click
 
-from binlog_tools.cli.output import Output
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import text_of, told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
 from binlog_tools.queue.cli.tubes import numbers as as_values
 from binlog_tools.queue.server import Queue, Refused, Stats
-from binlog_tools.wording import text_of, told
 
 KICKED_AT_ONCE: Final = 1000
 """Jobs of one `kick`: a beanstalkd answers nobody else meanwhile."""

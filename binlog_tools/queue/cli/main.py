@@ -2,7 +2,7 @@
 The console script ``beanstalk``: what must be so before the rest is imported.
 """
 
-from binlog_tools.cli.interrupts import INTERRUPTS
+from binlog_tools.console.interrupts import INTERRUPTS
 
 
 def main() -> None:

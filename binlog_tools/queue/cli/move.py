@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import click
 
-from binlog_tools.cli.output import Output, aside
+from binlog_tools.console.output import Output, aside
+from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, warn
 from binlog_tools.queue.cli.signals import Noted, signal_name
 from binlog_tools.queue.moving import STATES, Moved, Mover
-from binlog_tools.wording import told
 
 
 @click.command("move")

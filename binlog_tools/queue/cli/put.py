@@ -9,15 +9,15 @@ from typing import Final
 
 import click
 
-from binlog_tools.cli.output import Output
 from binlog_tools.client import Connection, Reply
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
 from binlog_tools.queue.cli.lines import lines_of
 from binlog_tools.queue.cli.signals import ENDING, Noted, signal_name
 from binlog_tools.queue.server import Queue, put_request
-from binlog_tools.wording import told
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
 """After other answers the rest is not sent: it would be refused too, or misunderstood."""

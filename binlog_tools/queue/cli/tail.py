@@ -8,12 +8,12 @@ import time
 import click
 
 from beanstalk_twisted.printable import escape
+from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import warn
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.following import Follower, Seen
-from binlog_tools.wording import told
 
 
 @click.command("tail")

@@ -11,11 +11,11 @@ from typing import Final
 import click
 
 from beanstalk_twisted.printable import escape
-from binlog_tools.cli.output import Output
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.rates import Look, Row, look, rows, total
-from binlog_tools.wording import told
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"
 """The terminal's other screen, without a cursor."""

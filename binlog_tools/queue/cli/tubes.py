@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from binlog_tools.cli.output import Output, columns
+from binlog_tools.console.output import Output, columns
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.server import Stats

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from binlog_tools.cli.output import Output
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.execution import execute
@@ -20,7 +21,6 @@ from binlog_tools.queue.cli.put import bodies_of, end_if_told, noted_with
 from binlog_tools.queue.cli.reserve import one_of, settle
 from binlog_tools.queue.cli.tubes import show_stats
 from binlog_tools.queue.server_v1 import QueueV1, put_request
-from binlog_tools.wording import told
 
 F = TypeVar("F", bound=Callable[..., Any])
 

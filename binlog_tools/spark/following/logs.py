@@ -15,7 +15,7 @@ import numpy as np
 
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.records import CleanStop
-from binlog_tools.reading import Hole
+from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.following.frontier import Durable, durable_end
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.following.stores import Segments

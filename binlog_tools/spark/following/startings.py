@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from binlog_tools.moments import parse_size, parse_time
+from binlog_tools.logs.quantities import parse_size, parse_time
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.following.admission import UNLIMITED
 from binlog_tools.spark.following.logs import Log

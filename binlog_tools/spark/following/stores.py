@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     parse_segment_name,
 )
-from binlog_tools.sources import parse_archived_name
+from binlog_tools.logs.sources import parse_archived_name
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.reading.paths import expanded
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.format import REHOMED, SegmentHeader
-from binlog_tools.reading import Hole
+from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.following.admission import Limits
 from binlog_tools.spark.following.locating import Lost, find, locate
 from binlog_tools.spark.following.logs import Log

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.survey import beanstalkd_file, import_command
-from binlog_tools.sources import open_sources, parse_archived_name
+from binlog_tools.logs.sources import open_sources, parse_archived_name
 from binlog_tools.spark.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import (
     BrokenFile,

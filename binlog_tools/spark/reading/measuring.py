@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.records import CleanStop
-from binlog_tools.sources import Source
+from binlog_tools.logs.sources import Source
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
 from binlog_tools.spark.segments.durable import Durable
 from binlog_tools.spark.segments.footers import Footer, read_footer

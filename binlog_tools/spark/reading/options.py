@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
-from binlog_tools.moments import parse_size, parse_time
+from binlog_tools.logs.quantities import parse_size, parse_time
 from binlog_tools.spark.columns import BY_NAME
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.reading.planning import TASK_BYTES

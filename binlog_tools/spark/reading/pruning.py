@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from beanstalk_twisted.binlog.format import REHOMED
 from beanstalk_twisted.binlog.records import JOB_KINDS, Seal
-from binlog_tools.selection import type_name
+from binlog_tools.console.wording import text_of
+from binlog_tools.logs.selection import type_name
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.conditions import Condition, Span
 from binlog_tools.spark.segments.producing import DAMAGE
-from binlog_tools.wording import text_of
 
 _BOUNDS: Final = {
     "EqualTo": "=", "EqualNullSafe": "=", "In": "=", "GreaterThan": ">",

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from beanstalk_twisted.binlog.records import Seal
-from binlog_tools.reading import Hole
-from binlog_tools.selection import type_name
+from binlog_tools.logs.reading import Hole
+from binlog_tools.logs.selection import type_name
 from binlog_tools.spark.columns import ARROW_TYPES, Column
 from binlog_tools.spark.segments.framing import Run, Stretch, Verify, bad_heaps, runs, words_of
 from binlog_tools.spark.segments.producing import Place

@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import CleanStop
 from beanstalk_twisted.binlog.searching import proven_lsn
 from beanstalk_twisted.binlog.segment import content_end, is_sealed
-from binlog_tools.reading import Hole
+from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.segments.framing import Run, Stretch, runs
 
 

@@ -22,7 +22,7 @@ from beanstalk_twisted.binlog.format import (
     RECORD_BYTES,
     SegmentHeader,
 )
-from binlog_tools.reading import Hole, hole_at
+from binlog_tools.logs.reading import Hole, hole_at
 from binlog_tools.spark.errors import SourceError
 
 MAX_NUMBER: Final = 1 << 63

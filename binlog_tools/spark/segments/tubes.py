@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.records import TubeDef
+from binlog_tools.console.wording import text_of
 from binlog_tools.spark.segments.framing import Ints, Run, Stretch, runs, words_of
 from binlog_tools.spark.segments.rows import DATA_CRC, DATA_LEN, DATA_OFF, TUBE_ID, TYPE, Rows
-from binlog_tools.wording import text_of
 
 TABLE_IDS: Final = 1 << 20
 """Ids that lie this close together are looked up in a table of 4 MB; others by bisection."""

@@ -5,7 +5,7 @@ The rows of `survivors` of many segments: had in this process, or in Spark's tas
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from binlog_tools.liveset import Point
+from binlog_tools.logs.live_set import Point
 from binlog_tools.spark.errors import unreadable
 from binlog_tools.spark.reading.planning import Share, Task, packed
 from binlog_tools.spark.segments.decoding import Damage

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.records import JobImage, Kind, NotUnderstood, State, decode_record
+from binlog_tools.logs.stored import NS, StoredPause
 from binlog_tools.spark.segments.framing import Ints
 from binlog_tools.spark.surviving.notes import Note
 from binlog_tools.spark.surviving.survivors import SCHEMA, last_of
-from binlog_tools.stored import NS, StoredPause
 
 SLICE_ROWS: Final = 8192
 """How many jobs become Python objects at once."""

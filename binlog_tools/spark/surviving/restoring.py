@@ -10,11 +10,11 @@ from typing import Final
 
 from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.records import NotUnderstood
+from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.errors import SourceError, unreadable
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.surviving.errors import damaged, trimmed
 from binlog_tools.spark.surviving.living import Living, Survivor
-from binlog_tools.stored import StoredJob
 
 _DATA_CRC: Final = 18
 """Where among a record's fields the checksum of its data is."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from binlog_tools.spark.writing.complaints import SinkError
 from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
-from binlog_tools.tubenames import is_tube_name
+from binlog_tools.tube_names import is_tube_name
 
 TEXT: Final = ("binary", "string")
 NUMBER: Final = ("tinyint", "smallint", "int", "bigint")

@@ -31,7 +31,7 @@ from tests.binlog.scribe import (
 )
 from tests.spark.expected import rows_of
 from tests.spark.following.living import COLUMNS, Folders, Query, lsns, remove
-from tests.test_startup import Started
+from tests.storage.test_opening import Started
 from tests.tools.conversation import Conversation
 
 ALL = {"records": "all", "copies": "keep"}

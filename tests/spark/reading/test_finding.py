@@ -11,9 +11,9 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import archive_name
-from binlog_tools.newlog import NewLog, Origin
+from binlog_tools.logs.new_log import NewLog, Origin
+from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.errors import SourceError
-from binlog_tools.stored import StoredJob
 from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import (
     FIRST,

@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.records import (
     Trim,
     TubeDef,
 )
-from binlog_tools.liveset import END, Point
+from binlog_tools.logs.live_set import END, Point
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.framing import Stretch

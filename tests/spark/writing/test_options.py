@@ -6,7 +6,7 @@ import pytest
 
 from binlog_tools.spark.writing.complaints import SinkError
 from binlog_tools.spark.writing.options import MAX_WINDOW_JOBS, U32_MAX, SinkOptions
-from binlog_tools.tubenames import is_tube_name
+from binlog_tools.tube_names import is_tube_name
 
 
 def test_only_the_address_has_to_be_given() -> None:

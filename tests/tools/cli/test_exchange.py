@@ -20,10 +20,10 @@ from tests.server_process import ServerProcess, ours
 from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run
 from tests.tools.conversation import Conversation
 from tests.tools.folders import archived, contents, written
+from tests.tools.inspect.test_archives import five_segments
+from tests.tools.logs.test_new_log import job, made
+from tests.tools.rewrite.test_rewriting import LATER
 from tests.tools.served import served
-from tests.tools.test_archives import five_segments
-from tests.tools.test_newlog import job, made
-from tests.tools.test_rewriting import LATER
 
 EVERY_KIND = GOLDEN / "v1-every-kind"
 

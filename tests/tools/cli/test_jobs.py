@@ -10,7 +10,7 @@ import pytest
 
 from beanstalk_twisted.binlog.format import parse_segment_name, segment_name
 from beanstalk_twisted.binlog.records import Kind, State, TubeDef
-from binlog_tools.cli.jobs import COLUMNS
+from binlog_tools.cli.inspect.jobs import COLUMNS
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
@@ -72,7 +72,7 @@ def test_an_earlier_moment_is_an_lsn_or_a_time() -> None:
 
 
 def test_what_an_earlier_moment_no_longer_tells_is_said(tmp_path: Path) -> None:
-    from tests.tools.test_listing import spoken
+    from tests.tools.inspect.test_listing import spoken
 
     story = spoken(4, True)
     path = written(tmp_path / "log", story.files)

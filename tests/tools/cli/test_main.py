@@ -151,8 +151,8 @@ binlog_tools.cli.main.main()
 
 
 @pytest.mark.parametrize(
-    "module", ["binlog_tools.cli.commands", "click", "binlog_tools.cli.undelete",
-               "binlog_tools.undeleting"],
+    "module", ["binlog_tools.cli.commands", "click", "binlog_tools.cli.rewrite.undelete",
+               "binlog_tools.rewrite.undeleting"],
 )  # fmt: skip
 def test_an_interrupt_while_modules_are_imported_is_130_without_a_word(module: str) -> None:
     done = subprocess.run(
@@ -186,7 +186,7 @@ main.main()
 
 def test_behind_nohup_an_interrupt_stays_ignored() -> None:
     code = "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN);"
-    code += "import binlog_tools.cli.interrupts as i; i.INTERRUPTS.end_at_once();"
+    code += "import binlog_tools.console.interrupts as i; i.INTERRUPTS.end_at_once();"
     code += "i.INTERRUPTS.tell_the_command(); os.kill(os.getpid(), signal.SIGINT); print('on')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "on\n")
@@ -196,7 +196,8 @@ def test_little_is_imported_before_an_interrupt_is_answered() -> None:
     code = "import sys; before = set(sys.modules); import binlog_tools.cli.main;"
     code += "print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    names = ["_signal", "binlog_tools", "binlog_tools.cli", "binlog_tools.cli.interrupts",
+    names = ["_signal", "binlog_tools", "binlog_tools.cli", "binlog_tools.console",
+             "binlog_tools.console.interrupts",
              "binlog_tools.cli.main"]  # fmt: skip
     assert set(eval(done.stdout)) <= set(names)
 

@@ -10,9 +10,9 @@ from tests.binlog.make_golden import GOLDEN, read_golden
 from tests.tools.cli.running import documents, on_a_terminal, rows, run
 from tests.tools.conversation import Conversation
 from tests.tools.folders import contents, written
+from tests.tools.rewrite.test_rewriting import LATER, two_logs
+from tests.tools.rewrite.test_undeleting import small_log
 from tests.tools.served import served
-from tests.tools.test_rewriting import LATER, two_logs
-from tests.tools.test_undeleting import small_log
 from tests.tools.v7.test_holder import held
 
 EVERY_KIND = GOLDEN / "v1-every-kind"

@@ -14,8 +14,8 @@ from tests.binlog.scribe import DEFAULT_TUBE, FIRST, UUID, Scribe, put
 from tests.server_process import ServerProcess, ours_at_once
 from tests.tools.cli.running import MAIN, ended_on_a_terminal
 from tests.tools.folders import archived, written
-from tests.tools.test_archives import five_segments
-from tests.tools.test_undeleting import small_log
+from tests.tools.inspect.test_archives import five_segments
+from tests.tools.rewrite.test_undeleting import small_log
 from tests.tools.v7.theirs import file_7, full
 
 WITHOUT_RICH = f"import sys; sys.modules['rich'] = None; {MAIN}"
@@ -171,7 +171,7 @@ def test_a_terminal_is_shown_the_old_and_the_new_ids_of_a_merge(tmp_path: Path) 
 def test_no_number_and_no_name_is_cut_where_the_terminal_is_too_narrow(term: str) -> None:
     numbers = [str(10**13 + number) for number in range(6)]
     code = (
-        "import sys; from binlog_tools.cli.output import Output, columns\n"
+        "import sys; from binlog_tools.console.output import Output, columns\n"
         "titles = columns(*('#number',) * 6, 'name', '#last')\n"
         "Output(is_terminal=True).table(titles, [[*sys.argv[1:], '日本日本日本', 'end']])"
     )

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Kind, State, Trim
-from beanstalk_twisted.commit import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.stored import StoredJob
+from binlog_tools.logs.stored import StoredJob
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import COPY, DELETE, PUT, Fields
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, files_of, put

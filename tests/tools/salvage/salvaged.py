@@ -11,15 +11,15 @@ from typing import NamedTuple
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.survey import Survey
-from binlog_tools.moments import Numbers, Span
-from binlog_tools.newlog import SegmentMaker
+from binlog_tools.logs.new_log import SegmentMaker
+from binlog_tools.logs.quantities import Numbers, Span
+from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from binlog_tools.salvage.claims import Consent
 from binlog_tools.salvage.judging import Doubtful, Judgement
 from binlog_tools.salvage.report import Report
 from binlog_tools.salvage.salvaging import Salvage
-from binlog_tools.stored import StoredJob, loaded_jobs
 from tests.binlog.scribe import T0, Files, files_of, quiet
-from tests.test_startup import Started
+from tests.storage.test_opening import Started
 
 EVERYTHING = Consent(Numbers([Span(0, 1 << 64)]), may_rebuild=True)
 """Consent to all that needs no choice."""

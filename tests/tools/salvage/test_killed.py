@@ -14,7 +14,7 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.survey import Survey
-from binlog_tools.stored import StoredJob, loaded_jobs
+from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, edited, flipped, put, quiet
 from tests.tools.cli.running import run
 from tests.tools.folders import contents, written

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.checking import check
+from binlog_tools.inspect.checking import check
+from binlog_tools.logs.sources import open_source
 from binlog_tools.salvage.judging import Why
-from binlog_tools.sources import open_source
 from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, edited, put
 from tests.tools.folders import written

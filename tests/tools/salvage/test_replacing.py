@@ -11,9 +11,9 @@ import pytest
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.binlog.survey import Survey
-from binlog_tools.newlog import NewLog, Origin
+from binlog_tools.logs.new_log import NewLog, Origin
+from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from binlog_tools.salvage.replacing import kept_path, new_path, replace, steps
-from binlog_tools.stored import StoredJob, loaded_jobs
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, edited, flipped, put, quiet
 from tests.tools.folders import contents, written
 

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Counters, Kind
 from beanstalk_twisted.binlog.writer import spare_name
-from binlog_tools.moments import Numbers, Span
+from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.salvage.claims import Consent, Refused
 from binlog_tools.salvage.judging import Why
 from tests.binlog.forging import with_header_field, with_record_byte
@@ -27,7 +27,7 @@ from tests.binlog.scribe import (
     image,
     put,
 )
-from tests.test_startup import Started
+from tests.storage.test_opening import Started
 from tests.tools.salvage.damaging import (
     FILL,
     batches_of,

@@ -14,7 +14,7 @@ from functools import cache
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from binlog_tools.stored import StoredJob
+from binlog_tools.logs.stored import StoredJob
 from tests.binlog.scribe import Files, flipped
 from tests.tools.salvage.logs import POLICIES, Bytes, Known, known, log_of, names_of, trimmed_log
 from tests.tools.salvage.salvaged import Salvaged, salvaged, see_that_it_loads, servers_verdict

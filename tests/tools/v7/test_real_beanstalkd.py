@@ -22,8 +22,8 @@ from click.testing import CliRunner
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.cli.commands import cli
-from binlog_tools.newlog import Floors, NewLog, Origin
-from binlog_tools.stored import StoredJob, StoredPause
+from binlog_tools.logs.new_log import Floors, NewLog, Origin
+from binlog_tools.logs.stored import StoredJob, StoredPause
 from binlog_tools.v7.holder import holder_of
 from binlog_tools.v7.survivors import Survivors
 from tests.server_process import Connection, ServerProcess, ours, real_beanstalkd, theirs

@@ -907,7 +907,7 @@ def test_little_is_imported_before_an_interrupt_is_answered(script: str) -> None
     code += "print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     names = {
-        "_signal", "binlog_tools", "binlog_tools.cli", "binlog_tools.cli.interrupts",
+        "_signal", "binlog_tools", "binlog_tools.console", "binlog_tools.console.interrupts",
         "binlog_tools.queue", "binlog_tools.queue.cli", "beanstalk_twisted", script,
     }  # fmt: skip
     assert set(eval(done.stdout)) <= names

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from beanstalk_twisted import commands_v1
+from beanstalk_twisted.server import commands_v1
 from binlog_tools.queue.cli.commands import COMMANDS, COMMANDS_V1, DIALECTS, cli
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 

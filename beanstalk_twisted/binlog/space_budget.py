@@ -1,0 +1,292 @@
+"""
+How much a log can surely still take: the rest of its newest segment, and spares.
+
+A spare is a file whose space is already allocated, so that it can become a segment even when the
+disk is full.  On a full disk, what is left is given away in this order:
+
+- to the deletion of every job there is, first: a job is taken only if its deletion has room too;
+- to compaction, which needs a segment's worth to free another (`SpaceBudget.takes_copies`);
+- to other changes of jobs (`SpaceBudget.takes_change`);
+- to new jobs (`SpaceBudget.takes_put`), as long as there is some for the others.
+
+So a full disk can always be emptied, and space that is freed is used again.
+
+All numbers are what a change takes at most: in a frame of its own.
+
+Differs from beanstalkd: it reserves the same for each job, but not for changes; there, a job whose
+change cannot be written is in no state at all (prot.c, process_queue after walwrite fails).
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.format import (
+    ALIGN_BYTES,
+    FRAME_HEADER_BYTES,
+    FRAME_TARGET_BYTES,
+    INDEX_ENTRY_BYTES,
+    MAX_TUBE_NAME_BYTES,
+    RECORD_BYTES,
+    TUBE_IN_SEAL_BYTES,
+)
+
+FRAME_BYTES: Final = FRAME_HEADER_BYTES + ALIGN_BYTES + INDEX_ENTRY_BYTES
+"""What a frame takes beside its records and its heap."""
+
+DELETE_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES
+"""What the deletion of a job takes, and any other change that has no data."""
+
+NEW_JOB_BYTES: Final = 2 * RECORD_BYTES + 2 * MAX_TUBE_NAME_BYTES + TUBE_IN_SEAL_BYTES
+"""The record of a job and the definition of its tube, there and in the seal, but for the body."""
+
+TAIL_BYTES: Final = NEW_JOB_BYTES + FRAME_BYTES
+"""
+So many bytes at the end of a segment may stay unused, since each change of a job makes room for
+the definition of its tube too; they are not promised to anybody.
+"""
+
+TUBE_STATE_BYTES: Final = 3 * RECORD_BYTES + 96 + TUBE_IN_SEAL_BYTES
+"""
+What a segment says of each tube when it opens, beside its name twice: definition, pause, counters,
+and in these three numbers of up to 15 digits.
+"""
+
+SERVER_GROWTH_BYTES: Final = 512
+"""
+By how much the server's counters, which a segment opens with, may be longer by the next one: 30 of
+them, with up to 17 digits more.
+"""
+
+TUBE_GROWTH_BYTES: Final = RECORD_BYTES + 48
+"""Likewise for each tube: it may be paused by then, and has three counters."""
+
+ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES
+"""
+Kept free in each segment beside its seal: CLEAN_STOP, the seal's own record, and two sync marks,
+since a start writes one and the first commit may be followed by another.
+"""
+
+PLENTY_BYTES: Final = 2 * NEW_JOB_BYTES + FRAME_BYTES
+"""
+A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`, which is
+asked only when it matters.
+"""
+
+HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
+"""Records of so many bytes begin a new frame at most once; see `frames.split`."""
+
+CHANGES_SHARE: Final = 4
+"""
+One part in so many of a segment is kept for changes that are no deletions, before jobs are taken:
+in 16 MiB go 116,000 of them.  As much again is allocated ahead, so that no put has to wait.
+"""
+
+
+class Spare(NamedTuple):
+    """
+    A file that is to become a segment.
+
+    :ivar number: its name, until then.
+    :ivar size: bytes that it will have.
+    :ivar is_ready: whether they are allocated already.
+    """
+
+    number: int
+    size: int
+    is_ready: bool
+
+
+class Demand(NamedTuple):
+    """
+    What the queue wants room for.
+
+    :ivar jobs: living jobs, each of which will be deleted one day.
+    :ivar waiting: bytes of jobs that are to be taken as soon as there is room.
+    :ivar largest: bytes of the largest of these.
+    """
+
+    jobs: int = 0
+    waiting: int = 0
+    largest: int = 0
+
+
+def framed_bytes(record_bytes: int) -> int:
+    """
+    The most that records of so many bytes, heap included, take in frames: any two frames that
+    follow each other are larger together than `FRAME_TARGET_BYTES`.
+    """
+    return record_bytes + FRAME_BYTES * (1 + 2 * record_bytes // FRAME_TARGET_BYTES)
+
+
+def new_job_bytes(body_bytes: int) -> int:
+    """
+    The most that a new job takes.
+    """
+    return framed_bytes(NEW_JOB_BYTES + body_bytes)
+
+
+class SpaceBudget:
+    """
+    The space that a log has been given.
+
+    :ivar rest: bytes of the newest segment that are still free for records.
+    :ivar overhead: bytes of the next segments that are never free for records.
+    :ivar is_short: whether the disk has refused to give more.
+    :ivar reserve: bytes that jobs are not taken into, beside their deletions.
+    """
+
+    def __init__(self, segment_bytes: int) -> None:
+        self.rest = self.overhead = 0
+        self.is_short = False
+        self.reserve = segment_bytes + segment_bytes // CHANGES_SHARE
+        self._segment_bytes = segment_bytes
+        self._spares: deque[Spare] = deque()
+        self._usable_spares = 0
+        self._number = 0
+
+    @property
+    def free(self) -> int:
+        """
+        Bytes that records can surely still take, spares included.
+        """
+        return self._free_rest + self._usable_spares
+
+    @property
+    def _free_rest(self) -> int:
+        return max(0, self.rest - TAIL_BYTES)
+
+    @property
+    def run_records(self) -> int:
+        """
+        How many records without data surely fit into the newest segment.
+        """
+        return max(0, self.rest) // (RECORD_BYTES + FRAME_BYTES)
+
+    def begin(self, rest: int, overhead: int) -> None:
+        """
+        A segment begins; see `rest` and `overhead`.
+        """
+        self.rest, self.overhead = rest, overhead
+        self._count()
+
+    def name_tube(self, name_bytes: int) -> None:
+        """
+        The next segments have another tube to open with.
+        """
+        self.overhead += TUBE_STATE_BYTES + 2 * name_bytes
+        self._count()
+
+    def takes_put(self, body_bytes: int, jobs: int) -> bool:
+        """
+        Whether there is room for a new job, and for the deletion of it and of all others.
+
+        :param jobs: how many others there are.
+        """
+        beside = self.reserve + (jobs + 1) * DELETE_BYTES
+        plenty = 2 * body_bytes + PLENTY_BYTES
+        if plenty <= self.rest and plenty + beside <= self.rest - TAIL_BYTES + self._usable_spares:
+            return True
+        return self._takes(body_bytes, beside)
+
+    def takes_change(self, jobs: int) -> bool:
+        """
+        Whether there is room for a change, for compaction, and for the deletion of all jobs.  As
+        long as the disk gives more there is.
+        """
+        if not self.is_short:
+            return True
+        return self.free >= self._segment_bytes + (jobs + 1) * DELETE_BYTES
+
+    def takes_copies(self, record_bytes: int, jobs: int) -> bool:
+        """
+        Whether the living records of a segment can be written again, so that it can be freed.
+        """
+        # Where nothing lives, only a TRIM is written; `takes_copy` leaves room for that.
+        own = framed_bytes(record_bytes) + (NEW_JOB_BYTES if record_bytes else RECORD_BYTES)
+        return not self.is_short or self.free >= own + jobs * DELETE_BYTES
+
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+        """
+        Whether there is room for one of them: large ones may not fit into what is left, although
+        it is enough for all.
+        """
+        return self._takes(body_bytes, TAIL_BYTES + jobs * DELETE_BYTES)
+
+    def _takes(self, body_bytes: int, beside: int) -> bool:
+        """
+        Whether there is room for a job's full record, in one piece, and so many bytes beside.
+        """
+        own, free = new_job_bytes(body_bytes), self.free
+        if own > self.rest:
+            if not any(own <= spare.size - self.overhead for spare in self._spares):
+                return False
+            free -= self._free_rest
+        return free >= own + beside
+
+    # What the log does with it.
+
+    def choose(self, least: int, usual: int) -> Spare:
+        """
+        The file for a new segment.
+
+        :param least: bytes that it must have; ``usual`` if it has to be made.
+        """
+        for spare in self._spares:
+            if spare.size >= least:
+                self._spares.remove(spare)
+                self._count()
+                return spare
+        return self._another(max(least, usual), is_ready=False)
+
+    def give_back(self, spare: Spare) -> None:
+        """
+        A file that `choose` gave was not used.
+        """
+        if spare.is_ready:
+            self._spares.appendleft(spare)
+            self._count()
+
+    def wanted(self, demand: Demand) -> Spare | None:
+        """
+        A file that should be made ready ahead, if one is wanted.
+        """
+        promised = demand.jobs * DELETE_BYTES + self.reserve + demand.waiting
+        wasted = self._free_rest if demand.largest > self.rest else 0
+        if self.free - wasted < promised + self._segment_bytes // CHANGES_SHARE:
+            # However small segments are: half of one is always free for records.
+            size = max(self._segment_bytes, self.overhead + self._segment_bytes // 2)
+            return self._another(size, is_ready=True)
+        # Last, so that one that the disk cannot give does not stand in the way of the usual ones.
+        size = self.overhead + demand.largest
+        is_large = demand.largest > max(self.rest, self._segment_bytes - self.overhead)
+        if is_large and not any(spare.size >= size for spare in self._spares):
+            return self._another(size, is_ready=True)
+        return None
+
+    def add(self, spare: Spare) -> None:
+        """
+        It was made ready.
+        """
+        self._spares.append(spare)
+        self._count()
+
+    def _count(self) -> None:
+        self._usable_spares = sum(self._usable(spare.size) for spare in self._spares)
+
+    def leave(self) -> list[Spare]:
+        """
+        The log ends.
+
+        :return: the files that nobody needs any more.
+        """
+        spares = list(self._spares)
+        self._spares.clear()
+        self._count()
+        return spares
+
+    def _another(self, size: int, is_ready: bool) -> Spare:
+        self._number += 1
+        return Spare(self._number, size, is_ready)
+
+    def _usable(self, size: int) -> int:
+        return max(0, size - self.overhead - TAIL_BYTES)

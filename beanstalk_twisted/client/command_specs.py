@@ -1,0 +1,341 @@
+"""
+The command table as a client needs it: how to write a row's line, and which replies may come.
+
+The line follows from the row of the command: its word, its fields and their limits.
+What is added here is what the table does not say: the replies, what the good one means, whether
+the command may be sent again, and how long the server may take.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
+from beanstalk_twisted.server.commands import COMMANDS, Command
+from beanstalk_twisted.wire import grammar, yaml
+from beanstalk_twisted.wire.grammar import Field, ParseError
+
+STOCK: Final = frozenset((
+    "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout",
+    "reserve-job", "delete", "release", "bury", "kick", "kick-job", "touch", "stats", "stats-job",
+    "stats-tube", "use", "watch", "ignore", "list-tubes", "list-tube-used", "list-tubes-watched",
+    "quit", "pause-tube",
+))  # fmt: skip
+"""
+The commands of beanstalkd 1.12.  Any other is sent only to a server that has announced it: an older
+one may take the body behind an unknown line for commands.
+"""
+
+
+class _NumberAndBody(NamedTuple):
+    id: int
+    body: bytes
+
+
+class Job(_NumberAndBody):
+    """
+    A job, as reserved or looked at.
+
+    :ivar reserved_on: the connection that has reserved it; None if it was only looked at.
+    """
+
+    reserved_on: object = None
+
+
+class Reply(NamedTuple):
+    """
+    A reply that has come whole.
+
+    :ivar word: its first word.
+    :ivar value: what stands behind it: a number, a tube's name, or None.
+    :ivar body: what follows the line.
+    """
+
+    word: bytes
+    value: Any
+    body: bytes
+
+
+class Shape(NamedTuple):
+    """
+    What stands behind a reply's word.
+
+    :ivar read: gives the value, or raises ValueError.
+    :ivar has_body: a body follows; ``read`` then gives (value, size of the body).
+    """
+
+    read: Callable[[bytes], Any]
+    has_body: bool = False
+
+
+def _nothing(text: bytes) -> None:
+    if text:
+        raise ValueError
+
+
+def number(text: bytes, limit: int = grammar.MAX_U64) -> int:
+    """
+    Read a number of a reply.
+
+    :raise ValueError: it is none, or above the limit.
+    """
+    # int() alone would take "+1", "1_0" and blanks.
+    if not text.isdigit() or (value := int(text)) > limit:
+        raise ValueError
+    return value
+
+
+def _tube(text: bytes) -> str:
+    try:
+        return str(grammar.TUBE.convert(text).decode())
+    except ParseError:
+        raise ValueError from None
+
+
+def _size(text: bytes) -> tuple[None, int]:
+    return None, number(text, MAX_BODY_BYTES)
+
+
+def _job_and_size(text: bytes) -> tuple[int, int]:
+    job_id, _, size = text.partition(b" ")
+    return number(job_id), number(size, MAX_BODY_BYTES)
+
+
+DEFAULT_TTR_S: Final = 60
+"""Time to run, seconds, unless told: what other clients take."""
+
+MAX_BODY_BYTES: Final = 1 << 30
+"""The body of a reply, bytes: the largest job that a beanstalkd can be told to take (-z)."""
+
+BARE: Final = Shape(_nothing)
+NUMBER: Final = Shape(number)
+NAME: Final = Shape(_tube)
+DOCUMENT: Final = Shape(_size, has_body=True)
+JOB: Final = Shape(_job_and_size, has_body=True)
+
+_ANY_COMMAND: Final = (
+    errors.BadFormat, errors.UnknownCommand, errors.InternalError, errors.OutOfMemory,
+)  # fmt: skip
+"""What may come in answer to anything (protocol.txt, "Error responses")."""
+
+_LIMITS: Final = {
+    grammar.JOB_ID: grammar.MAX_U64, grammar.PRIORITY: grammar.MAX_U32,
+    grammar.DELAY: grammar.MAX_U32, grammar.TTR: grammar.MAX_U32, grammar.BYTES: grammar.MAX_U32,
+    grammar.PAUSE: grammar.MAX_U32, grammar.BOUND: grammar.MAX_U32, grammar.COUNT: grammar.MAX_U32,
+    grammar.TIMEOUT: grammar.MAX_TIMEOUT_S,
+}  # fmt: skip
+_TUBES: Final = (grammar.TUBE, grammar.TUBE_THEN)
+
+
+class Form:
+    """
+    One command.
+
+    :ivar row: its row in the table.
+    :ivar name: its word.
+    :ivar replies: the shapes of the replies that may come, by their words.
+    :ivar success: the word of the good one; empty if there is no reply at all.
+    :ivar is_repeatable: sending it twice is as good as sending it once, so that it may be sent
+        again if its answer was lost.
+    :ivar is_extended: it is none of beanstalkd's own.
+    """
+
+    def __init__(
+        self, row: Command, success: bytes, shape: Shape, result: Callable[[Reply], Any],
+        failures: Mapping[bytes, Shape], *, is_repeatable: bool = False,
+    ) -> None:  # fmt: skip
+        self.row = row
+        self.name = row.name
+        self.success = success
+        self.replies = {kind.word: BARE for kind in _ANY_COMMAND} | dict(failures)
+        if success:
+            self.replies[success] = shape
+        self.is_repeatable = is_repeatable
+        self.is_extended = row.name not in STOCK
+        self._result = result
+        specs = [b"%b" if field in _TUBES else b"%d" for field in row.fields]
+        self._template = b" ".join([row.prefix.strip(), *specs]) + b"\r\n"
+        # A tube has no limit that is a number: it goes the slow way.
+        self._limits = [_LIMITS.get(field, -1) for field in row.fields]
+        self._job_at = _index(row, grammar.JOB_ID)
+        self._wait_at = _index(row, grammar.TIMEOUT)
+
+    def __repr__(self) -> str:
+        return f"<Form {self.name}>"
+
+    def line(self, args: tuple[Any, ...]) -> bytes:
+        """
+        Write the command's line, its CR LF included.
+
+        :param args: the fields' values: numbers, and tubes' names as bytes.
+        :raise TypeError: one is of another kind.
+        :raise ValueError: one is outside its limits.
+        """
+        for value, limit in zip(args, self._limits, strict=True):
+            if type(value) is not int or not 0 <= value <= limit:
+                self._check(args)
+                break
+        return self._template % args
+
+    def _check(self, args: tuple[Any, ...]) -> None:
+        """
+        Refuse what is wrong with the arguments, if anything is.
+        """
+        for field, value in zip(self.row.fields, args, strict=True):
+            if field in _TUBES:
+                _check_tube(field, value)
+            elif not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(f"{self.name}: {field.name} is a whole number, not {value!r}")
+            elif not 0 <= value <= _LIMITS[field]:
+                raise ValueError(f"{self.name}: {field.name} is 0 to {_LIMITS[field]}, not {value}")
+
+    def result(self, args: Sequence[Any], reply: Reply) -> Any:
+        """
+        Give what the reply means to the caller.
+
+        :raise ErrorReply: it is an error.
+        :raise BadReply: its body is not what it should be.
+        """
+        if reply.word != self.success:
+            job_id = reply.value if reply.value is not None else self.job_id(args)
+            raise errors.BY_WORD[reply.word](self.name, job_id, self._tube(args))
+        try:
+            return self._result(reply)
+        except ValueError as error:
+            raise errors.BadReply(f"{self.name}: {error}") from None
+
+    def job_id(self, args: Sequence[Any]) -> int | None:
+        """
+        Name the job that the command is about, if it is about one.
+        """
+        return None if self._job_at is None else int(args[self._job_at])
+
+    def _tube(self, args: Sequence[Any]) -> str | None:
+        """
+        Name the tube that the command is about, if it is about one.
+        """
+        given = zip(self.row.fields, args, strict=True)
+        tubes = [name.decode() for field, name in given if field in _TUBES]
+        return tubes[0] if tubes else None
+
+    def server_time_s(self, args: Sequence[Any]) -> float | None:
+        """
+        Say how long the server may wait by our own wish; None if for ever.
+        """
+        if self._wait_at is not None:
+            return float(args[self._wait_at])
+        return None if self.name == "reserve" else 0.0
+
+
+def _index(row: Command, field: Field) -> int | None:
+    return row.fields.index(field) if field in row.fields else None
+
+
+def _check_tube(field: Field, value: object) -> None:
+    if not isinstance(value, bytes):
+        raise TypeError(f"the name of a tube is not {value!r}")
+    try:
+        field.convert(value)
+    except ParseError:
+        raise ValueError(
+            f"not the name of a tube: {value!r}; it is 1 to {grammar.MAX_TUBE_NAME} letters, "
+            "digits and -+/;.$_(), and does not begin with -"
+        ) from None
+
+
+def _none(reply: Reply) -> None:
+    return None
+
+
+def _value(reply: Reply) -> Any:
+    return reply.value
+
+
+def _job(reply: Reply) -> Job:
+    return Job(reply.value, reply.body)
+
+
+def _names(reply: Reply) -> tuple[str, ...]:
+    return tuple(_tube(name) for name in yaml.read_listing(reply.body))
+
+
+def server_stats(reply: Reply) -> ServerStats:
+    """
+    Read the answer to `stats`.
+    """
+    return ServerStats(reply.body)
+
+
+def _tube_stats(reply: Reply) -> TubeStats:
+    return TubeStats(reply.body)
+
+
+def job_stats(reply: Reply) -> JobStats:
+    """
+    Read the answer to `stats-job`.
+    """
+    return JobStats(reply.body)
+
+
+_ROWS: Final = {row.name: row for row in COMMANDS}
+
+
+def _form(
+    name: str, success: bytes, shape: Shape, result: Callable[[Reply], Any],
+    *failures: type[errors.ErrorReply], is_repeatable: bool = False, buried: Shape = BARE,
+) -> Form:  # fmt: skip
+    shapes = {kind.word: buried if kind is errors.Buried else BARE for kind in failures}
+    return Form(_ROWS[name], success, shape, result, shapes, is_repeatable=is_repeatable)
+
+
+_MISSING: Final = errors.NotFound
+_NO_JOB_YET: Final = (errors.TimedOut, errors.DeadlineSoon)
+_PUT_FAILS: Final = (
+    errors.Buried, errors.ExpectedCrlf, errors.JobTooBig, errors.Draining,
+)  # fmt: skip
+
+PUT: Final = _form("put", b"INSERTED", NUMBER, _value, *_PUT_FAILS, buried=NUMBER)
+DELETE: Final = _form("delete", b"DELETED", BARE, _none, _MISSING)
+RELEASE: Final = _form("release", b"RELEASED", BARE, _none, _MISSING, errors.Buried)
+BURY: Final = _form("bury", b"BURIED", BARE, _none, _MISSING)
+TOUCH: Final = _form("touch", b"TOUCHED", BARE, _none, _MISSING)
+KICK: Final = _form("kick", b"KICKED", NUMBER, _value)
+KICK_JOB: Final = _form("kick-job", b"KICKED", BARE, _none, _MISSING)
+PAUSE_TUBE: Final = _form("pause-tube", b"PAUSED", BARE, _none, _MISSING)
+QUIT: Final = _form("quit", b"", BARE, _none)
+
+# These may be sent again.  A reservation ends with its connection, so whatever a lost `reserve` has
+# brought is ready again; tubes are those of the connection, too; the others change nothing.
+RESERVE: Final = _form("reserve", b"RESERVED", JOB, _job, *_NO_JOB_YET, is_repeatable=True)
+RESERVE_WITH_TIMEOUT: Final = _form(
+    "reserve-with-timeout", b"RESERVED", JOB, _job, *_NO_JOB_YET, is_repeatable=True
+)
+RESERVE_JOB: Final = _form("reserve-job", b"RESERVED", JOB, _job, _MISSING, is_repeatable=True)
+USE: Final = _form("use", b"USING", NAME, _value, is_repeatable=True)
+WATCH: Final = _form("watch", b"WATCHING", NUMBER, _value, is_repeatable=True)
+IGNORE: Final = _form(
+    "ignore", b"WATCHING", NUMBER, _value, errors.NotIgnored, is_repeatable=True
+)  # fmt: skip
+PEEK: Final = _form("peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
+PEEK_READY: Final = _form("peek-ready", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
+PEEK_DELAYED: Final = _form("peek-delayed", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
+PEEK_BURIED: Final = _form("peek-buried", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
+STATS: Final = _form("stats", b"OK", DOCUMENT, server_stats, is_repeatable=True)
+STATS_TUBE: Final = _form("stats-tube", b"OK", DOCUMENT, _tube_stats, _MISSING, is_repeatable=True)
+STATS_JOB: Final = _form("stats-job", b"OK", DOCUMENT, job_stats, _MISSING, is_repeatable=True)
+LIST_TUBES: Final = _form("list-tubes", b"OK", DOCUMENT, _names, is_repeatable=True)
+LIST_TUBES_WATCHED: Final = _form("list-tubes-watched", b"OK", DOCUMENT, _names, is_repeatable=True)
+LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, _value, is_repeatable=True)
+
+FORMS: Final = {form.name: form for form in list(globals().values()) if isinstance(form, Form)}
+"""All of them, by the commands' names."""
+
+ANY_EXTENDED: Final = any(form.is_extended for form in FORMS.values())
+"""Whether the table has commands that are not beanstalkd's own."""
+
+_PROBE_ROW: Final = Command(b"capabilities", (), None, False, None, grammar.line_pattern(()))
+CAPABILITIES: Final = Form(_PROBE_ROW, b"OK", DOCUMENT, _names, {}, is_repeatable=True)
+"""
+Asks for the names of the commands that a server has beside beanstalkd's.  It is one bare line, so a
+server that does not know it does no more than say so.
+"""

@@ -1,0 +1,148 @@
+"""
+The forms of the first protocol, v1, for the commands that it has.
+
+A method of the client asks for a modern form; `in_v1` gives the one that says the same here.  So
+the methods are the same in both dialects, and what v1 cannot say is refused before anything is
+sent.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.command_specs import (
+    BARE,
+    DOCUMENT,
+    MAX_BODY_BYTES,
+    NUMBER,
+    Form,
+    Job,
+    Reply,
+    Shape,
+)
+from beanstalk_twisted.server import commands_v1
+from beanstalk_twisted.wire import grammar
+
+Args = tuple[Any, ...]
+
+
+class NumberAndPriority(int):
+    """
+    A job's number, and the priority that stands behind it in a reply of v1.
+    """
+
+    priority: int
+
+
+class JobV1(Job):
+    """
+    A job, as reserved or looked at in v1, which tells its priority too.
+    """
+
+    priority: int
+
+
+def _job_and_size(text: bytes) -> tuple[NumberAndPriority, int]:
+    job_id, priority, size = text.split(b" ")
+    number = NumberAndPriority(specs.number(job_id))
+    number.priority = specs.number(priority, grammar.MAX_U32)
+    return number, specs.number(size, MAX_BODY_BYTES)
+
+
+def _job(reply: Reply) -> JobV1:
+    job = JobV1(int(reply.value), reply.body)
+    job.priority = reply.value.priority
+    return job
+
+
+def _value(reply: Reply) -> Any:
+    return reply.value
+
+
+def _none(reply: Reply) -> None:
+    return None
+
+
+JOB: Final = Shape(_job_and_size, has_body=True)
+
+_ROWS: Final = {row.prefix: row for row in commands_v1.dialect().rows}
+
+
+def _form(
+    prefix: bytes, success: bytes, shape: Shape, result: Callable[[Reply], Any],
+    *failures: type[errors.ErrorReply], is_repeatable: bool = False,
+) -> Form:  # fmt: skip
+    row = _ROWS[prefix]
+    written = tuple(field for field in row.fields if field.is_written)
+    shapes = {kind.word: BARE for kind in failures}
+    row = row._replace(fields=written)
+    return Form(row, success, shape, result, shapes, is_repeatable=is_repeatable)
+
+
+_MISSING: Final = errors.NotFound
+
+PUT: Final = _form(b"put ", b"INSERTED", BARE, _none, errors.NotInserted, errors.ExpectedCrlf)
+RESERVE: Final = _form(b"reserve", b"RESERVED", JOB, _job, is_repeatable=True)
+DELETE: Final = _form(b"delete ", b"DELETED", BARE, _none, _MISSING)
+RELEASE: Final = _form(b"release ", b"RELEASED", BARE, _none, errors.NotReleased, _MISSING)
+BURY: Final = _form(b"bury ", b"BURIED", BARE, _none, _MISSING)
+PEEK_BURIED: Final = _form(b"peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
+PEEK: Final = _form(b"peek ", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
+KICK: Final = _form(b"kick ", b"KICKED", NUMBER, _value)
+STATS: Final = _form(b"stats", b"OK", DOCUMENT, specs.server_stats, is_repeatable=True)
+STATS_JOB: Final = _form(
+    b"stats ", b"OK", DOCUMENT, specs.job_stats, _MISSING, is_repeatable=True
+)  # fmt: skip
+
+FORMS: Final = {
+    form.row.prefix: form for form in list(globals().values()) if isinstance(form, Form)
+}
+"""All of them, in the order of the table, by what their lines begin with."""
+
+QUIT: Final = _form(b"peek ", b"NOT_FOUND", BARE, _none)
+"""
+v1 has no `quit`.  A look at job 0, which there never is, is answered when all before it is; then
+the connection can be closed.
+"""
+
+
+class _Said(NamedTuple):
+    """
+    How v1 says a modern command.
+
+    :ivar left_out: the fields that it cannot say: the place, and the value that need not be said.
+    """
+
+    form: Form
+    left_out: Mapping[int, int] = {}
+
+
+_IN_V1: Final[Mapping[Form, _Said]] = {
+    specs.PUT: _Said(PUT, {1: 0, 2: specs.DEFAULT_TTR_S}), specs.RESERVE: _Said(RESERVE),
+    specs.DELETE: _Said(DELETE), specs.RELEASE: _Said(RELEASE, {2: 0}), specs.BURY: _Said(BURY),
+    specs.PEEK: _Said(PEEK), specs.PEEK_BURIED: _Said(PEEK_BURIED), specs.KICK: _Said(KICK),
+    specs.STATS: _Said(STATS), specs.STATS_JOB: _Said(STATS_JOB),
+}  # fmt: skip
+
+
+def in_v1(form: Form, args: Args, tube: bytes | None = None) -> tuple[Form, Args]:
+    """
+    Say a modern command in v1.
+
+    :param tube: the one that the command is to be carried out in, if it names one.
+    :raise NotInDialect: it has no such command.
+    :raise ValueError: it cannot say one of the arguments.
+    """
+    if form is specs.QUIT:
+        return QUIT, (0,)
+    said = _IN_V1.get(form)
+    if said is None:
+        raise errors.NotInDialect(f"{form.name}: there is no such command in protocol v1")
+    if tube is not None:
+        raise ValueError(f"{form.name}: protocol v1 cannot say tube; leave it out")
+    for place, usual in said.left_out.items():
+        if args[place] != usual:
+            name = form.row.fields[place].name
+            raise ValueError(f"{form.name}: protocol v1 cannot say {name}; leave it out")
+    return said.form, tuple(value for at, value in enumerate(args) if at not in said.left_out)

@@ -1,0 +1,314 @@
+"""
+The connections on which a pool reserves from one server, and the jobs that are reserved on them.
+
+A `reserve` that may wait is sent only on a connection that holds no job: the server answers nothing
+else there, so a `delete` would wait too (`beanstalk_twisted.worker` tells more).  So a server has
+
+- one connection on which jobs are *polled*, that is, reserved without waiting; it may hold many;
+- one that is *blocking* as long as somebody waits: a `reserve` waits on it, and it holds no job;
+- those that were blocking and have got their job, until that has ended.
+
+A waiting `reserve` that nobody wants any more is taken back by hanging up, the only way that the
+protocol has.  A job that the server has given out in the same moment is ready again at once, where
+it was, and as far as the server counts nobody has released it.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+from twisted.internet.endpoints import connectProtocol
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.client.pending import Ended, lose_all
+
+T = TypeVar("T")
+
+BLOCKING_RESERVE_S: Final = 30
+"""
+How long a `reserve` waits, seconds; then it is sent anew.  So a server, or a way to it, that has
+died is noticed at all.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolJob:
+    """
+    A job, and where it is.
+
+    :ivar server: the name of its server.
+    :ivar id: its number there.  Other servers have jobs of that number too.
+    :ivar body: empty if it is not known.
+    :ivar job_connection: the connection that has reserved it; None if none of ours has.
+    """
+
+    server: str
+    id: int
+    body: bytes = field(default=b"", repr=False)
+    job_connection: "JobConnection | None" = field(default=None, repr=False, compare=False)
+
+
+class JobConnection:
+    """
+    One connection.
+
+    :ivar connection: with its tubes watched.
+    :ivar jobs: the numbers of those that are reserved on it, as far as we know.
+    :ivar polls: how many polls were sent on it that have no answer yet.
+    """
+
+    def __init__(self, job_connections: "JobConnections") -> None:
+        self.jobs: set[int] = set()
+        self.polls = 0
+        self.gone: Deferred[None] = Deferred()
+        self._job_connections = job_connections
+        self.connection = Connection(
+            job_connections.clock, grace_s=job_connections.grace_s, ended=self._ended
+        )
+
+    async def watch(self) -> None:
+        """
+        Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
+        another tube is not ours to do.
+        """
+        job_connections, connection = self._job_connections, self.connection
+        try:
+            asked: list[Deferred[Any]] = [connection.watch(tube) for tube in job_connections.tubes]
+            if not {"default", b"default"} & set(job_connections.tubes):
+                asked.append(connection.ignore("default"))
+            await gatherResults(asked, consumeErrors=True)
+        except FirstError as error:
+            self.hang_up()
+            assert error.subFailure.value is not None
+            raise error.subFailure.value from None
+
+    def take(self, job: Job) -> PoolJob:
+        """
+        Note a job that was reserved.
+        """
+        self.jobs.add(job.id)
+        return PoolJob(self._job_connections.name, job.id, job.body, self)
+
+    def end(self, job_id: int, asked: Deferred[T]) -> Deferred[T]:
+        """
+        Note what a command that ends a job says of it.
+        """
+
+        def ended(answer: Any) -> Any:
+            over = (errors.NotFound, errors.Buried)
+            if not isinstance(answer, Failure) or answer.check(*over):
+                self._forget(job_id)
+            return answer
+
+        return asked.addBoth(ended)
+
+    def touch(self, job_id: int) -> Deferred[None]:
+        """
+        Let the TTR of a job begin anew.
+        """
+
+        def not_touched(failure: Failure) -> Failure:
+            if failure.check(errors.NotFound):
+                self._forget(job_id)
+            return failure
+
+        return self.connection.touch(job_id).addErrback(not_touched)
+
+    def hang_up(self) -> None:
+        """
+        Cut the connection.  Whatever was reserved on it is ready again.
+        """
+        self.connection.abort(errors.Closed("the pool does not need it any more"))
+
+    def _forget(self, job_id: int) -> None:
+        self.jobs.discard(job_id)
+        if not self.jobs:
+            self._job_connections.is_free(self)
+
+    def _ended(self, ended: Ended) -> None:
+        jobs, self.jobs = tuple(sorted(self.jobs)), set()
+        self._job_connections.lost(self, jobs)
+        self.gone.callback(None)
+        lose_all(ended)
+
+
+class JobConnections:
+    """
+    All connections to one server for jobs.
+
+    :ivar polls: how many polls have no answer yet.
+    """
+
+    def __init__(
+        self, name: str, clock: Any, endpoint: Any, tubes: Sequence[str | bytes], grace_s: float,
+        lost: Callable[[str, tuple[int, ...]], object],
+    ) -> None:  # fmt: skip
+        """
+        :param tubes: where jobs come from.
+        :param lost: called with the server's name and the jobs that were reserved on a connection
+            that is lost.
+        """
+        self.name = name
+        self.clock = clock
+        self.endpoint = endpoint
+        self.tubes = tubes
+        self.grace_s = grace_s
+        self.polls = 0
+        self._lost = lost
+        self._is_stopping = False
+        self._open: set[JobConnection] = set()
+        self._poller: JobConnection | None = None
+        self._asking: dict[Deferred[PoolJob | None], bool] = {}
+
+    @property
+    def can_poll(self) -> bool:
+        """
+        Whether a poll would be sent at once; the first one opens its connection, and others wait.
+        """
+        return self._poller is not None or not self.polls
+
+    @property
+    def is_blocking(self) -> bool:
+        """
+        Whether a `reserve` waits, or is about to.
+        """
+        return any(self._asking.values())
+
+    def poll(self) -> Deferred[PoolJob | None]:
+        """
+        Reserve without waiting; None if there is no job.
+        """
+        self.polls += 1
+        return self._ask(self._poll(), waits=False)
+
+    def block(self) -> Deferred[PoolJob | None]:
+        """
+        Reserve; None if no job came in `BLOCKING_RESERVE_S`.
+        """
+        return self._ask(self._block(), waits=True)
+
+    def unpark(self) -> None:
+        """
+        Take back the `reserve` that waits.
+        """
+        for asked in [asked for asked, waits in self._asking.items() if waits]:
+            asked.cancel()
+
+    def give_back(self, job: PoolJob) -> None:
+        """
+        Let the server have a job again that nobody wants: by hanging up if that ends nothing else.
+        """
+        job_connection = job.job_connection
+        assert job_connection is not None
+        if job_connection.jobs == {job.id} and not job_connection.polls:
+            job_connection.jobs.clear()
+            job_connection.hang_up()
+            return
+        connection = job_connection.connection
+        released = connection.stats_job(job.id).addCallback(
+            lambda stats: connection.release(job.id, priority=stats.pri)
+        )
+        # If that fails the connection is over, or the job is gone: it is not ours in any case.
+        job_connection.end(job.id, released).addErrback(lambda failure: None)
+
+    def stop(self) -> Deferred[Any]:
+        """
+        Close all connections; jobs that are reserved are ready again.
+        """
+        self._is_stopping = True
+        for asked in list(self._asking):
+            asked.cancel()
+        job_connections = list(self._open)
+        for job_connection in job_connections:
+            job_connection.connection.part()
+        self._poller = None
+        return gatherResults([job_connection.gone for job_connection in job_connections])
+
+    def start(self) -> None:
+        """
+        JobConnections may be opened again.
+        """
+        self._is_stopping = False
+
+    # What a `JobConnection` calls.
+
+    def is_free(self, job_connection: JobConnection) -> None:
+        """
+        A connection holds no job any more: let it poll, or go.
+        """
+        if job_connection is self._poller or job_connection not in self._open or self._is_stopping:
+            return
+        if self._poller is None:
+            self._poller = job_connection
+        else:
+            self._open.discard(job_connection)
+            job_connection.connection.part()
+
+    def lost(self, job_connection: JobConnection, jobs: tuple[int, ...]) -> None:
+        """
+        A connection is no more.
+        """
+        self._open.discard(job_connection)
+        if job_connection is self._poller:
+            self._poller = None
+        if jobs and not self._is_stopping:
+            self._lost(self.name, jobs)
+
+    # Asking.
+
+    def _ask(self, asking: Awaitable[PoolJob | None], *, waits: bool) -> Deferred[PoolJob | None]:
+        asked: Deferred[PoolJob | None] = Deferred.fromCoroutine(asking)  # type: ignore[arg-type]
+        self._asking[asked] = waits
+
+        def answered(answer: Any) -> Any:
+            self._asking.pop(asked, None)
+            self.polls -= not waits
+            return answer
+
+        return asked.addBoth(answered)
+
+    async def _poll(self) -> PoolJob | None:
+        job_connection = self._poller
+        if job_connection is None:
+            self.is_free(
+                await self._new_job_connection()
+            )  # It polls, if none has come free meanwhile.
+            job_connection = self._poller
+            assert job_connection is not None
+        job_connection.polls += 1
+        try:
+            return job_connection.take(await job_connection.connection.reserve_with_timeout(0))
+        except (errors.TimedOut, errors.DeadlineSoon):
+            return None
+        finally:
+            job_connection.polls -= 1
+
+    async def _block(self) -> PoolJob | None:
+        job_connection = self._poller
+        if job_connection is None or job_connection.jobs or job_connection.polls:
+            job_connection = await self._new_job_connection()
+        else:
+            self._poller = None
+        try:
+            taken = job_connection.take(
+                await job_connection.connection.reserve_with_timeout(BLOCKING_RESERVE_S)
+            )
+        except errors.TimedOut:
+            self.is_free(job_connection)
+            return None
+        except Exception:
+            job_connection.hang_up()  # Above all when nobody waits any more.
+            raise
+        self._poller = self._poller or job_connection
+        return taken
+
+    async def _new_job_connection(self) -> JobConnection:
+        job_connection = JobConnection(self)
+        await connectProtocol(self.endpoint, job_connection.connection)
+        self._open.add(job_connection)
+        await job_connection.watch()
+        return job_connection

@@ -1,0 +1,425 @@
+"""
+A client for several servers, over which tubes are split.
+
+Each tube is on one server, by its name (`client.pool.hashing`), whatever happens: a
+server that is down keeps its tubes, and what is asked of them fails with `ServerDown`.  Nothing is
+put elsewhere meanwhile, which would make two tubes of one.
+
+`Pool.reserve` takes jobs from all servers that have any of its tubes:
+
+- It asks one server after the other, without waiting, beginning each time with the next one.  So
+  as long as there are jobs, no more are reserved than are wanted.
+- When none has any, a `reserve` waits at each.  The first job wins; the others are taken back at
+  once, unless there are more callers.  So nothing is reserved ahead: while nobody waits for a job,
+  no `reserve` waits at any server.
+- Two servers may give out jobs within the same round trip.  One goes to the next caller, if there
+  is one.  If not, it is ready again at once (`beanstalk_twisted.client.pool.connections` says how).
+
+Callers are served in the order in which they have asked.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+
+from beanstalk_twisted.client import addresses
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, Form, Job
+from beanstalk_twisted.client.connection import GRACE_S, the_reactor
+from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
+from beanstalk_twisted.client.pool.connections import JobConnection, JobConnections, PoolJob
+from beanstalk_twisted.client.pool.fleet import Misplaced, PoolStats, misplaced_on, stats_of
+from beanstalk_twisted.client.pool.hashing import A_TUBE, Split, listed
+from beanstalk_twisted.client.pool.member import PATIENCE_S, PoolMember
+from beanstalk_twisted.client.pool.reserving import BlockingReserves, Source
+from beanstalk_twisted.client.service import Client, tell
+from beanstalk_twisted.client.stats import JobStats, TubeStats
+
+T = TypeVar("T")
+
+Tube = str | bytes
+
+
+A_SERVER: Final = '["127.0.0.1:11300"]'
+"""What to write, in an error message."""
+
+
+class Server(NamedTuple):
+    """
+    One server of a pool.
+
+    :ivar endpoint: where it is, such as ``10.0.0.1:11300``, or any endpoint of Twisted's.
+    :ivar name: which tubes it has follows from this.  If it is empty it is the endpoint, written
+        in full: ``tcp:10.0.0.1:11300``.
+    :ivar weight: its share of the tubes, against those of the others.
+    """
+
+    endpoint: str | IStreamClientEndpoint
+    name: str = ""
+    weight: int = 1
+
+
+class Pool(Service):
+    """
+    The client, as a service: it connects when it is started.
+
+    :ivar split: which tube is on which server.
+    """
+
+    _log = Logger(namespace="beanstalk_twisted.client.pool.pool")
+
+    def __init__(
+        self, servers: Iterable[str | Server], tubes: Iterable[Tube] = (), *,
+        former: Iterable[str | Server] = (), patience_s: float = PATIENCE_S,
+        changed: Callable[[], object] = lambda: None,
+        lost: Callable[[str, tuple[int, ...]], object] = lambda server, jobs: None,
+        reactor: Any = None, grace_s: float = GRACE_S,
+        make_client: Callable[..., Client] = Client,
+    ) -> None:  # fmt: skip
+        """
+        :param servers: all servers; everybody who uses the same tubes has to name the same.
+        :param tubes: where `reserve` takes jobs from.
+        :param former: the servers over which tubes were split before.  `reserve` takes jobs from
+            those too; nothing is put there.
+        :param patience_s: for how long a server may be missing before it is down, seconds.
+        :param changed: called when a server is up, missing or down.
+        :param lost: called with a server's name and the jobs that we had reserved there, when a
+            connection is lost; the server gives them to others.
+        :param make_client: makes the client of each server, as `Client` itself does.
+        :raise ValueError: there is no server, two have the same name, or something about one, or
+            the name of a tube, is not what it should be.
+        :raise TypeError: ``servers``, ``tubes`` or ``former`` is one instead of a list, or what is
+            in it is none.
+        """
+        now, before = named(servers), named(former, "former")
+        self.split = Split({name: server.weight for name, server in now.items()})
+        self._clock = reactor or the_reactor()
+        self._splits = [self.split]
+        if before:
+            self._splits.append(Split({name: each.weight for name, each in before.items()}))
+        self._grace_s = grace_s
+        self._changed = changed
+        self._make_client = make_client
+        endpoints = {
+            name: addresses.endpoint_of(self._clock, server.endpoint)
+            for name, server in (before | now).items()
+        }
+        self._members = {
+            name: PoolMember(
+                name, self._clock, self._client_of(endpoint), patience_s, self._member_changed
+            )
+            for name, endpoint in endpoints.items()
+        }
+        taken_from = self.by_server(tubes)
+        job_connections = (
+            JobConnections(
+                name, self._clock, endpoints[name], each, grace_s, partial(tell, self._log, lost)
+            )
+            for name, each in taken_from.items()
+        )
+        self._reserves = BlockingReserves(
+            self._clock, [Source(self._members[each.name], each) for each in job_connections]
+        )
+        self._takes = bool(taken_from)
+
+    def _client_of(self, endpoint: Any) -> Callable[..., Client]:
+        def make(**callbacks: Any) -> Client:
+            return self._make_client(
+                endpoint, reactor=self._clock, grace_s=self._grace_s, logs=False, **callbacks
+            )
+
+        return make
+
+    # Where things are.
+
+    def server_of(self, tube: Tube) -> str:
+        """
+        Name the server that a tube is on.
+        """
+        return self.split.server_of(tube)
+
+    def by_server(self, tubes: Iterable[Tube]) -> dict[str, list[Tube]]:
+        """
+        Sort tubes by the servers that may have jobs of them, former ones included.
+
+        :raise ValueError: there can be no such tube.
+        :raise TypeError: it is one tube instead of a list, or what is in it is none.
+        """
+        found: dict[str, list[Tube]] = {}
+        for tube in listed("tubes", tubes, A_TUBE):
+            tube_name(tube)
+            for name in {split.server_of(tube): None for split in self._splits}:
+                found.setdefault(name, []).append(tube)
+        return found
+
+    @property
+    def up(self) -> list[str]:
+        """
+        The servers that there is a connection to.
+        """
+        return [name for name, member in self._members.items() if member.is_up]
+
+    @property
+    def down(self) -> list[str]:
+        """
+        The servers that are down.
+        """
+        return [name for name, member in self._members.items() if member.is_down]
+
+    # Starting and stopping.
+
+    def startService(self) -> None:
+        """
+        Begin to connect.
+        """
+        super().startService()
+        self._reserves.start()
+        for member in self._members.values():
+            member.start()
+
+    def stopService(self) -> Deferred[None]:
+        """
+        Close all connections.  What waits fails; jobs that are reserved are ready again.
+        """
+        super().stopService()
+        stopped = [self._reserves.stop(), *(member.stop() for member in self._members.values())]
+        return gatherResults(stopped).addCallback(lambda _: None)
+
+    # By tubes.
+
+    def put(
+        self, tube: Tube, body: bytes, *, priority: int = DEFAULT_PRIORITY, delay: int = 0,
+        ttr: int = DEFAULT_TTR_S,
+    ) -> Deferred[PoolJob]:  # fmt: skip
+        """
+        Put a job into a tube.  See `Commands.put`.
+
+        :raise ServerDown: its server is down.
+        """
+        name = self.server_of(tube)
+        number = self._members[name].send(
+            "put",
+            lambda client: client.put(
+                body, tube=tube, priority=priority, delay=delay, ttr=ttr
+            ),
+        )  # fmt: skip
+        return number.addCallback(lambda found: PoolJob(name, found, body))
+
+    def room(self, tube: Tube) -> Deferred[None]:
+        """
+        Wait until the tube's server takes more.  See `Client.room`.
+        """
+        return self._at(tube).send("room", lambda client: client.room())
+
+    def kick(self, tube: Tube, bound: int) -> Deferred[int]:
+        """
+        Make up to so many jobs of a tube ready.  See `Commands.kick`.
+        """
+        return self._in(tube, specs.KICK, (bound,))
+
+    def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:
+        """
+        Let nobody reserve from a tube for so long.
+        """
+        return self._at(tube).send("pause-tube", lambda client: client.pause_tube(tube, seconds))
+
+    def stats_tube(self, tube: Tube) -> Deferred[TubeStats]:
+        """
+        Ask the tube's server for facts about it.
+        """
+        return self._at(tube).send("stats-tube", lambda client: client.stats_tube(tube))
+
+    def peek_ready(self, tube: Tube) -> Deferred[PoolJob]:
+        """
+        Look at the first ready job of a tube.
+        """
+        return self._peek(tube, specs.PEEK_READY)
+
+    def peek_delayed(self, tube: Tube) -> Deferred[PoolJob]:
+        """
+        Look at the delayed job of a tube that is due first.
+        """
+        return self._peek(tube, specs.PEEK_DELAYED)
+
+    def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
+        """
+        Look at the job of a tube that was buried first.
+        """
+        return self._peek(tube, specs.PEEK_BURIED)
+
+    def _peek(self, tube: Tube, form: Form) -> Deferred[PoolJob]:
+        found: Deferred[Job] = self._in(tube, form)
+        return found.addCallback(lambda job: PoolJob(self.server_of(tube), job.id, job.body))
+
+    def _in(self, tube: Tube, form: Form, args: Args = ()) -> Deferred[Any]:
+        """
+        Send a command that is about the tube in use, for this one.
+        """
+        name = tube_name(tube)
+        return self._at(tube).send(form.name, lambda client: client.send(form, args, tube=name))
+
+    # Jobs, from whichever server has any.
+
+    def reserve(self) -> Deferred[PoolJob]:
+        """
+        Get a job from one of the pool's tubes, as soon as there is one on any server.
+
+        :raise ValueError: the pool was given no tubes.
+        """
+        return self._take("reserve", None)
+
+    def reserve_with_timeout(self, seconds: float) -> Deferred[PoolJob]:
+        """
+        Get a job from one of the pool's tubes, if there is one in that time.  0 asks the servers
+        that are there and does not wait for others; only while none is, it waits for one, as
+        other commands do.
+
+        :raise TimedOut: through the Deferred: there was none on the servers that are there.
+        :raise ServerDown: through the Deferred: none of them was there.
+        :raise ValueError: the pool was given no tubes, or the time is below 0.
+        """
+        if seconds < 0:
+            raise ValueError(f"reserve-with-timeout: seconds is 0 or more, not {seconds}")
+        return self._take("reserve-with-timeout", seconds)
+
+    def _take(self, command: str, seconds: float | None) -> Deferred[PoolJob]:
+        if not self._takes:
+            raise ValueError(f"{command}: the pool was given no tubes to take jobs from")
+        return self._reserves.take(command, seconds)
+
+    # By jobs.
+
+    def delete(self, job: PoolJob) -> Deferred[None]:
+        """
+        End a job: one that is reserved by us, or any that nobody has.
+
+        :raise NotCarriedOut: through the Deferred: the connection that had reserved it is lost.
+        """
+        if job.job_connection is None:
+            return self._of(job).send("delete", lambda client: client.delete(job.id))
+        return job.job_connection.end(job.id, job.job_connection.connection.delete(job.id))
+
+    def release(
+        self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
+    ) -> Deferred[None]:
+        """
+        Give back a job that we have reserved.
+        """
+        job_connection = reserved_on(job, "release")
+        sent = job_connection.connection.release(job.id, priority=priority, delay=delay)
+        return job_connection.end(job.id, sent)
+
+    def bury(self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
+        """
+        Put aside a job that we have reserved, until it is kicked.
+        """
+        job_connection = reserved_on(job, "bury")
+        return job_connection.end(job.id, job_connection.connection.bury(job.id, priority=priority))
+
+    def touch(self, job: PoolJob) -> Deferred[None]:
+        """
+        Let the TTR of a job that we have reserved begin anew.
+        """
+        return reserved_on(job, "touch").touch(job.id)
+
+    def kick_job(self, job: PoolJob) -> Deferred[None]:
+        """
+        Make a buried or delayed job ready.
+        """
+        return self._of(job).send("kick-job", lambda client: client.kick_job(job.id))
+
+    def peek(self, job: PoolJob) -> Deferred[PoolJob]:
+        """
+        Look at a job, in any tube and state.
+        """
+        found = self._of(job).send("peek", lambda client: client.peek(job.id))
+        return found.addCallback(
+            lambda seen: PoolJob(job.server, seen.id, seen.body, job.job_connection)
+        )
+
+    def stats_job(self, job: PoolJob) -> Deferred[JobStats]:
+        """
+        Ask for facts about a job.
+        """
+        return self._of(job).send("stats-job", lambda client: client.stats_job(job.id))
+
+    # All servers.
+
+    def stats(self) -> Deferred[PoolStats]:
+        """
+        Ask all servers for facts.
+        """
+        return Deferred.fromCoroutine(stats_of(self._members.values()))
+
+    def misplaced(self) -> Deferred[tuple[Misplaced, ...]]:
+        """
+        Look for tubes with jobs on a server that is not theirs, as there are after a server was
+        added, on all servers that are there.
+        """
+        return Deferred.fromCoroutine(misplaced_on(self._members.values(), self.split))
+
+    # Within.
+
+    def _member_changed(self, member: PoolMember) -> None:
+        self._reserves.server_changed(member)
+        tell(self._log, self._changed)
+
+    def _of(self, job: PoolJob) -> PoolMember:
+        member = self._members.get(job.server)
+        if member is None:
+            raise ValueError(f"the pool has no server {job.server!r}")
+        return member
+
+    def _at(self, tube: Tube) -> PoolMember:
+        return self._members[self.server_of(tube)]
+
+
+def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[str, Server]:
+    """
+    Give servers by their names.
+
+    :raise ValueError: one has none, or two have the same.
+    :raise TypeError: it is one server instead of a list, or what is in it is none.
+    """
+    if isinstance(servers, Server):
+        raise TypeError(f"{argument}: give a list, such as [{servers!r}], not {servers!r}")
+    found: dict[str, Server] = {}
+    for each in listed(argument, servers, A_SERVER):
+        server = Server(each) if isinstance(each, str) else each
+        if not isinstance(server, Server):
+            raise TypeError(f"{argument}: each is HOST:PORT or a Server, not {each!r}")
+        if not server.name and not isinstance(server.endpoint, str):
+            raise ValueError(f"a server needs a name: {server.endpoint!r}")
+        name = server.name or addresses.endpoint(str(server.endpoint))
+        if name in found:
+            raise ValueError(f"two servers of a pool are called {name!r}")
+        found[name] = server
+    return found
+
+
+def tube_name(tube: Tube) -> bytes:
+    """
+    Give the name of a tube as bytes.
+
+    :raise ValueError: there can be no such tube.
+    :raise TypeError: it is no text.
+    """
+    name = tube.encode() if isinstance(tube, str) else tube
+    specs.USE.line((name,))
+    return name
+
+
+def reserved_on(job: PoolJob, command: str) -> JobConnection:
+    """
+    Give the connection that has reserved a job.
+
+    :raise ValueError: none of the pool's has.
+    """
+    if job.job_connection is None:
+        raise ValueError(f"{command}: {job} was not reserved through a pool")
+    return job.job_connection

@@ -1,0 +1,128 @@
+"""
+Connecting again: how long to wait before the next try, and one line in the log when a server cannot
+be reached, not one for each try.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+FIRST_S: Final = 0.1
+"""Before the first try again, seconds: a server that is restarted is often back at once."""
+
+MOST_S: Final = 30.0
+"""At most, seconds: a server that is back is found within half a minute."""
+
+FACTOR: Final = 2.0
+"""Each wait is so much longer than the one before."""
+
+
+class Backoff:
+    """
+    A retry policy for Twisted's `ClientService`.
+
+    That counts failed tries, and begins anew with each connection made.  Here a connection counts
+    as made only when the server has answered on it (`succeeded`): one that accepts and hangs up
+    is not tried faster and faster.
+    """
+
+    def __init__(
+        self, random: Callable[[], float], first_s: float = FIRST_S, most_s: float = MOST_S
+    ) -> None:
+        """
+        :param random: gives a number from 0 up to 1 for each call.
+        """
+        self._random = random
+        self._first_s = first_s
+        self._most_s = most_s
+        self._next_s = self._before_s = first_s
+
+    def __call__(self, attempt: int = 0) -> float:
+        """
+        Give the seconds to wait: between half and all of what is due, so that a thousand clients
+        of a server that was restarted do not come back as one.
+
+        :param attempt: as `ClientService` counts; not looked at.
+        """
+        due_s, self._next_s = self._next_s, min(self._next_s * FACTOR, self._most_s)
+        return due_s * (1 + self._random()) / 2
+
+    def succeeded(self) -> None:
+        """
+        The server is there: begin anew.
+        """
+        self._next_s, self._before_s = self._first_s, self._next_s
+
+    def disappointed(self) -> None:
+        """
+        What was there was no server of our protocol: go on where `succeeded` came too early.
+        """
+        self._next_s = max(self._next_s, self._before_s)
+
+
+SERVER_LOG: Final = "beanstalk_twisted.client.server"
+"""The namespace in which a client logs that its server is not there, and that it is again."""
+
+# One that belongs to a class is renamed after it.
+_log = Logger(namespace=SERVER_LOG)
+
+
+@implementer(IStreamClientEndpoint)
+class Presence:
+    """
+    An endpoint that notices when it cannot connect.
+    """
+
+    def __init__(self, endpoint: IStreamClientEndpoint, name: str, logs: bool) -> None:
+        """
+        :param name: the server, as the application has named it.
+        :param logs: whether anything is told.
+        """
+        self.name = name
+        self._endpoint = endpoint
+        self._logs = logs
+        self._is_absent = False
+
+    def __repr__(self) -> str:
+        return f"{self._endpoint!r}"
+
+    def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        """
+        Connect the protocol of a factory.
+        """
+        connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
+        return connecting.addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> Failure:
+        if not failure.check(CancelledError):  # As it is when the client is stopped.
+            assert failure.value is not None
+            self.absent(failure.value)
+        return failure
+
+    def absent(self, why: BaseException) -> None:
+        """
+        It cannot be used, or not yet.
+        """
+        was_absent, self._is_absent = self._is_absent, True
+        if self._logs and not was_absent:
+            _log.warn("no connection to {server}: {why}; it is waited for",
+                      server=self.name, why=why)  # fmt: skip
+
+    def present(self) -> None:
+        """
+        It has answered.
+        """
+        was_absent, self._is_absent = self._is_absent, False
+        if self._logs and was_absent:
+            _log.info("connected to {server}", server=self.name)
+
+    def forget(self) -> None:
+        """
+        Begin anew.
+        """
+        self._is_absent = False

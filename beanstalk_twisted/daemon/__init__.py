@@ -1,0 +1,3 @@
+"""
+The server as a process: options, addresses, listening, its log.
+"""

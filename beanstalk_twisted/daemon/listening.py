@@ -1,0 +1,271 @@
+"""
+The whole server as one service: the queue first, then its ports, and down in the other order.
+
+Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in order.
+"""
+
+import itertools
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
+from twisted.internet.interfaces import (
+    IListeningPort,
+    IReactorFDSet,
+    IReactorTime,
+    IStreamServerEndpoint,
+)
+from twisted.internet.protocol import Factory
+from twisted.internet.tcp import Port
+from twisted.logger import ILogObserver, Logger
+from twisted.python import log as legacy_log
+from twisted.python.components import Componentized
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.daemon.addresses import in_words, why_not
+from beanstalk_twisted.daemon.gc_control import Collecting
+from beanstalk_twisted.daemon.launching import Launcher, Refused
+from beanstalk_twisted.server.accepting import AcceptLimiter
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.io_thread import Reactor
+from beanstalk_twisted.version import BUILD
+
+LISTEN_FAILED: Final = 111
+"""Exit code when a port cannot be opened, as beanstalkd's."""
+
+INTERRUPTED: Final = 130
+"""Exit code when Ctrl-C comes before anybody is served, as a shell shows death by SIGINT."""
+
+STOP_LIMIT_S: Final = 10.0
+"""
+An ordered stop takes no longer: half of what container runtimes wait before they kill.  What was
+acknowledged is on disk anyway.
+"""
+
+NOT_LOGGED: Final = {"log_format": ""}
+"""What Twisted's ports say of themselves when they open: we say it, with the address."""
+
+
+class ListeningService(Service):
+    """
+    The whole server: queue first, then ports; on the way down the other way round.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        queue: BeanstalkService,
+        endpoints: Sequence[IStreamServerEndpoint],
+        clock: IReactorTime,
+        prepare: Callable[[], None] = lambda: None,
+        endpoints_v1: Sequence[IStreamServerEndpoint] = (),
+        launcher: Launcher | None = None,
+        make_observer: Callable[[], ILogObserver | None] = lambda: None,
+        option: str = "--port",
+    ) -> None:
+        """
+        :param clock: bounds the stop.
+        :param endpoints_v1: those that speak the older dialect.
+        :param prepare: locks the directory and the like; may raise `BinlogError`.
+        :param launcher: ends a start that fails; None for one in the foreground.
+        :param make_observer: makes what writes the log, if that is ours to choose.
+        :param option: the option that ``endpoints`` were named by.
+        """
+        self.queue = queue
+        self.ports: list[IListeningPort] = []
+        self._limiters: list[AcceptLimiter] = []
+        self._endpoints = endpoints
+        self._endpoints_v1 = endpoints_v1
+        self._clock = clock
+        self._prepare = prepare
+        self._launcher = Launcher({}) if launcher is None else launcher
+        self._make_observer = make_observer
+        self._option = option
+        self._collecting = Collecting(lambda: queue.wrapped_ended)
+
+    def setServiceParent(self, parent: Any) -> None:
+        """
+        Join an application, whose log is then written by our observer.
+        """
+        super().setServiceParent(parent)
+        observer = self._make_observer() if isinstance(parent, Componentized) else None
+        if observer is not None:
+            parent.setComponent(ILogObserver, observer)
+
+    def startService(self) -> None:
+        """
+        :raise SystemExit: with the exit code of docs/durability.md, in the foreground.
+        :raise Refused: otherwise; the launcher shows its first words.
+        """
+        super().startService()
+        try:
+            self._load()
+            # Nobody is served before the reactor runs.  A port that is taken leaves the log alone.
+            announcements = self._listen()
+            self.queue.startService()
+            self._collecting.start()
+        except BinlogError as error:
+            self._refuse(str(error), error.exit_code)
+        except Refused as error:
+            self._refuse(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
+        for words in announcements:
+            self.log.info("listening on {words}", words=words)
+        self._launcher.let_go()
+
+    def _load(self) -> None:
+        """
+        This may take minutes, and until the reactor runs Ctrl-C is Python's.
+        """
+        try:
+            self._introduce()
+            self._prepare()
+            self.queue.load()
+        except KeyboardInterrupt:
+            why = "stopped while the log was read; nothing was changed"
+            raise Refused(why, INTERRUPTED) from None
+
+    def _introduce(self) -> None:
+        """
+        What runs, and how it was told to: first of all, so that it is there whatever comes.
+        """
+        queue = self.queue
+        self.log.info("{build}", build=BUILD)
+        self.log.info("{how}", how=queue.settings.in_words(queue.path, queue.has_hub))
+
+    def _refuse(self, message: str, code: int) -> NoReturn:
+        self.log.critical("the server does not start: {message}", message=message)
+        self._launcher.refuse(message, code)
+
+    def _listen(self) -> list[str]:
+        """
+        Open all ports; if one cannot be opened, none is announced.
+
+        :return: what to say of each.
+        :raise Refused: one cannot be opened.
+        """
+        queue = self.queue
+        modern = self._open_all(self._endpoints, queue.factory, self._option)
+        old = self._open_all(self._endpoints_v1, queue.factory_v1, "--listen-v1")
+        return [*modern, *(f"{address}, protocol v1" for address in old)]
+
+    def _open_all(
+        self, endpoints: Iterable[IStreamServerEndpoint], factory: Factory, option: str
+    ) -> list[str]:
+        opened = [self._open(endpoint, factory, option) for endpoint in endpoints]
+        return [in_words(port.getHost()) for port in itertools.chain(*opened)]
+
+    def _open(
+        self, endpoint: IStreamServerEndpoint, factory: Factory, option: str
+    ) -> list[IListeningPort]:
+        """
+        :return: its port; none if the endpoint takes its time.
+        """
+        outcome: list[Any] = []
+        opening = maybeDeferred(legacy_log.callWithContext, NOT_LOGGED, endpoint.listen, factory)
+        opening.addBoth(outcome.append)
+        if outcome and isinstance(outcome[0], Failure):
+            problem = outcome[0].value
+            assert problem is not None
+            raise Refused(why_not(problem, option), LISTEN_FAILED)
+        self.ports.extend(outcome)
+        self._limit_accepts(outcome)
+        return list(outcome)
+
+    def _limit_accepts(self, ports: Sequence[IListeningPort]) -> None:
+        """
+        Other kinds of ports, and reactors without descriptors, take connections as they do.
+        """
+        if IReactorFDSet.providedBy(self._clock):
+            limited = [port for port in ports if isinstance(port, Port)]
+            self._limiters += [AcceptLimiter(self._clock, port) for port in limited]
+
+    def stopService(self) -> "Deferred[None]":
+        """
+        Ports, then the queue; bounded by `STOP_LIMIT_S`.
+        """
+        super().stopService()
+        stopping = ensureDeferred(self._stop())
+        stopping.addTimeout(STOP_LIMIT_S, self._clock)
+        return stopping.addErrback(self._left_undone)
+
+    async def _stop(self) -> None:
+        for limiter in self._limiters:
+            limiter.stop()
+        for port in self.ports:
+            await self._close(port)
+        self._collecting.stop()
+        await self.queue.stopService()
+
+    async def _close(self, port: IListeningPort) -> None:
+        """
+        A port that does not close in order, such as one whose socket somebody has removed, keeps
+        the log from nothing.
+        """
+        address = in_words(port.getHost())
+        try:
+            await maybeDeferred(port.stopListening)
+        except OSError as problem:
+            self.log.warn(
+                "closing {address}: {why}; nothing was lost", address=address, why=problem.strerror
+            )
+
+    def _left_undone(self, failure: Failure) -> None:
+        """
+        What was acknowledged is safe; the next start sees an unclean stop.
+        """
+        self.log.failure("the stop did not end in order", failure=failure)
+
+
+def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:
+    """
+    SIGUSR1 drains, as beanstalkd's does.
+    """
+    signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(service.drain))
+
+
+class StopOnce:
+    """
+    Lets the first SIGTERM or SIGINT through to the reactor, and tells of further ones: it would
+    take each as one more stop, which it logs as an error of its own.
+    """
+
+    log = Logger()
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._is_stopping = False
+
+    def take_over(self) -> None:
+        """
+        Stand before the handlers that are there; called when the reactor has set its own.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            first = signal.getsignal(number)
+            if callable(first):
+                signal.signal(number, self._in_front_of(first))
+
+    def _in_front_of(
+        self, first: Callable[[int, FrameType | None], Any]
+    ) -> Callable[[int, FrameType | None], None]:
+        def receive(number: int, frame: FrameType | None) -> None:
+            if self._is_stopping:
+                self._reactor.callFromThread(self._tell)
+            else:
+                self._is_stopping = True
+                first(number, frame)
+
+        return receive
+
+    def _tell(self) -> None:
+        self.log.info(
+            "stopping already; it takes {limit:g} s at most, kill -9 ends it now and loses nothing "
+            "that was answered",
+            limit=STOP_LIMIT_S,
+        )

@@ -1,0 +1,273 @@
+"""
+The server's options: grouped as its help and the README show them, each once, and what is written
+behind them, made into numbers.
+
+What reads a value raises `usage.UsageError`, which names the option.
+"""
+
+import math
+import re
+import socket
+import textwrap
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from twisted.python import usage
+
+from beanstalk_twisted.binlog.compaction import Policy
+from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES
+from beanstalk_twisted.daemon.addresses import MAX_PORT
+from beanstalk_twisted.server.commands_v1 import DEFAULT_TTR_S
+from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
+from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
+from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
+
+ADDRESS: Final = "127.0.0.1"
+"""Differs from beanstalkd: it listens on all addresses, and the protocol knows no passwords."""
+
+PORT: Final = "11300"
+
+DEFAULT_MAX_JOB_BYTES: Final = 65_535
+"""beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
+
+POLICY: Final = Policy()
+"""How compaction goes unless told otherwise; the reasons stand there."""
+
+TEXT_COLUMN: Final = 26
+"""Where explanations begin: behind most options, and half of a narrow terminal is left."""
+
+MIN_WIDTH: Final = 60
+MAX_WIDTH: Final = 100
+"""Columns that are used: a narrower terminal wraps by itself, and longer lines read badly."""
+
+
+class Option(NamedTuple):
+    """
+    One option.
+
+    :ivar name: the long one without dashes, empty if there is none.
+    :ivar letter: beanstalkd's, empty if there is none.
+    :ivar value: what stands behind it, empty if nothing does.
+    :ivar default: as it is shown, empty if there is none.
+    """
+
+    name: str
+    letter: str
+    value: str
+    text: str
+    default: str = ""
+
+
+class Group(NamedTuple):
+    """
+    Options that are about the same thing.
+    """
+
+    title: str
+    options: tuple[Option, ...]
+
+
+GROUPS: Final = (
+    Group("Log", (
+        Option("binlog", "b", "DIR", "Keep jobs in this directory, which is made if only it is "
+               "missing. Without it they are in memory only."),
+        Option("fsync", "", "WHEN", "When to sync: always, before each reply; a number of "
+               "milliseconds, at most so long after a change; never.", "always"),
+        Option("", "f", "MS", "The same as --fsync MS; 0 is always."),
+        Option("", "F", "", "The same as --fsync never. The last of the three counts."),
+        Option("fsync-inline", "", "US", "What one client alone waits for is synced without "
+               "another thread while syncs take no longer than so many microseconds; 0 is never.",
+               str(DEFAULT_LIMIT_US)),
+        Option("fsync-timeout", "", "S", "End with 74 when one write or sync takes so many "
+               "seconds; 0 is never.", str(DEFAULT_LIMIT_S)),
+        Option("on-io-error", "", "WHAT", "After a failed write or sync: rehome, go on in a new "
+               "segment, once; or exit.", "rehome"),
+        Option("segment-size", "s", "BYTES", "Size of a file of the log.",
+               str(DEFAULT_SEGMENT_BYTES)),
+    )),
+    Group("Archive", (
+        Option("binlog-archive", "", "DIR", "Keep every finished file of the log in this "
+               "directory too, for ever. It must be there."),
+        Option("binlog-archive-age", "", "S", "Seconds that a change of a job waits for the "
+               "archive at most; 0: until the file is full.", str(DEFAULT_AGE_S)),
+    )),
+    Group("Compaction", (
+        Option("compaction-factor", "", "N", "The log may be so many times as large as what "
+               "lives in it; more writes less.", str(POLICY.factor)),
+        Option("compaction-spare-segments", "", "N", "And so many segments larger, so that a "
+               "small log is left alone.", str(POLICY.spare_segments)),
+        Option("compaction-pace", "", "MS", "Milliseconds between two slices of compaction; "
+               "more disturbs clients less.", str(POLICY.pace_ms)),
+    )),
+    Group("Network", (
+        Option("address", "l", "ADDRESS", "Listen on this address or host name, or unix:PATH.",
+               ADDRESS),
+        Option("port", "p", "PORT", "Listen on this TCP port, a number or a name; 0 takes a "
+               "free one.", PORT),
+        Option("listen", "", "ENDPOINT", "Listen on this endpoint of Twisted; without "
+               "interface=, on all addresses. May be repeated; excludes --address and --port."),
+        Option("listen-v1", "", "ENDPOINT", "Listen on this endpoint too, for old clients, "
+               "which speak protocol v1, on the same jobs. May be repeated."),
+        Option("hub", "", "WHEN", "auto: one reader for all connections where it can be; off: "
+               "Twisted reads each.", "auto"),
+    )),
+    Group("Jobs", (
+        Option("max-job-size", "z", "BYTES", "The largest body of a job.",
+               str(DEFAULT_MAX_JOB_BYTES)),
+        Option("v1-ttr", "", "S", "The TTR of jobs that are put in protocol v1, seconds.",
+               str(DEFAULT_TTR_S)),
+    )),
+    Group("Process", (
+        Option("user", "u", "NAME", "Become this user, and its group, before anything is "
+               "opened."),
+        Option("verbose", "V", "", "Log connections; given twice, commands too."),
+        Option("version", "v", "", "Show the version and exit."),
+        Option("help", "h", "", "Show the options and exit."),
+    )),
+)  # fmt: skip
+
+LETTERS: Final = {each.name: each.letter for group in GROUPS for each in group.options}
+
+
+def explained(width: int) -> str:
+    """
+    :param width: columns of the terminal; taken between `MIN_WIDTH` and `MAX_WIDTH`.
+    :return: all groups, one option after the other, wrapped.
+    """
+    columns = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    return "\n\n".join(_group(group, columns) for group in GROUPS)
+
+
+def _group(group: Group, columns: int) -> str:
+    lines = [line for option in group.options for line in _option(option, columns)]
+    return "\n".join([f"{group.title}:", *lines])
+
+
+def _option(option: Option, columns: int) -> Iterator[str]:
+    """
+    An option that is too long for its column has its explanation below.
+    """
+    head = f"  {_written(option)}"
+    text = f"{option.text} [default: {option.default}]" if option.default else option.text
+    lines = textwrap.wrap(text, columns - TEXT_COLUMN, break_on_hyphens=False)
+    if len(head) < TEXT_COLUMN - 1:
+        head = head.ljust(TEXT_COLUMN) + lines.pop(0)
+    yield head
+    for line in lines:
+        yield " " * TEXT_COLUMN + line
+
+
+def _written(option: Option) -> str:
+    """
+    How it is given, the letter first; names without one stand below the others.
+    """
+    letter = f"-{option.letter}" if option.letter else "  "
+    name = f"--{option.name}" if option.name else ""
+    comma = ", " if option.letter and option.name else "  " if option.name else ""
+    return f"{letter}{comma}{name} {option.value}".rstrip()
+
+
+MAX_FSYNC_MS: Final = 86_400_000
+"""
+A day.  Differs from beanstalkd: it takes any number, and syncs never if it is large.
+"""
+
+EXAMPLES: Final = "tcp:11300:interface=127.0.0.1 or unix:/run/bs.sock"
+
+MAX_DIGITS: Final = 1000
+"""Python turns no more than 4300 into a number, which is out of any range long before."""
+
+
+def whole_number(option: str, text: str) -> int:
+    """
+    Read a number of any size, 0 or more.
+    """
+    stripped = text.strip()
+    if not _is_digits(stripped):
+        raise usage.UsageError(f"{option} needs a whole number, 0 or more, not {text!r}")
+    if len(stripped) > MAX_DIGITS:
+        raise usage.UsageError(f"{option} needs a whole number of at most {MAX_DIGITS} digits")
+    return int(stripped)
+
+
+def check_milliseconds(option: str, text: str, others: str = "") -> None:
+    """
+    Refuse what is no whole number, in words for an interval between syncs.
+
+    :param others: what else it may be, as the sentence goes on behind it.
+    """
+    if not _is_digits(text.strip()):
+        span = f"whole milliseconds from 0 to {MAX_FSYNC_MS}, such as 20"
+        raise usage.UsageError(f"{option} needs {others}{span}, not {text!r}")
+
+
+def decimal(option: str, text: str) -> float:
+    """
+    Read a number, 0 or more.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise usage.UsageError(f"{option} needs a number, 0 or more, not {text!r}")
+    return value
+
+
+def check_port(endpoint: object) -> None:
+    """
+    Look at an endpoint's: Twisted finds out only when it listens, and then with a traceback.
+    """
+    port = getattr(endpoint, "_port", 0)
+    if isinstance(port, int) and not 0 <= port <= MAX_PORT:
+        raise usage.UsageError(f"port {port} is larger than {MAX_PORT}")
+
+
+def endpoint_problem(error: Exception) -> str:
+    """
+    :param error: what a parser of endpoints has raised.
+    :return: what is wrong, and how endpoints are written.  Twisted's own parsers raise what Python
+        raises of a wrong number or argument.
+    """
+    said = str(error)
+    if isinstance(error, ImportError):
+        return f"{said}; TLS needs more packages: pip install '.[tls]'"
+    if found := _NO_NUMBER.search(said):
+        said = f"{found[1]} is not a number"
+    elif found := _NO_ARGUMENT.search(said):
+        said = f"it takes no argument {found[1]}"
+    elif found := _MISSING.search(said):
+        said = f"{found[1]} is missing"
+    return f"{said}; endpoints are written like {EXAMPLES}"
+
+
+_NO_NUMBER: Final = re.compile(r"invalid literal for int\(\) with base \d+: (.*)$")
+_NO_ARGUMENT: Final = re.compile(r"unexpected keyword argument (.*)$")
+_MISSING: Final = re.compile(r"missing \d+ required positional arguments?: (.*)$")
+
+
+def port_number(text: str) -> int:
+    """
+    Read what ``--port`` is given.  An empty name takes a free port, as for beanstalkd.
+    """
+    if not text:
+        return 0
+    if not _is_digits(text):
+        try:
+            return socket.getservbyname(text, "tcp")
+        except OSError:
+            raise _wrong_port(f"there is no service called {text!r}") from None
+    port = whole_number("--port (-p)", text)
+    if port > MAX_PORT:
+        raise _wrong_port(f"port {port} is larger")
+    return port
+
+
+def _wrong_port(why: str) -> usage.UsageError:
+    return usage.UsageError(
+        f"--port (-p) needs a number from 0 to {MAX_PORT} or the name of a service: {why}"
+    )
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()

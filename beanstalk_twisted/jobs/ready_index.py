@@ -1,0 +1,89 @@
+"""
+The best ready job of very many watched tubes, without looking at each.
+
+A heap holds the first key of each watched tube as it was when last looked at.  A tube whose first
+job may have become a better one tells so, once until it is looked at again; a tube whose first job
+has gone does not, which is found out when its entry comes to the top.  So a reserve costs what has
+changed since the last one, and a put costs one note for each index that has looked since.
+
+Reserve and release while watching 1,000 tubes with a job each took 330 us of the queue's time a
+command, with this 6.  For few tubes it is quicker to look at all: see `MANY_TUBES`.
+"""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from beanstalk_twisted.jobs.tube import Tube
+
+MANY_TUBES: Final = 256
+"""
+A session that watches more has an index: looking at so many takes about 20 us, which a put that
+has to tell hundreds of such sessions would cost too.
+"""
+
+SPARE_OLD: Final = 64
+"""Entries that no longer hold that are never worth a rebuild."""
+
+
+class ReadyIndex:
+    """
+    Watched tubes by their first ready jobs.
+    """
+
+    __slots__ = ("_changed", "_heap", "_keys")
+
+    def __init__(self, tubes: Iterable[Tube]) -> None:
+        self._changed = set(tubes)
+        self._keys: dict[Tube, int] = {}
+        self._heap: list[tuple[int, Tube]] = []
+
+    def watch(self, tube: Tube) -> None:
+        """
+        A tube is watched from now on.
+        """
+        self._changed.add(tube)
+
+    def ignore(self, tube: Tube) -> None:
+        """
+        A tube is no longer watched.
+        """
+        self._changed.discard(tube)
+        self._keys.pop(tube, None)
+        tube.unlisten(self)
+
+    def note(self, tube: Tube) -> None:
+        """
+        A tube may have a better first job, or may hand it out again.
+        """
+        self._changed.add(tube)
+
+    def first(self) -> int | None:
+        """
+        The key of the best job that may be handed out.
+        """
+        while self._changed:
+            tube = self._changed.pop()
+            tube.listen(self)
+            self._enter(tube)
+        while self._heap:
+            # Entries of the same key are of the same tube, so tubes are never compared.
+            key, tube = self._heap[0]
+            if self._keys.get(tube) != key:
+                heappop(self._heap)
+            elif tube.first_open() == key:
+                return key
+            else:
+                heappop(self._heap)
+                del self._keys[tube]
+                self._enter(tube)
+        return None
+
+    def _enter(self, tube: Tube) -> None:
+        key = tube.first_open()
+        if key is not None and self._keys.get(tube) != key:
+            self._keys[tube] = key
+            heappush(self._heap, (key, tube))
+            if len(self._heap) > 2 * len(self._keys) + SPARE_OLD:
+                self._heap = [(key, tube) for tube, key in self._keys.items()]
+                heapify(self._heap)

@@ -1,0 +1,3 @@
+"""
+The server's connections: protocol, execution of commands, replies, fair turns, the service.
+"""

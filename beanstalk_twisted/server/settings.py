@@ -1,0 +1,77 @@
+"""
+How a server was told to be: its options as values.
+"""
+
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.compaction import Policy
+from beanstalk_twisted.server.commands_v1 import DEFAULT_TTR_S
+from beanstalk_twisted.storage.group_commit import FsyncPolicy
+from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
+from beanstalk_twisted.storage.store import LogOptions
+from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
+
+IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
+
+
+class Settings(NamedTuple):
+    """
+    How a server was told to be.
+
+    :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
+    :ivar fsync_timeout_s: see `WatchedIo`.
+    :ivar fsync_inline_us: see `InlineSyncPolicy`.
+    :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
+    :ivar may_rehome: whether a failed write is given one more try, in another segment.
+    :ivar v1_ttr_s: the TTR of jobs that are put in the older dialect.
+    """
+
+    max_job_bytes: int
+    segment_bytes: int
+    fsync: FsyncPolicy
+    verbosity: int = 0
+    pidfile: str = ""
+    max_connections: int = 1 << 20
+    may_rehome: bool = True
+    compaction: Policy = Policy()
+    fsync_timeout_s: int = DEFAULT_LIMIT_S
+    has_hub: bool = True
+    v1_ttr_s: int = DEFAULT_TTR_S
+    fsync_inline_us: int = DEFAULT_LIMIT_US
+
+    @property
+    def log(self) -> LogOptions:
+        """
+        What of them is about the log.
+        """
+        return LogOptions(self.fsync, self.compaction, self.fsync_inline_us, self.may_rehome)
+
+    @property
+    def keeps_unsafe(self) -> bool:
+        """
+        Whether what is not durable is kept in memory, to be written again.
+        """
+        return self.may_rehome and self.fsync.interval_s is not None
+
+    def in_words(self, path: str, has_hub: bool) -> str:
+        """
+        Say what matters to whoever reads the server's log.
+
+        :param path: of the log's directory; empty without one.
+        :param has_hub: whether there is one reader, as was found out.
+        """
+        kept = IN_MEMORY
+        if path:
+            limit_s = self.fsync_timeout_s
+            timeout = f"fsync timeout {limit_s} s" if limit_s else "no fsync timeout"
+            kept = f"binlog {path}, {self._fsync_in_words}, {timeout}"
+        hub = "on" if has_hub else "off"
+        return f"{kept}, hub {hub}, max job size {self.max_job_bytes} bytes"
+
+    @property
+    def _fsync_in_words(self) -> str:
+        if not self.fsync.is_always:
+            return self.fsync.in_words
+        limit_us = self.fsync_inline_us
+        inline = f"inline up to {limit_us} us" if limit_us else "never inline"
+        return f"{self.fsync.in_words} ({inline})"

@@ -1,0 +1,250 @@
+"""
+Sees that every finished segment gets into the archive, one after the other, oldest first.
+
+The work is done in a thread of its own, so that neither clients nor commits wait for an archive
+that is slow, or hangs.  While it fails, the log keeps all that the archive lacks.
+
+One timer may be pending here: the age at which the segment in use is finished though it is not
+full; or, while the archive fails, the next attempt.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.archive import Archive
+from beanstalk_twisted.binlog.delivery import Gap, deliver, deliver_rest, gap, store_uuid
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import BinlogError, CannotUse
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
+
+T = TypeVar("T")
+
+DEFAULT_AGE_S: Final = 300
+"""
+Seconds that a change of a job waits for the archive at most: what a report may well be behind, and
+288 files on a day that is never busy.
+"""
+
+MAX_AGE_S: Final = 604_800
+"""A week: who can wait longer wants 0, never."""
+
+RETRY_S: Final = 10.0
+"""
+Seconds from a failure to the next attempt: soon enough after somebody has made room, and no load on
+a disk or network that is in trouble.
+"""
+
+
+class Durability(Protocol):
+    """
+    What is needed of a `commit.GroupCommit`.
+    """
+
+    def schedule(self) -> None:
+        """
+        There is something to write.
+        """
+
+
+MakeArchiver = Callable[[Log, Directory, Durability, Callable[[], None], FailStop], "Archiver"]
+"""Makes an `Archiver` of what the server has when its log is open: the last five parameters."""
+
+
+class Archiver:
+    """
+    Keeps an archive complete.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, archive: Archive, age_s: int, io: Callable[[], WatchableIo], clock: Clock,
+        log: Log, directory: Directory, durability: Durability, compact: Callable[[], None],
+        failed: FailStop,
+    ) -> None:  # fmt: skip
+        """
+        :param age_s: how old a change of a job becomes before it is delivered; 0 lets segments
+            become full.
+        :param io: makes one of its own: it may have to wait for long.
+        :param compact: told when the log may be compacted: it has grown, or a segment of it was
+            archived.
+        :param failed: when memory and log may no longer agree, or its thread can say nothing more.
+        """
+        self._fail_stop = failed
+        self._compact = compact
+        self._archive = archive
+        self._age_s = age_s
+        self._log = log
+        self._directory = directory
+        self._io = io()
+        self._io.watch(_look_nowhere, self._fail_stop)
+        self._durability = durability
+        self._clock = clock
+        self._archived = log.oldest - 1
+        self._timer: IDelayedCall | None = None
+        self._aging = 0
+        self._trouble = ""
+        self._is_busy = self._is_stopped = False
+
+    def start(self) -> None:
+        """
+        Deliver what is finished already: the last server may have been killed before it could.
+
+        :raise CannotUse: nothing can be put into the archive.
+        """
+        try:
+            self._archive.open(store_uuid(self._directory, self._log.oldest))
+        except OSError as problem:
+            raise CannotUse(
+                f"archive directory {self._archive.path} cannot be used: {problem.strerror}; "
+                f"nothing was lost. Look at its permissions and its space, then start again."
+            ) from problem
+        self.log.info("archive {path}: keeps every finished segment", path=self._archive.path)
+        oldest = self._log.oldest
+        self._run(lambda: gap(self._archive.names(), oldest), self._note_gap)
+
+    def has(self, seq: int) -> bool:
+        """
+        Whether a segment is in the archive, durably.
+        """
+        return seq <= self._archived
+
+    @fail_stop
+    def advanced(self) -> None:
+        """
+        The disk has done something: a segment may be finished, or begun.
+        """
+        self._consider()
+        self._compact()
+
+    def _consider(self) -> None:
+        if self._is_stopped or self._trouble:
+            return
+        self._watch_age()
+        if not self._is_busy and self._archived + 1 < self._log.segment:
+            self._deliver_next()
+
+    def stop(self) -> None:
+        """
+        Begin nothing more before `finish`.
+        """
+        self._is_stopped = True
+        self._cancel_timer()
+
+    def finish(self) -> "Deferred[None]":
+        """
+        The log has ended in order: deliver what is left, its last segment too.
+
+        :return: fires when that is done, or has failed, which is left to the next start.
+        """
+        first = self._archived + 1
+        ended = self._io.run(partial(deliver_rest, self._archive, self._directory, first))
+        self._io.stop()
+        return ended.addErrback(self._report, "It is archived at the next start.")
+
+    # One thing at a time, until it is done.
+
+    def _run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        self._is_busy = True
+        running = self._io.run(work)
+        running.addCallback(self._has_worked, done)
+        running.addErrback(self._has_failed, partial(self._run, work, done))
+
+    def _has_worked(self, result: T, done: Callable[[T], None]) -> None:
+        self._is_busy = False
+        if self._trouble:
+            self._trouble = ""
+            self.log.warn("archive {path} works again", path=self._archive.path)
+        done(result)
+
+    @fail_stop
+    def _has_failed(self, failure: Failure, again: Callable[[], None]) -> None:
+        """
+        A reason is told once, however often it is met.
+        """
+        trouble = _said(failure)
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._report(failure, "Until it is archived no segment is deleted; it is tried again "
+                         f"every {RETRY_S:g} seconds.")  # fmt: skip
+        self._cancel_timer()
+        if not self._is_stopped:
+            self._timer = self._clock.callLater(RETRY_S, self._retry, again)
+
+    @fail_stop
+    def _retry(self, again: Callable[[], None]) -> None:
+        self._timer = None
+        again()
+
+    def _report(self, failure: Failure, outlook: str) -> None:
+        self.log.critical("{error} {outlook}", error=_said(failure), outlook=outlook)
+        if not failure.check(BinlogError, OSError):
+            self.log.failure("while archiving", failure=failure)
+
+    # Segments.
+
+    def _note_gap(self, found: Gap | None) -> None:
+        if found is not None:
+            self.log.critical(
+                "archive {path}: segments {first} to {last} are not in it, and no longer in the "
+                "log: it was compacted by a server without --binlog-archive. What follows them is "
+                "archived.",
+                path=self._archive.path, first=found.first, last=found.last,
+            )  # fmt: skip
+        self._consider()
+
+    def _deliver_next(self) -> None:
+        seq, durable_lsn = self._archived + 1, self._log.durable_lsn
+        work = partial(deliver, self._archive, self._directory, seq, durable_lsn)
+        self._run(work, partial(self._was_delivered, seq, durable_lsn))
+
+    def _was_delivered(self, seq: int, durable_lsn: int, is_delivered: bool) -> None:
+        if is_delivered:
+            self._archived = seq
+            self._compact()
+            self._consider()
+        elif self._log.durable_lsn > durable_lsn:
+            # Its successor may have become durable meanwhile; else the disk will call.
+            self._consider()
+
+    # Age.
+
+    def _watch_age(self) -> None:
+        """
+        From the first change of a job in a segment on, its time runs.
+        """
+        if self._aging != self._log.segment:
+            self._cancel_timer()
+        if self._timer is None and self._age_s and self._log.has_changes:
+            self._aging = self._log.segment
+            self._timer = self._clock.callLater(self._age_s, self._has_aged)
+
+    @fail_stop
+    def _has_aged(self) -> None:
+        self._timer = None
+        self._log.rotate()
+        self._durability.schedule()
+
+    def _cancel_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+
+def _said(failure: Failure) -> str:
+    """
+    What it says, never nothing: a MemoryError has no words.
+    """
+    return str(failure.value) or type(failure.value).__name__
+
+
+def _look_nowhere() -> None:
+    pass

@@ -1,0 +1,213 @@
+"""
+Compaction in the background: a slice now and then, never longer than a few milliseconds.
+
+The I/O thread reads and checks the oldest segment slice by slice; here the jobs that still live
+there are stated again, a few at a time, through the ordinary log.  When none is left, a TRIM says
+so, and when that is durable the segment is deleted.  A crash leaves at worst two copies of the
+same state, or a dead segment that the next start removes.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Protocol
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.compaction import Policy, Pressure, SegmentUse, full_records
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.io_thread import Clock, Io
+
+COPIES: Final = 100
+"""Jobs stated again in one turn: about 2 ms."""
+
+
+class Durability(Protocol):
+    """
+    What is needed of a `commit.GroupCommit`.
+    """
+
+    @property
+    def is_congested(self) -> bool:
+        """
+        Whether the disk is behind.
+        """
+
+    def schedule(self) -> None:
+        """
+        Records were appended.
+        """
+
+    def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
+        """
+        Sync if need be, then call.
+        """
+
+    def try_space(self) -> None:
+        """
+        A file was deleted: there may be space again.
+        """
+
+
+class Compactor:
+    """
+    Keeps a log small.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, policy: Policy, log: Log, queue: WorkQueue, directory: Directory, io: Io,
+        durability: Durability, clock: Clock, now_ns: Callable[[], int],
+        failed: FailStop, may_free: Callable[[int], bool] = lambda seq: True,
+    ) -> None:  # fmt: skip
+        """
+        :param failed: when memory and log may no longer agree.
+        :param may_free: whether nobody else needs a segment; whoever says no calls `consider` when
+            that has changed.
+        """
+        self._fail_stop = failed
+        self._policy = policy
+        self._log = log
+        self._queue = queue
+        self._directory = directory
+        self._io = io
+        self._durability = durability
+        self._clock = clock
+        self._now_ns = now_ns
+        self._may_free = may_free
+        self._turn: IDelayedCall | None = None
+        self._slices: Iterator[list[int]] | None = None
+        self._ids: list[int] = []
+        self._is_waiting = self._is_stopped = False
+        # Once the disk was full, the log is made as small as can be before it is left alone again.
+        self._is_pressed = False
+
+    @fail_stop
+    def consider(self) -> None:
+        """
+        The log may have grown: begin to compact if it is too large.
+        """
+        idle = self._turn is None and not self._is_waiting and not self._is_stopped
+        if idle and self._should_go_on():
+            self._turn = self._clock.callLater(self._pace(), self._step)
+
+    def segments(self) -> list[SegmentUse]:
+        """
+        What each segment holds, oldest first.
+        """
+        live = self._queue.state.live
+        return [SegmentUse(seq, size, *live.of(seq)) for seq, size in self._log.sizes()]
+
+    def stop(self) -> None:
+        """
+        Leave the rest for the next start.
+        """
+        self._is_stopped = True
+        if self._turn is not None and self._turn.active():
+            self._turn.cancel()
+
+    def _should_go_on(self) -> bool:
+        """
+        A segment once begun is finished; the one being written is never taken, nor one that the
+        archive lacks.
+        """
+        oldest = self._log.oldest
+        if oldest >= self._log.written_seq or not self._may_free(oldest):
+            return False
+        self._is_pressed |= self._log.room.is_short
+        is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
+        self._is_pressed &= is_wanted
+        return is_wanted and self._has_room()
+
+    def _has_room(self) -> bool:
+        """
+        On a full disk, a segment is begun only if it can be finished.
+        """
+        _, record_bytes = self._queue.state.live.of(self._log.oldest)
+        return self._log.room.takes_copies(record_bytes, len(self._queue.state.jobs))
+
+    def _pressure(self) -> Pressure:
+        log = self._log
+        # Segments have heads: what lives takes as many more as it needs segments.
+        usable = max(log.segment_bytes - log.room.overhead, log.segment_bytes // 2)
+        live = self._queue.state.live.live_bytes * log.segment_bytes // usable
+        segments = log.segment - log.oldest
+        return Pressure(log.total_bytes, live, log.segment_bytes, segments, self._is_pressed)
+
+    def _pace(self) -> float:
+        return 0 if self._policy.is_urgent(self._pressure()) else self._policy.pace_ms / 1000
+
+    @fail_stop
+    def _step(self) -> None:
+        self._turn = None
+        if self._durability.is_congested:
+            self.consider()
+        elif not self._queue.state.live.of(self._log.oldest)[0]:
+            self._trim()
+        elif self._ids:
+            self._copy_some()
+        else:
+            self._read_some()
+
+    def _copy_some(self) -> None:
+        some = self._ids[:COPIES]
+        done = self._queue.copy(some, self._log.oldest)
+        self._ids = self._ids[done:]
+        self._durability.schedule()
+        if done:
+            self.consider()
+        # Else there is no room: the next change that is on disk may have made some.
+
+    def _read_some(self) -> None:
+        oldest = self._log.oldest
+        if self._slices is None:
+            self._slices = full_records(self._directory, oldest, self._log.end_of(oldest))
+        self._is_waiting = True
+        reading = self._io.run(partial(next, self._slices, None))
+        reading.addCallbacks(self._was_read, self._give_up)
+
+    @fail_stop
+    def _was_read(self, ids: list[int] | None) -> None:
+        self._is_waiting = False
+        assert ids is not None, "jobs live in a segment that does not hold their records"
+        self._ids = ids
+        self.consider()
+
+    def _trim(self) -> None:
+        """
+        Nothing lives in the oldest segment any more.
+        """
+        self._slices, self._ids = None, []
+        self._is_waiting = True
+        lsn = self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
+        self._durability.when_durable(lsn, self._delete)
+
+    @fail_stop
+    def _delete(self) -> None:
+        oldest = self._log.oldest
+        self._log.trimmed(oldest)
+        removing = self._io.run(partial(self._directory.remove, segment_name(oldest)))
+        removing.addCallbacks(self._was_deleted, self._give_up)
+
+    @fail_stop
+    def _was_deleted(self, ignored: None) -> None:
+        self._is_waiting = False
+        self._durability.try_space()
+        self.consider()
+
+    def _give_up(self, failure: Failure) -> None:
+        """
+        The log is safe as it is; it only grows from here on.
+        """
+        self._is_stopped = True
+        self.log.critical("compaction has ended: {error}", error=failure.value)
+        if not failure.check(BinlogError, OSError):
+            self.log.failure("while compacting", failure=failure)

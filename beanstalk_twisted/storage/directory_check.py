@@ -1,0 +1,116 @@
+"""
+Notices that the binlog's directory was removed, renamed, replaced or mounted over.
+
+A server that has its segment open does not see that: the kernel goes on to write into a file that
+no path leads to, and the next start finds another directory, or none.  So once a second the I/O
+thread compares the open file with the one at its path; nobody waits for that, also if a network
+file system does not answer.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.storage.io_thread import Clock, Io
+
+CHECK_S: Final = 1.0
+"""
+Seconds between two checks: what is acknowledged in that time may be lost with the directory, and a
+check takes 20 us of processor time.
+"""
+
+
+class DirectoryCheck:
+    """
+    Looks once a second whether the log is where it should be, as long as it is.
+
+    One timer or one piece of work may be pending here.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, io: Io, clock: Clock, path: str, displaced: Callable[[], str],
+        settled_lsn: Callable[[], int], failed: Callable[[Failure], None],
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        """
+        :param io: has ``displaced`` called where all of the log's work is done.
+        :param path: the directory's.
+        :param displaced: see `Writer.displaced`.
+        :param settled_lsn: up to where replies have been given.
+        :param failed: called once, when the log is not where it should be.
+        :param wall_s: Unix time, for people.
+        """
+        self._io = io
+        self._clock = clock
+        self._path = path
+        self._displaced = displaced
+        self._settled_lsn = settled_lsn
+        self._failed = failed
+        self._wall_s = wall_s
+        self._seen = ""
+        self._timer: IDelayedCall | None = None
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """
+        Check at once, when the segment has just been begun, and then in a second, and so on.
+
+        A file system that even now shows another file at the path than the one that is open has no
+        lasting inode numbers: checks would say nothing there.
+        """
+        seen = self._now()
+        if displaced := self._displaced():
+            self.log.warn(
+                "binlog {path}: {displaced}, its file system says at once; so it cannot be noticed "
+                "there if the directory is removed or renamed",
+                path=self._path, displaced=displaced,
+            )  # fmt: skip
+        else:
+            self._end("", seen)
+
+    def stop(self) -> None:
+        """
+        Begin no further check.
+        """
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self) -> None:
+        self._timer = None
+        looking = self._io.run(self._displaced).addCallback(self._end, self._now())
+        looking.addErrback(self._failed)
+
+    def _end(self, displaced: str, seen: str) -> None:
+        """
+        :param seen: when this check began, and what was settled then.
+        """
+        if self._is_stopped:
+            return
+        if displaced:
+            self._failed(Failure(self._error(displaced)))
+        else:
+            self._seen = seen
+            self._timer = self._clock.callLater(CHECK_S, self._begin)
+
+    def _now(self) -> str:
+        time_ = time.strftime("%FT%TZ", time.gmtime(self._wall_s()))
+        return f"{time_} (LSN {self._settled_lsn()})"
+
+    def _error(self, displaced: str) -> WriteFailed:
+        return WriteFailed(
+            f"the binlog is not at {self._path} any more: {displaced}. The directory was removed, "
+            f"renamed, replaced or mounted over, or files in it were. All was in place at "
+            f"{self._seen}; what was acknowledged since is only in the files that were.",
+            f"Put that directory, or a copy of it, back at {self._path}, run 'binlog-inspect check "
+            f"{self._path}', start again.",
+            is_final=True,
+        )

@@ -1,0 +1,194 @@
+"""
+What an exception means between a command and its acknowledgement: the one place that decides.
+
+From the first change that a command makes until its record is handed to the disk, memory and log
+agree only if every step is done whole.  An exception in between, whatever it is, means that nobody
+knows what was done; so the server ends, as it does when its disk fails: at once, with the exit code
+74 and a reason.  Everything that was answered is in the log; nothing else was promised.  Going on
+instead would acknowledge what a restart may not find, or find and refuse.
+
+Steps of that kind are marked `fail_stop`.  They are those that Twisted calls, which logs and
+forgets what a timer, a socket or a Deferred has raised, and those that others call who go on
+without them.
+
+What is not of that kind costs less, and is decided where it happens:
+
+- what reading, parsing and sending fail with costs the connection (`protocol`);
+- a command that only looks is answered, with OUT_OF_MEMORY or INTERNAL_ERROR (`service`);
+- a job for which there is no memory is refused before anything has changed (`headroom`);
+- a disk that fails is what the committer is there for.
+
+Where there is no memory at all, CPython cannot leave a function whose `try` lies beyond 256 of its
+instructions: it asks for an integer to remember the place, fails, and tries again for ever.  So
+functions on the way have none there (tests/storage/test_fail_stop.py).
+
+A queue without a log has promised nothing beyond the end of its process, which would be the end of
+all jobs: there exceptions go their usual way, and the command is answered with INTERNAL_ERROR.
+"""
+
+import mmap
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.errors import BinlogError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BALLAST_BYTES: Final = 4 << 20
+"""
+What the last words may take: a reason, a stack and what Twisted's log makes of them are some 100
+KB, and Python asks for its memory in pieces of 1 MB.
+"""
+
+EXIT_CODE: Final = 74
+"""Of a server that ends because of an error; see docs/durability.md, "Exit codes"."""
+
+PACKAGE: Final = Path(__file__).parent.parent
+
+
+class Ballast:
+    """
+    Memory that is held to be given up, so that a process that has run out of it can say so.
+
+    It is asked of the kernel, and never touched: it takes room in the address space only.
+    """
+
+    def __init__(self) -> None:
+        self._held: mmap.mmap | None = None
+
+    def hold(self) -> None:
+        """
+        Have it, if it can be had.
+        """
+        if self._held is None:
+            with suppress(OSError, MemoryError):
+                self._held = mmap.mmap(-1, BALLAST_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    def release(self) -> None:
+        """
+        Give it up.
+        """
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+
+BALLAST: Final = Ballast()
+"""The process's."""
+
+
+class FailStop:
+    """
+    Ends the server, once.
+
+    :ivar is_armed: whether it does: whether there is a log that memory must agree with.
+    :ivar has_failed: whether it has.
+    """
+
+    def __init__(self, failed: Callable[[Failure], None], *, is_armed: bool = True) -> None:
+        """
+        :param failed: ends the server.
+        """
+        self.is_armed = is_armed
+        self.has_failed = False
+        self._failed = failed
+
+    def __call__(self, failure: Failure) -> None:
+        """
+        This has failed, in whatever thread.
+        """
+        if self.is_armed and not self.has_failed:
+            self.has_failed = True
+            try:
+                self._failed(failure)
+            except BaseException:
+                # Whoever has called would go on.
+                os._exit(EXIT_CODE)
+
+    def caught(self) -> None:
+        """
+        The exception that is being handled ends the server.
+        """
+        if self.is_armed and not self.has_failed:
+            BALLAST.release()
+            try:
+                failure = Failure()
+            except BaseException:
+                # Not even with that: whoever has called would go on.
+                os._exit(EXIT_CODE)
+            self(failure)
+
+
+class Stoppable(Protocol):
+    """
+    Whose steps may be marked.
+    """
+
+    _fail_stop: FailStop
+
+
+S = TypeVar("S", bound=Stoppable)
+
+
+def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """
+    Mark a method that is done whole or ends the server.
+    """
+
+    @wraps(step)
+    def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return step(self, *args, **kwargs)
+        except BaseException:
+            self._fail_stop.caught()
+            raise
+
+    return run
+
+
+def reason(failure: Failure, settled_lsn: int) -> str:
+    """
+    Why the server ends, never empty: what, where, what was lost, what to do next.
+
+    :param settled_lsn: replies to what came later were not sent.
+    """
+    error = failure.value
+    if isinstance(error, BinlogError):
+        return str(error)
+    said = f" ({error})" if str(error) else ""
+    what = f"{type(error).__name__}{said}{_place(failure)}"
+    if isinstance(error, MemoryError):
+        advice = "Give it more memory (ulimit -v, the limit of a container), then start it again."
+    else:
+        advice = "Start it again, and please report this."
+    return f"{what}; no reply was given for what came after LSN {settled_lsn}. {advice}"
+
+
+def _place(failure: Failure) -> str:
+    """
+    The innermost line of ours.
+    """
+    for name, path, line, *_ in reversed(failure.frames):
+        if Path(path).is_relative_to(PACKAGE):
+            return f" in {Path(path).relative_to(PACKAGE)}, line {line} ({name})"
+    return ""
+
+
+def end_process(code: int, last_words: Callable[[], None]) -> None:
+    """
+    End this very moment, whatever may still go wrong, in whatever thread.
+
+    :param last_words: says why.
+    """
+    try:
+        BALLAST.release()
+        last_words()
+    finally:
+        os._exit(code)

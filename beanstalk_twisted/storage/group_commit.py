@@ -1,0 +1,518 @@
+"""
+Group commit: when records go to disk, and when replies may go out.
+
+One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
+handed over at the end of the turn that began it, so it holds what all connections did in that turn.
+The `hub` says when one ends; what is appended outside of them, or without a hub, goes when the
+reactor comes round.  Relaxed records alone, which no reply waits for, do not make a batch: they go
+with the next, or after `IDLE_FLUSH_S`.  What `settled_lsn` has passed may be told to clients:
+
+- ``always``: what is durable;
+- an interval, ``never``: what is written, so that it survives the end of the process.  With an
+  interval a timer, not the next write, asks for the sync, so that it is a bound.
+
+A batch that exactly one client waits for is synced in the reactor's own thread while the disk is
+quick (`shortcut`), once between two turns; whoever sends something meanwhile is in the next batch.
+
+Between batches the I/O thread allocates the space of segments to come (`space`).  Should even a
+batch find none, it waits until the disk is tried again, and all replies with it.
+
+Three timers may be pending here, each at most once: the reactor's next round, the sync interval,
+and the idle flush, which writes relaxed records, or the sync mark (docs/binlog-format.md) that
+follows a commit when nothing else does.
+
+Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
+timer keeps it; there, a sync happens only when something more is written.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeGuard, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.batches import Batch, Rehoming
+from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.space_budget import Spare
+from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.inline_sync import MAX_BATCH_BYTES, InlineSyncPolicy
+from beanstalk_twisted.storage.io_thread import Clock, Io
+from beanstalk_twisted.storage.space import Space
+
+T = TypeVar("T")
+
+IDLE_FLUSH_S: Final = 0.05
+"""
+How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes a
+second for them alone, and soon enough before a long silence.
+"""
+
+MAX_RELAXED_BYTES: Final = 16_000
+"""
+Bytes of relaxed records, 200 of them, above which they do not wait: a write's own price is then a
+small part.
+"""
+
+MAX_UNSETTLED_BYTES: Final = 8 << 20
+"""
+Bytes appended and not yet settled above which connections that wait for replies are not read: some
+tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
+"""
+
+
+class FsyncPolicy(NamedTuple):
+    """
+    When to sync.
+
+    :ivar interval_s: seconds from a write to its sync at the latest; 0 syncs before each reply,
+        None never does.
+    """
+
+    interval_s: float | None
+
+    @property
+    def is_always(self) -> bool:
+        """
+        Whether replies wait for the sync.
+        """
+        return self.interval_s == 0
+
+    @property
+    def in_words(self) -> str:
+        """
+        Say it as the option does.
+        """
+        if self.is_always:
+            return "fsync always"
+        if self.interval_s is None:
+            return "fsync never"
+        return f"fsync within {round(self.interval_s * 1000)} ms"
+
+
+ALWAYS: Final = FsyncPolicy(0)
+NEVER: Final = FsyncPolicy(None)
+
+
+class GroupCommit:
+    """
+    Takes a log's batches to disk and tells when they are settled.
+
+    Whatever goes wrong here ends the server, but for what the disk refuses: see `failstop`.  What
+    others call they call in steps of their own that do.
+
+    :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
+    :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
+        ``before_batch`` when records are about to be written, and may append more; ``rehomed``
+        when all that is not durable is about to move, and why; ``count_waiting`` says how many
+        connections may wait for what is written next.
+    :ivar space: what is wanted of the disk.
+    """
+
+    def __init__(
+        self, log: Log, writer: Writer, io: Io, clock: Clock,
+        now_ns: Callable[[], int], policy: FsyncPolicy, failed: FailStop,
+        may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
+    ) -> None:  # fmt: skip
+        """
+        :param now_ns: log time.
+        :param failed: when nothing can be promised any more.
+        :param may_rehome: whether one attempt is made to go on in another segment before that.
+        :param shortcut: None has all done by ``io``'s thread that may take long.
+        """
+        self.settled_lsn = log.last_lsn
+        self.settled: Callable[[], None] = lambda: None
+        self.advanced: Callable[[], None] = lambda: None
+        self.before_batch: Callable[[], None] = lambda: None
+        self.space = Space(log.room, clock, self._try_again)
+        self._durable_calls: list[tuple[int, Callable[[], None]]] = []
+        self._log = log
+        self._writer = writer
+        self._io = io
+        self._clock = clock
+        self._now_ns = now_ns
+        self._policy = policy
+        self._is_always = policy.is_always
+        self._fail_stop = failed
+        self._written_lsn = log.last_lsn
+        self._marked_lsn = log.durable_lsn
+        self._inline_sync = InlineSyncPolicy(0) if shortcut is None else shortcut
+        self._is_busy = self._is_flushing = self._is_again = False
+        self._may_shorten = False
+        self._is_rehoming = False
+        self._may_rehome = may_rehome and policy.interval_s is not None
+        self.rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
+        self.count_waiting: Callable[[], int] = lambda: 0
+        self._wants_write = self._wants_sync = False
+        self._in_flight_bytes = 0
+        self._refused: tuple[Batch, bool] | None = None
+        self._turn: IDelayedCall | None = None
+        self._interval: IDelayedCall | None = None
+        self._idle_flush: IDelayedCall | None = None
+        self._finished: Deferred[None] | None = None
+
+    @property
+    def is_congested(self) -> bool:
+        """
+        Whether more is waiting for the disk than should be.
+        """
+        return self.unsettled_bytes > MAX_UNSETTLED_BYTES
+
+    @property
+    def unsettled_bytes(self) -> int:
+        """
+        About how many bytes are appended and not settled.
+        """
+        return self._in_flight_bytes + self._log.open_bytes
+
+    def schedule(self) -> None:
+        """
+        Records may have been appended: take them to disk when the reactor comes round next.
+        """
+        if self._turn is not None or self._is_busy:
+            return
+        if self._is_due or self.space.wanted() is not None:
+            self._turn = self._clock.callLater(0, self._end_turn)
+        else:
+            self._arm_idle_flush()
+
+    def end_turn(self) -> None:
+        """
+        The turn is over for all connections: take what was appended to disk now.
+        """
+        if self._turn is None:
+            self._flush()
+
+    def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
+        """
+        Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable.
+        """
+        self._durable_calls.append((lsn, call))
+        self._wants_sync = True
+        self.schedule()
+
+    def finish(self) -> "Deferred[None]":
+        """
+        Sync all that was appended, then end the log in order.
+
+        :return: fires when it is durable.
+        """
+        for call in (self._turn, self._interval, self._idle_flush):
+            if call is not None and call.active():
+                call.cancel()
+        self._turn = self._interval = self._idle_flush = None
+        finished = self._finished = Deferred()
+        self._flush()
+        self.try_space()
+        return finished
+
+    def displaced(self) -> str:
+        """
+        Say how the directory was displaced, empty if it was not; called in the I/O thread.
+        """
+        return self._writer.displaced()
+
+    def try_space(self) -> None:
+        """
+        There may be space again: do not wait for the next try.
+        """
+        self.space.try_now()
+
+    @fail_stop
+    def _end_turn(self) -> None:
+        self._turn = None
+        self._flush()
+
+    @property
+    def _is_due(self) -> bool:
+        """
+        Whether what was appended is to be written now.
+        """
+        log = self._log
+        if log.is_waited_for or log.open_bytes > MAX_RELAXED_BYTES:
+            return True
+        wants_all = self._wants_write or self._wants_sync or self._finished is not None
+        return wants_all and log.has_open
+
+    def _flush(self) -> None:
+        """
+        Give the disk its next work, if there is any.  What is done at once may let replies go, and
+        so commands come: what they append is next, here, and not one call deeper.
+        """
+        self._is_again = True
+        if self._is_flushing:
+            return
+        self._is_flushing = self._may_shorten = True
+        try:
+            while self._is_again:
+                self._is_again = False
+                self._begin_next()
+        finally:
+            self._is_flushing = self._may_shorten = False
+
+    def _begin_next(self) -> None:
+        if self._fail_stop.has_failed or self._is_busy:
+            return
+        spare = self.space.wanted() if self._finished is None else None
+        if spare is not None:
+            self._prepare(spare)
+            return
+        self.space.none_wanted()
+        if self._is_due:
+            self._take()
+        elif self._finished is not None:
+            self._end_log()
+        elif self._wants_sync:
+            self._run_sync()
+        else:
+            self._arm_idle_flush()
+
+    def _take(self) -> None:
+        self.before_batch()
+        batch = self._log.take(self._now_ns())
+        assert batch is not None
+        is_promised = self._is_always and batch.commits
+        sync = is_promised or self._wants_sync or self._finished is not None
+        self._wants_write = self._wants_sync = False
+        self._start(batch, sync)
+
+    def _start(self, batch: Batch, sync: bool) -> None:
+        """
+        Where replies do not wait for syncs, and nothing here syncs, this need not be long.
+        """
+        self._in_flight_bytes = batch.end - batch.offset
+        work = partial(self._write, self._writer, batch, sync)
+        if self._is_short(batch):
+            running = self._call(work, batch)
+        else:
+            is_long = sync or batch.syncs or self._is_always
+            run = self._io.run if is_long else self._io.run_brief
+            running = self._run(run, work, self._written, batch)
+        if running is not None:
+            running.addErrback(self._not_written, batch, sync)
+            running.addErrback(self._fail)
+
+    def _is_short(self, batch: Batch) -> bool:
+        """
+        The second batch of a turn goes to the thread: whoever waited for the first is to be
+        answered, and others are to have their turn.
+        """
+        may_be, self._may_shorten = self._may_shorten, False
+        return (
+            may_be
+            and self._is_always
+            and self.count_waiting() == 1
+            and self._io.is_free
+            and not batch.syncs
+            and self._in_flight_bytes <= MAX_BATCH_BYTES
+            and self._finished is None
+            and self._inline_sync.take(self._now_ns())
+        )
+
+    def _call(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":
+        """
+        Write here and now.
+
+        :return: has failed, if that has.
+        """
+        self._is_busy = True
+        try:
+            self._written(self._io.call(work), batch, is_here=True)
+        except Exception:
+            return fail()
+        return None
+
+    def _write(self, writer: Writer, batch: Batch, sync: bool) -> bool:
+        """
+        In whichever thread; the other one asks nothing of the shortcut before this has ended.
+        """
+        began_ns = self._now_ns()
+        is_durable = writer.write(batch, sync)
+        now_ns = self._now_ns()
+        if not batch.syncs:
+            note = self._inline_sync.note_sync if sync else self._inline_sync.note_write
+            note(now_ns, now_ns - began_ns)
+        return is_durable
+
+    def _run(
+        self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T],
+        done: Callable[..., None], *args: object,
+    ) -> "Deferred[None]":  # fmt: skip
+        self._is_busy = True
+        return run(work).addCallback(done, *args)
+
+    def _written(self, is_durable: bool, batch: Batch, is_here: bool = False) -> None:
+        self._in_flight_bytes = 0
+        self._is_rehoming = False
+        self._written_lsn = batch.last_lsn
+        if self._refused is not None:
+            self._refused = None
+            self.space.was_given()
+        if is_durable:
+            self._log.durable(batch.last_lsn)
+        self._advance(is_here)
+        if not is_durable:
+            self._arm_interval()
+
+    def _sync_all(self) -> bool:
+        self._writer.sync()
+        return True
+
+    def _synced(self, is_durable: bool, lsn: int) -> None:
+        self._log.durable(lsn)
+        self._advance()
+
+    def _advance(self, is_here: bool = False) -> None:
+        """
+        The I/O thread is free: let replies go, give it the next batch.
+
+        :param is_here: it was a call, so a moment ago the room wanted nothing.
+        """
+        self._is_busy = False
+        if self._fail_stop.has_failed:
+            return
+        lsn = self._log.durable_lsn if self._is_always else self._written_lsn
+        if lsn > self.settled_lsn:
+            self.settled_lsn = lsn
+            self.settled()
+        self._call_durable()
+        if not is_here or self._has_next:
+            self._flush()
+        else:
+            self._arm_idle_flush()
+        self.advanced()
+
+    @property
+    def _has_next(self) -> bool:
+        is_ending = self._finished is not None
+        return self._is_due or self._log.room.is_short or self._wants_sync or is_ending
+
+    def _call_durable(self) -> None:
+        while self._durable_calls and self._durable_calls[0][0] <= self._log.durable_lsn:
+            _, call = self._durable_calls.pop(0)
+            call()
+
+    @fail_stop
+    def _fail(self, failure: Failure) -> None:
+        """
+        Nothing is known about what was being written.  All of it is still in memory: put it into
+        another segment, once; if that fails too, no reply may go any more.
+        """
+        error = failure.value
+        if self._fail_stop.has_failed:
+            return
+        if self._may_rehome and not self._is_rehoming and _concerns_segment(error):
+            self._rehome(error)
+        else:
+            self._fail_stop(failure)
+
+    def _rehome(self, error: WriteFailed) -> None:
+        self._is_rehoming = True
+        self._writer = self._writer.abandon()
+        self.rehomed(self._log.rehome(self._now_ns()), error)
+        batch = self._log.take(self._now_ns())
+        assert batch is not None
+        self._start(batch, True)
+
+    # Space.
+
+    def _prepare(self, spare: Spare) -> None:
+        running = self._run(
+            self._io.run, partial(self._writer.prepare, spare), self._prepared, spare
+        )
+        running.addErrback(self._not_prepared)
+        running.addErrback(self._fail)
+
+    def _prepared(self, ignored: None, spare: Spare) -> None:
+        self.space.made(spare)
+        self._advance()
+
+    def _not_prepared(self, failure: Failure) -> None:
+        failure.trap(NoSpace)
+        self.space.was_refused(failure)
+        self._advance()
+
+    def _not_written(self, failure: Failure, batch: Batch, sync: bool) -> None:
+        """
+        Nothing is wrong but the space: the same batch again, later.
+        """
+        failure.trap(NoSpace)
+        self._refused = batch, sync
+        self.space.was_refused(failure)
+        self.advanced()
+
+    @fail_stop
+    def _try_again(self) -> None:
+        if self._refused is not None:
+            self._start(*self._refused)
+        else:
+            self._flush()
+
+    # The sync interval.
+
+    def _arm_interval(self) -> None:
+        interval_s = self._policy.interval_s
+        if interval_s and self._interval is None and self._finished is None:
+            self._interval = self._clock.callLater(interval_s, self._sync_due)
+
+    @fail_stop
+    def _sync_due(self) -> None:
+        self._interval = None
+        self._wants_sync = True
+        if not self._is_busy:
+            self._run_sync()
+
+    def _run_sync(self) -> None:
+        self._wants_sync = False
+        self._run(self._io.run, self._sync_all, self._synced, self._written_lsn).addErrback(
+            self._fail
+        )
+
+    # The idle flush.
+
+    def _arm_idle_flush(self) -> None:
+        is_free = self._idle_flush is None and self._finished is None
+        if is_free and (self._needs_mark or self._log.has_open):
+            self._idle_flush = self._clock.callLater(IDLE_FLUSH_S, self._end_idle_flush)
+
+    @property
+    def _needs_mark(self) -> bool:
+        """
+        Whether something is durable that the log does not say yet; any frame that is written now
+        says it.  On a full disk every byte is for changes.
+        """
+        return self._log.durable_lsn > self._marked_lsn and not self._log.room.is_short
+
+    @fail_stop
+    def _end_idle_flush(self) -> None:
+        self._idle_flush = None
+        self._wants_write = self._log.has_open
+        if self._is_busy or not (self._wants_write or self._needs_mark):
+            return
+        self._marked_lsn = self._log.durable_lsn
+        if self._wants_write:
+            self._flush()
+        else:
+            self._start(self._log.mark(), False)
+
+    # The end.
+
+    def _end_log(self) -> None:
+        batch = self._log.finish(self._now_ns())
+        spares = self._log.room.leave()
+        running = self._run(self._io.run, partial(self._writer.end, batch, spares), self._ended)
+        running.addErrback(self._fail)
+
+    def _ended(self, ignored: None) -> None:
+        self._writer.close()
+        self._io.stop()
+        finished, self._finished = self._finished, None
+        assert finished is not None
+        finished.callback(None)
+
+
+def _concerns_segment(error: BaseException | None) -> TypeGuard[WriteFailed]:
+    return isinstance(error, WriteFailed) and not error.is_final

@@ -1,0 +1,283 @@
+"""
+From a directory to a loaded queue and an open log.
+
+The order is the promise: lock, look at every byte, refuse or keep aside, load, and only when the
+new segment is durable is anything of the old log cut.  No Twisted here: it runs before any port
+is open.
+"""
+
+import errno
+import gc
+import os
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from beanstalk_twisted import __version__
+from beanstalk_twisted.binlog import replay
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position
+from beanstalk_twisted.binlog.cold import ColdJobs
+from beanstalk_twisted.binlog.directory import Directory, RealDirectory
+from beanstalk_twisted.binlog.doubts import doubts
+from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
+from beanstalk_twisted.binlog.format import parse_segment_name
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.records import Start
+from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
+from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.jobs.loading import apply_cold
+from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.storage.clock import LogClock
+
+WRITER: Final = f"beanstalk-twisted/{__version__}"
+"""How segment headers name this server."""
+
+REPORT_JOBS: Final = 100_000
+"""How many jobs are loaded between two reports: about half a second."""
+
+
+class Report(Protocol):
+    """
+    Hears how far a start has come.
+    """
+
+    def read(self, done: int, total: int) -> None:
+        """
+        So many bytes of the log are read, of so many.
+        """
+
+    def loaded(self, jobs: int) -> None:
+        """
+        So many jobs are loaded.
+        """
+
+
+class OpenLog(NamedTuple):
+    """
+    A log that is open for appending, and what was found when it was opened.
+
+    :ivar notes: sentences for the server's log.
+    """
+
+    log: Log
+    writer: Writer
+    notes: list[str]
+
+
+def open_log(
+    directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
+    report: Report, keeps_unsafe: bool = True,
+) -> OpenLog:  # fmt: skip
+    """
+    `load` and `begin` in one.
+    """
+    found = load(directory, queue, clock, report)
+    return begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
+
+
+def load(
+    directory: Directory, queue: WorkQueue, clock: LogClock, report: Report,
+    read: Callable[[Directory, Progress], replay.Replay] = replay.read,
+) -> replay.Replay:  # fmt: skip
+    """
+    Load a queue from a directory; nothing there is changed.
+
+    :param directory: locked.
+    :param read: see `replay.read`.
+    :raise Damaged: durable records cannot be read.
+    :raise Incompatible: it is a log of another version, kind or store.
+    :raise CannotUse: it cannot be read.
+    """
+    try:
+        with _without_garbage_collection():
+            _distrust_cache(directory)
+            found = read(directory, report.read)
+            clock.not_before(found.small.time_ns)
+            _load(queue, found, clock.now_ns(), report)
+        return found
+    except (OSError, MemoryError) as problem:
+        raise _cannot_use(directory, problem) from problem
+
+
+def begin(
+    directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
+    found: replay.Replay, keeps_unsafe: bool = True,
+) -> OpenLog:  # fmt: skip
+    """
+    Open the log that was loaded for appending, in a new segment.
+
+    :raise CannotUse: it cannot be written.
+    """
+    try:
+        return _begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
+    except WriteFailed as problem:
+        raise _cannot_use(directory, problem.__cause__) from problem
+    except OSError as problem:
+        raise _cannot_use(directory, problem) from problem
+
+
+def refuse_beanstalkd(directory: RealDirectory) -> None:
+    """
+    Look for a log of the C beanstalkd, before so much as a lock is put beside it.
+
+    :raise LockHeld: there is one, in use.
+    :raise Incompatible: there is one.
+    """
+    if beanstalkd_file(directory.names()):
+        directory.refuse_if_beanstalkd_runs()
+        replay.read(directory, lambda done, total: None)
+
+
+def _cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
+    why = problem.strerror if isinstance(problem, OSError) else str(problem)
+    return CannotUse(
+        f"binlog directory {directory.path} cannot be used: {why or type(problem).__name__}; "
+        f"nothing was lost. {_advice(problem)}, then start again."
+    )
+
+
+def _advice(problem: BaseException | None) -> str:
+    number = problem.errno if isinstance(problem, OSError) else None
+    if number == errno.ENOMEM or isinstance(problem, MemoryError):
+        return (
+            "All jobs are loaded into memory, and before that segment by segment is looked at: "
+            "give it more (ulimit -v, the limit of a container)"
+        )
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "Raise 'ulimit -n' or LimitNOFILE of the unit"
+    return "Look at its space, its permissions and its file system"
+
+
+class _without_garbage_collection:
+    """
+    A million new objects would be looked at again and again, and none is garbage.
+    """
+
+    def __enter__(self) -> None:
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *ignored: object) -> None:
+        if self._was_enabled:
+            gc.enable()
+            gc.freeze()
+
+
+def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -> None:
+    small = found.small
+    queue.state.load_tubes(found.tubes(), small.next_tube_id, small.next_job_id)
+    told = 0
+    for each in found.survivors_in_bulk(now_ns):
+        if isinstance(each, ColdJobs):
+            apply_cold(queue.state, each)
+        else:
+            queue.state.apply(each.image, segment=each.segment_seq)
+        del each  # It may keep a part of the log mapped, and the next one is about to be.
+        if len(queue.state.jobs) >= told + REPORT_JOBS:
+            told = len(queue.state.jobs)
+            report.loaded(told)
+    queue.finish_loading(list(found.pauses(now_ns)), now_ns)
+
+
+def _begin(
+    directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
+    found: replay.Replay, keeps_unsafe: bool,
+) -> OpenLog:  # fmt: skip
+    notes = _notes(found, found.tidy(directory))
+    position = found.position(os.urandom(16))._replace(time_ns=clock.now_ns())
+
+    def opening(seq: int, now_ns: int) -> Opening:
+        return Opening(*queue.opening(seq, now_ns))
+
+    log = Log(position, segment_bytes, opening, _salt, WRITER, keeps_unsafe)
+    queue.keep_in(log)
+    _name_rehomed_tubes(log, position, queue, found)
+    start = Start(
+        clock.now_ns(), queue.state.next_job_id, queue.state.tubes.next_tube_id,
+        clock.wall_offset_ns(),
+    )  # fmt: skip
+    log.append(start)
+    writer = Writer(directory)
+    batch = log.take(clock.now_ns())
+    assert batch is not None
+    found.remove_dead(directory, segments=False)
+    try:
+        writer.write(batch, sync=True)
+    except NoSpace:
+        found.give_space(directory)
+        _write_where_it_fits(writer, log, batch)
+    log.durable(batch.last_lsn)
+    if not log.has_open:
+        # A witness that this batch is durable, before any commit is.
+        writer.write(log.mark(), sync=False)
+    found.release(directory)
+    found.remove_dead(directory, segments=True)
+    _prepare(writer, log, queue)
+    return OpenLog(log, writer, notes)
+
+
+def _name_rehomed_tubes(
+    log: Log, position: Position, queue: WorkQueue, found: replay.Replay
+) -> None:
+    """
+    A segment names all tubes of its records, also those that have ended since.
+    """
+    known = found.tubes()
+    log.name_tubes({
+        tube_id: known[tube_id]
+        for tube_id in position.rehomed_tubes & known.keys()
+        if not queue.state.tubes.is_defined(tube_id, log.segment)
+    })  # fmt: skip
+
+
+def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> None:
+    """
+    The disk is full: a start needs only a small segment.
+    """
+    while True:
+        try:
+            writer.write(batch, sync=True)
+            return
+        except NoSpace:
+            smaller = log.shrink(batch)
+            if smaller is None:
+                raise
+            batch = smaller
+
+
+def _prepare(writer: Writer, log: Log, queue: WorkQueue) -> None:
+    """
+    So that the first job does not have to wait.
+    """
+    while (spare := log.room.wanted(queue.demand())) is not None:
+        try:
+            writer.prepare(spare)
+        except NoSpace:
+            # The committer tries again, and tells of it.
+            log.room.is_short = True
+            return
+        log.room.add(spare)
+
+
+def _distrust_cache(directory: Directory) -> None:
+    """
+    After a failed write-back the cache may show what the disk never got, in the segment that was
+    being written.
+    """
+    segments = [name for name in directory.names() if parse_segment_name(name) is not None]
+    for newest in segments[-1:]:
+        directory.forget_cached(newest)
+
+
+def _salt() -> int:
+    return int.from_bytes(os.urandom(4), "little")
+
+
+def _notes(found: replay.Replay, kept_at: str) -> list[str]:
+    notes = [str(doubt) for doubt in doubts(found.survey)]
+    torn = found.survey.torn
+    if torn is not None:
+        notes.append(f"{torn}. They were cut off; a copy is in {kept_at}")
+    if found.small.is_clean or found.is_new:
+        return notes
+    notes.append("the last server on this log ended without an ordered stop")
+    return notes

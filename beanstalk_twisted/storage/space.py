@@ -1,0 +1,92 @@
+"""
+The space of a log: how much more is wanted of the disk, and when a full one is tried again.
+
+Nothing is done here.  The committer asks between two batches what file is to be made ready, and
+says what has become of it.  When the disk is full the log's `SpaceBudget` is short, which the
+queue heeds, and the disk is left alone for a second: one timer, whatever was refused.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.space_budget import Demand, SpaceBudget, Spare
+from beanstalk_twisted.storage.io_thread import Clock
+
+SPACE_RETRY_S: Final = 1.0
+"""From one try on a full disk to the next: soon for a person, seldom for the disk."""
+
+
+class Space:
+    """
+    Sees that a log's room is as large as the queue wants it to be.
+
+    :ivar room: the log's.
+    :ivar demand: says how much room the queue wants; ``changed`` is called when there is more, or
+        none is to be had.
+    """
+
+    def __init__(self, room: SpaceBudget, clock: Clock, again: Callable[[], None]) -> None:
+        """
+        :param again: called when a disk that was full is to be tried again.
+        """
+        self.room = room
+        self.demand: Callable[[], Demand] = Demand
+        self.changed: Callable[[Failure | None], None] = lambda refusal: None
+        self._clock = clock
+        self._again = again
+        self._pause: IDelayedCall | None = None
+
+    def wanted(self) -> Spare | None:
+        """
+        A file that is to be made ready now.
+        """
+        return None if self._pause is not None else self.room.wanted(self.demand())
+
+    def none_wanted(self) -> None:
+        """
+        Of a disk that was full nothing more is wanted: it may be asked for something else.
+        """
+        if self.room.is_short and self._pause is None:
+            self.was_given()
+
+    def made(self, spare: Spare) -> None:
+        """
+        The file is ready.
+        """
+        self.room.add(spare)
+        self.was_given()
+
+    def was_given(self) -> None:
+        """
+        A disk that was full no longer is when it has given all that is wanted, not before: else
+        each segment that compaction frees would be news.
+        """
+        room = self.room
+        if not room.is_short or room.wanted(self.demand()) is None:
+            room.is_short = False
+            self.changed(None)
+
+    def was_refused(self, failure: Failure) -> None:
+        """
+        The disk is full: the next try is a second from now, also if another one was planned.
+        """
+        self.room.is_short = True
+        if self._pause is not None:
+            self._pause.cancel()
+        self._pause = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
+        self.changed(failure)
+
+    def try_now(self) -> None:
+        """
+        There may be space again: do not wait for the next try.
+        """
+        if self._pause is not None:
+            self._pause.cancel()
+            self._end_pause()
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        self._again()

@@ -1,0 +1,230 @@
+"""
+Watches the disk: says when it takes very long, and gives up when it hangs.
+
+A write or sync that neither returns nor fails would keep all clients waiting for ever.  The thread
+that waits for it cannot be helped, nor ended: so nothing here waits for that thread.
+
+Seconds are counted in looks, one a second, and not by a clock: a process that was itself stopped
+for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
+
+With an interval between syncs, or none, what is written may be written in the reactor's thread
+(`blocking`), and on a quick disk that thread may sync what one client waits for (`shortcut`).  Then
+it is that thread that hangs, and the I/O thread that looks and gives up.
+
+Differs from beanstalkd: it writes in its only thread, and hangs with the disk for ever.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.storage.io_thread import LOOK_S, Clock, WatchableIo
+
+T = TypeVar("T")
+
+SLOW_S: Final = 5
+"""Seconds after which it is said: no sound disk takes that long, and no client waits so gladly."""
+
+DEFAULT_LIMIT_S: Final = 60
+"""
+Seconds after which nothing is to be hoped for: twice what Linux gives a SCSI disk to answer, so
+that its own error, which says more, comes first.
+"""
+
+MAX_LIMIT_S: Final = 86_400
+"""A day; 0 says that there is no limit."""
+
+REPLIES_WAIT: Final = "replies wait for it"
+NEW_REPLIES_WAIT: Final = (
+    "replies to further changes wait for it, and a power loss may take back those given last"
+)
+"""Without a sync before each reply: the next batch is written when this work has ended."""
+
+ALL_WAIT: Final = "all clients wait for it"
+ALL_WAIT_IN_DOUBT: Final = f"{ALL_WAIT}, and a power loss may take back the replies given last"
+"""While the reactor's thread is kept, nobody is served; with and without such a sync."""
+
+NOTHING_LOST: Final = "no reply was given for what is not on disk"
+NEWEST_DOUBTFUL: Final = (
+    "what was answered outlives this process, but a reset or a power loss before the disk has it "
+    "may take back the newest of it"
+)
+"""The kernel has what was answered, and writes it when the disk answers."""
+
+
+class WatchedIo:
+    """
+    An `Io` that is watched.
+
+    One timer may be pending here: the next look, and only while work is under way.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        io: WatchableIo,
+        clock: Clock,
+        path: str,
+        limit_s: int,
+        failed: Callable[[Failure], None],
+        syncs_first: bool = True,
+    ) -> None:
+        """
+        :param io: does the work, one piece after the other.
+        :param path: of the directory that is worked on.
+        :param limit_s: how long one piece may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
+        :param failed: called once, when one has taken longer, in the thread that still can be.
+        :param syncs_first: whether replies wait until what they tell is synced.
+        """
+        io.watch(self._look_aside, failed)
+        self._io = io
+        self._clock = clock
+        self._path = path
+        self._limit_s = limit_s
+        self._failed = failed
+        self._syncs_first = syncs_first
+        self._waits = REPLIES_WAIT if syncs_first else NEW_REPLIES_WAIT
+        self._waits_aside = ALL_WAIT if syncs_first else ALL_WAIT_IN_DOUBT
+        self._given = self._ended = 0
+        self._ended_before = 0
+        self._seconds = 0
+        self._has_given_up = False
+        self._timer: IDelayedCall | None = None
+
+    def run(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        :return: fires in the reactor's thread with what ``work`` returned or raised.
+        """
+        return self._watch(self._io.run, work)
+
+    def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
+        """
+        As `run`; as a rule this work does not block, so it may be done before this returns.
+        """
+        return self._watch(self._io.run_brief, work)
+
+    @property
+    def is_free(self) -> bool:
+        """
+        Whether no work is under way, so that there may be a `call`.
+        """
+        return self._io.is_free
+
+    def call(self, work: Callable[[], T]) -> T:
+        """
+        Do work in this thread, however long it takes. Only while this is free.
+        """
+        self._given += 1
+        try:
+            return self._io.call(work)
+        finally:
+            self._note_end(None)
+
+    def _watch(
+        self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T]
+    ) -> "Deferred[T]":
+        self._given += 1
+        running = run(work)
+        running.addBoth(self._note_end)
+        if self._is_busy and self._timer is None and not self._has_given_up:
+            self._ended_before, self._seconds = self._ended, 0
+            self._arm()
+        return running
+
+    def stop(self) -> None:
+        """
+        End when all that was given is done.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._io.stop()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._given > self._ended
+
+    def _note_end(self, result: T) -> T:
+        """
+        Work ends in the order in which it was given, so it is the oldest that has ended.
+        """
+        self._ended += 1
+        if self._seconds >= SLOW_S:
+            self.log.warn(
+                "the disk goes on, after {seconds} s: {path}",
+                seconds=self._seconds, path=self._path,
+            )  # fmt: skip
+        self._seconds = 0
+        return result
+
+    def _arm(self) -> None:
+        self._timer = self._clock.callLater(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._is_busy and not self._gives_up(self._waits):
+            self._arm()
+
+    def _look_aside(self) -> None:
+        """
+        The reactor's thread, whose timers look else, has been in one call for a while.
+        """
+        if self._is_busy and not self._has_given_up:
+            self._gives_up(self._waits_aside)
+
+    def _gives_up(self, meanwhile: str) -> bool:
+        """
+        The oldest work is as old as the looks at which none had ended since the one before.
+
+        :param meanwhile: what is to be said of the others.
+        """
+        is_same = self._ended == self._ended_before
+        self._seconds = self._seconds + 1 if is_same else 0
+        self._ended_before = self._ended
+        if self._limit_s and self._seconds >= self._limit_s:
+            self._has_given_up = True
+            self._failed(Failure(self._hung()))
+        else:
+            self._warn(meanwhile)
+        return self._has_given_up
+
+    def _warn(self, meanwhile: str) -> None:
+        if self._seconds == SLOW_S:
+            self.log.warn(
+                "the disk is slow: a write or sync in {path} has taken {seconds} s so far; "
+                "{meanwhile}",
+                path=self._path, seconds=self._seconds, meanwhile=meanwhile,
+            )  # fmt: skip
+
+    def _hung(self) -> WriteFailed:
+        lost = NOTHING_LOST if self._syncs_first else NEWEST_DOUBTFUL
+        return WriteFailed(
+            f"the disk hangs: a write or sync in {self._path} has not ended for "
+            f"{self._seconds} s; {lost}.",
+            f"Mend the disk, run 'binlog-inspect check {self._path}', start again.",
+            is_final=True,
+        )
+
+
+def close_sockets() -> None:
+    """
+    Part from all clients and close all ports, at once.
+
+    A process that ends keeps its sockets while one of its threads hangs in the kernel, and the
+    kernel would go on to accept connections for it.  The log's files stay open, so that its lock
+    holds until the disk has let go of that thread.
+    """
+    for name in os.listdir("/dev/fd"):
+        # Standard input and output may be sockets too, and are not ours.
+        with contextlib.suppress(OSError):
+            if int(name) > 2 and stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                os.close(int(name))

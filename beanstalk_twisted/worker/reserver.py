@@ -1,0 +1,335 @@
+"""
+One connection of a worker, with what is reserved on it.
+
+`client.service.Client` brings it back when it is lost.  Then the reservations are gone: each
+attempt is told, and whatever was being asked for is given up.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, FirstError, fail, gatherResults
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.client.stats import ServerStats
+from beanstalk_twisted.worker.attempt import Ending
+from beanstalk_twisted.worker.demand import REST_S
+
+T = TypeVar("T")
+
+Tube = str | bytes
+
+DEADLINE_SOON_S: Final = 1.0
+"""How long before the end of a TTR a server says so, seconds (protocol.txt, "reserve")."""
+
+
+class Session:
+    """
+    One connection, told from those before and after it.
+    """
+
+    def __init__(self, server: str | None) -> None:
+        """
+        :param server: the ``id`` that the server has given in ``stats``, random for each of its
+            processes; None if it has told none.
+        """
+        self._server = server
+
+    def knows_jobs_of(self, other: "Session") -> bool:
+        """
+        Whether a number that was a job's there is the same job's here.
+
+        No process gives a number twice.  Another one may: a server without a log begins with 1
+        again, and behind one address there may be several servers.
+        """
+        return self is other or (self._server is not None and self._server == other._server)
+
+
+def server_id(stats: ServerStats) -> str | None:
+    """
+    Give what a process of a server calls itself; None if it does not.
+    """
+    server = stats.get("id")
+    return None if server is None else str(server)
+
+
+def no_server_id(failure: Failure) -> None:
+    failure.trap(errors.ErrorReply, errors.BadReply)
+
+
+class Reserver:
+    """
+    A connection.
+
+    :ivar session: the one that there is, with its tubes watched; None if there is none.
+    :ivar polls: how many `reserve`s were sent on it that do not wait and have no answer.
+    :ivar is_blocking: whether one was that may wait.
+    :ivar jobs: what is reserved on it, or was and is still worked on.
+    :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
+    """
+
+    def __init__(
+        self, clock: Any, make_client: Callable[..., Client], changed: Callable[[], object],
+        lost: Callable[[Losses], object], troubled: Callable[[BaseException], object],
+    ) -> None:  # fmt: skip
+        """
+        :param make_client: makes the client, given what it is to call when it has a connection,
+            and when it has lost one.
+        :param changed: called when it is up, or no more.
+        :param lost: called with what was lost.
+        :param troubled: called when the server does not let it watch its tubes.
+        """
+        self.client = make_client(connected=self._connected, lost=self._lost)
+        self.session: Session | None = None
+        self.jobs: set[Held] = set()
+        self.polls = 0
+        self.is_blocking = False
+        self.no_wait_until_s = 0.0
+        self._clock = clock
+        self._tubes: Sequence[Tube] = ()
+        self._ignores_default = False
+        self._is_stopped = True
+        self._parted: Deferred[None] | None = None
+        self._newest: dict[int, Held] = {}
+        self._asked: set[Deferred[Job]] = set()
+        self._bound: set[Deferred[Any]] = set()
+        self._waiting: list[Deferred[Session]] = []
+        self._timer: IDelayedCall | None = None
+        self._changed = changed
+        self._tell = lost
+        self._troubled = troubled
+
+    @property
+    def is_up(self) -> bool:
+        """
+        Whether jobs may be asked for.
+        """
+        return self.session is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """
+        Whether it has no job and none can come.
+        """
+        return not self.jobs and not self._asked
+
+    @property
+    def is_asked(self) -> bool:
+        """
+        Whether a `reserve` on it has no answer yet.
+        """
+        return bool(self._asked)
+
+    @property
+    def is_parting(self) -> bool:
+        """
+        Whether nothing can be sent on it any more: the server takes back what comes now.
+        """
+        return self._parted is not None
+
+    def start(self, tubes: Sequence[Tube], ignores_default: bool) -> None:
+        """
+        Connect, and watch these tubes alone.
+        """
+        self._tubes, self._ignores_default = tubes, ignores_default
+        self._is_stopped = False
+        self._parted = None
+        self.client.startService()
+
+    def ask(self, seconds: int) -> Deferred[Job]:
+        """
+        Ask for a job, and wait so long for one.  With jobs in hand, that must be 0.
+        """
+        assert seconds == 0 or self.is_empty, "a delete would wait behind it"
+        asked = self.client.reserve_with_timeout(seconds)
+        self._asked.add(asked)
+        if seconds:
+            self.is_blocking = True
+        else:
+            self.polls += 1
+        return asked.addBoth(self._answered, asked)
+
+    def hold(self, number: int, held: "Held") -> None:
+        """
+        Note what was reserved on it.
+        """
+        self.jobs.add(held)
+        self._newest[number] = held
+
+    def drop(self, number: int, held: "Held") -> None:
+        """
+        It is over.
+        """
+        self.jobs.discard(held)
+        if self._newest.get(number) is held:
+            del self._newest[number]
+
+    def holder(self, number: int) -> "Held | None":
+        """
+        Give what holds the job of that number, or does in its own view; None if nothing does.
+        """
+        return self._newest.get(number)
+
+    def send_in(
+        self, session: Session, name: str, job: Job, send: Callable[[Client], Deferred[T]]
+    ) -> Deferred[T]:
+        """
+        Send a command about a job in this session, and in no later one: there its number may be
+        another job's.
+
+        :raise NotCarriedOut: through the Deferred: that session is over.
+        :raise Unanswered: through the Deferred: it has ended before the answer.
+        """
+        over = errors.Closed("the connection that had reserved it was lost")
+        if self.session is not session:
+            return fail(errors.NotCarriedOut(name, job.id, over))
+
+        def lost(failure: Failure) -> Failure:
+            is_cancelled = failure.check(CancelledError)
+            return Failure(errors.Unanswered(name, job.id, over)) if is_cancelled else failure
+
+        return self._bind(send(self.client)).addErrback(lost)
+
+    def when_up(self) -> Deferred[Session]:
+        """
+        Wait for a session.
+
+        :raise Closed: through the Deferred: there will be none.
+        """
+        waiting: Deferred[Session] = Deferred()
+        if self.session is not None:
+            waiting.callback(self.session)
+        elif self._is_stopped:
+            waiting.errback(errors.Closed("the worker was stopped"))
+        else:
+            self._waiting.append(waiting)
+        return waiting
+
+    def take_no_more(self) -> None:
+        """
+        Have no more jobs given to us on it.  A `reserve` that waits ends with the connection, which
+        holds no job; one that does not wait is answered.
+        """
+        if self.is_blocking:
+            self._parted = self.client.hang_up()
+
+    def give_up_asking(self) -> None:
+        """
+        No job is wanted any more.  One that comes all the same, the client gives back.
+        """
+        for asked in list(self._asked):
+            asked.cancel()
+
+    def stop(self) -> Deferred[Any]:
+        """
+        Part, when all that was sent is answered; at once if it has nothing to lose.
+        """
+        self.session = None
+        self._is_stopped = True
+        self._stop_timer()
+        self.give_up_asking()
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.errback(errors.Closed("the worker was stopped"))
+        return self.client.quit() if self._parted is None else self._parted
+
+    def _answered(self, answer: Any, asked: Deferred[Job]) -> Any:
+        self._asked.discard(asked)
+        if self.is_blocking:
+            self.is_blocking = False
+        else:
+            self.polls -= 1
+        if isinstance(answer, Failure) and answer.check(errors.DeadlineSoon):
+            # It has a job of ours, maybe one that we could not give back: until that one's TTR has
+            # ended, a reserve that may wait is answered at once.
+            self.no_wait_until_s = self._clock.seconds() + DEADLINE_SOON_S
+        return answer
+
+    def _bind(self, sent: Deferred[T]) -> Deferred[T]:
+        """
+        Give this up when the connection is lost; the client would send it to the next one.
+        """
+        self._bound.add(sent)
+
+        def answered(answer: Any) -> Any:
+            self._bound.discard(sent)
+            return answer
+
+        return sent.addBoth(answered)
+
+    # Coming up.
+
+    def _connected(self) -> None:
+        self._watch()
+
+    def _watch(self) -> None:
+        """
+        Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
+        another tube is not ours to do.
+        """
+        if self._is_stopped:
+            return
+        asked: list[Deferred[Any]] = [self.client.watch(tube) for tube in self._tubes]
+        if self._ignores_default:
+            asked.append(self.client.ignore("default"))
+        asked.append(self.client.stats().addCallbacks(server_id, no_server_id))
+        watched = gatherResults([self._bind(each) for each in asked], consumeErrors=True)
+        watched.addCallbacks(self._watched, self._not_watched)
+
+    def _watched(self, answers: Sequence[Any]) -> None:
+        if self._is_stopped:
+            return
+        self.session = Session(answers[-1])
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(self.session)
+        self._changed()
+
+    def _not_watched(self, failure: Failure) -> None:
+        failure.trap(FirstError)
+        assert isinstance(failure.value, FirstError)
+        error = failure.value.subFailure.value
+        lost = (CancelledError, errors.Unanswered, errors.NotCarriedOut)
+        if self._is_stopped or error is None or isinstance(error, lost):
+            return  # The next connection is told anew.
+        self._troubled(error)
+        self._timer = self._clock.callLater(REST_S, self._watch)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def _lost(self, losses: Losses) -> None:
+        self.session = None
+        self._stop_timer()
+        self._tell(losses)
+        self.give_up_asking()
+        for sent in list(self._bound):
+            sent.cancel()
+        for held in list(self.jobs):
+            held.cancel(Ending.DISCONNECTED)
+        self._changed()
+
+
+class Held:
+    """
+    Something reserved on a reserver: what can be told that it is lost.
+    """
+
+    def cancel(self, ending: Ending) -> None:
+        """
+        It is to end.
+        """
+        raise NotImplementedError
+
+    def hand_over(self, session: Session, ending: Ending) -> None:
+        """
+        The server has given us a job of the same number once more, in this session.  If it is the
+        same job, all that this one would still say of it would be said of the new reservation.
+        """
+        raise NotImplementedError

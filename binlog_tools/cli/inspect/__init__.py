@@ -1,0 +1,3 @@
+"""
+The subcommands of ``binlog-inspect`` that read a log.
+"""

@@ -1,0 +1,171 @@
+"""
+``binlog-inspect check``.
+"""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Final
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.opening import open_sources
+from binlog_tools.console.output import Output, columns, progress
+from binlog_tools.console.wording import told
+from binlog_tools.inspect.checking import Finding, Trouble, check
+from binlog_tools.logs.quantities import Span, id_range, spans_of
+
+
+@click.command("check", cls=options.Command)
+@options.logs
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
+@options.as_json
+def command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
+    """
+    Check every frame, record, checksum and number of a log, and map what is wrong.
+
+    Each trouble is named with its file, offset, LSNs and jobs, whether it is torn (never confirmed
+    durable, the trace of a crash) or damage, and the command that mends it; then all jobs at risk
+    are counted, and the last line is the verdict.  A warning is of what may be a trace of a loss, a
+    note of what is none; a log with these alone is sound.  Nothing is changed.
+    The server may be running; its newest segment may then look torn, being written.
+
+    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read; the highest
+    of all LOGs.  A directory without a log cannot be read; a log of another kind is damaged.
+
+    \b
+    Examples:
+      binlog-inspect check /var/lib/bs
+      binlog-inspect check --json /var/lib/bs | jq .troubles
+      binlog-inspect check -q /backup/bs && echo usable
+    """
+    output = Output(is_json)
+    worst = 0
+    for source in open_sources(paths):
+        with progress(f"checking {source.path}") as report:
+            finding = check(source, report)
+        worst = max(worst, finding.exit_code)
+        if is_json:
+            output.document(_document(finding))
+        elif not quiet:
+            _print(output, finding)
+    raise SystemExit(worst)
+
+
+SHOWN_SPANS: Final = 10
+"""Ids, and ranges of ids, that a line of a trouble names."""
+
+VERDICTS = {0: "sound", 1: "torn", 3: "damaged"}
+
+
+def _document(finding: Finding) -> dict[str, object]:
+    risk = _Risk(finding)
+    return {
+        "log": finding.path, "verdict": VERDICTS[finding.exit_code],
+        "records": finding.records, "durable_lsn": finding.durable_lsn,
+        "at_risk": {
+            "jobs": len(risk.jobs), "perhaps": len(risk.perhaps), "is_all": not risk.unnamed,
+        },
+        "segments": [row._asdict() for row in finding.segments],
+        "troubles": [trouble._asdict() for trouble in finding.troubles],
+    }  # fmt: skip
+
+
+class _Risk:
+    """
+    The jobs that are concerned by all troubles together; what is torn was promised to nobody.
+
+    :ivar jobs: ids that are certain, ``perhaps`` those that the spoilt bytes seem to name besides.
+    :ivar unnamed: how many places there are that do not tell which jobs they were about.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        troubles = [each for each in finding.troubles if each.kind not in ("torn", "foreign")]
+        self.jobs = {job for each in troubles for job in each.jobs}
+        self.perhaps = {job for each in troubles for job in each.perhaps} - self.jobs
+        self.unnamed = sum(not (each.jobs or each.perhaps) for each in troubles)
+
+    def __str__(self) -> str:
+        said = [told(len(self.jobs), "job")]
+        if self.perhaps:
+            said.append(f"{len(self.perhaps)} more as far as one can tell")
+        if self.unnamed:
+            said.append(f"those of {told(self.unnamed, 'place')} that cannot be named")
+        return " and ".join(said)
+
+
+def _print(output: Output, finding: Finding) -> None:
+    """
+    The verdict is the last line.  In a pipe the first field of each says what it is: segment,
+    trouble or log.
+    """
+    risk = _Risk(finding)
+    if not output.is_terminal:
+        output.table([], (("segment", *row) for row in finding.segments))
+        output.table([], (("trouble", *_cells(trouble)) for trouble in finding.troubles))
+        output.row((
+            "log", VERDICTS[finding.exit_code], finding.path, finding.verdict, len(risk.jobs),
+            len(risk.perhaps), risk.unnamed,
+        ))  # fmt: skip
+        return
+    titles = columns("segment", "#first LSN", "#last LSN", "#frames", "#bytes")
+    output.table(titles, finding.segments)
+    for trouble, following in zip_longest(finding.troubles, finding.troubles[1:]):
+        lines = _described(trouble)
+        # One command often mends all of it; it is told once.
+        if following is None or following.mend != trouble.mend:
+            lines.append(f"    to mend it: {trouble.mend}")
+        for line in lines:
+            output.line(f"  {line}")
+    if risk.jobs or risk.perhaps or risk.unnamed:
+        output.line(f"at risk: {risk}")
+    output.line(finding.verdict)
+
+
+def _cells(trouble: Trouble) -> tuple[object, ...]:
+    return (
+        trouble.kind, trouble.file, trouble.offset, trouble.end, trouble.first_lsn,
+        trouble.last_lsn, _ids(trouble.jobs), _ids(trouble.perhaps), trouble.what, trouble.mend,
+    )  # fmt: skip
+
+
+def _ids(jobs: Sequence[int]) -> str | None:
+    """
+    Ids as ``--job`` takes them, ``7,9,20-29``; None if there are none.
+    """
+    return ",".join(map(id_range, spans_of(jobs))) or None
+
+
+def _some_ids(jobs: Sequence[int]) -> str:
+    """
+    How many there are, and which, as far as a line has room.
+    """
+    spans = spans_of(jobs)
+    more = sum(span.last - span.first + 1 for span in spans[SHOWN_SPANS:])
+    shown = ", ".join(map(id_range, spans[:SHOWN_SPANS]))
+    rest = f" and {more} more; --json names all" if more else ""
+    return f"{told(len(jobs), 'job')}: {shown}{rest}"
+
+
+def _described(trouble: Trouble) -> list[str]:
+    if trouble.kind == "warning":
+        return [f"warning: {trouble.file} {trouble.what}"]
+    # Words about a log as a whole begin with the file that they are about.
+    is_named = trouble.file is None or trouble.what.startswith(trouble.file)
+    where = "" if is_named else f"{trouble.file}: "
+    if trouble.offset is not None and trouble.end is not None:
+        where += f"bytes {trouble.offset} to {trouble.end}"
+        where += f" ({trouble.kind})" + (f", {_lsns(trouble)}" if trouble.first_lsn else "") + ": "
+    lines = [f"{where}{trouble.what}"]
+    if trouble.jobs:
+        lines.append(f"    {_some_ids(trouble.jobs)}")
+    if trouble.perhaps:
+        lines.append(f"    as far as one can tell, {_some_ids(trouble.perhaps)}")
+    return lines
+
+
+def _lsns(trouble: Trouble) -> str:
+    assert trouble.first_lsn is not None
+    if trouble.last_lsn is None:
+        return f"LSN {trouble.first_lsn} and later"
+    return f"LSN {Span(trouble.first_lsn, trouble.last_lsn)}"

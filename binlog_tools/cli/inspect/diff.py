@@ -1,0 +1,129 @@
+"""
+``binlog-inspect diff``.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import USAGE, fail, warn
+from binlog_tools.cli.opening import open_source
+from binlog_tools.client import Connection, parse_address
+from binlog_tools.console.output import Output, progress
+from binlog_tools.console.wording import told
+from binlog_tools.inspect.comparing import FIELDS, Difference, ServerComparison, compare_logs
+from binlog_tools.logs.loading import Loaded, load
+from binlog_tools.logs.selection import Selection
+
+DIFFERENT: Final = 1
+
+
+@click.command("diff", cls=options.Command)
+@click.argument("a", type=options.LOG)
+@click.argument("b", metavar="B|HOST:PORT")
+@options.job_option
+@options.tube_option
+@options.state_option
+@click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    type=click.Choice(FIELDS),
+    metavar="FIELD",
+    help=f"Do not compare this: {', '.join(FIELDS)}.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
+@options.as_json  # fmt: skip
+def command(
+    a: str, b: str, ignored: tuple[str, ...], quiet: bool, is_json: bool, **chosen: Any
+) -> None:
+    """
+    Compare the jobs of two logs, or of a log and a running server.
+
+    Jobs are told apart by their ids.  Two logs are compared as a server would load them.  A server
+    is asked for each job of the log; how many others it has is told, but not which, since the
+    protocol has no way to list them.  Bodies are compared whole.
+
+    In a pipe each line is a job and a field: a, b or both; id; field; value in A; value in B.
+
+    Exit codes: 0 the same, 1 they differ, else as with all commands.
+
+    \b
+    Examples:
+      binlog-inspect diff /var/lib/bs /backup/bs
+      binlog-inspect diff /var/lib/bs 127.0.0.1:11300
+      binlog-inspect diff /var/lib/bs /backup/bs --ignore reserves --ignore timeouts
+    """
+    selection = options.selection(**chosen)
+    output = Output(is_json)
+    if os.path.exists(b):
+        left, right = _loaded(a), _loaded(b)
+        count = _show(output, compare_logs(left, right, selection, ignored), quiet)
+    else:
+        count = _with_server(output, a, b, selection, ignored, quiet)
+    if count and output.is_terminal and not quiet and not is_json:
+        output.line(f"{told(count, 'job')} differ{'s' if count == 1 else ''}")
+    raise SystemExit(DIFFERENT if count else 0)
+
+
+def _loaded(path: str) -> Loaded:
+    with progress(f"reading {path}") as report:
+        return load(open_source(path), report)
+
+
+def _with_server(
+    output: Output, a: str, b: str, selection: Selection, ignored: tuple[str, ...], quiet: bool
+) -> int:
+    try:
+        if ":" not in b:
+            raise ValueError
+        host, port = parse_address(b)
+    except ValueError:
+        fail(USAGE, f"{b}: there is no such log, and it is no HOST:PORT")
+    with Connection(host, port) as line:
+        comparison = ServerComparison(open_source(a), line)
+        found = comparison.differences(selection, time.time_ns(), ignored)
+        count = _show(output, found, quiet)
+        others = comparison.unknown_to_log
+    if others and not quiet:
+        warn(f"{b} has {told(others, 'job')} that {a} does not have")
+        _tell_others(output, others)
+    return count + (others or 0)
+
+
+def _tell_others(output: Output, count: int) -> None:
+    """
+    Of these jobs only the number is known.
+    """
+    if output.is_json:
+        output.document({"job": None, "where": "b", "fields": {}, "jobs": count})
+    elif not output.is_terminal:
+        output.table([], [("b", None, "jobs", None, count)])
+
+
+def _show(output: Output, found: Iterable[Difference], quiet: bool) -> int:
+    count = 0
+    for each in found:
+        count += 1
+        if quiet:
+            continue
+        if output.is_json:
+            fields = {name: list(pair) for name, pair in each.fields.items()}
+            output.document({"job": each.job_id, "where": each.where, "fields": fields})
+        elif output.is_terminal:
+            output.line(_sentence(each))
+        else:
+            rows = [(each.where, each.job_id, n, *pair) for n, pair in each.fields.items()]
+            output.table([], rows or [(each.where, each.job_id, None, None, None)])
+    return count
+
+
+def _sentence(each: Difference) -> str:
+    if each.where != "both":
+        return f"job {each.job_id}: only in {each.where.upper()}"
+    said = "; ".join(f"{name} {one} / {two}" for name, (one, two) in each.fields.items())
+    return f"job {each.job_id}: {said}"

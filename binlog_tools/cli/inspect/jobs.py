@@ -1,0 +1,296 @@
+"""
+``binlog-inspect jobs``.
+"""
+
+import shlex
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, NoReturn
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
+from binlog_tools.cli.gaps import code_of_gaps, end_with_gaps, place
+from binlog_tools.cli.opening import open_source
+from binlog_tools.console.output import Escaped, Output, columns, progress
+from binlog_tools.console.wording import text_of
+from binlog_tools.inspect.dumping import Fields, body_fields, body_text, fields_of
+from binlog_tools.inspect.listing import (
+    ListedJob,
+    PastJobs,
+    Story,
+    body_of,
+    fields_of_job,
+    story_of,
+    would_load,
+)
+from binlog_tools.logs.live_set import END, Point
+from binlog_tools.logs.loading import load
+from binlog_tools.logs.outputs import STDOUT, opened
+from binlog_tools.logs.quantities import (
+    format_duration,
+    format_size,
+    format_time,
+    format_time_exactly,
+    parse_time,
+)
+from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import NS, StoredJob
+
+COLUMNS: Final = (
+    "job", "tube", "state", "priority", "delay_s", "ttr_s", "created", "age_s", "deadline",
+    "left_s", "reserves", "timeouts", "releases", "buries", "kicks", "bytes", "body",
+)  # fmt: skip
+"""Of a line in a pipe; docs/inspect.md says what they are."""
+
+PREVIEW_CHARACTERS: Final = 40
+
+
+def _point(text: str) -> Point:
+    """
+    A number alone is an LSN; anything else is a time.
+    """
+    if text.isdigit():
+        return Point(lsn=int(text))
+    try:
+        return Point(time_ns=parse_time(text, time.time_ns()))
+    except ValueError as problem:
+        why = str(problem).replace("or seconds since the epoch", "@ and seconds since the epoch")
+        raise ValueError(f"{why}, or an LSN") from None
+
+
+POINT: Final = options.Parsed("time|lsn", _point)
+
+
+@click.command("jobs", cls=options.Command)
+@options.log
+@options.job_option
+@options.tube_option
+@options.state_option
+@click.option("-n", "--limit", type=click.IntRange(min=0), help="Stop after so many jobs.")
+@click.option(
+    "--bodies",
+    "how",
+    type=click.Choice(["text", "hex", "base64", "none"]),
+    default="none",
+    show_default=True,
+    help="Show bodies, and how.",
+)
+@click.option("--as-of", "point", type=POINT, help="As it was at this time, or behind this LSN.")
+@click.option(
+    "--explain",
+    "explained",
+    type=click.IntRange(min=1),
+    metavar="ID",
+    help="Tell all that happened to a job.",
+)
+@click.option(
+    "--body",
+    "wanted",
+    type=click.IntRange(min=1),
+    metavar="ID",
+    help="Write the body of a job, living or deleted, to -o FILE or to stdout.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=options.OUTPUT_FILE,
+    metavar="FILE",
+    help="Where --body goes.",
+)
+@click.option("--raw", is_flag=True, help="Write the body as it is, on a terminal too.")
+@options.as_json  # fmt: skip
+def command(
+    path: str, limit: int | None, how: str, point: Point | None, explained: int | None,
+    wanted: int | None, target: str | None, raw: bool, is_json: bool, **chosen: Any,
+) -> None:  # fmt: skip
+    """
+    List the jobs that a server would load, or tell of one.
+
+    Reserved jobs are listed as ready, which they are after a start, and delays that are over have
+    ended.  --as-of goes back: to a time, or behind an LSN; then reserved jobs are reserved.  What
+    compaction has already deleted can only be seen in an archive.
+
+    \b
+    Examples:
+      binlog-inspect jobs /var/lib/bs --tube mail --state buried
+      binlog-inspect jobs /var/lib/bs --as-of -1h
+      binlog-inspect jobs /var/lib/bs --explain 4711
+      binlog-inspect jobs /var/lib/bs --body 4711 -o body.bin
+      binlog-inspect jobs /var/lib/bs --json --bodies text | jq -r .body
+    """
+    if wanted is not None:
+        options.refuse_beside("wanted", "target", "raw")
+    elif explained is not None:
+        options.refuse_beside("explained", "is_json")
+    source = open_source(path)
+    if wanted is not None:
+        _write_body(source, wanted, target, raw)
+        return
+    if target is not None:
+        fail(USAGE, "-o goes with --body; a list goes to stdout.")
+    if raw:
+        fail(USAGE, "--raw goes with --body.")
+    output = Output(is_json)
+    if explained is not None:
+        _explain(output, source, explained)
+        return
+    selection = options.selection(**chosen)
+    if point is None:
+        with progress(f"reading {path}") as report:
+            loaded = load(source, report)
+        now_ns, pauses = loaded.now_ns, loaded.pauses()
+        found = would_load(loaded, selection)
+    else:
+        past = PastJobs(source, point)
+        now_ns, pauses = past.now_ns, past.pauses()
+        found = past.jobs(selection, how != "none")
+        _tell_unknown(past)
+        _tell_outside(past, point)
+    _list(output, islice(found, limit), now_ns, how)
+    if output.is_terminal and not is_json:
+        for pause in pauses:
+            left = format_duration(pause.until_ns - now_ns)
+            output.line(f"tube {text_of(pause.tube)} is paused for {left}")
+
+
+def _tell_unknown(past: PastJobs) -> None:
+    if past.unknown:
+        were = "job was" if past.unknown == 1 else "jobs were"
+        warn(
+            f"{past.unknown} more {were} there, in a state that the log no longer tells: "
+            f"compaction has deleted it. An archive may have it."
+        )
+
+
+def _tell_outside(past: PastJobs, point: Point) -> None:
+    if not past.last_lsn:
+        warn(f"there were no jobs yet: the log begins at {format_time_exactly(past.since_ns)}")
+    elif point.lsn != END.lsn and point.lsn > past.last_lsn:
+        warn(
+            f"the log ends with LSN {past.last_lsn}, before LSN {point.lsn}: these are the jobs "
+            f"at its end. If a time was meant: --as-of @{point.lsn}"
+        )
+    elif point.time_ns != END.time_ns and point.time_ns > time.time_ns():
+        warn("that is in the future: these are the jobs at the end of the log")
+
+
+def _list(output: Output, found: Iterable[ListedJob], now_ns: int, how: str) -> None:
+    if output.is_json:
+        for listed in found:
+            bodies = body_fields(listed.job.body, how)
+            output.document({**fields_of_job(listed, now_ns), **bodies})
+    elif output.is_terminal:
+        titles = columns(
+            "#job", "tube", "state", "#pri", "#ttr", "#age", "#left", "#size", "~history",
+            *(["~body"] if how != "none" else []),
+        )  # fmt: skip
+        output.table(titles, (_for_people(listed, now_ns, how) for listed in found))
+    else:
+        output.table([], _for_programs(found, now_ns, how))
+
+
+def _for_programs(
+    found: Iterable[ListedJob], now_ns: int, how: str
+) -> Iterator[tuple[object, ...]]:
+    for listed in found:
+        fields = fields_of_job(listed, now_ns)
+        body = body_text(listed.job.body, how) if how != "none" else None
+        yield (*(fields[name] for name in COLUMNS[:-1]), Escaped(body) if body else None)
+
+
+def _for_people(listed: ListedJob, now_ns: int, how: str) -> tuple[object, ...]:
+    job = listed.job
+    fields = fields_of_job(listed, now_ns)
+    left = None if fields["left_s"] is None else format_duration(job.deadline_ns - now_ns)
+    row = (
+        job.job_id, job.tube, fields["state"], job.priority, job.ttr_s,
+        format_duration(max(NS, now_ns - job.created_ns)), left, format_size(listed.size),
+        _history(job),
+    )  # fmt: skip
+    if how == "none":
+        return row
+    body = body_text(job.body[: PREVIEW_CHARACTERS + 1], how)
+    shown = body if len(body) <= PREVIEW_CHARACTERS else body[:PREVIEW_CHARACTERS] + "…"
+    return (*row, Escaped(shown))
+
+
+def _history(job: StoredJob) -> str:
+    """
+    The counters that are not 0.
+    """
+    counts = {
+        "reserved": job.reserves, "timed out": job.timeouts, "released": job.releases,
+        "buried": job.buries, "kicked": job.kicks,
+    }  # fmt: skip
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+
+
+def _explain(output: Output, source: Source, job_id: int) -> None:
+    story = story_of(source, job_id, time.time_ns())
+    if not story.events and not story.gaps:
+        _not_there(source, job_id)
+    if output.is_json:
+        for event in story.events:
+            output.document({**fields_of(event.entry), "what": event.what})
+    elif output.is_terminal:
+        _tell(output, story)
+    else:
+        output.table([], (_event_row(event) for event in story.events))
+    end_with_gaps(source, story.gaps)
+
+
+def _event_row(event: Any) -> tuple[object, ...]:
+    fields: Fields = fields_of(event.entry)
+    return (
+        fields["lsn"], fields["time"], fields["type"], fields.get("state"),
+        fields.get("connection"),
+        fields["segment"], fields["offset"], event.what,
+    )  # fmt: skip
+
+
+def _tell(output: Output, story: Story) -> None:
+    output.line(f"job {story.job_id}")
+    for event in story.events:
+        raw = event.entry.raw
+        at = event.entry.time_ns if raw[0] == 16 else raw[6]
+        since = f"+{format_duration(event.since_ns)}" if event.since_ns else ""
+        output.line(f"  {format_time(at)} {since:>8}  LSN {event.entry.lsn:<8} {event.what}")
+    output.line(f"  {story.ending}")
+
+
+def _write_body(source: Source, job_id: int, target: str | None, is_raw: bool) -> None:
+    body = body_of(source, job_id)
+    if body is None:
+        _no_body(source, story_of(source, job_id, time.time_ns()))
+    if target in (None, STDOUT):
+        Output().body(body, is_raw)
+        return
+    with opened(target) as out:
+        out.buffer.write(body)
+
+
+def _no_body(source: Source, story: Story) -> NoReturn:
+    if story.gaps:
+        places = "".join(f"\n  {place(gap)}: {gap.why}" for gap in story.gaps)
+        known = "there are records of it, and its body" if story.events else "if it was put, it"
+        fail(
+            code_of_gaps([source]),
+            f"{source.path}: no body of job {story.job_id} can be read: {known} stood where the "
+            f"log is damaged:{places}\nTo get what is left of it: binlog-inspect salvage "
+            f"{shlex.quote(source.path)} -o NEW_DIRECTORY",
+        )
+    if not story.events:
+        _not_there(source, story.job_id)
+    fail(
+        CANNOT_READ,
+        f"{source.path}: there are records of job {story.job_id}, but its body is no longer there: "
+        f"compaction has deleted it; an archive may have it",
+    )
+
+
+def _not_there(source: Source, job_id: int) -> NoReturn:
+    fail(CANNOT_READ, f"{source.path}: the log has no record of job {job_id}")

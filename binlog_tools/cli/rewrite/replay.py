@@ -1,0 +1,149 @@
+"""
+``binlog-inspect replay``.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail, warn
+from binlog_tools.cli.making import tell_unusable
+from binlog_tools.cli.opening import open_source
+from binlog_tools.client import Connection, parse_address
+from binlog_tools.console.output import Output, progress
+from binlog_tools.console.wording import text_of, told
+from binlog_tools.logs.new_log import OriginSource
+from binlog_tools.logs.outputs import refuse_inside_sources
+from binlog_tools.rewrite.putting import Journal, Put, Putter, Stopped, plan
+
+ADDRESS = options.Parsed("host:port", parse_address)
+
+
+@click.command("replay", cls=options.Command)
+@options.log
+@click.option(
+    "--to",
+    "address",
+    type=ADDRESS,
+    required=True,
+    help="The server, HOST:PORT; without a port, 11300.",
+)
+@options.job_option
+@options.tube_option
+@options.state_option
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Jobs in a second.")
+@click.option(
+    "--journal",
+    "journal_path",
+    type=options.OUTPUT_FILE,
+    metavar="FILE",
+    help="Where to note what is done; default: binlog-replay-HOST-PORT.journal here.",
+)
+@click.option(
+    "--uncertain",
+    type=click.Choice(["stop", "again", "skip"]),
+    default="stop",
+    show_default=True,
+    help="Jobs that were sent when a run before this one broke off.",
+)
+@options.as_json  # fmt: skip
+def command(
+    path: str, address: tuple[str, int], rate: float | None, journal_path: str | None,
+    uncertain: str, is_json: bool, **chosen: Any,
+) -> None:  # fmt: skip
+    """
+    Put the jobs of a log into a running server, ours or beanstalkd.
+
+    With their priority, TTR and what is left of their delay; buried ones are buried again, in their
+    order; tubes that are paused are paused.  Jobs get new ids, and their counters and ages begin
+    anew.  If it breaks off, run it again: the journal knows what is there already.
+
+    \b
+    Examples:
+      binlog-inspect replay /var/lib/bs-old --to 127.0.0.1:11300
+      binlog-inspect replay /backup/bs --to queue.example:11300 --tube mail --rate 500
+    """
+    host, port = address
+    source = open_source(path)
+    wanted = plan(source, options.selection(**chosen), time.time_ns())
+    journal_path = journal_path or f"binlog-replay-{host}-{port}.journal".replace(os.sep, "_")
+    refuse_inside_sources(journal_path, [path])
+    uuid = OriginSource.of(source.survey()).store_uuid
+    interrupted = _Interrupted()
+    try:
+        journal = Journal(journal_path, uuid, f"{host}:{port}")
+        _settle(journal, uncertain)
+        with Connection(host, port) as line, interrupted:
+            putter = Putter(line, journal, time.time_ns, time.sleep, rate)
+            with progress(f"putting into {host}:{port}") as report:
+                outcome = putter.run(wanted, lambda: interrupted.has_come, report)
+    except Stopped as problem:
+        if interrupted.has_come:
+            fail(INTERRUPTED, f"interrupted: {problem}; run again to go on")
+        fail(CANNOT_READ, str(problem))
+    _tell(Output(is_json), outcome, journal, wanted.unusable)
+
+
+class _Interrupted:
+    """
+    Ctrl-C ends it between two windows, so that nothing is uncertain; a second one at once.
+    """
+
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGINT, self._note)
+
+    def __exit__(self, *error: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.has_come = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _settle(journal: Journal, uncertain: str) -> None:
+    """
+    What to do about jobs that may be there or not.
+    """
+    ids = sorted(journal.uncertain)
+    if not ids:
+        return
+    if uncertain == "stop":
+        raise Stopped(
+            f"an earlier run broke off while these jobs were on their way: "
+            f"{', '.join(map(str, ids))}. Look whether the server has them, then run again with "
+            f"--uncertain again (put them once more) or --uncertain skip."
+        )
+    if uncertain == "again":
+        journal.note({"again": ids})
+    else:
+        journal.note({"skipped": ids})
+
+
+def _tell(
+    output: Output, outcome: Put, journal: Journal, unusable: Mapping[bytes, int]
+) -> None:  # fmt: skip
+    refused = [each._asdict() for each in outcome.refused]
+    if output.is_json:
+        strange = [{"tube": text_of(tube), "jobs": jobs} for tube, jobs in unusable.items()]
+        output.document({
+            **outcome._asdict(), "refused": refused, "unusable": strange, "journal": journal.path,
+        })  # fmt: skip
+    else:
+        before = f", {outcome.before} were there before" if outcome.before else ""
+        buried = f", {outcome.buried} of them buried" if outcome.buried else ""
+        output.line(f"{told(outcome.put, 'job')} put{buried}{before}")
+    for each in outcome.refused:
+        warn(f"job {each.job_id} was not taken: {each.why}")
+    tell_unusable(unusable, "were not put")
+    for job_id in outcome.not_buried:
+        warn(f"job {job_id} was put, but somebody took it before it was buried")
+    if outcome.refused or outcome.not_buried or unusable:
+        raise SystemExit(CANNOT_READ)

@@ -1,0 +1,108 @@
+"""
+``binlog-inspect undelete``.
+"""
+
+from typing import Any
+
+import click
+
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import USAGE, fail, warn
+from binlog_tools.cli.gaps import end_with_gaps
+from binlog_tools.cli.making import tell
+from binlog_tools.cli.opening import open_source
+from binlog_tools.console.output import Output, columns
+from binlog_tools.console.wording import told
+from binlog_tools.logs.sources import Source
+from binlog_tools.rewrite.undeleting import (
+    Deleted,
+    fields_of_deleted,
+    find_deleted,
+    into_files,
+    into_log,
+    restored,
+)
+
+
+@click.command("undelete", cls=options.Command)
+@options.log
+@click.option(
+    "--since",
+    "since_ns",
+    type=options.TIME,
+    required=True,
+    help="Only what was deleted at this time or later: 2026-01-31T12:00Z, -2h.",
+)
+@click.option("--until", "until_ns", type=options.TIME, help="Only what was deleted before.")
+@options.job_option
+@options.tube_option
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    metavar="DIR",
+    type=options.NEW_DIRECTORY,
+    help="A new log with the jobs.",
+)
+@click.option(
+    "--files",
+    "folder",
+    metavar="DIR",
+    type=options.NEW_DIRECTORY,
+    help="A new folder with a file for each body, and an index.",
+)
+@options.as_json  # fmt: skip
+def command(
+    path: str, output: str | None, folder: str | None, is_json: bool, **chosen: Any
+) -> None:
+    """
+    Bring back deleted jobs whose bodies are still in a log or an archive.
+
+    Compaction deletes bodies for good; until then, and in an archive, they are there.  Without -o
+    and --files the jobs are only listed.  They come back as they were when they were deleted, with
+    their ids; those that were reserved are ready.  A log of them can be served, merged with another
+    one, or replayed into a running server.
+
+    \b
+    Examples:
+      binlog-inspect undelete /var/lib/bs --since -1h
+      binlog-inspect undelete /var/lib/bs-archive --since 2026-01-31 --tube mail -o /backup/mail
+      binlog-inspect undelete /var/lib/bs --since -1h --files /backup/bodies
+    """
+    if output is not None and folder is not None:
+        fail(USAGE, "one of -o and --files, not both")
+    source = open_source(path)
+    deleted = find_deleted(source, options.selection(**chosen))
+    shown = Output(is_json)
+    if output is not None:
+        tell(shown, into_log(source, deleted, output), without_body=deleted.without_body)
+    elif folder is not None:
+        count = into_files(source, deleted, folder)
+        if is_json:
+            shown.document({"path": folder, "jobs": count, "without_body": deleted.without_body})
+        elif not shown.is_terminal:
+            shown.table([], [("files", count, folder)])
+        else:
+            shown.line(f"{folder}: {told(count, 'body', 'bodies')}")
+    else:
+        _list(shown, source, deleted)
+    _tell_missing(source, deleted)
+
+
+def _list(output: Output, source: Source, deleted: Deleted) -> None:
+    found = (fields_of_deleted(*each) for each in restored(source, deleted))
+    if output.is_json:
+        for fields in found:
+            output.document(fields)
+        return
+    titles = columns("#job", "tube", "state", "deleted", "#bytes")
+    output.table(titles, ([fields[title.title] for title in titles] for fields in found))
+
+
+def _tell_missing(source: Source, deleted: Deleted) -> None:
+    if deleted.without_body:
+        warn(
+            f"{told(deleted.without_body, 'job')} more deleted, whose bodies are no longer there; "
+            f"an archive may have them."
+        )
+    end_with_gaps(source, deleted.gaps)

@@ -1,0 +1,3 @@
+"""
+What the command lines of this package share: words, tables, interrupts.
+"""

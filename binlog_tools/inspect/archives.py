@@ -1,0 +1,297 @@
+"""
+Is an archive whole?  Each segment of a store once, sound, and every LSN there.
+"""
+
+import os
+import shlex
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+)
+from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.segment import is_sealed
+from binlog_tools.logs.quantities import Span
+from binlog_tools.logs.reading import Hole, pieces
+from binlog_tools.logs.sources import ArchivedName, NoLog, parse_archived_name
+from binlog_tools.logs.trailers import remarks
+
+CRC_BYTES: Final = 1 << 20
+"""What is read at once of files that are compared."""
+
+
+class Flaw(NamedTuple):
+    """
+    Something that is wrong with an archive.
+
+    :ivar kind: ``hole``, ``overlap``, ``duplicate``, ``damaged``, ``misnamed``, ``foreign`` or
+        ``stray``.
+    :ivar file: its name; for a hole, the file behind it.
+    :ivar first_lsn: of what is missing, spoilt or there twice; None if it is not about records.
+    """
+
+    kind: str
+    file: str
+    first_lsn: int | None
+    last_lsn: int | None
+    what: str
+
+
+class Stored(NamedTuple):
+    """
+    A segment of an archive.
+
+    :ivar next_lsn: the first LSN behind it.
+    """
+
+    name: str
+    seq: int
+    first_lsn: int
+    next_lsn: int
+
+
+class Verdict(NamedTuple):
+    """
+    One store of an archive.
+
+    :ivar spans: the LSNs that can be read, without gaps each.
+    """
+
+    path: str
+    segments: int
+    records: int
+    spans: list[Span]
+    flaws: list[Flaw]
+
+    @property
+    def is_whole(self) -> bool:
+        """
+        Whether nothing is wrong; other files that lie about do not count.
+        """
+        return all(flaw.kind == "stray" for flaw in self.flaws)
+
+
+def stores_of(path: str) -> list[str]:
+    """
+    The folders of the stores in an archive; the folder itself, if it is one.
+
+    :raise NoLog: there is none.
+    """
+    if any(parse_archived_name(name) for name in os.listdir(path)):
+        return [path]
+    folders = sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
+    found = [
+        folder
+        for folder in folders
+        if any(parse_archived_name(name) for name in os.listdir(folder))
+    ]
+    if not found:
+        if any(parse_segment_name(name) is not None for name in os.listdir(path)):
+            raise NoLog(
+                path,
+                "this is a server's log, no archive; to see whether it is sound: "
+                f"{shlex.join(['binlog-inspect', 'check', path])}",
+            )
+        raise NoLog(path, "there is no archive here")
+    return found
+
+
+def verify(path: str) -> Verdict:
+    """
+    Look at every byte of a store in an archive.
+
+    :raise OSError: it cannot be read.
+    """
+    flaws: list[Flaw] = []
+    names = _one_of_each(path, flaws)
+    found: list[Stored] = []
+    for at, name in enumerate(names):
+        following = names[at + 1] if at + 1 < len(names) else None
+        stored = _look(path, name, following, flaws)
+        if stored is not None:
+            found.append(stored)
+    flaws += _chain(found)
+    records = sum(each.next_lsn - each.first_lsn for each in found)
+    return Verdict(path, len(found), records, _spans(found, flaws), flaws)
+
+
+def _one_of_each(path: str, flaws: list[Flaw]) -> list[str]:
+    """
+    The names of the segments in order; of each, one file: the rightly named one, if there is one.
+    """
+    flaws += (_stray(name) for name in sorted(os.listdir(path)) if not parse_archived_name(name))
+    by_seq: dict[int, str] = {}
+    for claim in sorted(_claims(path)):
+        other = by_seq.setdefault(claim.seq, claim.name)
+        if other != claim.name:
+            flaws.append(_duplicate(path, claim, other))
+    return list(by_seq.values())
+
+
+class _Claim(NamedTuple):
+    """
+    What a file says that it is, in the order in which it is believed.
+    """
+
+    seq: int
+    is_misnamed: bool
+    said: ArchivedName
+    name: str
+
+
+def _claims(path: str) -> Iterator[_Claim]:
+    for name in os.listdir(path):
+        said = parse_archived_name(name)
+        if said is not None:
+            header = _header(path, name)
+            # A spoilt header says nothing.
+            true = said if isinstance(header, str) else (header.seq, header.first_lsn)
+            yield _Claim(true[0], true != said, said, name)
+
+
+def _stray(name: str) -> Flaw:
+    what = "this is no segment of an archive"
+    if name.endswith(".part"):
+        what = "a copy that was begun and not finished"
+    elif parse_segment_name(name) is not None:
+        what = "a segment under its name in a server's directory"
+    return Flaw("stray", name, None, None, what)
+
+
+def _duplicate(path: str, claim: _Claim, other: str) -> Flaw:
+    header = _header(path, claim.name)
+    first, last = claim.said.first_lsn, None
+    if isinstance(header, SegmentHeader):
+        held = _walk(path, claim.name, header, None, [])
+        first, last = held.first_lsn, max(held.first_lsn, held.next_lsn - 1)
+    same = _crc(path, claim.name) == _crc(path, other)
+    what = f"segment {claim.seq} is there twice, also as {other}, "
+    what += "with the same bytes" if same else "with other bytes"
+    return Flaw("duplicate", claim.name, first, last, what)
+
+
+def _crc(path: str, name: str) -> tuple[int, int]:
+    crc = size = 0
+    with open(os.path.join(path, name), "rb") as file:
+        while chunk := file.read(CRC_BYTES):
+            crc, size = zlib.crc32(chunk, crc), size + len(chunk)
+    return size, crc
+
+
+def _header(path: str, name: str) -> SegmentHeader | str:
+    with open(os.path.join(path, name), "rb") as file:
+        found = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
+    return found if isinstance(found, SegmentHeader) else found.why
+
+
+def _look(path: str, name: str, following: str | None, flaws: list[Flaw]) -> Stored | None:
+    said = parse_archived_name(name)
+    assert said is not None
+    header = _header(path, name)
+    if isinstance(header, str):
+        flaws.append(Flaw("damaged", name, said.first_lsn, None, header))
+        return None
+    store = os.path.basename(os.path.abspath(path)).replace("-", "")
+    if len(store) == 32 and header.store_uuid.hex() != store:
+        what = f"it belongs to another store ({header.store_uuid.hex()})"
+        flaws.append(Flaw("foreign", name, None, None, what))
+        return None
+    if (header.seq, header.first_lsn) != said:
+        what = f"its header says segment {header.seq}, LSN {header.first_lsn}"
+        flaws.append(Flaw("misnamed", name, None, None, what))
+    successor = _header(path, following) if following else None
+    end = None
+    if isinstance(successor, SegmentHeader) and successor.seq == header.seq + 1:
+        end = successor.prev_end
+    return _walk(path, name, header, end, flaws)
+
+
+def _walk(
+    path: str, name: str, header: SegmentHeader, end: int | None, flaws: list[Flaw]
+) -> Stored:
+    buffer = RealDirectory(path).read(name)
+    next_lsn = header.first_lsn
+    last: Frame | None = None
+    is_sound = True
+    for piece in pieces(buffer, header, end):
+        if isinstance(piece, Frame):
+            next_lsn, last = piece.next_lsn, piece
+        elif last and piece.offset == last.end and is_sealed(buffer, header, last):
+            break
+        else:
+            is_sound = False
+            flaws.append(_damage(name, piece))
+            next_lsn = piece.next_lsn or next_lsn
+    if is_sound:
+        flaws += _at_the_end(name, buffer, last)
+    return Stored(name, header.seq, header.first_lsn, next_lsn)
+
+
+def _at_the_end(name: str, buffer: Buffer, last: Frame | None) -> Iterator[Flaw]:
+    """
+    What stands behind the last frame, where it is not the trailer of its seal, or the end.
+    """
+    for remark in remarks(buffer, last, last.end if last else SEGMENT_HEADER_BYTES):
+        what = f"offset {remark.offset}: {remark.what}; no record is missing"
+        yield Flaw("damaged", name, None, None, what)
+
+
+def _damage(name: str, hole: Hole) -> Flaw:
+    last = hole.next_lsn - 1 if hole.next_lsn else None
+    what = f"offset {hole.offset}: {hole.why}"
+    return Flaw("damaged", name, hole.first_lsn, last, what)
+
+
+def _chain(found: list[Stored]) -> Iterator[Flaw]:
+    """
+    What is not where one segment ends and the next one begins.
+    """
+    for before, after in pairwise(found):
+        missing = Span(before.seq + 1, after.seq - 1)
+        segments = f"segment {missing} is missing" if missing.first == missing.last else ""
+        if missing.first < missing.last:
+            segments = f"segments {missing} are missing"
+        if after.first_lsn > before.next_lsn:
+            what = segments or f"{before.name} ends before it"
+            yield Flaw("hole", after.name, before.next_lsn, after.first_lsn - 1, what)
+        elif after.first_lsn < before.next_lsn:
+            what = f"{before.name} has these LSNs too"
+            last = min(before.next_lsn, after.next_lsn) - 1
+            yield Flaw("overlap", after.name, after.first_lsn, last, what)
+        elif segments:
+            yield Flaw("hole", after.name, None, None, f"{segments}, but no LSN is")
+
+
+def _spans(found: list[Stored], flaws: list[Flaw]) -> list[Span]:
+    """
+    What is there without a gap.
+    """
+    gaps = sorted(
+        (flaw.first_lsn, flaw.last_lsn)
+        for flaw in flaws
+        if flaw.kind == "damaged" and flaw.first_lsn is not None and flaw.last_lsn is not None
+    )
+    spans: list[Span] = []
+    for each in found:
+        at = each.first_lsn
+        for first, last in [gap for gap in gaps if each.first_lsn <= gap[0] < each.next_lsn]:
+            _extend(spans, at, first - 1)
+            at = last + 1
+        _extend(spans, at, each.next_lsn - 1)
+    return spans
+
+
+def _extend(spans: list[Span], first: int, last: int) -> None:
+    if last < first:
+        return
+    if spans and spans[-1].last + 1 >= first:
+        spans[-1] = Span(spans[-1].first, max(spans[-1].last, last))
+    else:
+        spans.append(Span(first, last))

@@ -1,0 +1,189 @@
+"""
+What differs between two logs, or between a log and a running server.
+
+Both sides are gone through side by side, ascending by id, so no more is held of them than of one.
+"""
+
+import zlib
+from collections.abc import Collection, Generator, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import State
+from binlog_tools.client import Line, Reply, parse_stats
+from binlog_tools.console.wording import text_of
+from binlog_tools.inspect.dumping import Fields, state_name
+from binlog_tools.logs.live_set import Bodies, live_at, promoted, stored
+from binlog_tools.logs.loading import Loaded
+from binlog_tools.logs.quantities import format_time_exactly
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import StoredJob
+
+WINDOW_JOBS: Final = 64
+"""Jobs that a server is asked about at once."""
+
+FIELDS: Final = (
+    "tube", "state", "priority", "delay_s", "ttr_s", "created", "deadline", "reserves", "timeouts",
+    "releases", "buries", "kicks", "body",
+)  # fmt: skip
+"""What is compared."""
+
+IN_STATS: Final[Mapping[str, bytes]] = {
+    "tube": b"tube", "state": b"state", "priority": b"pri", "delay_s": b"delay", "ttr_s": b"ttr",
+    "reserves": b"reserves", "timeouts": b"timeouts", "releases": b"releases", "buries": b"buries",
+    "kicks": b"kicks",
+}  # fmt: skip
+"""What a server tells of a job, and how it calls it; the body comes from `peek`."""
+
+
+class Difference(NamedTuple):
+    """
+    A job that is not the same on both sides.
+
+    :ivar where: ``a``: only in the first, ``b``: only in the second, ``both``: it differs.
+    :ivar fields: the values that differ, first and second.
+    """
+
+    job_id: int
+    where: str
+    fields: dict[str, tuple[object, object]]
+
+
+def compare_logs(
+    a: Loaded, b: Loaded, selection: Selection, ignored: Collection[str] = ()
+) -> Iterator[Difference]:
+    """
+    The jobs that a server would load from one log and not from the other, or otherwise.
+    """
+    left, right = _chosen(a, selection), _chosen(b, selection)
+    one, two = next(left, None), next(right, None)
+    while one is not None or two is not None:
+        if two is None or (one is not None and one.job_id < two.job_id):
+            assert one is not None
+            yield Difference(one.job_id, "a", {})
+            one = next(left, None)
+        elif one is None or two.job_id < one.job_id:
+            yield Difference(two.job_id, "b", {})
+            two = next(right, None)
+        else:
+            found = _differing(values_of(one), values_of(two), ignored)
+            if found:
+                yield Difference(one.job_id, "both", found)
+            one, two = next(left, None), next(right, None)
+
+
+def _chosen(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
+    for job in loaded.jobs():
+        ripe = promoted(job, loaded.now_ns)
+        if selection.has_job(ripe):
+            yield ripe
+
+
+def _differing(
+    one: Fields, two: Fields, ignored: Collection[str]
+) -> dict[str, tuple[object, object]]:
+    return {
+        name: (one[name], two[name])
+        for name in FIELDS
+        if name in one and name in two and name not in ignored and one[name] != two[name]
+    }
+
+
+def values_of(job: StoredJob) -> Fields:
+    """
+    What is compared of a job; of the body, its size and checksum.
+    """
+    return {
+        "tube": text_of(job.tube), "state": state_name(job.state), "priority": job.priority,
+        "delay_s": job.delay_s, "ttr_s": job.ttr_s, "created": format_time_exactly(job.created_ns),
+        "deadline": format_time_exactly(job.deadline_ns) if job.deadline_ns else None,
+        "reserves": job.reserves, "timeouts": job.timeouts, "releases": job.releases,
+        "buries": job.buries, "kicks": job.kicks, "body": _summary(job.body),
+    }  # fmt: skip
+
+
+def _summary(body: bytes) -> str:
+    return f"{len(body)} bytes, CRC {zlib.crc32(body):08x}"
+
+
+class ServerComparison:
+    """
+    A log beside a running server.
+
+    :ivar unknown_to_log: how many jobs the server has that the log does not name, once all are
+        compared; the protocol has no way to list them.  None when only some jobs were chosen.
+    """
+
+    def __init__(self, source: Source, line: Line) -> None:
+        """
+        :raise BinlogError: a server would refuse the log.
+        """
+        survey = source.survey()
+        survey.refuse_if_unsound()
+        self._source = source
+        self._line = line
+        first_seq = 0 if source.is_partial else survey.small.trim_seq
+        self._live = live_at(source, first_seq=first_seq).live
+        self.unknown_to_log: int | None = None
+
+    def differences(
+        self, selection: Selection, now_ns: int, ignored: Collection[str] = ()
+    ) -> Iterator[Difference]:
+        """
+        The jobs of the log that the server has not, or has otherwise.
+
+        :raise OSError: the server is gone.
+        """
+        live, bodies = self._live, Bodies(self._source)
+        window: list[StoredJob] = []
+        common = 0
+        for _, found in sorted(live.jobs.items()):
+            job = promoted(stored(found, live.tubes), now_ns)
+            if selection.has_job(job):
+                window.append(job._replace(body=bodies.of(found)))
+            if len(window) >= WINDOW_JOBS:
+                common += yield from self._window(window, ignored)
+                window = []
+        common += yield from self._window(window, ignored)
+        if selection == Selection():
+            self.unknown_to_log = max(0, self._total() - common)
+
+    def _window(
+        self, jobs: list[StoredJob], ignored: Collection[str]
+    ) -> Generator[Difference, None, int]:
+        """
+        :return: how many of these jobs the server has.
+        """
+        request = [b"stats-job %d\r\npeek %d\r\n" % (job.job_id, job.job_id) for job in jobs]
+        if request:
+            self._line.send(b"".join(request))
+        common = 0
+        for job in jobs:
+            stats, body = self._line.reply(), self._line.reply()
+            if stats.name != b"OK" or body.name != b"FOUND":
+                yield Difference(job.job_id, "a", {})
+                continue
+            common += 1
+            found = _differing(values_of(job), _told(stats, body), ignored)
+            if found:
+                yield Difference(job.job_id, "both", found)
+        return common
+
+    def _total(self) -> int:
+        self._line.send(b"stats\r\n")
+        stats = parse_stats(self._line.reply().data)
+        states = (State.READY, State.RESERVED, State.DELAYED, State.BURIED)
+        keys = [f"current-jobs-{state_name(state)}".encode() for state in states]
+        return sum(int(stats.get(key, b"0")) for key in keys)
+
+
+def _told(stats: Reply, body: Reply) -> Fields:
+    """
+    What a server says of a job.
+    """
+    found = parse_stats(stats.data)
+    told: Fields = {}
+    for name, key in IN_STATS.items():
+        value = found.get(key, b"")
+        told[name] = text_of(value) if name in ("tube", "state") else int(value or b"0")
+    return {**told, "body": _summary(body.data)}

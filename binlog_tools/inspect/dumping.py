@@ -1,0 +1,301 @@
+"""
+The records of a log, one by one, as they stand there.
+"""
+
+import base64
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.records import (
+    AUX,
+    DATA_LEN,
+    DEADLINE_NS,
+    DELAY_S,
+    FLAGS,
+    JOB_ID,
+    JOB_KINDS,
+    TS_NS,
+    TUBE_ID,
+    TYPE,
+    CleanStop,
+    ClockStep,
+    Counters,
+    Flag,
+    NotUnderstood,
+    Pause,
+    Raw,
+    Seal,
+    Start,
+    Trim,
+    TubeDef,
+)
+from beanstalk_twisted.printable import escape_all
+from binlog_tools.console import wording
+from binlog_tools.console.wording import text_of
+from binlog_tools.logs.quantities import format_time_exactly
+from binlog_tools.logs.reading import (
+    Bounds,
+    Broken,
+    Hole,
+    OpenSegment,
+    names_ahead,
+    raw_records,
+    segments,
+    tubes_named,
+)
+from binlog_tools.logs.selection import STATE_NAMES, Selection, type_name
+from binlog_tools.logs.sources import Source
+
+REASON_NAMES: Final = {
+    0: "none", 1: "client", 2: "disconnect", 3: "ttr", 4: "delay", 5: "admin", 6: "import",
+    7: "restart", 8: "damaged",
+}  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """
+    A record and where it stands.
+
+    :ivar tube: the name of its tube, empty if it has none or nothing says it.
+    :ivar data: the body of a job, the name of a tube, and so on.
+    :ivar offset: of its frame in the segment.
+    :ivar time_ns: when its frame was built.
+    """
+
+    lsn: int
+    raw: Raw
+    tube: bytes
+    data: bytes
+    segment: str
+    offset: int
+    time_ns: int
+
+
+class Gap(NamedTuple):
+    """
+    A place where there should be records.
+
+    :ivar next_lsn: of the first record behind it, None if none can be read.
+    """
+
+    segment: str
+    offset: int
+    first_lsn: int
+    next_lsn: int | None
+    why: str
+
+
+class Records:
+    """
+    Chooses records, frame by frame, and learns the names of tubes on the way.
+    """
+
+    def __init__(
+        self, selection: Selection, with_data: bool = True, always: frozenset[int] = frozenset()
+    ) -> None:
+        """
+        :param with_data: whether anybody asks for the data of jobs.
+        :param always: types of records that are chosen whatever the selection says of records.
+        """
+        self._always = always
+        self._selection = selection
+        self._with_data = with_data
+        self._tubes: dict[int, bytes] = {}
+        self._tube_ids = selection.tube_ids({})
+
+    def learn(self, names: Mapping[int, bytes]) -> None:
+        """
+        These tubes are called so.
+        """
+        self._tubes.update(names)
+        self._tube_ids = self._selection.tube_ids(self._tubes)
+
+    def of_frame(self, buffer: Buffer, frame: Frame, segment: str) -> Iterator[Entry]:
+        """
+        The records of a frame that are chosen.
+        """
+        self._learn_from(buffer, frame)
+        chosen = self._selection
+        if not chosen.since_ns <= frame.time_ns < chosen.until_ns:
+            return
+        for index, raw in self._chosen(buffer, frame):
+            yield Entry(
+                frame.base_lsn + index, raw, self._tubes.get(raw[TUBE_ID], b""),
+                self._data(buffer, frame, raw), segment, frame.offset, frame.time_ns,
+            )  # fmt: skip
+
+    def _learn_from(self, buffer: Buffer, frame: Frame) -> None:
+        if TubeDef.kind in bytes(
+            memoryview(buffer)[frame.records_at : frame.heap_at : frame.rec_size]
+        ):
+            self.learn(dict(tubes_named(buffer, frame)))
+
+    def _chosen(self, buffer: Buffer, frame: Frame) -> Iterator[tuple[int, Raw]]:
+        everything = enumerate(raw_records(buffer, frame))
+        chosen = self._selection
+        if not chosen.is_by_record:
+            return everything
+        jobs, types, states, tube_ids = chosen.jobs, chosen.types, chosen.states, self._tube_ids
+        always = self._always
+        first, last = (lsn - frame.base_lsn for lsn in chosen.lsns)
+        return (
+            (index, raw)
+            for index, raw in everything
+            if raw[0] in always
+            or (
+                first <= index <= last
+                and (types is None or raw[0] in types)
+                and (jobs is None or (raw[5] in jobs and raw[0] in JOB_KINDS))
+                and (tube_ids is None or raw[10] in tube_ids)
+                and (states is None or (raw[1] in states and raw[0] in JOB_KINDS))
+            )
+        )
+
+    def _data(self, buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
+        if not raw[DATA_LEN] or (raw[TYPE] in JOB_KINDS and not self._with_data):
+            return b""
+        try:
+            return frames.data_of(buffer, frame, raw)
+        except NotUnderstood:
+            return b""
+
+
+def bounds_of(selection: Selection) -> Bounds:
+    """
+    Which segments need not be opened.
+    """
+    return Bounds(selection.lsns.first, selection.lsns.last, selection.since_ns)
+
+
+def entries(
+    source: Source, selection: Selection, with_data: bool = True,
+    always: frozenset[int] = frozenset(),
+) -> Iterator[Entry | Gap]:  # fmt: skip
+    """
+    The records of a log that are chosen, in LSN order, and what cannot be read between them.
+
+    :raise NoLog: there is none; ``OSError``: it cannot be read.
+    """
+    records = Records(selection, with_data, always)
+    for opened in segments(source, bounds_of(selection)):
+        yield from of_segment(opened, records, selection)
+
+
+def of_segment(
+    opened: OpenSegment | Broken, records: Records, selection: Selection
+) -> Iterator[Entry | Gap]:
+    """
+    The same of one segment.
+    """
+    if isinstance(opened, Broken):
+        yield Gap(opened.name, 0, 0, None, opened.problem.why)
+        return
+    records.learn(names_ahead(opened))
+    for piece in opened.pieces():
+        if isinstance(piece, Hole):
+            yield Gap(opened.name, piece.offset, piece.first_lsn, piece.next_lsn, piece.why)
+        elif piece.time_ns >= selection.until_ns or piece.base_lsn > selection.lsns.last:
+            return
+        else:
+            yield from records.of_frame(opened.buffer, piece, opened.name)
+
+
+Fields = dict[str, object]
+
+_FLAG_NAMES: Final = tuple(
+    [flag.name.lower() for flag in Flag if bits & flag and flag.name] for bits in range(256)
+)
+"""The names of the flags, for each combination of them."""
+
+
+def flag_names(bits: int) -> list[str]:
+    """
+    What the flags of a record are called.
+    """
+    return _FLAG_NAMES[bits]
+
+
+def reason_name(number: int) -> str:
+    """
+    What a reason is called.
+    """
+    return REASON_NAMES.get(number) or str(number)
+
+
+def state_name(number: int) -> str:
+    """
+    What a state is called.
+    """
+    return STATE_NAMES.get(number) or str(number)
+
+
+def fields_of(entry: Entry) -> Fields:
+    """
+    All that a record says, by the names of docs/inspect.md, but for its data.
+    """
+    raw = entry.raw
+    fields: Fields = {
+        "lsn": entry.lsn, "type": type_name(raw[TYPE]), "time": format_time_exactly(raw[TS_NS]),
+        "logged": format_time_exactly(entry.time_ns), "segment": entry.segment,
+        "offset": entry.offset, "flags": _FLAG_NAMES[raw[FLAGS]], "reason": reason_name(raw[3]),
+    }  # fmt: skip
+    fields.update(_job_fields(entry) if raw[TYPE] in JOB_KINDS else _other_fields(entry))
+    return fields
+
+
+def _job_fields(entry: Entry) -> Fields:
+    raw = entry.raw
+    return {
+        "job": raw[JOB_ID], "tube": text_of(entry.tube), "tube_id": raw[TUBE_ID],
+        "state": state_name(raw[1]), "priority": raw[4], "delay_s": raw[DELAY_S], "ttr_s": raw[9],
+        "deadline": format_time_exactly(raw[DEADLINE_NS]) if raw[DEADLINE_NS] else None,
+        "reserves": raw[11], "timeouts": raw[12], "releases": raw[13], "buries": raw[14],
+        "kicks": raw[15], "connection": raw[AUX], "bytes": raw[DATA_LEN],
+    }  # fmt: skip
+
+
+def _other_fields(entry: Entry) -> Fields:
+    raw, kind = entry.raw, entry.raw[TYPE]
+    tube: Fields = {"tube": text_of(entry.tube), "tube_id": raw[TUBE_ID]}
+    if kind == TubeDef.kind:
+        return {**tube, "tube": text_of(entry.data)}
+    if kind == Pause.kind:
+        until = format_time_exactly(raw[DEADLINE_NS]) if raw[DEADLINE_NS] else None
+        return {**tube, "seconds": raw[DELAY_S], "deadline": until}
+    if kind == Counters.kind:
+        return {**(tube if raw[TUBE_ID] else {}), "counters": text_of(entry.data)}
+    if kind == Trim.kind:
+        return {"trim_seq": raw[JOB_ID]}
+    if kind == Start.kind:
+        return {"next_job_id": raw[JOB_ID], "next_tube_id": raw[AUX],
+                "wall_offset_ns": raw[DEADLINE_NS]}  # fmt: skip
+    if kind == ClockStep.kind:
+        return {"wall_offset_ns": raw[DEADLINE_NS]}
+    return {"bytes": raw[DATA_LEN]} if kind == Seal.kind or kind != CleanStop.kind else {}
+
+
+def body_fields(body: bytes, how: str) -> Fields:
+    """
+    A body in JSON.
+
+    :param how: ``text`` (``body``, or ``body_base64`` where it is no UTF-8), ``hex``, ``base64`` or
+        ``none``.
+    """
+    if how == "none":
+        return {}
+    if how == "hex":
+        return {"body_hex": body.hex()}
+    return wording.body_fields(body) if how == "text" else wording.body_base64(body)
+
+
+def body_text(body: bytes, how: str) -> str:
+    """
+    A body in a line of text, from which it can be had back.
+    """
+    if how == "hex":
+        return body.hex()
+    if how == "base64":
+        return base64.b64encode(body).decode()
+    return "" if how == "none" else escape_all(body)

@@ -1,0 +1,255 @@
+"""
+The jobs of a log: those that a server would load, those of an earlier moment, and one job's story.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.records import (
+    AUX,
+    DEADLINE_NS,
+    DELAY_S,
+    FULL,
+    TS_NS,
+    TYPE,
+    Kind,
+    Reason,
+    Start,
+    State,
+)
+from binlog_tools.console.wording import text_of
+from binlog_tools.inspect.dumping import Entry, Fields, Gap, entries, state_name
+from binlog_tools.logs.live_set import (
+    END,
+    Bodies,
+    LiveSet,
+    Point,
+    Snapshot,
+    live_at,
+    promoted,
+    stored,
+)
+from binlog_tools.logs.loading import Loaded
+from binlog_tools.logs.quantities import (
+    Numbers,
+    Span,
+    format_duration,
+    format_time,
+    format_time_exactly,
+)
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import NS, StoredJob, StoredPause
+
+
+class ListedJob(NamedTuple):
+    """
+    A job in a list.
+
+    :ivar size: of its body.
+    """
+
+    job: StoredJob
+    size: int
+
+
+def would_load(loaded: Loaded, selection: Selection) -> Iterator[ListedJob]:
+    """
+    The jobs that a server would load now, ascending by id.
+
+    :raise BinlogError: it would refuse.
+    """
+    for job in loaded.jobs():
+        ripe = promoted(job, loaded.now_ns)
+        if selection.has_job(ripe):
+            yield ListedJob(ripe, len(ripe.body))
+
+
+class PastJobs:
+    """
+    The jobs at an earlier point of a log.
+
+    :ivar unknown: how many jobs were there whose state or body the log no longer tells.
+    :ivar last_lsn: of the newest record before the point, 0 if the log begins behind it.
+    :ivar since_ns: when the log begins.
+    :raise Damaged: the log is not sound, or begins behind the point.
+    """
+
+    def __init__(self, source: Source, point: Point) -> None:
+        survey = source.survey()
+        survey.refuse_if_unsound()
+        first_seq = 0 if source.is_partial else survey.small.trim_seq
+        self._source = source
+        self._snapshot: Snapshot = live_at(source, point, first_seq)
+        live = self._snapshot.live
+        self.last_lsn = live.last_lsn
+        self.since_ns = self._snapshot.since_ns
+        # Nothing comes before LSN 1.
+        if not live.last_lsn and point != END and self._snapshot.first_lsn > 1:
+            raise Damaged(
+                f"{source.path}: the log begins with LSN {self._snapshot.first_lsn}, behind that "
+                f"point; segments from before it may be in an archive."
+            )
+        self.unknown = len(self._snapshot.unknown)
+        self.now_ns = min(point.time_ns, live.time_ns) if point == END else _time_of(point, live)
+
+    def jobs(self, selection: Selection, with_bodies: bool) -> Iterator[ListedJob]:
+        """
+        As they were, ascending by id; reserved ones are reserved.
+        """
+        live, bodies = self._snapshot.live, Bodies(self._source)
+        for _, found in sorted(live.jobs.items()):
+            job = promoted(stored(found, live.tubes), self.now_ns)
+            if selection.has_job(job):
+                body = bodies.of(found) if with_bodies else b""
+                yield ListedJob(job._replace(body=body), found.size)
+
+    def pauses(self) -> list[StoredPause]:
+        """
+        The pauses in force.
+        """
+        return list(self._snapshot.live.pauses_at(self.now_ns))
+
+
+def _time_of(point: Point, live: LiveSet) -> int:
+    return live.time_ns if point.time_ns == END.time_ns else point.time_ns
+
+
+def fields_of_job(listed: ListedJob, now_ns: int) -> Fields:
+    """
+    A job, by the names of docs/inspect.md, but for its body.
+    """
+    job = listed.job
+    left = job.deadline_ns - now_ns if job.state in (State.DELAYED, State.RESERVED) else None
+    return {
+        "job": job.job_id, "tube": text_of(job.tube), "state": state_name(job.state),
+        "priority": job.priority, "delay_s": job.delay_s, "ttr_s": job.ttr_s,
+        "created": format_time_exactly(job.created_ns),
+        "age_s": max(0, now_ns - job.created_ns) // NS,
+        "deadline": format_time_exactly(job.deadline_ns) if job.deadline_ns else None,
+        "left_s": None if left is None else max(0, left) // NS,
+        "reserves": job.reserves, "timeouts": job.timeouts, "releases": job.releases,
+        "buries": job.buries, "kicks": job.kicks, "bytes": listed.size,
+    }  # fmt: skip
+
+
+class Event(NamedTuple):
+    """
+    One thing that happened to a job.
+
+    :ivar what: in words.
+    :ivar since_ns: how long after the event before; 0 for the first.
+    """
+
+    entry: Entry
+    what: str
+    since_ns: int
+
+
+class Story(NamedTuple):
+    """
+    What a log tells of one job.
+
+    :ivar ending: what has become of it.
+    """
+
+    job_id: int
+    events: list[Event]
+    ending: str
+    gaps: list[Gap]
+
+
+def story_of(source: Source, job_id: int, now_ns: int) -> Story:
+    """
+    All that happened to a job, as far as the log has it; damage is passed over.
+
+    :raise OSError: it cannot be read.
+    """
+    chosen = Selection(jobs=Numbers([Span(job_id, job_id)]))
+    found = list(entries(source, chosen, always=frozenset({Start.kind})))
+    gaps = [each for each in found if isinstance(each, Gap)]
+    events: list[Event] = []
+    before = 0
+    for entry in found:
+        if isinstance(entry, Gap):
+            continue
+        is_start = entry.raw[TYPE] == Start.kind
+        if is_start and not (events and events[-1].entry.raw[1] == State.RESERVED):
+            continue
+        # A full record says when the job was put, a COPY is written when it is written.
+        at = entry.time_ns if entry.raw[TYPE] == Kind.COPY else entry.raw[TS_NS]
+        words = "a server started; ready again" if is_start else _in_words(entry)
+        events.append(Event(entry, words, max(0, at - before) if before else 0))
+        before = at
+    return Story(job_id, events, _ending(events, now_ns), gaps)
+
+
+def _in_words(entry: Entry) -> str:
+    raw = entry.raw
+    tube = text_of(entry.tube)
+    words = _WORDS.get(raw[TYPE], "changed")
+    text = words.format(
+        tube=tube, by=f" by connection {raw[AUX]}" if raw[AUX] else "", priority=raw[4],
+        state=state_name(raw[1]), delay=raw[DELAY_S], ttr=raw[9],
+        why=_WHY.get(raw[3], ""), size=raw[17],
+    )  # fmt: skip
+    if raw[1] == State.DELAYED:
+        text += f", ready at {format_time(raw[DEADLINE_NS])}"
+    elif raw[1] == State.RESERVED:
+        text += f", until {format_time(raw[DEADLINE_NS])}"
+    return text
+
+
+_WORDS: Final = {
+    1: "put into {tube}{by}, {state}: priority {priority}, TTR {ttr} s, {size} bytes",
+    2: "reserved{by}",
+    3: "released{by}, {state}: priority {priority}, delay {delay} s",
+    4: "buried{by}: priority {priority}",
+    5: "kicked{by}",
+    6: "touched{by}",
+    7: "deleted{by}",
+    8: "its TTR ran out; ready again",
+    9: "its connection{by} ended; ready again",
+    16: "stated again by compaction or a tool, {state} in {tube}{why}: priority {priority}",
+}
+_WHY: Final = {int(Reason.IMPORT): ", made by a tool", int(Reason.DAMAGED): ", damaged"}
+
+
+def _ending(events: list[Event], now_ns: int) -> str:
+    if not events:
+        return "the log has no record of it"
+    last = events[-1].entry
+    if last.raw[TYPE] == Kind.DELETE:
+        return f"gone since {format_time(last.raw[TS_NS])}"
+    if not any(event.entry.raw[TYPE] in FULL for event in events):
+        return "alive, but the log has no body for it: a server refuses this log"
+    state = "ready" if last.raw[TYPE] == Start.kind else state_name(last.raw[1])
+    if last.raw[1] == State.RESERVED:
+        return "reserved; a server that starts now has it ready"
+    if last.raw[1] == State.DELAYED and last.raw[DEADLINE_NS] <= now_ns:
+        return "ready, its delay is over"
+    return f"{state} for {format_duration(max(0, now_ns - last.raw[TS_NS]))}"
+
+
+def body_of(source: Source, job_id: int) -> bytes | None:
+    """
+    The body of a job, whether it lives or not, from its newest full record; damage is passed over.
+
+    :return: None if the log has none.
+    """
+    chosen = Selection(jobs=Numbers([Span(job_id, job_id)]), types=frozenset(map(int, FULL)))
+    body = None
+    for entry in entries(source, chosen):
+        if isinstance(entry, Entry):
+            body = without_extensions(entry)
+    return body
+
+
+def without_extensions(entry: Entry) -> bytes:
+    """
+    The body in the data of a full record.
+    """
+    if not entry.raw[2] & 1:
+        return entry.data
+    return entry.data[2 + int.from_bytes(entry.data[:2], "little") :]

@@ -1,0 +1,346 @@
+"""
+What a log consists of: where its bytes are, what keeps them, and how many jobs there were when.
+"""
+
+from array import array
+from collections import Counter
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.compaction import Policy, Pressure
+from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.frames import Frame
+from beanstalk_twisted.binlog.records import TUBE_ID, Kind, State
+from binlog_tools.logs.live_set import LiveJob, LiveSet, sound_frames, sound_segments
+from binlog_tools.logs.reading import OpenSegment, names_ahead
+from binlog_tools.logs.selection import STATE_NAMES, type_name
+from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import NS
+
+NAMED_PINS: Final = 1000
+"""Ids of jobs that are named for each segment, lowest first."""
+
+BUCKETS: Final = 600
+"""Steps of time for which the number of jobs is told: ten for each character of the chart."""
+
+MOMENT_NS: Final = 100_000_000
+"""Frames this close count as one, which bounds the memory: 240 bytes for each second."""
+
+STATES: Final = (State.READY, State.RESERVED, State.DELAYED, State.BURIED)
+"""In the order in which they are told everywhere, which is that of beanstalkd's statistics."""
+
+BARS: Final = "▁▂▃▄▅▆▇█"
+ASCII_BARS: Final = "12345678"
+"""The same heights where there are no such characters."""
+
+
+class SegmentStats(NamedTuple):
+    """
+    One segment.
+
+    :ivar end: where its frames end, ``size`` that of the file.
+    :ivar live: bytes of the full records of living jobs; ``dead``, the others up to ``end``.
+    :ivar pinned_by: how many living jobs have their full records here; ``pins`` are their ids.
+    """
+
+    name: str
+    seq: int
+    first_lsn: int
+    last_lsn: int
+    since_ns: int
+    until_ns: int
+    size: int
+    end: int
+    live: int
+    dead: int
+    pinned_by: int
+    pins: list[int]
+    types: dict[str, int]
+
+
+class TubeStats(NamedTuple):
+    """
+    One tube.
+
+    :ivar bytes: of the bodies of its living jobs.
+    :ivar puts: how many jobs the log has seen put into it.
+    """
+
+    name: bytes
+    jobs: int
+    ready: int
+    reserved: int
+    delayed: int
+    buried: int
+    bytes: int
+    puts: int
+    deletes: int
+
+
+class Depth(NamedTuple):
+    """
+    How many jobs there were.
+
+    :ivar jobs: the most there were at one time within each of the equal steps from ``since_ns`` to
+        ``until_ns``.
+    """
+
+    since_ns: int
+    until_ns: int
+    jobs: list[int]
+
+    @property
+    def step_s(self) -> float:
+        """
+        How long a step is, in seconds; 0 without any.
+        """
+        return (self.until_ns - self.since_ns) / len(self.jobs) / NS if self.jobs else 0.0
+
+
+class Stats(NamedTuple):
+    """
+    A whole log.
+
+    :ivar oldest: id and time of birth of the living job that was put first.
+    :ivar compacted: about how many bytes `compact` would leave.
+    :ivar is_due: whether a server with default settings would compact now.
+    """
+
+    path: str
+    segments: list[SegmentStats]
+    tubes: list[TubeStats]
+    jobs: int
+    states: dict[str, int]
+    oldest: tuple[int, int] | None
+    bytes: int
+    live: int
+    compacted: int
+    is_due: bool
+    depth: Depth
+
+
+class _Segment:
+    """
+    A segment while it is counted.
+    """
+
+    def __init__(self, opened: OpenSegment) -> None:
+        self.name, self.seq = opened.name, opened.seq
+        self.size = len(opened.buffer)
+        self.first_lsn, self.last_lsn = opened.header.first_lsn, opened.header.first_lsn - 1
+        self.since_ns = self.until_ns = opened.header.created_ns
+        self.end = SEGMENT_HEADER_BYTES
+        self.types: Counter[int] = Counter()
+
+    def take(self, types: bytes, frame: Frame) -> None:
+        """
+        A frame, and the types of its records.
+        """
+        if not self.types:
+            self.since_ns = frame.time_ns
+        self.types.update(types)
+        self.last_lsn, self.until_ns, self.end = frame.next_lsn - 1, frame.time_ns, frame.end
+
+
+def measure(source: Source) -> Stats:
+    """
+    Count all of a log.
+
+    :raise BinlogError: it is damaged.
+    """
+    survey = source.survey()
+    survey.refuse_if_unsound()
+    first_seq = 0 if source.is_partial else survey.small.trim_seq
+    live = LiveSet()
+    segments: dict[int, _Segment] = {}
+    depth = _DepthCount()
+    traffic = _Traffic()
+    for opened in sound_segments(source, first_seq):
+        segment = segments[opened.seq] = _Segment(opened)
+        live.tubes.update(names_ahead(opened))
+        for frame in sound_frames(opened):
+            view = memoryview(opened.buffer)
+            types = bytes(view[frame.records_at : frame.heap_at : frame.rec_size])
+            segment.take(types, frame)
+            live.take(opened.buffer, frame, opened.seq)
+            depth.take(types, frame)
+            traffic.take(opened, frame)
+    return _sum_up(source, live, segments, depth, traffic)
+
+
+class _DepthCount:
+    """
+    How the number of jobs changes.
+    """
+
+    def __init__(self) -> None:
+        self._times = array("q")
+        self._changes = array("q")
+        self._peaks = array("q")
+
+    def take(self, types: bytes, frame: Frame) -> None:
+        """
+        A frame; frames of one tenth of a second count as one, but for the most of their jobs.
+        """
+        change, peak = _change_and_peak(types)
+        if self._times and frame.time_ns - self._times[-1] < MOMENT_NS:
+            self._peaks[-1] = max(self._peaks[-1], self._changes[-1] + peak)
+            self._changes[-1] += change
+        else:
+            self._times.append(frame.time_ns)
+            self._changes.append(change)
+            self._peaks.append(peak)
+
+    def told(self, last: int) -> Depth:
+        """
+        :param last: how many jobs there are at the end.
+        """
+        if not self._times:
+            return Depth(0, 0, [])
+        since, until = self._times[0], max(self._times)
+        count = last - sum(self._changes)
+        jobs = [0] * max(1, min(BUCKETS, until - since))
+        at = 0
+        for bucket in range(len(jobs)):
+            end = since + (until - since) * (bucket + 1) // len(jobs)
+            # What was there before is there when the step begins.
+            most = count
+            while at < len(self._times) and self._times[at] <= end:
+                most = max(most, count + self._peaks[at])
+                count += self._changes[at]
+                at += 1
+            jobs[bucket] = most
+        return Depth(since, until, jobs)
+
+
+def _change_and_peak(types: bytes) -> tuple[int, int]:
+    """
+    How many jobs more there are behind these records, and at most while they happened.
+    """
+    puts, deletes = types.count(Kind.PUT), types.count(Kind.DELETE)
+    if not puts or not deletes:
+        return puts - deletes, puts
+    steps = accumulate(map(_CHANGES.__getitem__, types))
+    return puts - deletes, max(0, max(steps))
+
+
+_CHANGES: Final = tuple((kind == Kind.PUT) - (kind == Kind.DELETE) for kind in range(256))
+
+
+class _Traffic:
+    """
+    Puts and deletes of each tube.
+    """
+
+    def __init__(self) -> None:
+        self.puts: Counter[int] = Counter()
+        self.deletes: Counter[int] = Counter()
+
+    def take(self, opened: OpenSegment, frame: Frame) -> None:
+        """
+        A frame.
+        """
+        puts, deletes = self.puts, self.deletes
+        for kind, tube_id in _kinds_and_tubes(opened, frame):
+            if kind == Kind.PUT:
+                puts[tube_id] += 1
+            elif kind == Kind.DELETE:
+                deletes[tube_id] += 1
+
+
+def _kinds_and_tubes(opened: OpenSegment, frame: Frame) -> "list[tuple[int, int]]":
+    view = memoryview(opened.buffer)
+    kinds = bytes(view[frame.records_at : frame.heap_at : frame.rec_size])
+    if frame.rec_size == RECORD_BYTES:
+        words = view[frame.records_at : frame.heap_at].cast("I")[10::20].tolist()
+    else:
+        words = [frames.raw_record(view, frame, n)[TUBE_ID] for n in range(frame.n_rec)]
+    return list(zip(kinds, words, strict=True))
+
+
+def _sum_up(
+    source: Source, live: LiveSet, segments: dict[int, _Segment], depth: _DepthCount,
+    traffic: _Traffic,
+) -> Stats:  # fmt: skip
+    pins: dict[int, list[int]] = {seq: [] for seq in segments}
+    bytes_of: Counter[int] = Counter()
+    tubes: dict[int, list[int]] = {}
+    states: Counter[int] = Counter()
+    for job_id, job in live.jobs.items():
+        size = RECORD_BYTES + job.size
+        pins[job.seq].append(job_id)
+        bytes_of[job.seq] += size
+        raw = RECORD.unpack(job.record)
+        states[raw[1]] += 1
+        counts = tubes.setdefault(raw[TUBE_ID], [0] * 6)
+        counts[raw[1]] += 1
+        counts[5] += job.size
+    total = sum(segment.end for segment in segments.values())
+    living = bytes_of.total()
+    segment_bytes = max((segment.end for segment in segments.values()), default=0)
+    return Stats(
+        source.path, [_segment_stats(s, pins[s.seq], bytes_of[s.seq]) for s in segments.values()],
+        _tube_stats(live, tubes, traffic), len(live.jobs),
+        {STATE_NAMES[state]: states[state] for state in STATES},
+        _oldest(live.jobs), total, living, _compacted(live, living),
+        Policy().should_compact(Pressure(total, living, segment_bytes)), depth.told(len(live.jobs)),
+    )  # fmt: skip
+
+
+def _segment_stats(segment: _Segment, pins: list[int], live: int) -> SegmentStats:
+    types = {type_name(kind): count for kind, count in sorted(segment.types.items())}
+    return SegmentStats(
+        segment.name, segment.seq, segment.first_lsn, segment.last_lsn, segment.since_ns,
+        segment.until_ns, segment.size, segment.end, live, segment.end - live, len(pins),
+        sorted(pins)[:NAMED_PINS], types,
+    )  # fmt: skip
+
+
+def _tube_stats(live: LiveSet, tubes: dict[int, list[int]], traffic: _Traffic) -> list[TubeStats]:
+    """
+    By name: a tube that was forgotten and made again has several numbers.
+    """
+    by_name: dict[bytes, list[int]] = {}
+    for tube_id in tubes.keys() | traffic.puts.keys() | traffic.deletes.keys():
+        counts = by_name.setdefault(live.tubes.get(tube_id, b""), [0] * 8)
+        own = [*tubes.get(tube_id, [0] * 6), traffic.puts[tube_id], traffic.deletes[tube_id]]
+        for at, count in enumerate(own):
+            counts[at] += count
+    found = [
+        TubeStats(
+            name, sum(c[1:5]), c[State.READY], c[State.RESERVED], c[State.DELAYED],
+            c[State.BURIED], c[5], c[6], c[7],
+        )
+        for name, c in by_name.items()
+    ]  # fmt: skip
+    return sorted(found, key=lambda tube: (-tube.bytes, -tube.jobs, tube.name))
+
+
+def _oldest(jobs: dict[int, LiveJob]) -> tuple[int, int] | None:
+    first = min(jobs.items(), key=lambda item: (item[1].created_ns, item[0]), default=None)
+    return (first[0], first[1].created_ns) if first else None
+
+
+def _compacted(live: LiveSet, living: int) -> int:
+    """
+    Header, names of tubes, the jobs, the end.
+    """
+    used = {RECORD.unpack(job.record)[TUBE_ID] for job in live.jobs.values()}
+    names = sum(RECORD_BYTES + len(live.tubes.get(tube_id, b"")) for tube_id in used)
+    return SEGMENT_HEADER_BYTES + names + living + 4 * RECORD_BYTES
+
+
+def chart(depth: Depth, width: int, bars: str = BARS) -> str:
+    """
+    The number of jobs over time as one line of bars; each shows the most of its time.
+
+    :param bars: a character for each height, lowest first.
+    """
+    if not depth.jobs:
+        return ""
+    width = min(width, len(depth.jobs))
+    edges = [len(depth.jobs) * n // width for n in range(width + 1)]
+    most = [max(depth.jobs[a:b]) for a, b in pairwise(edges)]
+    top = max(1, *most)
+    return "".join(bars[min(len(bars) - 1, max(0, n) * len(bars) // (top + 1))] for n in most)

@@ -1,0 +1,3 @@
+"""
+Reading logs, damaged or not, and writing new ones.
+"""

@@ -1,0 +1,394 @@
+"""
+The jobs that a log leaves alive, at its end or at some point of it.
+
+A forward pass; for each living job its newest record and the place of its body are kept, so this
+needs some 400 bytes for each job that is alive at once, and no bodies.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES, segment_name
+from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.records import (
+    DATA_LEN,
+    DATA_OFF,
+    DEADLINE_NS,
+    DELAY_S,
+    FLAGS,
+    JOB_KINDS,
+    TS_NS,
+    TUBE_ID,
+    Flag,
+    JobImage,
+    Kind,
+    NotUnderstood,
+    Pause,
+    Start,
+    State,
+    TubeDef,
+    decode_record,
+)
+from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER
+from binlog_tools.logs.reading import Broken, OpenSegment, names_ahead, segments, tubes_named
+from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import NS, StoredJob, StoredPause
+
+OPEN_SEGMENTS: Final = 16
+"""Segments that are mapped at once while bodies are read; see `replay.OPEN_SEGMENTS`."""
+
+RESERVES: Final = 11
+"""Where a record's fields say how often the job was reserved."""
+
+
+class Point(NamedTuple):
+    """
+    A place in a log: behind the last record that has this LSN at most and was logged at this time
+    at the latest.
+    """
+
+    lsn: int = MAX_NUMBER
+    time_ns: int = LATEST_NS
+
+
+END: Final = Point()
+
+
+class LiveJob(NamedTuple):
+    """
+    A job that is alive.
+
+    :ivar record: the bytes of its newest record.
+    :ivar created_ns: when it was put.
+    :ivar seq: the segment with its newest full record, ``at`` the place of its body there.
+    :ivar size: of the body.
+    """
+
+    record: bytes
+    created_ns: int
+    seq: int
+    at: int
+    size: int
+
+
+class LiveSet:
+    """
+    The jobs, tubes and pauses after each frame that is taken.
+
+    :ivar jobs: by id; in the order of their first records.
+    :ivar lacking: newest records of jobs whose bodies have not come yet.
+    :ivar time_ns: of the newest frame.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, LiveJob] = {}
+        self.lacking: dict[int, bytes] = {}
+        self.tubes: dict[int, bytes] = {}
+        self.pauses: dict[int, Pause] = {}
+        self.time_ns = 0
+        self.last_lsn = 0
+        self._reserved: set[int] = set()
+
+    def take(self, buffer: Buffer, frame: Frame, seq: int, count: int | None = None) -> None:
+        """
+        The records of a frame, or the first ``count`` of them.
+        """
+        self.time_ns = max(self.time_ns, frame.time_ns)
+        count = frame.n_rec if count is None else count
+        self.last_lsn = frame.base_lsn + count - 1
+        view = memoryview(buffer)
+        for index, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
+            if index >= count:
+                break
+            at = frame.records_at + index * frame.rec_size
+            if kind not in JOB_KINDS:
+                self._take_other(buffer, frame, index, kind)
+            elif kind == Kind.PUT or kind == Kind.COPY:
+                job = self.jobs[job_id] = full_job(buffer, at, seq, frame.heap_at)
+                self.lacking.pop(job_id, None)
+                if job.record[1] == State.RESERVED:
+                    self._reserved.add(job_id)
+            elif kind == Kind.DELETE:
+                self.about_to_delete(buffer, frame, index)
+                self.jobs.pop(job_id, None)
+                self.lacking.pop(job_id, None)
+            else:
+                self._change(job_id, bytes(view[at : at + RECORD_BYTES]))
+
+    def about_to_delete(self, buffer: Buffer, frame: Frame, index: int) -> None:
+        """
+        For those who want to know: this record deletes a job that is still there.
+        """
+
+    def _change(self, job_id: int, record: bytes) -> None:
+        job = self.jobs.get(job_id)
+        if job is None:
+            self.lacking[job_id] = record
+        else:
+            self.jobs[job_id] = LiveJob(record, job.created_ns, job.seq, job.at, job.size)
+        if record[1] == State.RESERVED:
+            self._reserved.add(job_id)
+
+    def _end_reservations(self) -> None:
+        """
+        A server has started: those that had reserved jobs are gone, and nothing says so of each.
+        """
+        for job_id in self._reserved:
+            job = self.jobs.get(job_id)
+            if job is not None and job.record[1] == State.RESERVED:
+                self.jobs[job_id] = job._replace(record=_made_ready(job.record))
+            newest = self.lacking.get(job_id)
+            if newest is not None and newest[1] == State.RESERVED:
+                self.lacking[job_id] = _made_ready(newest)
+        self._reserved.clear()
+
+    def _take_other(self, buffer: Buffer, frame: Frame, index: int, kind: int) -> None:
+        raw = frames.raw_record(buffer, frame, index)
+        try:
+            if kind == Pause.kind:
+                record = decode_record(raw, b"")
+                assert isinstance(record, Pause)
+                self.pauses[raw[TUBE_ID]] = record
+            elif kind == Start.kind:
+                self._end_reservations()
+            elif kind == TubeDef.kind:
+                self.tubes[raw[TUBE_ID]] = frames.data_of(buffer, frame, raw)
+        except NotUnderstood:
+            return
+
+    def pauses_at(self, now_ns: int) -> Iterator[StoredPause]:
+        """
+        The pauses that are in force.
+        """
+        for pause in self.pauses.values():
+            if pause.seconds and pause.until_ns > now_ns:
+                name = self.tubes.get(pause.tube_id, b"")
+                yield StoredPause(name, pause.seconds, pause.until_ns)
+
+
+def _made_ready(record: bytes) -> bytes:
+    """
+    The same record with state ready and no deadline.
+    """
+    raw = list(RECORD.unpack(record))
+    raw[1], raw[DEADLINE_NS] = State.READY, 0
+    return RECORD.pack(*raw)
+
+
+def full_job(buffer: Buffer, at: int, seq: int, heap_at: int) -> LiveJob:
+    """
+    A job as the full record at ``at`` has it.
+
+    :param heap_at: where the heap begins that its body is in.
+    """
+    record = bytes(memoryview(buffer)[at : at + RECORD_BYTES])
+    raw = RECORD.unpack(record)
+    body_at, size = heap_at + raw[DATA_OFF], raw[DATA_LEN]
+    if raw[FLAGS] & Flag.EXT:
+        extensions = 2 + int.from_bytes(memoryview(buffer)[body_at : body_at + 2], "little")
+        body_at, size = body_at + extensions, max(0, size - extensions)
+    return LiveJob(record, raw[TS_NS], seq, body_at, size)
+
+
+def sound_segments(source: Source, first_seq: int = 0) -> Iterator[OpenSegment]:
+    """
+    The segments of a log that was found sound or torn.
+
+    :param first_seq: segments below it are dead.
+    :raise Damaged: it is not.
+    """
+    for opened in segments(source):
+        if opened.seq < first_seq:
+            continue
+        if isinstance(opened, Broken):
+            raise _damaged(source, opened.name, 0, opened.problem.why)
+        yield opened
+
+
+def sound_frames(opened: OpenSegment) -> Iterator[Frame]:
+    """
+    The frames of such a segment, up to its end.
+
+    :raise Damaged: it is damaged.
+    """
+    for piece in opened.pieces():
+        if isinstance(piece, Frame):
+            yield piece
+        elif opened.end is None:
+            return
+        else:
+            raise _damaged(opened.source, opened.name, piece.offset, piece.why)
+
+
+def _damaged(source: Source, name: str, offset: int, why: str) -> Damaged:
+    return Damaged(
+        f"damaged binlog: {source.path}: {name}: offset {offset}: {why}; nothing was changed. "
+        f"See 'binlog-inspect check {source.path}'; 'binlog-inspect salvage' goes on behind damage."
+    )
+
+
+class Snapshot(NamedTuple):
+    """
+    A log at some point.
+
+    :ivar unknown: jobs that were alive then, but whose state or body the log no longer tells.
+    :ivar first_lsn: of the oldest record that is there.
+    :ivar since_ns: when its segment was begun.
+    """
+
+    live: LiveSet
+    unknown: frozenset[int]
+    first_lsn: int
+    since_ns: int
+
+
+def live_at(source: Source, point: Point = END, first_seq: int = 0) -> Snapshot:
+    """
+    The jobs that are alive at a point.  Bodies, and jobs that were put before the log begins, are
+    taken from later records, in which compaction has stated them again.
+
+    :param first_seq: segments below it are dead.
+    :raise Damaged: the log is not sound.
+    """
+    live = LiveSet()
+    later = _Later(live)
+    first_lsn = 0
+    for opened in sound_segments(source, first_seq):
+        if not first_lsn:
+            first_lsn = opened.header.first_lsn
+            later.since_ns = opened.header.created_ns
+        live.tubes.update(names_ahead(opened))
+        for frame in sound_frames(opened):
+            count = _count_at(frame, point)
+            if count:
+                live.take(opened.buffer, frame, opened.seq, count)
+            if count < frame.n_rec:
+                live.tubes.update(tubes_named(opened.buffer, frame))
+                later.take(opened.buffer, frame, opened.seq, count)
+    unknown = frozenset(later.unknown | live.lacking.keys())
+    return Snapshot(live, unknown, first_lsn, later.since_ns)
+
+
+def _count_at(frame: Frame, point: Point) -> int:
+    """
+    How many records of a frame lie before a point.
+    """
+    if frame.time_ns > point.time_ns:
+        return 0
+    return max(0, min(frame.n_rec, point.lsn - frame.base_lsn + 1))
+
+
+class _Later:
+    """
+    What records behind a point tell about it.
+
+    :ivar since_ns: when the log begins.
+    :ivar unknown: jobs that were alive then, in a state that nothing tells.
+    """
+
+    def __init__(self, live: LiveSet) -> None:
+        self._live = live
+        self._touched: set[int] = set()
+        self._has_start = False
+        self.since_ns = 0
+        self.unknown: set[int] = set()
+
+    def take(self, buffer: Buffer, frame: Frame, seq: int, first: int) -> None:
+        """
+        The records of a frame from one on.
+        """
+        view = memoryview(buffer)
+        for index, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
+            if index < first:
+                continue
+            if kind == Start.kind:
+                self._has_start = True
+            if kind not in JOB_KINDS or job_id in self._live.jobs:
+                continue
+            if kind == Kind.PUT:
+                self._touched.add(job_id)
+            elif job_id in self._touched:
+                continue
+            elif kind == Kind.COPY:
+                at = frame.records_at + index * frame.rec_size
+                self._restate(job_id, full_job(view, at, seq, frame.heap_at))
+            elif job_id not in self._live.lacking:
+                self._lose(job_id)
+
+    def _lose(self, job_id: int) -> None:
+        self._touched.add(job_id)
+        self.unknown.add(job_id)
+
+    def _restate(self, job_id: int, job: LiveJob) -> None:
+        """
+        A job whose body lay before the beginning of the log.
+        """
+        newest = self._live.lacking.pop(job_id, None)
+        if newest is None and self._became_ready(job):
+            self._lose(job_id)
+        else:
+            self._live.jobs[job_id] = job._replace(record=newest or job.record)
+
+    def _became_ready(self, job: LiveJob) -> bool:
+        """
+        Whether it may have become ready since the point without a record: a delay ended, or the
+        reservation of a client that had gone when a server started.
+        """
+        raw = RECORD.unpack(job.record)
+        if raw[1] != State.READY:
+            return False
+        # Whatever delayed it is older than the log.
+        delay_ends = self.since_ns + raw[DELAY_S] * NS
+        return delay_ends > self._live.time_ns or bool(self._has_start and raw[RESERVES])
+
+
+class Bodies:
+    """
+    Reads bodies of living jobs, from a few segments at a time.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._open: dict[int, Buffer] = {}
+
+    def of(self, job: LiveJob) -> bytes:
+        """
+        A body.
+        """
+        buffer = self._open.get(job.seq)
+        if buffer is None:
+            if len(self._open) >= OPEN_SEGMENTS:
+                del self._open[next(iter(self._open))]
+            buffer = self._open[job.seq] = self._source.read(segment_name(job.seq))
+        data = bytes(memoryview(buffer)[job.at : job.at + job.size])
+        return data
+
+
+def image_of(job: LiveJob, body: bytes = b"") -> JobImage:
+    """
+    A living job as the newest record has it, its birth and its body as the full one.
+
+    :raise NotUnderstood: the record says what this version does not know.
+    """
+    image = decode_record(RECORD.unpack(job.record), b"")
+    assert isinstance(image, JobImage)
+    return image._replace(kind=Kind.COPY, ts_ns=job.created_ns, body=body)
+
+
+def stored(job: LiveJob, tubes: "dict[int, bytes]", body: bytes = b"") -> StoredJob:
+    """
+    A living job apart from its log.
+    """
+    image = image_of(job, body)
+    return StoredJob.of(image, tubes.get(image.tube_id, b""))
+
+
+def promoted(job: StoredJob, now_ns: int) -> StoredJob:
+    """
+    A delayed job whose time has come is ready, as its record says it would be.
+    """
+    if job.state is State.DELAYED and job.deadline_ns <= now_ns:
+        return job._replace(state=State.READY, deadline_ns=0)
+    return job

@@ -1,0 +1,368 @@
+"""
+Writing a log anew; docs/binlog-format.md, "Logs made by tools".
+
+`SegmentMaker` writes the segments of one log into a directory, each sealed and synced before the
+next one exists; it holds no more than one frame.  `NewLog` does so in ``DST.part`` and gives it its
+name when all of it is durable: a crash never leaves half a log under the final name.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Final, NamedTuple
+
+from beanstalk_twisted import __version__
+from beanstalk_twisted.binlog.directory import Directory, File
+from beanstalk_twisted.binlog.format import (
+    DEFAULT_SEGMENT_BYTES,
+    FRAME_TARGET_BYTES,
+    MADE_BY_TOOL,
+    MAX_BODY_BYTES,
+    MAX_FRAME_RECORDS,
+    MAX_TUBE_NAME_BYTES,
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    segment_name,
+)
+from beanstalk_twisted.binlog.framing import Framing
+from beanstalk_twisted.binlog.records import CleanStop, Pause, Reason, Record, State, TubeDef
+from beanstalk_twisted.binlog.survey import Survey
+from binlog_tools.logs.new_directory import NewDirectory
+from binlog_tools.logs.stored import StoredJob, StoredPause
+
+WRITER: Final = f"beanstalk-twisted/{__version__}"
+"""How the headers name us."""
+
+MAX_ORIGIN_BYTES: Final = 3000
+"""Of JSON, in the header: it has 3932 bytes, of which the columns take some 500."""
+
+
+MIN_ROOM_BYTES: Final = 2 << 10
+"""SpaceBudget for jobs in a segment, however small it is asked to be."""
+
+
+class OriginSource(NamedTuple):
+    """
+    A log that another was made from.
+
+    :ivar store_uuid: 32 hexadecimal digits; empty if it is no TQL log.
+    """
+
+    path: str
+    store_uuid: str
+    last_lsn: int
+
+    @classmethod
+    def of(cls, survey: Survey) -> "OriginSource":
+        """
+        A log that was looked at.
+        """
+        newest = survey.segments[-1] if survey.segments else None
+        if newest is None:
+            return cls(survey.path, "", 0)
+        return cls(survey.path, newest.header.store_uuid.hex(), newest.ending.next_lsn - 1)
+
+
+class Origin(NamedTuple):
+    """
+    What a log was made by, and from what.
+
+    :ivar tool: the command.
+    """
+
+    tool: str
+    sources: Sequence[OriginSource] = ()
+
+    def description(self, made_ns: int) -> Mapping[str, object]:
+        """
+        As JSON, with as many sources as there is room for.
+        """
+        named: list[Mapping[str, object]] = []
+        room = MAX_ORIGIN_BYTES
+        for source in self.sources:
+            # Each character takes at most 6 bytes of JSON.
+            room -= 120 + 6 * len(source.path)
+            if room < 0:
+                break
+            named.append(source._asdict())
+        return {
+            "tool": self.tool, "version": __version__, "made_ns": made_ns, "sources": named,
+            "more": len(self.sources) - len(named),
+        }  # fmt: skip
+
+
+def origin_stores(description: Mapping[str, object]) -> Iterator[str]:
+    """
+    The stores that the description in a header says that the log was made from, as 32 hexadecimal
+    digits each; nothing depends on it, so what is no origin has none.
+    """
+    origin = description.get("origin")
+    sources = origin.get("sources") if isinstance(origin, dict) else None
+    for source in sources if isinstance(sources, list) else []:
+        uuid = source.get("store_uuid") if isinstance(source, dict) else None
+        if isinstance(uuid, str) and uuid:
+            yield uuid
+
+
+class Floors(NamedTuple):
+    """
+    What a new log begins above, so that no number means two things.
+
+    :ivar last_lsn: the highest LSN of the logs it was made from.
+    :ivar next_job_id: every lower id was given out there.
+    :ivar time_ns: the newest time in them.
+    """
+
+    last_lsn: int = 0
+    next_job_id: int = 1
+    time_ns: int = 0
+
+    @classmethod
+    def of(cls, *surveys: Survey) -> "Floors":
+        """
+        The floors of logs that were looked at.
+        """
+        return cls(
+            max((s.segments[-1].ending.next_lsn - 1 for s in surveys if s.segments), default=0),
+            max((s.small.next_job_id for s in surveys), default=1),
+            max((s.small.time_ns for s in surveys), default=0),
+        )
+
+
+NO_FLOORS: Final = Floors()
+
+
+class Written(NamedTuple):
+    """
+    What a new log has.
+    """
+
+    path: str
+    jobs: int
+    body_bytes: int
+    segments: int
+    bytes: int
+    first_lsn: int
+    last_lsn: int
+    next_job_id: int
+    store_uuid: str
+
+
+class SegmentMaker:
+    """
+    Writes the segments of a new log into an empty directory.
+    """
+
+    def __init__(
+        self, directory: Directory, origin: Origin, *, floors: Floors = NO_FLOORS,
+        pauses: Iterable[StoredPause] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        flags: int = 0, now_ns: int | None = None,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:  # fmt: skip
+        """
+        :param flags: of the headers, beside the one that says that a tool made it.
+        :param now_ns: the wall clock; the log's time is not before ``floors.time_ns``.
+        """
+        self._directory = directory
+        self._now_ns = max(time.time_ns() if now_ns is None else now_ns, floors.time_ns)
+        self._description = origin.description(self._now_ns)
+        self._random = random
+        self._flags = flags | MADE_BY_TOOL
+        self._segment_bytes = segment_bytes
+        self._pauses = list(pauses)
+        self._next_job_id = floors.next_job_id
+        self._store_uuid = random(16)
+        self._first_lsn = self._lsn = floors.last_lsn + 1
+        self._tubes: dict[bytes, int] = {}
+        self._jobs = self._body_bytes = self._bytes = 0
+        self._seq = self._prev_end = 0
+        self._file: File | None = None
+        self._open: list[Record] = []
+        self._open_bytes = 0
+        self._begin()
+
+    def add(self, job: StoredJob) -> None:
+        """
+        State a job.
+
+        :raise ValueError: it cannot stand in a log; the message says why.
+        """
+        _refuse_impossible(job)
+        self._make_room(RECORD_BYTES + len(job.body))
+        self._append(job.image(self._tube_id(job.tube)))
+        self._jobs += 1
+        self._body_bytes += len(job.body)
+        self._next_job_id = max(self._next_job_id, job.job_id + 1)
+
+    @property
+    def last_lsn(self) -> int:
+        """
+        What the last LSN will be if it is finished now: that of the last segment's seal.
+        """
+        return self._lsn + len(self._open) + 1
+
+    def finish(self) -> Written:
+        """
+        End the log in order; all of it is durable then, but for the name of its directory.
+        """
+        self._append(CleanStop(self._now_ns))
+        self._seal()
+        self._directory.sync()
+        return Written(
+            self._directory.path, self._jobs, self._body_bytes, self._seq, self._bytes,
+            self._first_lsn, self._lsn - 1, self._next_job_id, self._store_uuid.hex(),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """
+        Let go of a segment that was not finished.
+        """
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _make_room(self, size: int) -> None:
+        """
+        End the frame, and the segment, that another record would make too large.
+        """
+        if self._framing.end + self._open_bytes >= self._limit:
+            self._seal()
+            self._begin()
+        elif self._open_bytes + size > FRAME_TARGET_BYTES or len(self._open) >= MAX_FRAME_RECORDS:
+            self._flush()
+
+    def _tube_id(self, name: bytes) -> int:
+        tube_id = self._tubes.get(name)
+        if tube_id is None:
+            if not 0 < len(name) <= MAX_TUBE_NAME_BYTES:
+                raise ValueError(f"a tube's name has 1 to {MAX_TUBE_NAME_BYTES} bytes: {name!r}")
+            tube_id = self._tubes[name] = len(self._tubes) + 1
+            self._append(TubeDef(tube_id, name, self._now_ns))
+        return tube_id
+
+    def _append(self, record: Record) -> None:
+        self._open.append(record)
+        self._open_bytes += RECORD_BYTES + len(record.data)
+
+    def _begin(self) -> None:
+        self._seq += 1
+        self._salt = int.from_bytes(self._random(4), "little")
+        self._framing = Framing(self._salt)
+        self._file = self._directory.create(segment_name(self._seq))
+        # The header is written last: it carries the final floor of the job ids.
+        self._segment_lsn = self._lsn
+        for name, tube_id in self._tubes.items():
+            self._append(TubeDef(tube_id, name, self._now_ns))
+        for pause in self._pauses:
+            tube_id = self._tube_id(pause.tube)
+            self._append(Pause(tube_id, pause.seconds, pause.until_ns, self._now_ns, Reason.IMPORT))
+        # However many tubes there are, a segment takes at least as much in jobs.
+        opening = SEGMENT_HEADER_BYTES + self._open_bytes
+        self._limit = max(self._segment_bytes, opening + self._open_bytes, opening + MIN_ROOM_BYTES)
+
+    def _header(self) -> bytes:
+        return SegmentHeader(
+            self._seq, self._segment_lsn, self._now_ns, self._prev_end, 1, self._next_job_id,
+            self._store_uuid, self._salt, self._flags, 0, WRITER,
+        ).encode(self._description)  # fmt: skip
+
+    def _flush(self) -> None:
+        """
+        Write the open frames.
+        """
+        at = self._framing.end
+        chunks = self._framing.add(self._open, self._lsn, self._now_ns)
+        self._lsn += len(self._open)
+        self._write(at, chunks)
+        self._open = []
+        self._open_bytes = 0
+
+    def _write(self, at: int, chunks: Sequence[bytes]) -> None:
+        assert self._file is not None
+        self._file.write_at(at, chunks)
+
+    def _seal(self) -> None:
+        """
+        Finish the segment and make it durable.
+        """
+        self._flush()
+        at, lsn = self._framing.end, self._lsn
+        self._lsn += 1
+        chunks = self._framing.seal(lsn, self._now_ns)
+        self._write(at, chunks)
+        self._bytes += at + sum(map(len, chunks))
+        assert self._file is not None
+        self._file.write_at(0, [self._header()])
+        self._file.sync()
+        self.close()
+        self._prev_end = self._framing.end
+
+
+def _refuse_impossible(job: StoredJob) -> None:
+    if job.state is State.GONE or job.job_id < 1:
+        raise ValueError(f"job {job.job_id} is gone; only living jobs can be written")
+    if len(job.body) > MAX_BODY_BYTES:
+        raise ValueError(f"the body of job {job.job_id} is larger than {MAX_BODY_BYTES} bytes")
+
+
+class NewLog:
+    """
+    A new log in a directory of its own; used in a ``with`` block.  Leaving the block with an error
+    removes all of it; leaving it without `finish` is one.
+
+    :ivar written: what it has, once finished.
+    """
+
+    def __init__(
+        self, path: str, origin: Origin, *, floors: Floors = NO_FLOORS,
+        pauses: Iterable[StoredPause] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        flags: int = 0, now_ns: int | None = None,
+    ) -> None:  # fmt: skip
+        """
+        :param path: must not exist, or be an empty directory.
+        :raise OSError: it cannot be made.
+        """
+        self.written: Written | None = None
+        self._new = NewDirectory(path)
+        try:
+            self._maker = SegmentMaker(
+                self._new.directory, origin, floors=floors, pauses=pauses,
+                segment_bytes=segment_bytes, flags=flags, now_ns=now_ns,
+            )  # fmt: skip
+        except BaseException:
+            self._new.discard()
+            raise
+
+    def add(self, job: StoredJob) -> None:
+        """
+        State a job.
+        """
+        self._maker.add(job)
+
+    @property
+    def last_lsn(self) -> int:
+        """
+        What the last LSN will be if it is finished now: that of the last segment's seal.
+        """
+        return self._maker.last_lsn
+
+    def finish(self) -> Written:
+        """
+        End the log and give it its name; it is durable then.
+        """
+        written = self._maker.finish()
+        self._new.publish()
+        self.written = written._replace(path=self._new.path)
+        return self.written
+
+    def __enter__(self) -> "NewLog":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._maker.close()
+        self._new.__exit__(kind, error, traceback)

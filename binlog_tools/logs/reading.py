@@ -1,0 +1,236 @@
+"""
+Going through a log from end to end, damaged or not, one segment at a time.
+
+Nothing is kept of what was passed, so this needs the memory of one segment or two, however long the
+log is.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.format import (
+    RECORD,
+    RECORD_BYTES,
+    REHOMED,
+    SEGMENT_HEADER_BYTES,
+    HeaderProblem,
+    SegmentHeader,
+)
+from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
+from beanstalk_twisted.binlog.records import NotUnderstood, Raw, TubeDef
+from beanstalk_twisted.binlog.segment import NO_FRAME, content_end, has_content, is_trailer
+from beanstalk_twisted.binlog.survey import NamedHeader, under_their_numbers
+from binlog_tools.logs.sources import Source
+
+
+class Hole(NamedTuple):
+    """
+    Bytes of a segment that are not the frames they should be.
+
+    :ivar first_lsn: of the records that should be there.
+    :ivar next_lsn: of the first one behind it, None if none can be read.
+    :ivar frame: the header that still stands at ``offset``, if it does: then only the payload is
+        wrong.
+    """
+
+    offset: int
+    end: int
+    first_lsn: int
+    next_lsn: int | None
+    why: str
+    frame: Frame | None = None
+
+
+class OpenSegment(NamedTuple):
+    """
+    A segment that is being read.
+
+    :ivar end: where its successor says that its frames end; None if there is none.
+    """
+
+    source: Source
+    name: str
+    seq: int
+    header: SegmentHeader
+    buffer: Buffer
+    end: int | None
+
+    @property
+    def path(self) -> str:
+        """
+        Where the file is.
+        """
+        return self.source.path_of(self.name)
+
+    def pieces(self) -> Iterator[Frame | Hole]:
+        """
+        Every good frame, and what is between them.
+        """
+        return pieces(self.buffer, self.header, self.end)
+
+    def tube_names(self) -> Iterator[tuple[int, bytes]]:
+        """
+        The names of tubes that it says.
+        """
+        for frame in self.pieces():
+            if isinstance(frame, Frame):
+                yield from tubes_named(self.buffer, frame)
+
+
+class Broken(NamedTuple):
+    """
+    A segment whose header cannot be used.
+    """
+
+    source: Source
+    name: str
+    seq: int
+    problem: HeaderProblem
+
+
+class Bounds(NamedTuple):
+    """
+    Segments that have nothing between these need not be opened.
+    """
+
+    first_lsn: int = 0
+    last_lsn: int = 1 << 64
+    since_ns: int = -(1 << 63)
+    first_seq: int = 0
+
+
+EVERYTHING = Bounds()
+
+
+def segments(source: Source, bounds: Bounds = EVERYTHING) -> Iterator[OpenSegment | Broken]:
+    """
+    Each segment, oldest first.  Let go of one before asking for the next.
+
+    A segment that a server deletes meanwhile is left out.
+    """
+    headers = _headers(source)
+    for seq, (name, header) in headers.items():
+        if isinstance(header, HeaderProblem):
+            yield Broken(source, name, seq, header)
+            continue
+        successor = headers.get(seq + 1, (None, None))[1]
+        following = successor if isinstance(successor, SegmentHeader) else None
+        if _is_outside(seq, header, following, bounds):
+            continue
+        try:
+            buffer = source.read(name)
+        except FileNotFoundError:
+            continue
+        yield OpenSegment(
+            source, name, seq, header, buffer, following.prev_end if following else None
+        )
+
+
+def _headers(source: Source) -> dict[int, NamedHeader]:
+    found: dict[int, NamedHeader] = {}
+    for seq, name in source.segment_names().items():
+        try:
+            found[seq] = (name, source.header(name))
+        except FileNotFoundError:
+            continue
+    return under_their_numbers(found)
+
+
+def _is_outside(
+    seq: int, header: SegmentHeader, successor: SegmentHeader | None, bounds: Bounds
+) -> bool:
+    if seq < bounds.first_seq or header.first_lsn > bounds.last_lsn:
+        return True
+    if successor is None:
+        return False
+    return successor.first_lsn <= bounds.first_lsn or successor.created_ns < bounds.since_ns
+
+
+def pieces(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[Frame | Hole]:
+    """
+    Every good frame of a segment, and the holes between them.
+
+    :param end: where the successor says that the data end; None for the newest segment.
+    """
+    limit = len(buffer) if end is None else min(end, len(buffer))
+    at, lsn = SEGMENT_HEADER_BYTES, header.first_lsn
+    while at < limit:
+        found = frames.decode(buffer, at, limit, header.salt)
+        if isinstance(found, Frame) and found.base_lsn == lsn:
+            yield found
+            at, lsn = found.end, found.next_lsn
+            continue
+        hole = hole_at(buffer, header, at, limit, lsn)
+        if hole is None:
+            break
+        yield hole
+        if hole.next_lsn is None:
+            return
+        at, lsn = hole.end, hole.next_lsn
+    if end is not None and at < end:
+        yield Hole(at, end, lsn, None, f"the segment ends here, {end - at} bytes short")
+
+
+def hole_at(buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int) -> Hole | None:
+    """
+    What stands at ``at``, where the frame with ``lsn`` does not; None if nothing does: the data
+    end there.  Every segment has a first frame, so they do not end before it.
+    """
+    if is_trailer(buffer, at, limit) or not has_content(buffer, at, limit):
+        is_begun = at != SEGMENT_HEADER_BYTES or lsn != header.first_lsn
+        return None if is_begun else Hole(at, limit, lsn, None, NO_FRAME)
+    return _hole(buffer, header, at, limit, lsn, frames.decode(buffer, at, limit, header.salt))
+
+
+def _hole(
+    buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int,
+    found: Frame | Damage | Incomplete,
+) -> Hole:  # fmt: skip
+    """
+    What stands at ``at`` instead of the frame with ``lsn``.
+    """
+    if isinstance(found, Frame):
+        why = f"a frame with LSN {found.base_lsn} stands where LSN {lsn} belongs"
+        if found.base_lsn > lsn:
+            return Hole(at, at, lsn, found.base_lsn, why)
+        return Hole(at, found.end, lsn, lsn, why)
+    why = found.why if isinstance(found, Damage) else "a frame begins but is not complete"
+    standing = frames.decode_header(buffer, at, limit, header.salt)
+    if isinstance(standing, Frame) and standing.base_lsn == lsn and standing.end <= limit:
+        return Hole(at, standing.end, lsn, standing.next_lsn, why, standing)
+    behind = frames.resynchronise(buffer, at + 8, limit, header.salt, above_lsn=lsn - 1)
+    following = next(behind, None)
+    if following is None:
+        return Hole(at, content_end(buffer[:limit], at), lsn, None, why)
+    return Hole(at, following.offset, lsn, following.base_lsn, why)
+
+
+def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
+    """
+    The fields of each record of a frame: `frames.raw_records`, in one sweep where that is possible.
+    """
+    if frame.rec_size == RECORD_BYTES:
+        return RECORD.iter_unpack(memoryview(buffer)[frame.records_at : frame.heap_at])
+    return frames.raw_records(buffer, frame)
+
+
+def tubes_named(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, bytes]]:
+    """
+    The names of tubes that a frame says.
+    """
+    for index, (kind, _) in enumerate(frames.kinds_and_ids(buffer, frame)):
+        if kind == TubeDef.kind:
+            raw = frames.raw_record(buffer, frame, index)
+            try:
+                yield raw[10], frames.data_of(buffer, frame, raw)
+            except NotUnderstood:
+                continue
+
+
+def names_ahead(opened: OpenSegment) -> Mapping[int, bytes]:
+    """
+    The names of tubes that a segment may say only behind their first use: one that begins with
+    re-homed records.
+    """
+    return dict(opened.tube_names()) if opened.header.flags & REHOMED else {}

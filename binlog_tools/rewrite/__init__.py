@@ -1,0 +1,3 @@
+"""
+Making logs of logs, and exports of logs and back.
+"""

@@ -1,0 +1,178 @@
+"""
+Taking jobs out of a log where it is, while no server runs: one segment is appended, in which they
+are deleted.
+
+Nothing that is there is changed, but what a start of the server would do as well: a torn tail is
+copied to the quarantine and cut.  The jobs are first written to a log of their own in the
+quarantine, from which ``merge`` or ``replay`` brings them back.
+"""
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog.batches import Position
+from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
+from beanstalk_twisted.binlog.format import (
+    MADE_BY_TOOL,
+    SegmentHeader,
+    segment_name,
+)
+from beanstalk_twisted.binlog.framing import Framing
+from beanstalk_twisted.binlog.records import (
+    CleanStop,
+    JobImage,
+    Kind,
+    Reason,
+    Record,
+    Start,
+    State,
+    TubeDef,
+)
+from beanstalk_twisted.binlog.replay import Replay, read
+from beanstalk_twisted.binlog.survey import Progress
+from beanstalk_twisted.binlog.writer import spare_name
+from binlog_tools.logs.new_log import WRITER, Floors, NewLog, Origin, OriginSource
+from binlog_tools.logs.outputs import PART, NamingDirectory
+from binlog_tools.logs.sources import NoLog
+from binlog_tools.logs.stored import StoredJob
+from binlog_tools.rewrite.rewriting import Choice
+
+
+class Dropped(NamedTuple):
+    """
+    What was done.
+
+    :ivar jobs: how many were dropped, ``left`` how many were not.
+    :ivar kept_at: where they are kept; empty if there was none to drop.
+    """
+
+    jobs: int
+    left: int
+    kept_at: str
+
+
+def drop_in_place(
+    path: str, choice: Choice, progress: Progress = lambda done, total: None
+) -> Dropped:
+    """
+    Delete jobs of a log that no server has open.
+
+    :raise BinlogError: a server has it, or would refuse it; nothing was changed.
+    :raise OSError: it cannot be read or written.
+    """
+    directory = NamingDirectory(path)
+    directory.lock(f"binlog-inspect filter, pid {os.getpid()}, {socket.gethostname()}")
+    try:
+        return _drop(directory, choice, progress)
+    finally:
+        directory.close()
+
+
+def _drop(directory: RealDirectory, choice: Choice, progress: Progress) -> Dropped:
+    found = read(directory, progress)
+    if found.is_new:
+        raise NoLog(directory.path)
+    now_ns = max(time.time_ns(), found.small.time_ns)
+    kept_at, images, left = _keep(directory, found, choice, now_ns)
+    if images:
+        append_deletions(directory, found, images, now_ns)
+    return Dropped(len(images), left, kept_at if images else "")
+
+
+def _keep(
+    directory: RealDirectory, found: Replay, choice: Choice, now_ns: int
+) -> tuple[str, list[JobImage], int]:
+    """
+    Write the jobs that go into a log of their own; nothing of that if there are none.
+    """
+    folder = os.path.join(directory.path, QUARANTINE)
+    os.makedirs(folder, 0o700, exist_ok=True)
+    number = 1
+    while os.path.exists(kept_at := os.path.join(folder, f"filtered-{number}")):
+        number += 1
+    # We hold the lock, so nobody writes it: a run before was killed, and its jobs are all here.
+    shutil.rmtree(kept_at + PART, ignore_errors=True)
+    tubes = found.tubes()
+    going: list[JobImage] = []
+    left = 0
+    origin = Origin("filter", [OriginSource.of(found.survey)])
+    with NewLog(kept_at, origin, floors=Floors.of(found.survey)) as log:
+        for image, _ in found.survivors(now_ns):
+            job = StoredJob.of(image, tubes[image.tube_id])
+            if choice.stays(job, now_ns):
+                left += 1
+            else:
+                log.add(job)
+                going.append(image._replace(body=b""))
+        if going:
+            log.finish()
+    return kept_at, going, left
+
+
+def append_deletions(
+    directory: Directory, found: Replay, images: Sequence[JobImage], now_ns: int
+) -> None:
+    """
+    The same steps as those of a server that starts, deletes the jobs and stops; the segment gets
+    its name when it is durable.
+    """
+    found.tidy(directory)
+    position = found.position(b"")
+    small = found.small
+    wall_offset_ns = time.time_ns() - now_ns
+    records: list[Record] = [
+        *_small_state(found, now_ns),
+        Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
+        *(_deletion(image, now_ns) for image in images),
+        CleanStop(now_ns),
+    ]
+    content = _segment(position, records, small.next_job_id, now_ns)
+    spare = spare_name(position.seq)
+    found.remove_dead(directory, segments=False)
+    file = directory.create(spare)
+    try:
+        file.write_at(0, [content])
+        file.sync()
+    finally:
+        file.close()
+    directory.rename(spare, segment_name(position.seq))
+    directory.sync()
+    found.release(directory)
+    found.remove_dead(directory, segments=True)
+
+
+def _segment(position: Position, records: list[Record], next_job_id: int, now_ns: int) -> bytes:
+    """
+    A whole segment: what has to move there, these records, the seal.
+    """
+    salt = int.from_bytes(os.urandom(4), "little")
+    header = SegmentHeader(
+        position.seq, position.first_lsn, now_ns, position.prev_end, position.trim_seq,
+        next_job_id, position.store_uuid, salt, position.flags | MADE_BY_TOOL,
+        position.incarnation, WRITER,
+    )  # fmt: skip
+    chunks = [header.encode(Origin("filter").description(now_ns))]
+    framing = Framing(salt)
+    lsn = position.next_lsn
+    chunks += framing.add_rehomed(position.rehomed)
+    chunks += framing.add(records, lsn, now_ns)
+    chunks += framing.seal(lsn + len(records), now_ns)
+    return b"".join(chunks)
+
+
+def _small_state(found: Replay, now_ns: int) -> list[Record]:
+    names: list[Record] = [
+        TubeDef(tube_id, name, now_ns) for tube_id, name in sorted(found.tubes().items())
+    ]
+    return [*names, *found.pauses(now_ns)]
+
+
+def _deletion(image: JobImage, now_ns: int) -> JobImage:
+    return image._replace(
+        kind=Kind.DELETE, state=State.GONE, reason=Reason.ADMIN, ts_ns=now_ns, deadline_ns=0,
+        connection=0, body=b"",
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""
+Garbage: what is looked at once is left alone, and connections that have ended are found in the end.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from beanstalk_twisted.daemon.gc_control import FULL, MAX_ENDED, Collecting, Phase
+
+
+class FakeCollector:
+    """
+    A collector that collects when it is told to.
+
+    :ivar done: what it was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[Phase, dict[str, int]], object]] = []
+        self.done: list[str] = []
+
+    def freeze(self) -> None:
+        """
+        See `Collector.freeze`.
+        """
+        self.done.append("freeze")
+
+    def unfreeze(self) -> None:
+        """
+        See `Collector.unfreeze`.
+        """
+        self.done.append("unfreeze")
+
+    def collect(self, generation: int) -> list[str]:
+        """
+        :return: what it was asked for meanwhile.
+        """
+        self.done.clear()
+        phases: tuple[Phase, Phase] = ("start", "stop")
+        for phase in phases:
+            for tell in list(self.callbacks):
+                tell(phase, {"generation": generation, "collected": 0, "uncollectable": 0})
+        return list(self.done)
+
+
+class Bench:
+    """
+    A server whose connections are counted.
+    """
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self.collector = FakeCollector()
+        self.collecting = Collecting(lambda: self.ended, self.collector)
+        self.collecting.start()
+        self.done_at_start = list(self.collector.done)
+        self.collector.done.clear()
+
+
+def test_what_a_server_is_made_of_is_looked_at_before_anybody_is_served() -> None:
+    assert Bench().done_at_start == ["freeze"]
+
+
+def test_what_a_full_collection_has_left_is_not_looked_at_again() -> None:
+    bench = Bench()
+    assert [bench.collector.collect(FULL) for _ in range(3)] == [["freeze"]] * 3
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_small_collections_are_left_alone(generation: int) -> None:
+    assert Bench().collector.collect(generation) == []
+
+
+@pytest.mark.parametrize(("missing", "first"), [(1, ["freeze"]), (0, ["unfreeze", "freeze"])])
+def test_when_many_connections_have_ended_all_is_looked_at_once(
+    missing: int, first: list[str]
+) -> None:
+    bench = Bench()
+    for _ in range(2):
+        bench.ended += MAX_ENDED - missing
+        assert bench.collector.collect(FULL) == first
+        assert bench.collector.collect(FULL) == ["freeze"]
+        bench.ended += missing
+        bench.collector.collect(FULL)
+
+
+def test_connections_that_ended_before_it_began_do_not_count() -> None:
+    collector = FakeCollector()
+    ended = MAX_ENDED
+    collecting = Collecting(lambda: ended, collector)
+    collecting.start()
+    assert collector.collect(FULL) == ["freeze"]
+
+
+def test_a_server_that_has_stopped_leaves_pythons_collector_as_it_was() -> None:
+    bench = Bench()
+    bench.collecting.stop()
+    assert bench.collector.callbacks == [] and bench.collector.done == ["unfreeze"]
+    bench.collecting.stop()
+    assert bench.collector.done == ["unfreeze"]
+
+
+@pytest.fixture
+def pythons_own() -> Iterator[Collecting]:
+    """
+    Let Python's own collector be told, for the time of a test.
+    """
+    collecting = Collecting(lambda: 0)
+    collecting.start()
+    yield collecting
+    collecting.stop()
+
+
+def test_pythons_own_collector_freezes_what_is_there_and_still_finds_new_cycles(
+    pythons_own: Collecting,
+) -> None:
+    kept: list[list[object]] = [[] for _ in range(1000)]
+    gc.collect()
+    assert gc.get_freeze_count() > len(kept)
+    cycle: list[object] = []
+    cycle.append(cycle)
+    del cycle
+    assert gc.collect() == 1

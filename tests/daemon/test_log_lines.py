@@ -1,0 +1,130 @@
+"""
+The lines of the server's log.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.application.service import Application
+from twisted.internet.task import Clock
+from twisted.logger import FileLogObserver, ILogObserver, LogEvent, Logger, LogLevel
+from twisted.python.failure import Failure
+from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
+
+from beanstalk_twisted.daemon.log_lines import line, observer, part_of
+from beanstalk_twisted.server.accepting import AcceptErrors
+from beanstalk_twisted.tap import makeService
+
+AT = 1_795_353_792.9
+"""2026-11-22T13:23:12.9Z."""
+
+
+def event(text: str, **others: Any) -> LogEvent:
+    """
+    Make an event as a logger does.
+    """
+    return {
+        "log_time": AT, "log_format": text, "log_level": LogLevel.info,
+        "log_namespace": "beanstalk_twisted.daemon.listening.ListeningService", **others,
+    }  # fmt: skip
+
+
+def test_a_line_has_time_level_part_and_text() -> None:
+    said = line(event("listening on {where}", where="127.0.0.1:11300"))
+    assert said == "2026-11-22T13:23:12Z info  server   listening on 127.0.0.1:11300\n"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "part"),
+    [
+        ("beanstalk_twisted.daemon.listening.ListeningService", "server"),
+        ("beanstalk_twisted.server.service.BeanstalkService", "server"),
+        ("beanstalk_twisted.storage.store.LogStore", "log"),
+        ("beanstalk_twisted.storage.watchdog.WatchedIo", "disk"),
+        ("beanstalk_twisted.storage.archiver.Archiver", "archive"),
+        ("beanstalk_twisted.server.epoll_reader.EpollReader", "hub"),
+        ("twisted.scripts._twistd_unix.UnixAppLogger", "twistd"),
+        ("twisted.internet.base", "twisted"),
+        ("log_legacy", "twisted"),
+        ("stderr", "stderr"),
+        ("somebody.else", "somebody"),
+    ],
+)
+def test_the_part_that_speaks_is_one_word(namespace: str, part: str) -> None:
+    assert part_of(namespace) == part
+
+
+def test_further_lines_of_an_event_are_indented() -> None:
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        failed = event("while reading\nthis", log_failure=Failure(), log_level=LogLevel.critical)
+    said = str(line(failed))
+    first, *others = said.splitlines()
+    assert first == "2026-11-22T13:23:12Z critical server   while reading"
+    assert others and all(each.startswith("\t") for each in others)
+    assert others[-1] == "\tbuiltins.ValueError: wrong"
+
+
+@pytest.mark.parametrize("text", ["", None])
+def test_an_event_without_text_has_no_line(text: str) -> None:
+    assert line(event(text)) is None
+
+
+def test_an_event_without_a_time_has_a_line() -> None:
+    assert line({"log_format": "hello"}) == "- info  -        hello\n"
+
+
+def test_the_log_goes_where_twistd_was_told(tmp_path: Path) -> None:
+    for told in (
+        {"nodaemon": True, "logfile": str(tmp_path / "a.log")},
+        {"nodaemon": False, "logfile": str(tmp_path / "a.log")},
+    ):
+        write = observer(told, [])
+        assert write is not None
+        write(event("hello"))
+    said = (tmp_path / "a.log").read_text()
+    assert said == "2026-11-22T13:23:12Z info  server   hello\n" * 2
+
+
+def test_a_foreground_server_logs_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    for told in {"nodaemon": True}, {"nodaemon": True, "logfile": "-"}:
+        write = observer(told, [])
+        assert write is not None
+        write(event("hello"))
+    assert capsys.readouterr().out == "2026-11-22T13:23:12Z info  server   hello\n" * 2
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"nodaemon": True, "logger": "some.logger"},
+        {"nodaemon": True, "syslog": True},
+        {"nodaemon": False, "logfile": "-"},
+    ],
+)
+def test_another_log_that_twistd_was_told_of_is_left_to_it(told: dict[str, Any]) -> None:
+    assert observer(told, []) is None
+
+
+def test_the_application_gets_the_observer_from_the_service(tmp_path: Path) -> None:
+    launcher = ServerOptions()
+    launcher.parseOptions(["--nodaemon", f"--logfile={tmp_path}/a.log", "beanstalk"])
+    application = Application("beanstalk")
+    makeService(launcher.subOptions, Clock()).setServiceParent(application)
+    write = application.getComponent(ILogObserver)
+    write(event("hello"))
+    assert (tmp_path / "a.log").read_text().endswith(" info  server   hello\n")
+
+
+def test_what_is_left_out_is_counted_instead() -> None:
+    file = io.StringIO()
+    write = FileLogObserver(file, line)
+    log = Logger(namespace="twisted.internet.tcp.Port", observer=write)
+    log.info("EMFILE encountered; releasing reserved file descriptor.")
+    assert file.getvalue().count("\n") == 1
+    assert AcceptErrors(Clock())(event("hello")).name == "maybe"

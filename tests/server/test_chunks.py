@@ -1,0 +1,152 @@
+"""
+The quick path says, byte for byte, what its reference says.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.server.chunks import ChunkProtocol
+from beanstalk_twisted.server.protocol import BeanstalkProtocol
+from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
+
+CLIENTS = 3
+LARGEST = 40
+"""The largest body, so that bodies that are too big need not be large."""
+
+NUMBER = st.integers(0, 6).map(lambda number: b"%d" % number)
+BODY = st.one_of(
+    st.binary(max_size=LARGEST + 3),
+    st.sampled_from([b"\r\n", b"a\r\nb", b"\r", b"delete 1\r\n", b"x" * LARGEST]),
+)
+ID_COMMANDS = (b"delete", b"touch", b"kick-job", b"peek", b"reserve-job", b"kick", b"release")
+OTHERS = (
+    b"reserve\r\n", b"reserve-with-timeout 0\r\n", b"reserve-with-timeout 1\r\n", b"use a\r\n",
+    b"use default\r\n", b"watch a\r\n", b"ignore a\r\n", b"ignore default\r\n", b"peek-ready\r\n",
+    b"list-tubes\r\n", b"list-tube-used\r\n", b"list-tubes-watched\r\n", b"pause-tube a 1\r\n",
+    b"foo\r\n", b"\r\n", b"\n\r\n", b"\r\r\n", b"a\0\r\n", b"delete \r\n", b"delete 1 \r\n",
+    b"x" * 222 + b"\r\n", b"x" * 223 + b"\r\n", b"\r" * 224 + b"\n", b"y" * 500 + b"\r\n",
+    b"put 0 0 1 5 junk\r\nabcde\r\n", b"put 0 0 1\r\n", b"put 0 0 1 -1\r\n",
+)  # fmt: skip
+
+
+@st.composite
+def puts(draw: st.DrawFn) -> bytes:
+    """
+    Draw a put; now and then its body is not as long as it says.
+    """
+    body = draw(BODY)
+    size = len(body) + draw(st.sampled_from([0, 0, 0, 0, 1, -1]))
+    end = draw(st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\n", b""]))
+    fields = draw(NUMBER), draw(st.sampled_from([b"0", b"0", b"1"])), draw(NUMBER), max(0, size)
+    return b"put %s %s %s %d\r\n" % fields + body + end
+
+
+COMMAND = st.one_of(
+    puts(),
+    puts(),
+    st.builds(lambda word, job: word + b" " + job + b"\r\n", st.sampled_from(ID_COMMANDS), NUMBER),
+    st.builds(lambda job, pri: b"release %s %s 0\r\n" % (job, pri), NUMBER, NUMBER),
+    st.builds(lambda job, pri: b"bury %s %s\r\n" % (job, pri), NUMBER, NUMBER),
+    st.sampled_from(OTHERS),
+    st.sampled_from((*OTHERS, b"quit\r\n")),
+)
+
+
+@st.composite
+def packets(draw: st.DrawFn) -> list[tuple[int, bytes]]:
+    """
+    Draw what clients send: conversations, cut anywhere, and who is next.
+    """
+    sent = []
+    for number in range(CLIENTS):
+        text = b"".join(draw(st.lists(COMMAND, max_size=12)))
+        places = sorted(draw(st.sets(st.integers(0, len(text)), max_size=6)))
+        ends = [0, *places, len(text)]
+        sent.append([(number, text[start:end]) for start, end in pairwise(ends)])
+    turns = draw(st.permutations([number for number, each in enumerate(sent) for _ in each]))
+    return [sent[number].pop(0) for number in turns]
+
+
+class Path:
+    """
+    A server whose connections go one way.
+    """
+
+    def __init__(self, makes: type[BeanstalkProtocol], *, is_logged: bool) -> None:
+        self.io = HeldIo()
+        directory = MemoryDirectory() if is_logged else None
+        self.server = MemoryServer(directory=directory, io=lambda: self.io, max_job_bytes=LARGEST)
+        self.server.service.factory.makes = makes  # type: ignore[attr-defined]
+        self.clients = [self.server.connect() for _ in range(CLIENTS)]
+        assert {type(client.protocol) for client in self.clients} == {makes}
+
+    def send(self, number: int, packet: bytes, seconds: float) -> list[bytes]:
+        """
+        Send, let the disk do one thing, and read all that anybody hears.
+        """
+        self.clients[number].send(packet)
+        self.server.advance(seconds)
+        if self.io:
+            self.io.step()
+        self.server.advance()
+        return [client.take() for client in self.clients]
+
+    def end(self) -> list[bytes]:
+        """
+        Half-close all, let the disk do all, and read the rest.
+        """
+        for client in self.clients:
+            client.half_close()
+        self.server.advance(10)
+        while self.io:
+            self.io.step()
+            self.server.advance()
+        return [client.take() for client in self.clients] + [counters(self.server)]
+
+
+def counters(server: MemoryServer) -> bytes:
+    """
+    Ask for the statistics that are the same in each run.
+    """
+    asking: Client = server.connect()
+    lines = asking.ask(b"stats\r\n").split(b"\n")
+    return b"\n".join(line for line in lines if line.startswith((b"cmd-", b"current-", b"total-")))
+
+
+@pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
+def test_any_conversation_cut_anywhere_has_the_same_replies_both_ways(is_logged: bool) -> None:
+    @settings(deadline=None, max_examples=150)
+    @given(packets(), st.lists(st.sampled_from([0.0, 0.0, 0.0, 1.0]), min_size=30, max_size=30))
+    def each(sent: list[tuple[int, bytes]], waits: list[float]) -> None:
+        quick = Path(ChunkProtocol, is_logged=is_logged)
+        plain = Path(BeanstalkProtocol, is_logged=is_logged)
+        for (number, packet), seconds in zip(sent, waits, strict=False):
+            assert quick.send(number, packet, seconds) == plain.send(number, packet, seconds)
+        assert quick.end() == plain.end()
+
+    each()
+
+
+@pytest.mark.parametrize("makes", [ChunkProtocol, BeanstalkProtocol])
+def test_what_comes_while_others_hear_of_it_waits_for_its_turn(
+    makes: type[BeanstalkProtocol],
+) -> None:
+    path = Path(makes, is_logged=False)
+    producer, worker, _ = path.clients
+    worker.ask(b"reserve\r\n")
+    later = [b"use a\r\n"]
+
+    def send() -> None:
+        if later:
+            producer.protocol.dataReceived(later.pop())
+
+    worker.transport.stirred = send
+    assert producer.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\nUSING a\r\n"
+    assert worker.take() == b"RESERVED 1 1\r\nx\r\n"
+    assert not later

@@ -1,0 +1,542 @@
+"""
+One reader for all sockets: who is read, when, and who is left to Twisted.
+"""
+
+from __future__ import annotations
+
+import gc
+import select
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IHalfCloseableProtocol
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.server.epoll_reader import (
+    AGAIN_NS,
+    LIMIT_NS,
+    MAX_READS,
+    READ_BYTES,
+    EpollReader,
+    SocketSource,
+    has_place_in,
+)
+from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from tests.hand_reactor import HandReactor, Wire
+
+
+class Bench:
+    """
+    A hub and its wires.
+
+    :ivar heard: what has happened, in order; ``counts`` how many sockets each turn had.
+    :ivar failures: why the server should end.
+    :ivar answers: called when a turn ends; says whether another one may follow.
+    """
+
+    def __init__(self) -> None:
+        self.reactor = HandReactor()
+        self.heard: list[Any] = []
+        self.wires: list[Wire] = []
+        self.counts: list[int] = []
+        self.now_ns = 0
+        self.answers: Callable[[], bool] = lambda: False
+        self.failures: list[Failure] = []
+        self.hub = EpollReader(
+            cast(Any, self.reactor),
+            lambda: self.now_ns,
+            self._begin_turn,
+            self._end_turn,
+            FailStop(self.failures.append),
+        )
+
+    def hear(self, data: bytes, now_ns: int) -> None:
+        """
+        What a connection brings is heard without a number.
+        """
+        self.heard.append(data)
+
+    def _begin_turn(self, connections: int) -> None:
+        self.counts.append(connections)
+        self.heard.append("begin")
+
+    def _end_turn(self) -> bool:
+        self.heard.append("end")
+        return self.answers()
+
+    def wire(self) -> tuple[Wire, SocketSource]:
+        """
+        Make a connection that the hub reads; what it brings is heard with its number.
+        """
+        wire, number = Wire(self.reactor), len(self.wires)
+        self.wires.append(wire)
+        feed = self.hub.feed(wire.transport, lambda data, now_ns: self.heard.append((number, data)))
+        assert feed is not None
+        return wire, feed
+
+    def turn(self) -> list[Any]:
+        """
+        Let the reactor call the hub, and say what was heard.
+        """
+        self.heard.clear()
+        self.hub.doRead()
+        return list(self.heard)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.hub.close()
+    for wire in made.wires:
+        wire.close()
+
+
+def test_a_turn_brings_what_each_socket_has_and_then_ends(bench: Bench) -> None:
+    (one, _), (two, _), _ = bench.wire(), bench.wire(), bench.wire()
+    one.far.send(b"a\r\n")
+    two.far.send(b"b\r\n")
+    begin, *brought, end = bench.turn()
+    assert (begin, end) == ("begin", "end")
+    assert sorted(brought) == [(0, b"a\r\n"), (1, b"b\r\n")]
+    assert bench.reactor.readers == [bench.hub]
+
+
+def test_the_descriptor_of_the_hub_can_be_read_when_a_socket_can(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    assert select.select([bench.hub], [], [], 0)[0] == []
+    wire.far.send(b"a")
+    assert select.select([bench.hub], [], [], 0)[0] == [bench.hub]
+
+
+def test_a_turn_brings_no_more_than_one_read_of_each_socket(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    wire.far.send(b"x" * (READ_BYTES + 1))
+    assert bench.turn() == ["begin", (0, b"x" * READ_BYTES), "end"]
+    assert bench.turn() == ["begin", (0, b"x"), "end"]
+
+
+def test_many_sockets_are_read_in_several_turns_and_none_is_left_out(bench: Bench) -> None:
+    count = MAX_READS + 1
+    for _ in range(count):
+        bench.wire()[0].far.send(b"x")
+    first, second = bench.turn(), bench.turn()
+    assert len(first) == MAX_READS + 2
+    assert {number for number, _ in first[1:-1] + second[1:-1]} == set(range(count))
+
+
+def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
+    bench: Bench,
+) -> None:
+    def work(data: bytes, now_ns: int) -> None:
+        bench.heard.append(data)
+        bench.now_ns += cost_ns
+
+    wires = [Wire(bench.reactor) for _ in range(4)]
+    bench.wires += wires
+    for number, wire in enumerate(wires):
+        assert bench.hub.feed(wire.transport, work) is not None
+        wire.far.send(b"%d" % number)
+    cost_ns = LIMIT_NS // 2
+    first = bench.turn()
+    assert first == ["begin", b"0", b"1", b"2", "end"]
+    wires[0].far.send(b"again")
+    assert bench.turn() == ["begin", b"3", "end"]
+    assert bench.turn() == ["begin", b"again", "end"]
+
+
+def test_what_a_connection_brings_comes_with_the_time_that_it_is_then(bench: Bench) -> None:
+    def work(data: bytes, now_ns: int) -> None:
+        bench.heard.append(now_ns)
+        bench.now_ns += 7
+
+    for _ in range(2):
+        wire = Wire(bench.reactor)
+        bench.wires.append(wire)
+        assert bench.hub.feed(wire.transport, work) is not None
+        wire.far.send(b"a")
+    bench.now_ns = 1
+    assert bench.turn() == ["begin", 1, 8, "end"]
+    for wire in bench.wires:
+        wire.far.send(b"a")
+    bench.now_ns = 100
+    assert bench.turn() == ["begin", 100, 107, "end"]
+
+
+def test_who_answers_at_once_is_read_again_before_the_reactor_has_its_turn(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    rest = [b"b", b"c"]
+
+    def answer() -> bool:
+        if rest:
+            wire.far.send(rest.pop(0))
+        return True
+
+    bench.answers = answer
+    wire.far.send(b"a")
+    begin, end = "begin", "end"
+    assert bench.turn() == [begin, (0, b"a"), end, begin, (0, b"b"), end, begin, (0, b"c"), end]
+
+
+def test_the_reactor_has_its_turn_when_those_who_answer_at_once_had_their_time(
+    bench: Bench,
+) -> None:
+    wire, _ = bench.wire()
+
+    def answer() -> bool:
+        bench.now_ns += AGAIN_NS // 2
+        wire.far.send(b"x")
+        return True
+
+    bench.answers = answer
+    wire.far.send(b"x")
+    assert bench.turn() == ["begin", (0, b"x"), "end"] * 2
+    assert bench.turn() == ["begin", (0, b"x"), "end"] * 2
+
+
+def test_a_hub_that_ends_in_a_turn_looks_no_further(bench: Bench) -> None:
+    wire, _ = bench.wire()
+
+    def end() -> bool:
+        bench.hub.close()
+        return True
+
+    bench.answers = end
+    wire.far.send(b"a")
+    assert bench.turn() == ["begin", (0, b"a"), "end"]
+
+
+def test_a_turn_that_cannot_end_ends_the_server_and_no_other_follows(bench: Bench) -> None:
+    wire, _ = bench.wire()
+
+    def fail() -> bool:
+        wire.far.send(b"b")
+        raise ValueError
+
+    bench.answers = fail
+    wire.far.send(b"a")
+    with pytest.raises(ValueError):
+        bench.turn()
+    assert bench.heard == ["begin", (0, b"a"), "end"]
+    assert [failure.type for failure in bench.failures] == [ValueError]
+
+
+def test_a_feed_that_pauses_brings_nothing_until_it_goes_on(bench: Bench) -> None:
+    wire, feed = bench.wire()
+    feed.pauseProducing()
+    feed.pauseProducing()
+    wire.far.send(b"a")
+    assert bench.turn() == ["begin", "end"]
+    feed.resumeProducing()
+    feed.resumeProducing()
+    assert bench.turn() == ["begin", (0, b"a"), "end"]
+
+
+class Ending(Protocol):
+    """
+    Hears how its connection ends.
+    """
+
+    def __init__(self, hear: Callable[[Any], None]) -> None:
+        self._hear = hear
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        It is over.
+        """
+        self._hear(reason.type)
+
+
+@implementer(IHalfCloseableProtocol)
+class HalfEnding(Ending):
+    """
+    Goes on when its peer has only said that it sends no more.
+    """
+
+    def readConnectionLost(self) -> None:
+        """
+        The peer sends no more.
+        """
+        self._hear("half")
+
+    def writeConnectionLost(self) -> None:
+        """
+        The peer reads no more.
+        """
+
+
+def test_the_end_of_a_connection_is_told_in_the_turn_that_finds_it(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    wire.transport.protocol = Ending(bench.heard.append)
+    wire.far.send(b"a")
+    wire.far.shutdown(1)
+    assert bench.turn() == ["begin", (0, b"a"), "end"]
+    assert bench.turn() == ["begin", ConnectionDone, "end"]
+    assert bench.reactor.readers == [bench.hub]
+    assert bench.turn() == ["begin", "end"]
+
+
+def test_the_end_of_one_that_may_go_on_writing_is_told_so(bench: Bench) -> None:
+    wire, feed = bench.wire()
+    wire.transport.protocol = HalfEnding(bench.heard.append)
+    wire.transport.write(b"reply")
+    wire.far.shutdown(1)
+    assert bench.turn() == ["begin", "half", "end"]
+    assert wire.read_on() == b"reply"
+    assert bench.reactor.readers == [bench.hub]
+    feed.pauseProducing()
+    assert bench.turn() == ["begin", "end"]
+
+
+def test_a_connection_that_breaks_is_told_so(bench: Bench) -> None:
+    wire, _ = bench.wire()
+    wire.transport.protocol = HalfEnding(bench.heard.append)
+    wire.transport.write(b"unread")
+    wire.transport.doWrite()
+    wire.transport.write(b"more")
+    wire.far.close()
+    assert bench.turn() == ["begin", ConnectionLost, "end"]
+    assert (bench.reactor.readers, bench.reactor.writers) == ([bench.hub], [])
+
+
+def test_a_connection_that_vanishes_while_it_is_paused_costs_no_turns(bench: Bench) -> None:
+    wire, feed = bench.wire()
+    wire.transport.protocol = Ending(bench.heard.append)
+    feed.pauseProducing()
+    wire.far.close()
+    assert select.select([bench.hub], [], [], 0)[0] == []
+    feed.resumeProducing()
+    assert bench.turn() == ["begin", ConnectionDone, "end"]
+
+
+def test_a_connection_that_is_closed_in_a_turn_is_not_read_in_it(bench: Bench) -> None:
+    feeds: list[SocketSource] = []
+
+    def part(data: bytes, now_ns: int) -> None:
+        bench.heard.append(data)
+        for feed in feeds:
+            feed.close()
+
+    for _ in range(2):
+        wire = Wire(bench.reactor)
+        bench.wires.append(wire)
+        feed = bench.hub.feed(wire.transport, part)
+        assert feed is not None
+        feeds.append(feed)
+        wire.far.send(b"a")
+    assert bench.turn() == ["begin", b"a", "end"]
+    assert bench.reactor.readers == [bench.hub]
+
+
+def test_the_number_of_a_closed_socket_is_free_for_another_connection(bench: Bench) -> None:
+    wire, feed = bench.wire()
+    wire.close()
+    other = Wire(bench.reactor)
+    feed.close()
+    bench.wires.append(other)
+    assert other.transport.fileno() == feed.fd or other.far.fileno() == feed.fd
+    assert bench.hub.feed(other.transport, bench.hear) is not None
+    other.far.send(b"b")
+    assert bench.turn() == ["begin", b"b", "end"]
+
+
+def test_a_fault_of_ours_costs_one_connection_and_nobody_else(
+    bench: Bench, clean_reactor: list[Failure]
+) -> None:
+    broken = Wire(bench.reactor)
+    bench.wires.append(broken)
+    aborted: list[bool] = []
+    cast(Any, broken.transport).abortConnection = lambda: aborted.append(True)
+    bench.hub.feed(broken.transport, lambda data, now_ns: cast(Any, None)())
+    good, _ = bench.wire()
+    broken.far.send(b"a")
+    good.far.send(b"b")
+    assert bench.turn() == ["begin", (1, b"b"), "end"]
+    assert aborted == [True]
+    assert [failure.type for failure in clean_reactor] == [TypeError]
+    clean_reactor.clear()
+
+
+def test_what_is_encrypted_or_another_reactors_is_left_to_twisted(bench: Bench) -> None:
+    encrypted, foreign = Wire(bench.reactor), Wire(HandReactor())
+    bench.wires += [encrypted, foreign]
+    cast(Any, encrypted.transport).TLS = True
+    assert bench.hub.feed(encrypted.transport, bench.hear) is None
+    assert bench.hub.feed(foreign.transport, bench.hear) is None
+    assert encrypted.transport in bench.reactor.readers
+
+
+def test_a_reactor_without_descriptors_has_no_place_for_a_hub() -> None:
+    assert has_place_in(HandReactor())
+    assert not has_place_in(Clock())
+
+
+def test_a_hub_that_ends_leaves_its_connections_to_twisted(bench: Bench) -> None:
+    (one, _), (two, paused) = bench.wire(), bench.wire()
+    paused.pauseProducing()
+    bench.hub.connectionLost(Failure(ValueError()))
+    assert (bench.hub.fileno(), bench.reactor.readers) == (-1, [one.transport])
+    paused.resumeProducing()
+    assert bench.reactor.readers == [one.transport, two.transport]
+
+
+# A server with a hub.
+
+
+class HandClock(HandReactor, Clock):
+    """
+    A reactor for a server: its time, and what it is to look at.
+    """
+
+    def __init__(self) -> None:
+        HandReactor.__init__(self)
+        Clock.__init__(self)
+
+
+class HubServer(MemoryServer):
+    """
+    A server whose connections are read by a hub.
+    """
+
+    def start(self) -> None:
+        """
+        Begin a process with a reactor that has a place for it.
+        """
+        self.clock = self.reactor = HandClock()
+        super().start()
+
+    def hear(self, wire: Wire, *lines: bytes) -> None:
+        """
+        Connect a peer that answers each reply at once with its next line.
+        """
+        cast(Any, wire.transport).socket = EagerSocket(wire, list(lines[1:]))
+        protocol = self.service.factory.buildProtocol(cast(Any, None))
+        assert protocol is not None
+        cast(Any, wire.transport).protocol = protocol
+        protocol.makeConnection(wire.transport)
+        wire.far.send(lines[0])
+
+    def call_hub(self) -> None:
+        """
+        The reactor finds that a connection has something.
+        """
+        (hub,) = self.reactor.readers
+        hub.doRead()
+
+
+class EagerSocket:
+    """
+    The server's end of a connection; whenever it has sent, its peer sends too.
+    """
+
+    def __init__(self, wire: Wire, lines: list[bytes]) -> None:
+        self._near = wire.transport.socket
+        self._far = wire.far
+        self._lines = lines
+        self.fileno = self._near.fileno
+        self.recv = self._near.recv
+        self.close = self._near.close
+        self.shutdown = self._near.shutdown
+
+    def setsockopt(self, *_: int) -> None:
+        """
+        It is no TCP.
+        """
+
+    def sendmsg(self, pieces: list[bytes]) -> int:
+        """
+        Send several pieces, and be answered.
+        """
+        return self.send(b"".join(pieces))
+
+    def send(self, output: bytes) -> int:
+        """
+        Send, and be answered.
+        """
+        sent = self._near.send(output)
+        if self._lines:
+            self._far.send(self._lines.pop(0))
+        return sent
+
+
+PUT = b"put 0 0 60 1\r\nx\r\n"
+
+
+def test_commands_that_follow_each_other_at_once_need_one_call_of_the_reactor() -> None:
+    server = HubServer()
+    wire = Wire(server.reactor)
+    server.hear(wire, PUT, b"reserve\r\n", b"delete 1\r\n")
+    server.call_hub()
+    assert wire.read() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nDELETED\r\n"
+    wire.close()
+
+
+def test_while_somebody_waits_for_the_disk_the_reactor_has_its_turn_after_each_other() -> None:
+    io = HeldIo()
+    server = HubServer(directory=MemoryDirectory(), io=lambda: io)
+    slow, quick = Wire(server.reactor), Wire(server.reactor)
+    server.hear(slow, PUT)
+    server.hear(quick, *[b"list-tube-used\r\n"] * 3)
+    server.call_hub()
+    assert (slow.read(), quick.read()) == (b"", b"USING default\r\n")
+    server.call_hub()
+    assert quick.read() == b"USING default\r\n"
+    while io:
+        io.step()
+        server.advance()
+    server.call_hub()
+    assert (slow.read(), quick.read()) == (b"INSERTED 1\r\n", b"USING default\r\n")
+    slow.close()
+    quick.close()
+
+
+@pytest.mark.parametrize("is_logged", [False, True])
+def test_the_jobs_of_who_has_closed_are_found_by_the_next_command_of_the_same_turn(
+    is_logged: bool,
+) -> None:
+    server = HubServer(directory=MemoryDirectory() if is_logged else None)
+    first = Wire(server.reactor)
+    server.hear(first, PUT + b"reserve\r\n")
+    server.call_hub()
+    assert first.read() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\n"
+    first.far.close()
+    second = Wire(server.reactor)
+    server.hear(second, b"reserve-with-timeout 0\r\nstats\r\n")
+    server.call_hub()
+    replies = second.read()
+    assert replies.startswith(b"RESERVED 1 1\r\n")
+    assert b"\ncurrent-connections: 1\n" in replies
+    second.close()
+
+
+@pytest.mark.parametrize("sent", [b"", PUT, b"put 0 0 60 10\r\nhalf", b"x" * 300, b"reserve\r\n"])
+@pytest.mark.parametrize("server", [HubServer, MemoryServer])
+def test_what_a_connection_took_is_free_when_it_ends_without_the_collector(
+    server: type[MemoryServer], sent: bytes
+) -> None:
+    running = server()
+    wire = Wire(getattr(running, "reactor", HandReactor()))
+    cast(Any, wire.transport).socket = EagerSocket(wire, [])
+    protocol = running.service.factory.buildProtocol(cast(Any, None))
+    assert protocol is not None
+    cast(Any, wire.transport).protocol = protocol
+    protocol.makeConnection(wire.transport)
+    cast(Any, protocol).dataReceived(sent)
+    left = weakref.ref(protocol)
+    gc.disable()
+    try:
+        wire.transport.connectionLost(Failure(ConnectionLost()))
+        running.advance()
+        del protocol
+        assert left() is None
+    finally:
+        gc.enable()
+    wire.close()

@@ -1,0 +1,660 @@
+"""
+The wire: lines and bodies however they are cut, the end of a connection in every state, and bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.jobs.changes import Ledger
+from beanstalk_twisted.server.pipeline import MAX_GATHERED_BYTES
+from beanstalk_twisted.server.protocol import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
+from beanstalk_twisted.storage.group_commit import MAX_UNSETTLED_BYTES
+from beanstalk_twisted.testing.memory_server import (
+    OUTPUT_LIMIT_BYTES,
+    READ_BYTES,
+    Client,
+    HeldIo,
+    MemoryServer,
+)
+
+SMALL_LIMIT = 20
+"""The largest body in the conversations below."""
+
+ENOUGH_FOR_ALL_BYTES = 2 * MAX_UNSETTLED_BYTES
+"""A segment in which no put has to wait for room, where a test is about other waits."""
+
+LONGEST_LEGAL = b"pause-tube " + b"n" * 200 + b" 4294967295\r\n"
+
+CONVERSATIONS: dict[str, tuple[bytes, bytes]] = {
+    "short lines": (
+        b"use a\r\nwatch b\r\nfoo\r\n\r\nlist-tube-used\r\n",
+        b"USING a\r\nWATCHING 2\r\nUNKNOWN_COMMAND\r\nUNKNOWN_COMMAND\r\nUSING a\r\n",
+    ),
+    "CR LF and NUL inside a body": (
+        b"put 0 0 1 10\r\na\r\nb\0\r\n\r\n\r\r\npeek 1\r\n",
+        b"INSERTED 1\r\nFOUND 1 10\r\na\r\nb\0\r\n\r\n\r\r\n",
+    ),
+    "empty bodies": (
+        b"put 0 0 1 0\r\n\r\nput 0 0 1 0\r\n\r\nreserve\r\n",
+        b"INSERTED 1\r\nINSERTED 2\r\nRESERVED 1 0\r\n\r\n",
+    ),
+    "a body without its CR LF": (
+        b"put 0 0 1 3\r\nabcdef\r\nput 0 0 1 3\r\nabcd\r\nstats\r\nlist-tube-used\r\n",
+        b"EXPECTED_CRLF\r\nUNKNOWN_COMMAND\r\nEXPECTED_CRLF\r\nUNKNOWN_COMMAND\r\n"
+        b"USING default\r\n",
+    ),
+    "a body at the limit": (
+        b"put 0 0 1 20\r\n" + b"x" * 20 + b"\r\npeek 1\r\n",
+        b"INSERTED 1\r\nFOUND 1 20\r\n" + b"x" * 20 + b"\r\n",
+    ),
+    "a body one past the limit, which looks like commands": (
+        b"put 0 0 1 21\r\ndelete 9999\r\nlist-tub\r\nput 0 0 1 1\r\nx\r\n",
+        b"JOB_TOO_BIG\r\nINSERTED 1\r\n",
+    ),
+    "too big a body without its CR LF, and junk on the line": (
+        b"put 0 0 1 22 junk\r\n" + b"y" * 24 + b"put 0 0 1 1\r\nx\r\n",
+        b"JOB_TOO_BIG\r\nINSERTED 1\r\n",
+    ),
+    "junk behind the size": (
+        b"put 0 0 1 5 junk\r\nabcde\r\nlist-tube-used\r\n",
+        b"BAD_FORMAT\r\nUNKNOWN_COMMAND\r\nUSING default\r\n",
+    ),
+    "a long line": (
+        b"a" * 500 + b"\r\nput 0 0 1 1\r\nx\r\n",
+        b"BAD_FORMAT\r\nINSERTED 1\r\n",
+    ),
+    "long lines with CRs, one behind the other": (
+        b"b" * 223 + b"\r\r\n" + b"\r" * 300 + b"\n" + b"c\rd\n" * 60 + b"\r\nlist-tube-used\r\n",
+        b"BAD_FORMAT\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nUSING default\r\n",
+    ),
+    "the longest command": (
+        b"use " + b"n" * 200 + b"\r\n" + LONGEST_LEGAL,
+        b"USING " + b"n" * 200 + b"\r\nPAUSED\r\n",
+    ),
+    "NUL in a line": (
+        b"\0\r\nstats\0\r\nsta\0ts\r\nlist-tube-used\r\n",
+        b"BAD_FORMAT\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nUSING default\r\n",
+    ),
+    "CR and LF that end nothing": (
+        b"a\rb\r\nlist-tube-used\r\r\n\r\r\nuse x\n\r\nuse\nx\r\n\n\r\nlist-tube-used\r\n",
+        b"UNKNOWN_COMMAND\r\nBAD_FORMAT\r\nUNKNOWN_COMMAND\r\nBAD_FORMAT\r\nUNKNOWN_COMMAND\r\n"
+        b"UNKNOWN_COMMAND\r\nUSING default\r\n",
+    ),
+    "a job's life": (
+        b"reserve-with-timeout 0\r\nput 5 0 60 2\r\nhi\r\nreserve\r\ntouch 1\r\nbury 1 7\r\n"
+        b"kick 9\r\nreserve-job 1\r\nrelease 1 3 0\r\ndelete 1\r\ndelete 1\r\n",
+        b"TIMED_OUT\r\nINSERTED 1\r\nRESERVED 1 2\r\nhi\r\nTOUCHED\r\nBURIED\r\n"
+        b"KICKED 1\r\nRESERVED 1 2\r\nhi\r\nRELEASED\r\nDELETED\r\nNOT_FOUND\r\n",
+    ),
+}  # fmt: skip
+
+QUITTING = b"put 0 0 1 1\r\nx\r\nquit now\r\nput 0 0 1 1\r\ny\r\n"
+
+LOGGED = pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
+EACH = pytest.mark.parametrize("title", CONVERSATIONS)
+
+
+def replies_to(packets: Iterable[bytes], *, is_logged: bool = False) -> bytes:
+    """
+    Send packets to a new server, each in a turn of its own.
+    """
+    directory = MemoryDirectory() if is_logged else None
+    server = MemoryServer(directory=directory, max_job_bytes=SMALL_LIMIT, segment_bytes=8192)
+    client = server.connect()
+    return b"".join(client.ask(packet) for packet in packets)
+
+
+def cut(sent: bytes, places: Iterable[int]) -> list[bytes]:
+    """
+    Cut into packets at these places.
+    """
+    ends = [0, *sorted(places), len(sent)]
+    return [sent[start:end] for start, end in pairwise(ends)]
+
+
+@LOGGED
+@EACH
+def test_a_conversation_in_one_packet_has_these_replies(title: str, is_logged: bool) -> None:
+    sent, replies = CONVERSATIONS[title]
+    assert replies_to([sent], is_logged=is_logged) == replies
+
+
+@LOGGED
+@EACH
+def test_a_conversation_byte_by_byte_has_the_same_replies(title: str, is_logged: bool) -> None:
+    sent, replies = CONVERSATIONS[title]
+    assert replies_to(cut(sent, range(1, len(sent))), is_logged=is_logged) == replies
+
+
+@EACH
+def test_a_conversation_cut_anywhere_has_the_same_replies(title: str) -> None:
+    sent, replies = CONVERSATIONS[title]
+    for place in range(1, len(sent)):
+        assert replies_to(cut(sent, [place])) == replies, place
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data(), st.sampled_from(sorted(CONVERSATIONS)), st.booleans())
+def test_a_conversation_in_any_packets_has_the_same_replies(
+    drawn: st.DataObject, title: str, is_logged: bool
+) -> None:
+    sent, replies = CONVERSATIONS[title]
+    places = drawn.draw(st.lists(st.integers(0, len(sent)), max_size=20))
+    assert replies_to(cut(sent, places), is_logged=is_logged) == replies
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data(), st.lists(st.sampled_from(sorted(CONVERSATIONS)), min_size=2, max_size=6))
+def test_conversations_do_not_disturb_each_other_on_one_connection(
+    drawn: st.DataObject, titles: list[str]
+) -> None:
+    sent = b"".join(CONVERSATIONS[title][0] for title in titles)
+    places = drawn.draw(st.lists(st.integers(0, len(sent)), max_size=20))
+    assert replies_to(cut(sent, places)) == replies_to([sent])
+
+
+# Lines.
+
+
+@pytest.mark.parametrize(
+    ("length", "reply"),
+    [
+        (2, b"UNKNOWN_COMMAND\r\n"),
+        (222, b"UNKNOWN_COMMAND\r\n"),
+        (223, b"UNKNOWN_COMMAND\r\n"),
+        (224, b"UNKNOWN_COMMAND\r\n"),
+        (225, b"BAD_FORMAT\r\n"),
+        (226, b"BAD_FORMAT\r\n"),
+        (448, b"BAD_FORMAT\r\n"),
+        (449, b"BAD_FORMAT\r\n"),
+        (450, b"BAD_FORMAT\r\n"),
+    ],
+)
+def test_a_line_is_too_long_from_225_bytes_on(length: int, reply: bytes) -> None:
+    sent = b"x" * (length - 2) + b"\r\nlist-tube-used\r\n"
+    for place in range(1, len(sent)):
+        assert replies_to(cut(sent, [place])) == reply + b"USING default\r\n", place
+
+
+def test_a_line_that_is_too_long_is_answered_only_when_it_ends() -> None:
+    client = MemoryServer().connect()
+    assert client.ask(b"x" * 100_000 + b"\r") == b""
+    assert client.ask(b"x" * 100_000) == b""
+    assert client.ask(b"\r\n") == b"BAD_FORMAT\r\n"
+
+
+def test_a_line_that_is_too_long_counts_in_no_statistics() -> None:
+    client = MemoryServer().connect()
+    client.ask(b"peek 1" + b" " * 300 + b"\r\n")
+    assert b"cmd-peek: 0\n" in client.ask(b"stats\r\n")
+
+
+@LOGGED
+def test_thousands_of_commands_in_one_packet_are_answered_in_order(is_logged: bool) -> None:
+    server = MemoryServer(directory=MemoryDirectory() if is_logged else None)
+    client = server.connect()
+    ids = range(1, 5001)
+    puts = b"".join(b"put 0 0 9 4\r\n%04d\r\n" % (number % 10_000) for number in ids)
+    assert everything(server, client, puts) == b"".join(b"INSERTED %d\r\n" % each for each in ids)
+    deletes = b"".join(b"delete %d\r\nlist-tube-used\r\n" % each for each in ids)
+    assert everything(server, client, deletes) == b"DELETED\r\nUSING default\r\n" * len(ids)
+
+
+def everything(server: MemoryServer, client: Client, request: bytes) -> bytes:
+    """
+    Send, and read until nothing more comes.
+    """
+    output = part = client.ask(request)
+    while part:
+        server.advance()
+        part = client.take()
+        output += part
+    return output
+
+
+# Bodies.
+
+
+def test_a_body_that_is_too_big_is_not_collected() -> None:
+    client = MemoryServer(max_job_bytes=10).connect()
+    assert client.ask(b"put 0 0 1 4294967295\r\n" + b"x" * 100_000) == b""
+    assert client.ask(b"stats\r\n") == b""
+
+
+def test_no_job_id_is_used_up_by_a_body_that_is_too_big() -> None:
+    assert replies_to([b"put 0 0 1 21\r\n" + b"x" * 21 + b"\r\n", b"put 0 0 1 0\r\n\r\n"]) == (
+        b"JOB_TOO_BIG\r\nINSERTED 1\r\n"
+    )
+
+
+def test_a_job_whose_body_is_incomplete_does_not_exist_yet() -> None:
+    server = MemoryServer()
+    putting, looking = server.connect(), server.connect()
+    putting.ask(b"put 0 0 1 10\r\nhalf")
+    for command in (b"peek 1", b"stats-job 1", b"delete 1", b"reserve-job 1", b"kick-job 1"):
+        assert looking.ask(command + b"\r\n") == b"NOT_FOUND\r\n"
+
+
+def test_a_disconnect_in_mid_body_drops_the_job_and_uses_up_its_id() -> None:
+    server = MemoryServer()
+    putting, looking = server.connect(), server.connect()
+    putting.ask(b"put 0 0 1 10\r\nhalf")
+    putting.hang_up()
+    assert looking.ask(b"peek-ready\r\nput 0 0 1 0\r\n\r\n") == b"NOT_FOUND\r\nINSERTED 2\r\n"
+    statistics = looking.ask(b"stats\r\n")
+    assert b"cmd-put: 2\n" in statistics and b"total-jobs: 1\n" in statistics
+    assert b"current-producers: 1\n" in statistics
+
+
+# The end of a connection.
+
+
+def test_a_half_close_of_an_idle_connection_closes_it() -> None:
+    server = MemoryServer()
+    client = server.connect()
+    client.half_close()
+    server.advance()
+    assert (client.take(), client.is_closed) == (b"", True)
+
+
+def test_a_half_close_while_a_reserve_waits_is_answered_with_timed_out() -> None:
+    server = MemoryServer()
+    client, other = server.connect(), server.connect()
+    assert client.ask(b"reserve\r\n") == b""
+    client.half_close()
+    server.advance()
+    assert (client.take(), client.is_closed) == (b"TIMED_OUT\r\n", True)
+    assert b"current-waiting: 0\n" in other.ask(b"stats\r\n")
+
+
+def test_a_half_close_in_mid_body_drops_the_job() -> None:
+    server = MemoryServer()
+    client, other = server.connect(), server.connect()
+    assert client.ask(b"put 0 0 1 10\r\nhalf") == b""
+    client.half_close()
+    server.advance()
+    assert (client.take(), client.is_closed) == (b"", True)
+    assert other.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
+
+
+def test_a_half_close_after_part_of_a_line_drops_that_part() -> None:
+    server = MemoryServer()
+    client = server.connect()
+    client.ask(b"list-tube-used")
+    client.half_close()
+    server.advance()
+    assert (client.take(), client.is_closed) == (b"", True)
+
+
+def test_what_was_sent_behind_a_waiting_reserve_is_carried_out_after_a_half_close() -> None:
+    server = MemoryServer()
+    client = server.connect()
+    client.send(b"reserve\r\nreserve-with-timeout 9\r\nput 0 0 1 1\r\nx\r\nreserve\r\nreserve\r\n")
+    client.half_close()
+    server.advance()
+    assert client.take() == (
+        b"TIMED_OUT\r\nTIMED_OUT\r\nINSERTED 1\r\nRESERVED 1 1\r\nx\r\nDEADLINE_SOON\r\n"
+    )
+    assert client.is_closed
+    assert server.connect().ask(b"reserve-job 1\r\n") == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_half_close_during_a_large_kick_is_answered_when_all_are_kicked() -> None:
+    server = MemoryServer()
+    client = server.connect()
+    everything(server, client, b"put 0 99 1 0\r\n\r\n" * 2000)
+    client.send(b"kick 1800\r\nlist-tube-used\r\n")
+    client.half_close()
+    assert not client.is_closed
+    server.advance()
+    assert (client.take(), client.is_closed) == (b"KICKED 1800\r\nUSING default\r\n", True)
+
+
+def test_replies_held_for_the_disk_still_come_after_a_half_close() -> None:
+    io = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    client = server.connect()
+    client.send(b"put 0 0 1 1\r\nx\r\nlist-tube-used\r\n")
+    client.half_close()
+    server.advance()
+    assert (client.take(), client.is_closed) == (b"", False)
+    io.step()
+    server.advance()
+    assert (client.take(), client.is_closed) == (b"INSERTED 1\r\nUSING default\r\n", True)
+
+
+def test_all_replies_come_to_a_slow_reader_that_has_half_closed() -> None:
+    server = MemoryServer()
+    client = server.connect()
+    client.send(b"list-tube-used\r\n" * 30_000)
+    client.half_close()
+    server.advance()
+    assert not client.is_closed
+    assert everything(server, client, b"") == b"USING default\r\n" * 30_000
+    assert client.is_closed
+
+
+def test_quit_closes_at_once_and_what_is_sent_behind_it_is_lost() -> None:
+    server = MemoryServer()
+    client, other = server.connect(), server.connect()
+    assert client.ask(b"list-tube-used\r\nquit\r\nput 0 0 1 1\r\nx\r\n") == b"USING default\r\n"
+    assert client.is_closed
+    assert other.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
+
+
+@LOGGED
+def test_quit_is_the_same_in_whatever_packets_it_comes(is_logged: bool) -> None:
+    for place in range(1, len(QUITTING)):
+        replies = replies_to(cut(QUITTING, [place]), is_logged=is_logged)
+        assert replies == b"INSERTED 1\r\n", place
+
+
+def test_quit_releases_jobs_at_once_and_only_then_come_the_replies_that_were_held() -> None:
+    io = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    client, other = server.connect(), server.connect()
+    client.send(b"put 0 0 60 1\r\nx\r\nreserve\r\nquit\r\nput 0 0 1 1\r\ny\r\n")
+    server.advance()
+    assert (client.take(), client.is_closed) == (b"", False)
+    statistics = other.ask(b"stats\r\n")
+    assert b"current-jobs-reserved: 0\n" in statistics
+    assert b"current-connections: 1\n" in statistics
+    finish(server, io)
+    assert (client.take(), client.is_closed) == (b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\n", True)
+    other.send(b"reserve\r\npeek 2\r\n")
+    finish(server, io)
+    assert other.take() == b"RESERVED 1 1\r\nx\r\nNOT_FOUND\r\n"
+
+
+def finish(server: MemoryServer, io: HeldIo) -> None:
+    """
+    Let the disk do all that there is.
+    """
+    server.advance()
+    while io:
+        io.step()
+        server.advance()
+
+
+def test_quit_behind_a_waiting_reserve_waits_too() -> None:
+    server = MemoryServer()
+    client, other = server.connect(), server.connect()
+    client.ask(b"reserve\r\nquit\r\n")
+    assert not client.is_closed
+    other.ask(b"put 0 0 1 1\r\nx\r\n")
+    server.advance()
+    assert (client.take(), client.is_closed) == (b"RESERVED 1 1\r\nx\r\n", True)
+
+
+def test_a_hang_up_while_a_reserve_waits_is_noticed_at_once() -> None:
+    server = MemoryServer()
+    waiting, other = server.connect(), server.connect()
+    waiting.ask(b"reserve\r\nlist-tubes\r\n")
+    assert waiting.transport.is_reading
+    waiting.hang_up()
+    assert b"current-waiting: 0\n" in other.ask(b"stats\r\n")
+    assert other.ask(b"put 0 0 1 1\r\nx\r\npeek-ready\r\n").endswith(b"FOUND 1 1\r\nx\r\n")
+
+
+def test_a_hang_up_while_replies_are_held_loses_only_the_replies() -> None:
+    io = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    client, other = server.connect(), server.connect()
+    client.send(b"put 0 0 1 1\r\nx\r\nput 0 0 1 1\r\ny\r\n")
+    client.hang_up()
+    other.send(b"peek 2\r\n")
+    finish(server, io)
+    assert (client.take(), other.take()) == (b"", b"FOUND 2 1\r\ny\r\n")
+
+
+# Replies that wait for the disk.
+
+
+def test_replies_keep_their_order_when_one_is_held_for_the_disk() -> None:
+    io = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    client = server.connect()
+    assert client.ask(b"list-tube-used\r\nput 0 0 1 1\r\nx\r\nuse a\r\nfoo\r\n") == (
+        b"USING default\r\n"
+    )
+    io.step()
+    assert client.take() == b"INSERTED 1\r\nUSING a\r\nUNKNOWN_COMMAND\r\n"
+
+
+def test_a_connection_that_waits_for_nothing_is_not_held_up_by_others() -> None:
+    io = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    server.connect().ask(b"put 0 0 1 1\r\nx\r\n")
+    assert (
+        server.connect()
+        .ask(b"use a\r\nwatch b\r\nreserve-with-timeout 0\r\n")
+        .startswith(b"USING a\r\nWATCHING 2\r\n")
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "question", "reply"),
+    [
+        (b"put 0 0 9 1\r\nx\r\n", b"reserve\r\n", b"RESERVED 2 1\r\nx\r\n"),
+        (b"put 0 0 9 1\r\nx\r\n", b"peek 2\r\n", b"FOUND 2 1\r\nx\r\n"),
+        (b"delete 1\r\n", b"delete 1\r\n", b"NOT_FOUND\r\n"),
+        (b"delete 1\r\n", b"peek-buried\r\n", b"NOT_FOUND\r\n"),
+        (b"kick 1\r\n", b"reserve\r\n", b"RESERVED 1 1\r\nj\r\n"),
+        (b"kick 1\r\n", b"list-tubes\r\n", b"OK 14\r\n---\n- default\n\r\n"),
+    ],
+)
+def test_nobody_hears_of_a_change_that_a_crash_could_undo(
+    change: bytes, question: bytes, reply: bytes
+) -> None:
+    io = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    changing, asking = server.connect(), server.connect()
+    changing.send(b"put 0 0 9 1\r\nj\r\nreserve\r\nbury 1 0\r\n")
+    finish(server, io)
+    changing.take()
+    changing.send(change)
+    assert asking.ask(question) == b""
+    finish(server, io)
+    assert asking.take() == reply
+
+
+# Bounds.
+
+
+def counted(server: MemoryServer, counter: bytes) -> int:
+    """
+    Ask for a counter of `stats` on a connection of its own.
+    """
+    asking = server.connect()
+    _, _, rest = asking.ask(b"stats\r\n").partition(b"\n%s: " % counter)
+    asking.hang_up()
+    return int(rest.partition(b"\n")[0])
+
+
+def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory() -> None:
+    server = MemoryServer()
+    client = server.connect()
+    command, reply, count = b"list-tubes-watched\r\n", b"OK 14\r\n---\n- default\n\r\n", 50_000
+    client.send(command * count)
+    server.advance()
+    parsed = counted(server, b"cmd-list-tubes-watched")
+    assert len(client.transport.unread) <= OUTPUT_LIMIT_BYTES + MAX_GATHERED_BYTES + len(reply)
+    assert parsed * len(reply) == len(client.transport.unread)
+    read = count * len(command) - len(client.transport.unsent)
+    assert read - parsed * len(command) <= MAX_BUFFERED_BYTES + READ_BYTES
+    assert everything(server, client, b"") == reply * count
+
+
+def test_a_client_is_read_up_to_the_limit_of_its_buffer_and_no_further() -> None:
+    server = MemoryServer()
+    client = server.connect()
+    client.ask(b"reserve\r\n")
+    client.send(b"x" * MAX_BUFFERED_BYTES)
+    assert client.transport.is_reading
+    client.send(b"x")
+    assert not client.transport.is_reading
+    client.send(b"\r\nlist-tube-used\r\n")
+    server.connect().ask(b"put 0 0 1 1\r\nx\r\n")
+    assert client.take() == b"RESERVED 1 1\r\nx\r\nBAD_FORMAT\r\nUSING default\r\n"
+
+
+def test_no_more_bytes_of_replies_are_held_than_may_be() -> None:
+    io = HeldIo()
+    server = MemoryServer(
+        directory=MemoryDirectory(), io=lambda: io, segment_bytes=ENOUGH_FOR_ALL_BYTES
+    )
+    client = server.connect()
+    client.send(b"put 0 0 1 60000\r\n" + b"x" * 60_000 + b"\r\n")
+    client.send(b"peek 1\r\n" * 50)
+    server.advance()
+    reply_bytes = len(b"FOUND 1 60000\r\n\r\n") + 60_000
+    assert counted(server, b"cmd-peek") == MAX_HELD_BYTES // reply_bytes + 1
+    io.step()
+    assert everything(server, client, b"").count(b"FOUND 1 60000\r\n") == 50
+
+
+def test_a_slow_disk_stops_all_who_wait_for_it_and_lets_them_go_on() -> None:
+    io = HeldIo()
+    server = MemoryServer(
+        directory=MemoryDirectory(), io=lambda: io, segment_bytes=ENOUGH_FOR_ALL_BYTES
+    )
+    clients = [server.connect() for _ in range(4)]
+    put, per_client = b"put 0 0 1 60000\r\n" + b"x" * 60_000 + b"\r\n", 60
+    for client in clients:
+        client.send(put * per_client)
+    server.advance()
+    parsed = counted(server, b"cmd-put")
+    most = MAX_UNSETTLED_BYTES + len(clients) * len(put)
+    assert MAX_UNSETTLED_BYTES < parsed * len(put) <= most
+    assert server.connect().ask(b"use a\r\n") == b"USING a\r\n"
+    output = b""
+    while io:
+        finish(server, io)
+        output += b"".join(client.take() for client in clients)
+        server.advance()
+    assert output.count(b"INSERTED") == per_client * len(clients)
+
+
+# Faults of ours.
+
+
+def broken_server() -> MemoryServer:
+    """
+    A server whose `stats` fails.
+    """
+
+    def fail() -> int:
+        raise ValueError("a fault of ours")
+
+    server = MemoryServer()
+    server.service.process.log.oldest = fail
+    return server
+
+
+def test_a_command_that_fails_is_an_internal_error_and_the_connection_goes_on(
+    clean_reactor: list[Failure],
+) -> None:
+    client = broken_server().connect()
+    sent = b"use abc\r\nstats\r\nput 0 0 1 1\r\nx\r\n"
+    assert client.ask(sent) == b"USING abc\r\nINTERNAL_ERROR\r\nINSERTED 1\r\n"
+    assert [failure.type for failure in clean_reactor] == [ValueError]
+    clean_reactor.clear()
+
+
+def test_a_put_that_fails_is_an_internal_error_and_the_connection_goes_on(
+    clean_reactor: list[Failure],
+) -> None:
+    server = MemoryServer()
+    client = server.connect()
+    server.service.queue.keep_in(cast(Ledger, None))
+    replies = client.ask(b"put 0 0 1 7\r\nuse abc\r\nlist-tube-used\r\n")
+    assert [failure.type for failure in clean_reactor] == [AttributeError]
+    clean_reactor.clear()
+    assert replies == b"INTERNAL_ERROR\r\nUSING default\r\n"
+
+
+def kept_server() -> MemoryServer:
+    """
+    A server with a log.
+    """
+    return MemoryServer(directory=MemoryDirectory())
+
+
+def test_with_a_log_a_command_that_changes_something_and_fails_ends_the_server(
+    clean_reactor: list[Failure],
+) -> None:
+    server = kept_server()
+    client = server.connect()
+    assert client.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
+    server.service.queue.keep_in(cast(Ledger, None))
+    client.ask(b"delete 1\r\n")
+    assert [failure.type for failure in server.failures] == [AttributeError]
+    clean_reactor.clear()
+
+
+@pytest.mark.parametrize("error, reply", [
+    (ValueError("a fault of ours"), b"INTERNAL_ERROR"), (MemoryError(), b"OUT_OF_MEMORY"),
+])  # fmt: skip
+@pytest.mark.parametrize("dialect", ["modern", "v1"])
+def test_with_a_log_a_command_that_looks_and_fails_costs_its_reply_only(
+    error: Exception, reply: bytes, dialect: str, clean_reactor: list[Failure]
+) -> None:
+    def fail() -> int:
+        raise error
+
+    server = kept_server()
+    server.service.process.log.oldest = fail
+    client = server.connect(dialect)
+    assert client.ask(b"stats\r\npeek 9\r\n") == reply + b"\r\nNOT_FOUND\r\n"
+    assert not server.failures
+    clean_reactor.clear()
+
+
+def test_replies_that_cannot_be_sent_cost_the_connection_and_its_jobs_go_back(
+    clean_reactor: list[Failure],
+) -> None:
+    def fail(output: bytes) -> None:
+        raise MemoryError
+
+    server = kept_server()
+    client, other = server.connect(), server.connect()
+    client.ask(b"put 0 0 1 1\r\nx\r\n")
+    cast(Any, client.transport).write = fail
+    assert client.ask(b"reserve\r\n") == b""
+    assert client.is_closed and not server.failures
+    assert other.ask(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 1\r\nx\r\n"
+    assert [failure.type for failure in clean_reactor] == [MemoryError]
+    clean_reactor.clear()
+
+
+def test_a_command_that_fails_changes_no_other_connection(clean_reactor: list[Failure]) -> None:
+    server = broken_server()
+    waiting = server.connect()
+    waiting.ask(b"reserve\r\n")
+    server.connect().ask(b"stats\r\n")
+    server.connect().ask(b"put 0 0 1 1\r\nx\r\n")
+    assert waiting.take() == b"RESERVED 1 1\r\nx\r\n"
+    clean_reactor.clear()
+
+
+Sender = Callable[[Client], None]
+
+
+@pytest.mark.parametrize("end", [Client.half_close, Client.hang_up])
+def test_the_jobs_of_a_connection_that_ends_are_given_to_who_waits(end: Sender) -> None:
+    server = MemoryServer()
+    holding, waiting = server.connect(), server.connect()
+    holding.ask(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
+    waiting.ask(b"reserve\r\n")
+    end(holding)
+    server.advance()
+    assert waiting.take() == b"RESERVED 1 1\r\nx\r\n"

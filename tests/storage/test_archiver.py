@@ -1,0 +1,749 @@
+"""
+Every finished segment gets into the archive, soon, once, and before it may be deleted.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.logger import LogEvent, capturedLogs, formatEvent
+
+from beanstalk_twisted.binlog.errors import CannotUse
+from beanstalk_twisted.binlog.format import archive_name, segment_name
+from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
+from beanstalk_twisted.storage.archiver import RETRY_S
+from beanstalk_twisted.storage.group_commit import ALWAYS, IDLE_FLUSH_S, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
+from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
+from tests.binlog.archived import check_archive, sequence_numbers
+from tests.binlog.independent_reader import Fields
+from tests.binlog.scribe import Files, files_of, segments_of
+from tests.storage.test_relocation import Fault, conversation, fails, loaded
+
+SEGMENT_BYTES = 8192
+AGE_S = 300
+
+
+class Archived:
+    """
+    A server with an archive, and a client.
+    """
+
+    def __init__(
+        self, *, can_link: bool = True, age_s: int = 0, fsync: FsyncPolicy = ALWAYS,
+        io: Callable[[], WatchableIo] = InlineIo, directory: MemoryDirectory | None = None,
+        archive: MemoryArchive | None = None,
+    ) -> None:  # fmt: skip
+        self.archive = archive or MemoryArchive(can_link)
+        self.server = MemoryServer(
+            directory=directory or MemoryDirectory(), fsync=fsync, io=io,
+            segment_bytes=SEGMENT_BYTES, archive=self.archive, archive_age_s=age_s,
+        )  # fmt: skip
+        self.client: Client = self.server.connect()
+
+    @property
+    def directory(self) -> MemoryDirectory:
+        assert self.server.directory is not None
+        return self.server.directory
+
+    def put(self, count: int = 1, body: bytes = b"x" * 500) -> list[int]:
+        """
+        :return: their ids.
+        """
+        ids = []
+        for _ in range(count):
+            self.client.send(b"put 1 0 60 %d\r\n%s\r\n" % (len(body), body))
+            self.server.advance(0.001)
+            reply = self.client.take()
+            assert reply.startswith(b"INSERTED "), reply
+            ids.append(int(reply.split()[1]))
+        return ids
+
+    def delete(self, ids: Sequence[int]) -> None:
+        for job_id in ids:
+            self.client.send(b"delete %d\r\n" % job_id)
+            self.server.advance(0.001)
+            assert self.client.take() == b"DELETED\r\n"
+
+    def pass_through(self, count: int) -> None:
+        """
+        So many jobs are put and deleted.
+        """
+        for _ in range(count):
+            self.delete(self.put())
+
+    def archived(self) -> Files:
+        return files_of(self.archive.files)
+
+    def archived_seqs(self) -> list[int]:
+        return sequence_numbers(self.archived())
+
+    def newest(self) -> int:
+        """
+        The sequence number of the segment in use.
+        """
+        return int(segments_of(self.directory)[-1].split(".")[0])
+
+    def check(self) -> Fields:
+        """
+        All that was ever written is in the archive or in the log.
+        """
+        return check_archive(self.archived(), files_of(self.directory))
+
+    def restart_after_kill(self) -> None:
+        """
+        End the process as kill -9 does, with both its disks, and begin another one.
+        """
+        self.server.kill()
+        self.archive.fault = lambda operation, name: None
+        self.server.start()
+        self.client = self.server.connect()
+
+
+@contextmanager
+def said() -> Iterator[list[str]]:
+    """
+    What the archiver logs.
+    """
+    lines: list[str] = []
+    with capturedLogs() as events:
+        yield lines
+    lines += [formatEvent(event) for event in cast(list[LogEvent], events) if is_ours(event)]
+
+
+def is_ours(event: Any) -> bool:
+    """
+    Whether it comes from the archiver.
+    """
+    return str(event["log_namespace"]).endswith("Archiver")
+
+
+def timers(run: Archived) -> list[str]:
+    """
+    The pending calls of the archiver.
+    """
+    return [str(c) for c in run.server.clock.getDelayedCalls() if "Archiver" in str(c)]
+
+
+# While all goes well.
+
+
+@pytest.mark.parametrize("can_link", [True, False], ids=["link", "copy"])
+@pytest.mark.parametrize("fsync", [ALWAYS, FsyncPolicy(0.05), NEVER])
+def test_every_segment_ever_finished_is_archived_and_the_log_stays_small(
+    fsync: FsyncPolicy, can_link: bool
+) -> None:
+    run = Archived(can_link=can_link, fsync=fsync)
+    run.put(3)
+    run.pass_through(150)
+    run.server.advance(5)
+    assert run.archived_seqs() == list(range(1, run.newest()))
+    assert run.newest() > 8
+    assert len(segments_of(run.directory)) < 6
+    run.check()
+
+
+def test_a_segment_is_archived_as_soon_as_its_successor_is_durable() -> None:
+    run = Archived()
+    while run.newest() == 1:
+        assert run.archived_seqs() == []
+        run.put()
+    assert run.archived_seqs() == [1]
+
+
+def test_jobs_that_live_for_long_are_archived_again_only_as_copies() -> None:
+    run = Archived()
+    kept = run.put(4)
+    run.pass_through(200)
+    run.server.advance(5)
+    records = [r for r in run.check()["records"] if r["job_id"] in kept and r["type"] in (1, 16)]
+    assert [r["job_id"] for r in records if r["type"] == 1] == kept
+    assert {r["job_id"] for r in records if r["type"] == 16} == set(kept)
+
+
+def test_a_segment_in_which_nothing_ends_is_left_where_it_is() -> None:
+    run = Archived()
+    run.put(3)
+    operations: list[str] = []
+    run.archive.fault = lambda operation, name: operations.append(operation)
+    run.server.advance(100 * 3600)
+    assert operations == []
+
+
+# An archive that hangs.
+
+
+class SlowArchive:
+    """
+    Gives a server's archive an `Io` that waits, and its log one that works at once, or another.
+    """
+
+    def __init__(self, log_io: WatchableIo | None = None) -> None:
+        self.io = HeldIo()
+        self._given = 0
+        self._log_io = InlineIo() if log_io is None else log_io
+
+    def __call__(self) -> WatchableIo:
+        self._given += 1
+        return self.io if self._given == 2 else self._log_io
+
+
+def test_commits_do_not_wait_for_an_archive_that_hangs() -> None:
+    slow = SlowArchive()
+    run = Archived(io=slow)
+    run.pass_through(150)
+    run.server.advance(5)
+    assert run.newest() > 8
+    assert run.archived_seqs() == []
+    assert segments_of(run.directory)[0] == segment_name(1), (
+        "nothing is trimmed that is not archived"
+    )
+    assert len(slow.io) == 1, "one thing at a time"
+
+
+def test_what_an_archive_has_taken_at_last_is_trimmed() -> None:
+    slow = SlowArchive()
+    run = Archived(io=slow)
+    run.pass_through(150)
+    while slow.io:
+        assert len(slow.io) == 1
+        slow.io.step()
+        run.server.advance(1)
+        archived = run.archived_seqs()
+        oldest = int(segments_of(run.directory)[0].split(".")[0])
+        assert archived == list(range(1, len(archived) + 1))
+        assert oldest <= len(archived) + 1
+    assert run.archived_seqs() == list(range(1, run.newest()))
+    assert len(segments_of(run.directory)) < 6
+    run.check()
+
+
+def test_a_segment_is_not_archived_before_the_name_of_its_successor_is_durable() -> None:
+    """
+    It might be cut at the next start, and its second name with it.
+    """
+    run = Archived()
+    seen: list[bool] = []
+
+    def look(operation: str, name: str) -> None:
+        if operation == "sync directory":
+            seen.append(run.archived_seqs() == list(range(1, run.newest() - 1)))
+
+    run.directory.fault = look
+    run.pass_through(60)
+    assert len(seen) > 3 and all(seen)
+
+
+def test_a_segment_that_was_looked_at_too_early_is_looked_at_again_when_it_is_finished() -> None:
+    log_io = HeldIo()
+    slow = SlowArchive(log_io)
+    run = Archived(io=slow)
+    slow.io.step()
+    run.client.send(b"put 0 0 60 9000\r\n%s\r\n" % (b"x" * 9000))
+    while not slow.io:
+        run.server.advance(0.001)
+        log_io.step()
+    assert log_io, "its successor is only being written"
+    while log_io:
+        log_io.step()
+    slow.io.step()
+    assert run.archived_seqs() == []
+    slow.io.step()
+    assert run.archived_seqs() == [1]
+
+
+# An archive that fails.
+
+
+def breaks(number: int = errno.ENOSPC, operations: Sequence[str] = ()) -> Fault:
+    """
+    A disk that refuses these operations, or all.
+    """
+
+    def fault(operation: str, name: str) -> None:
+        if operation in operations or not operations:
+            raise OSError(number, os.strerror(number), name)
+
+    return fault
+
+
+def works(operation: str, name: str) -> None:
+    """
+    A disk that does what it is told.
+    """
+
+
+@pytest.mark.parametrize("can_link", [True, False], ids=["link", "copy"])
+@pytest.mark.parametrize(
+    "operations", [("link", "create"), ("link", "write"), ("sync",), ("rename",),
+                   ("sync directory",)]
+)  # fmt: skip
+def test_an_archive_that_fails_keeps_the_log_from_being_trimmed_until_it_works_again(
+    operations: tuple[str, ...], can_link: bool
+) -> None:
+    run = Archived(can_link=can_link)
+    is_in_use = not can_link or operations[0] in ("link", "sync directory")
+    run.archive.fault = breaks(operations=operations)
+    run.pass_through(150)
+    run.server.advance(60)
+    if is_in_use:
+        assert run.archived_seqs() == []
+        assert [int(name.split(".")[0]) for name in segments_of(run.directory)] == list(
+            range(1, run.newest() + 1)
+        )
+    run.archive.fault = works
+    run.server.advance(RETRY_S + 5)
+    assert run.archived_seqs() == list(range(1, run.newest()))
+    assert len(segments_of(run.directory)) < 6
+    run.check()
+
+
+def test_a_failing_archive_is_told_once_with_its_reason_and_when_it_works_again() -> None:
+    run = Archived()
+    with said() as lines:
+        run.archive.fault = breaks()
+        run.pass_through(40)
+        run.server.advance(10 * RETRY_S)
+        run.archive.fault = works
+        run.server.advance(10 * RETRY_S)
+        run.pass_through(40)
+    path = f"(archive)/{next(iter(run.archive.folders))}"
+    assert lines == [
+        f"archiving (memory)/{segment_name(1)} in {path} failed: No space left on device; the log "
+        f"keeps it, so nothing is lost. Until it is archived no segment is deleted; it is tried "
+        f"again every 10 seconds.",
+        f"archive {path} works again",
+    ]
+
+
+def test_another_reason_is_told_too() -> None:
+    run = Archived()
+    with said() as lines:
+        for number in (errno.ENOSPC, errno.EACCES, errno.EACCES):
+            run.archive.fault = breaks(number)
+            run.pass_through(20)
+            run.server.advance(3 * RETRY_S)
+    assert [line.split("failed: ")[1].split(";")[0] for line in lines] == [
+        "No space left on device", "Permission denied",
+    ]  # fmt: skip
+
+
+def test_the_next_attempt_comes_after_ten_seconds_and_not_before() -> None:
+    run = Archived()
+    attempts: list[float] = []
+
+    def fault(operation: str, name: str) -> None:
+        if operation == "link":
+            attempts.append(run.server.clock.seconds())
+        raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+
+    run.archive.fault = fault
+    run.put(20)
+    run.server.advance(attempts[0] + RETRY_S - 0.001 - run.server.clock.seconds())
+    assert len(attempts) == 1
+    run.server.advance(0.001)
+    assert len(attempts) == 2
+    run.server.advance(100 * RETRY_S)
+    assert len(attempts) == 102
+
+
+def test_other_bytes_in_the_archive_stop_it_until_they_are_moved_away() -> None:
+    run = Archived()
+    name = archive_name(1, 1)
+    run.archive.files.replace(name, b"of another history")
+    with said() as lines:
+        run.pass_through(100)
+        run.server.advance(5 * RETRY_S)
+        assert run.archived() == {name: b"of another history"}
+        assert segments_of(run.directory)[0] == segment_name(1)
+        run.archive.files.remove(name)
+        run.server.advance(RETRY_S + 5)
+    assert len(lines) == 2 and "is not overwritten" in lines[0]
+    assert run.archived_seqs() == list(range(1, run.newest()))
+    run.check()
+
+
+def test_a_fault_that_nobody_has_thought_of_is_told_and_does_not_end_the_archive(
+    clean_reactor: list[Any],
+) -> None:
+    run = Archived()
+
+    def fault(operation: str, name: str) -> None:
+        raise ZeroDivisionError("surprise")
+
+    run.archive.fault = fault
+    run.pass_through(30)
+    run.server.advance(3 * RETRY_S)
+    assert [failure.type for failure in clean_reactor] == [ZeroDivisionError]
+    clean_reactor.clear()
+    run.archive.fault = works
+    run.server.advance(RETRY_S)
+    assert run.archived_seqs() == list(range(1, run.newest()))
+
+
+# Age.
+
+
+def test_a_quiet_server_delivers_what_has_become_old_enough_and_not_before() -> None:
+    run = Archived(age_s=AGE_S)
+    started = run.server.clock.seconds()
+    run.client.ask(b"put 0 0 60 1\r\nx\r\n")
+    assert run.server.clock.seconds() == started
+    run.server.advance(AGE_S - 0.001)
+    assert run.archived_seqs() == []
+    run.server.advance(0.001)
+    assert run.archived_seqs() == [1]
+    kinds = [record["type"] for record in run.check()["records"]]
+    assert 1 in kinds and run.newest() == 2
+
+
+def test_the_time_runs_from_the_first_change_of_a_job_in_a_segment() -> None:
+    run = Archived(age_s=AGE_S)
+    run.server.advance(10_000)
+    run.client.ask(b"put 0 0 60 1\r\nx\r\n")
+    run.server.advance(AGE_S - 1)
+    run.client.ask(b"put 0 0 60 1\r\ny\r\n")
+    assert run.archived_seqs() == []
+    run.server.advance(1)
+    assert run.archived_seqs() == [1]
+    run.server.advance(10_000)
+    assert run.archived_seqs() == [1], "there was nothing new"
+
+
+def test_the_time_begins_anew_when_a_segment_was_full_before() -> None:
+    run = Archived(age_s=AGE_S)
+    run.put()
+    run.server.advance(AGE_S - 1)
+    while run.newest() == 1:
+        run.put()
+    run.put()
+    run.server.advance(AGE_S - 1)
+    assert run.archived_seqs() == [1]
+    run.server.advance(1)
+    assert run.archived_seqs() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [b"reserve\r\n", b"delete 1\r\n", b"release 1 0 0\r\n", b"bury 1 0\r\n", b"touch 1\r\n"],
+)
+def test_every_change_of_a_job_counts(command: bytes) -> None:
+    run = Archived(age_s=AGE_S)
+    run.client.ask(b"put 0 0 9999 1\r\nx\r\n")
+    if command != b"reserve\r\n":
+        run.client.ask(b"reserve\r\n")
+    run.server.advance(2 * AGE_S)
+    assert run.archived_seqs() == [1]
+    assert not run.client.ask(command).endswith(b"FOUND\r\n")
+    run.server.advance(IDLE_FLUSH_S)
+    run.server.advance(AGE_S)
+    assert run.archived_seqs() == [1, 2]
+
+
+def test_an_idle_server_delivers_nothing_whatever_it_has() -> None:
+    run = Archived(age_s=AGE_S)
+    run.put(3)
+    run.client.ask(b"pause-tube default 4000000\r\n")
+    run.server.advance(AGE_S)
+    assert run.archived_seqs() == [1]
+    run.server.advance(1)
+    operations = run.directory.operations
+    run.server.advance(100 * AGE_S)
+    assert run.archived_seqs() == [1]
+    assert run.directory.operations == operations
+    assert timers(run) == []
+
+
+def test_a_server_that_is_started_again_and_again_delivers_no_empty_segments_by_age() -> None:
+    run = Archived(age_s=AGE_S)
+    for _ in range(3):
+        run.server.advance(3 * AGE_S)
+        run.restart_after_kill()
+    assert run.archived_seqs() == [1, 2, 3], "one for each start, and none for its age"
+    run.server.advance(3 * AGE_S)
+    assert run.archived_seqs() == [1, 2, 3]
+
+
+def test_copies_do_not_count_so_that_compaction_does_not_keep_an_idle_server_busy() -> None:
+    """
+    One job lives in each segment: when there are too many small ones, it is copied to the newest.
+    """
+    run = Archived(age_s=AGE_S)
+    for _ in range(130):
+        run.put(1, b"x")
+        run.server.advance(AGE_S)
+    run.server.advance(5 * AGE_S)
+    copies = run.server.service.queue.tally.copies
+    assert copies > 0
+    assert len(segments_of(run.directory)) <= 102
+    archived = run.archived_seqs()
+    run.server.advance(100 * AGE_S)
+    assert run.server.service.queue.tally.copies == copies
+    assert run.archived_seqs() == archived
+    run.check()
+
+
+def test_with_an_age_of_0_a_segment_waits_until_it_is_full() -> None:
+    run = Archived(age_s=0)
+    run.put()
+    run.server.advance(1_000_000)
+    assert run.archived_seqs() == []
+
+
+def test_no_segment_is_finished_for_its_age_while_the_archive_fails() -> None:
+    run = Archived(age_s=AGE_S)
+    run.archive.fault = breaks()
+    run.put()
+    run.server.advance(AGE_S)
+    assert run.newest() == 2
+    run.put()
+    run.server.advance(10 * AGE_S)
+    assert run.newest() == 2
+    run.archive.fault = works
+    run.server.advance(RETRY_S + AGE_S)
+    assert run.archived_seqs() == [1, 2]
+
+
+def test_the_time_of_a_segment_runs_again_when_the_archive_that_failed_meanwhile_works() -> None:
+    slow = SlowArchive()
+    run = Archived(age_s=AGE_S, io=slow)
+    slow.io.step()
+    while run.newest() == 1:
+        run.put()
+    run.put()
+    run.archive.fault = breaks()
+    slow.io.step()
+    assert len(timers(run)) == 1
+    run.archive.fault = works
+    run.server.advance(RETRY_S)
+    while slow.io:
+        slow.io.step()
+    assert run.archived_seqs() == [1]
+    run.server.advance(AGE_S)
+    while slow.io:
+        slow.io.step()
+    assert run.archived_seqs() == [1, 2]
+
+
+ACTIONS: dict[str, Callable[[Archived], object]] = {
+    "put": lambda run: run.put(1),
+    "put many": lambda run: run.put(20),
+    "break": lambda run: setattr(run.archive, "fault", breaks()),
+    "mend": lambda run: setattr(run.archive, "fault", works),
+    "soon": lambda run: run.server.advance(1),
+    "later": lambda run: run.server.advance(AGE_S / 2),
+    "kill": Archived.restart_after_kill,
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from(sorted(ACTIONS)), max_size=25), st.booleans())
+def test_at_most_one_timer_of_the_archive_is_pending_and_in_the_end_all_is_there(
+    actions: list[str], can_link: bool
+) -> None:
+    run = Archived(can_link=can_link, age_s=AGE_S)
+    for action in actions:
+        ACTIONS[action](run)
+        assert len(timers(run)) <= 1
+    run.archive.fault = works
+    run.server.advance(RETRY_S + 2 * AGE_S)
+    assert timers(run) == []
+    assert run.archived_seqs() == list(range(1, run.newest()))
+    kinds = {record["type"] for record in run.check()["records"]}
+    assert (1 in kinds) == any(action.startswith("put") for action in actions)
+
+
+# Start.
+
+
+def test_what_a_killed_server_has_left_is_delivered_at_the_next_start() -> None:
+    slow = SlowArchive()
+    run = Archived(io=slow)
+    run.put(40)
+    assert run.archived_seqs() == []
+    run.restart_after_kill()
+    assert run.archived_seqs() == list(range(1, run.newest()))
+    run.check()
+
+
+def test_the_segment_that_a_killed_server_was_writing_is_delivered_up_to_where_it_was_cut() -> None:
+    run = Archived(fsync=NEVER)
+    ids = run.put(5)
+    run.restart_after_kill()
+    assert run.archived_seqs() == [1]
+    records = run.check()["records"]
+    assert [r["job_id"] for r in records if r["type"] == 1] == ids
+    assert run.archived()[archive_name(1, 1)] == bytes(run.directory.read(segment_name(1)))
+
+
+def test_a_server_that_gets_an_archive_delivers_all_that_its_log_has() -> None:
+    before = MemoryServer(directory=MemoryDirectory(), segment_bytes=SEGMENT_BYTES)
+    conversation(before)
+    before.kill()
+    run = Archived(directory=before.directory)
+    assert run.archived_seqs() == list(range(1, run.newest()))
+    run.check()
+
+
+def test_a_gap_that_a_server_without_the_archive_has_made_is_told() -> None:
+    run = Archived()
+    run.pass_through(50)
+    run.server.advance(5)
+    last = run.archived_seqs()[-1]
+    run.server.stop()
+    run.server.archive = None
+    run.server.start()
+    run.client = run.server.connect()
+    run.pass_through(100)
+    run.server.advance(5)
+    run.server.kill()
+    run.server.archive = run.archive
+    first_left = int(segments_of(run.directory)[0].split(".")[0])
+    with said() as lines:
+        run.server.start()
+    path = f"(archive)/{next(iter(run.archive.folders))}"
+    assert lines == [
+        f"archive {path}: keeps every finished segment",
+        f"archive {path}: segments {last + 2} to {first_left - 1} are not in it, and no longer in "
+        f"the log: it was compacted by a server without --binlog-archive. What follows them is "
+        f"archived.",
+    ]
+    assert run.archived_seqs()[-1] == run.newest() - 1
+
+
+def test_an_archive_whose_folder_cannot_be_made_is_refused() -> None:
+    archive = MemoryArchive()
+    archive.fault = breaks(errno.EACCES, ("open",))
+    with pytest.raises(CannotUse, match=r"archive directory .* cannot be used: Perm") as caught:
+        Archived(archive=archive)
+    assert caught.value.exit_code == 73
+
+
+# Stop.
+
+
+@pytest.mark.parametrize("can_link", [True, False], ids=["link", "copy"])
+def test_after_an_ordered_stop_the_archive_is_complete(can_link: bool) -> None:
+    run = Archived(can_link=can_link)
+    run.put(30)
+    newest = run.newest()
+    stopped: list[object] = []
+    run.server.stop().addBoth(stopped.append)
+    assert stopped == [None]
+    assert run.archived_seqs() == list(range(1, newest + 1))
+    assert run.check()["records"][-2]["type"] == 52, "the clean stop"
+    run.server.advance()
+    assert run.server.clock.getDelayedCalls() == []
+
+
+def test_what_was_archived_at_a_stop_stays_as_it_is_for_ever() -> None:
+    run = Archived()
+    run.put(3)
+    run.server.stop()
+    before = run.archived()
+    run.restart_after_kill()
+    run.put(30)
+    run.restart_after_kill()
+    assert {name: run.archived()[name] for name in before} == before
+    run.check()
+
+
+def test_an_archive_that_fails_does_not_hold_up_a_stop_and_the_next_start_delivers() -> None:
+    run = Archived()
+    run.archive.fault = breaks()
+    run.put(30)
+    stopped: list[object] = []
+    with said() as lines:
+        run.server.stop().addBoth(stopped.append)
+    assert stopped == [None]
+    assert len(lines) == 1 and lines[0].endswith("It is archived at the next start.")
+    run.server.advance()
+    assert run.server.clock.getDelayedCalls() == []
+    run.restart_after_kill()
+    assert run.archived_seqs() == list(range(1, run.newest()))
+    run.check()
+
+
+def test_a_stop_waits_for_what_is_being_archived() -> None:
+    slow = SlowArchive()
+    run = Archived(io=slow)
+    run.put(30)
+    assert len(slow.io) == 1
+    stopped: list[object] = []
+    run.server.stop().addBoth(stopped.append)
+    run.server.advance()
+    assert run.client.is_closed, "clients do not wait for the archive"
+    assert stopped == []
+    while slow.io:
+        slow.io.step()
+    assert stopped == [None]
+    run.check()
+
+
+# A disk of the log that fails.
+
+
+@pytest.mark.parametrize("at", [2, 5, 17, 40])
+@pytest.mark.parametrize("operation", ["write", "sync", "create", "truncate"])
+def test_a_segment_that_was_abandoned_is_archived_up_to_where_its_successor_goes_on(
+    operation: str, at: int
+) -> None:
+    archive, directory = MemoryArchive(), MemoryDirectory()
+    server = MemoryServer(directory=directory, segment_bytes=SEGMENT_BYTES, archive=archive)
+    directory.fault = fails(at, (operation,))
+    left = conversation(server)
+    assert not server.failures
+    newest = int(segments_of(directory)[-1].split(".")[0])
+    archived = files_of(archive.files)
+    assert sequence_numbers(archived) == list(range(1, newest))
+    check_archive(archived, files_of(directory))
+    server.directory = directory.after_power_loss()
+    server.start()
+    assert loaded(server) == left
+    check_archive(files_of(archive.files), files_of(server.directory))
+
+
+# What was archived is never changed.
+
+
+def test_an_archived_segment_is_never_written_again_whatever_becomes_of_its_log() -> None:
+    """
+    A link is the log's own file: cutting the one would cut the other.
+    """
+    run = Archived(age_s=AGE_S)
+    seen: Files = {}
+    for round_ in range(12):
+        run.pass_through(10)
+        run.put(2)
+        if round_ % 3 == 0:
+            run.server.advance(AGE_S)
+        if round_ % 4 == 3:
+            run.server.stop()
+        kill_both(run)
+        now = run.archived()
+        assert {name: now[name] for name in seen} == seen
+        seen = now
+    assert len(seen) > 20
+    run.check()
+
+
+def kill_both(run: Archived) -> None:
+    """
+    Kill and start again, and let log and archive share their files as before.
+    """
+    run.server.kill()
+    run.directory.fault = run.archive.fault = works
+    for folder in run.archive.folders.values():
+        folder.fault = works
+    run.server.directory, run.archive = copy.deepcopy((run.directory, run.archive))
+    run.server.archive = run.archive
+    run.server.start()
+    run.client = run.server.connect()

@@ -1,0 +1,340 @@
+"""
+A disk that takes very long is told of, and one that hangs ends the server.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+import pytest
+from twisted.internet.defer import Deferred, execute
+from twisted.internet.task import Clock
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.storage.group_commit import NEVER, FsyncPolicy
+from beanstalk_twisted.storage.io_thread import InlineIo
+from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, SLOW_S, WatchedIo
+from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from tests.server_process import LIMIT_S
+
+T = TypeVar("T")
+
+
+class Bench:
+    """
+    A watched disk that does nothing before it is told to.
+
+    :ivar failures: that it was given up, each time.
+    """
+
+    def __init__(self, limit_s: int = DEFAULT_LIMIT_S, *, syncs_first: bool = True) -> None:
+        self.clock = Clock()
+        self.disk = HeldIo()
+        self.failures: list[Failure] = []
+        self.io = WatchedIo(
+            self.disk, self.clock, "/var/lib/bs", limit_s, self.failures.append, syncs_first
+        )
+
+    def wait(self, seconds: int) -> None:
+        """
+        Let time pass as it does while the process runs.
+        """
+        self.clock.pump([1.0] * seconds)
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """
+    Gather what is said in the log.
+    """
+    lines: list[str] = []
+
+    def note(event: LogEvent) -> None:
+        lines.append(formatEvent(event))
+
+    observer = cast(ILogObserver, note)
+    globalLogPublisher.addObserver(observer)
+    yield lines
+    globalLogPublisher.removeObserver(observer)
+
+
+def test_work_that_ends_in_time_is_not_spoken_of_and_leaves_no_timer(said: list[str]) -> None:
+    bench = Bench()
+    for number in range(100):
+        done: list[int] = []
+        bench.io.run(lambda number=number: number).addCallback(done.append)  # type: ignore[misc]
+        bench.wait(SLOW_S - 1)
+        bench.disk.step()
+        assert done == [number]
+        assert len(bench.clock.getDelayedCalls()) <= 1
+    bench.wait(1)
+    assert (said, bench.failures, bench.clock.getDelayedCalls()) == ([], [], [])
+
+
+def test_work_that_is_done_at_once_costs_no_timer() -> None:
+    clock = Clock()
+    io = WatchedIo(InlineIo(), clock, "/var/lib/bs", 1, lambda failure: None)
+    assert io.run(lambda: 3).result == 3
+    assert clock.getDelayedCalls() == []
+
+
+def test_work_that_takes_long_is_spoken_of_once_and_again_when_it_ends(said: list[str]) -> None:
+    bench = Bench()
+    bench.io.run(lambda: None)
+    bench.wait(SLOW_S - 1)
+    assert said == []
+    bench.wait(20)
+    slow = (
+        "the disk is slow: a write or sync in /var/lib/bs has taken 5 s so far; replies wait for it"
+    )
+    assert said == [slow]
+    bench.disk.step()
+    assert said == [slow, "the disk goes on, after 24 s: /var/lib/bs"]
+    assert bench.failures == []
+
+
+@pytest.mark.parametrize("limit_s", [1, SLOW_S, DEFAULT_LIMIT_S])
+def test_work_that_hangs_is_given_up_at_the_limit_once(limit_s: int) -> None:
+    bench = Bench(limit_s)
+    bench.io.run(lambda: None)
+    bench.wait(limit_s - 1)
+    assert bench.failures == []
+    bench.wait(1)
+    (failure,) = bench.failures
+    assert isinstance(failure.value, WriteFailed) and failure.value.exit_code == 74
+    assert f"has not ended for {limit_s} s" in str(failure.value)
+    assert "no reply was given for what is not on disk" in str(failure.value)
+    assert "binlog-inspect check /var/lib/bs" in str(failure.value)
+    bench.io.run(lambda: None)
+    bench.wait(2 * limit_s)
+    assert (len(bench.failures), bench.clock.getDelayedCalls()) == (1, [])
+
+
+def test_without_a_sync_before_each_reply_it_is_said_what_a_power_loss_may_take(
+    said: list[str],
+) -> None:
+    bench = Bench(10, syncs_first=False)
+    bench.io.run(lambda: None)
+    bench.wait(10)
+    assert said == [
+        "the disk is slow: a write or sync in /var/lib/bs has taken 5 s so far; replies to further "
+        "changes wait for it, and a power loss may take back those given last"
+    ]
+    (failure,) = bench.failures
+    assert (
+        "has not ended for 10 s; what was answered outlives this process, but a reset or a power "
+        "loss before the disk has it may take back the newest of it. Mend the disk"
+    ) in str(failure.value)
+
+
+@pytest.mark.parametrize("fsync", [NEVER, FsyncPolicy(0.02)])
+def test_a_hung_sync_holds_up_further_changes_and_what_was_answered_is_not_promised(
+    fsync: FsyncPolicy, said: list[str]
+) -> None:
+    disk = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: disk, fsync=fsync)
+    client = server.connect()
+    server.advance()
+    while disk:
+        disk.step()
+        server.advance()
+    client.send(b"put 0 0 60 1\r\nx\r\n")
+    server.advance()
+    disk.step()
+    assert client.take() == b"INSERTED 1\r\n"
+    if fsync is not NEVER:
+        server.advance(0.02)
+    client.send(b"put 0 0 60 1\r\nx\r\n")
+    server.advance(DEFAULT_LIMIT_S + 2)
+    assert client.take() == b""
+    assert ["further changes wait" in line for line in said if "slow" in line] == [True]
+    (failure,) = server.failures
+    assert "no reply was given" not in str(failure.value)
+
+
+def test_without_a_limit_it_waits_for_ever(said: list[str]) -> None:
+    bench = Bench(limit_s=0)
+    bench.io.run(lambda: None)
+    bench.wait(100_000)
+    assert (len(said), bench.failures) == (1, [])
+
+
+def test_many_pieces_that_each_end_in_time_are_no_hang(said: list[str]) -> None:
+    bench = Bench(limit_s=3)
+    for _ in range(50):
+        bench.io.run(lambda: None)
+    for _ in range(50):
+        bench.wait(2)
+        bench.disk.step()
+    assert (said, bench.failures) == ([], [])
+
+
+def test_what_waits_behind_work_that_hangs_does_not_hide_it() -> None:
+    bench = Bench(limit_s=10)
+    bench.io.run(lambda: None)
+    for _ in range(10):
+        assert bench.failures == []
+        bench.io.run(lambda: None)
+        bench.wait(1)
+    assert len(bench.failures) == 1
+
+
+class StuckIo(InlineIo):
+    """
+    Keeps the reactor's thread with work that is done here, while the other thread looks.
+
+    :ivar looks: how often, at each piece.
+    """
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self._look: Callable[[], None] = lambda: None
+
+    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
+        """
+        See `WatchableIo.watch`.
+        """
+        self._look = look
+
+    def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
+        """
+        See `Io.run_brief`.
+        """
+        return execute(self.call, work)
+
+    def call(self, work: Callable[[], T]) -> T:
+        """
+        See `Io.call`.
+        """
+        for _ in range(self.looks):
+            self._look()
+        return work()
+
+
+@pytest.mark.parametrize("way", ["run_brief", "call"])
+@pytest.mark.parametrize(("looks", "times"), [(3, 0), (4, 1), (9, 1)])
+def test_work_that_keeps_the_reactor_is_given_up_too(looks: int, times: int, way: str) -> None:
+    stuck, clock = StuckIo(), Clock()
+    failures: list[Failure] = []
+    io = WatchedIo(stuck, clock, "/var/lib/bs", 3, failures.append)
+    getattr(io, way)(lambda: None)
+    stuck.looks = looks
+    getattr(io, way)(lambda: None)
+    assert len(failures) == times
+    assert clock.getDelayedCalls() == []
+
+
+@pytest.mark.parametrize(
+    ("syncs_first", "meanwhile"),
+    [
+        (True, "all clients wait for it"),
+        (False, "all clients wait for it, and a power loss may take back the replies given last"),
+    ],
+)
+def test_of_work_that_keeps_the_reactor_it_is_said_that_all_wait(
+    syncs_first: bool, meanwhile: str, said: list[str]
+) -> None:
+    stuck = StuckIo()
+    io = WatchedIo(stuck, Clock(), "/var/lib/bs", 60, lambda failure: None, syncs_first)
+    stuck.looks = SLOW_S
+    io.call(lambda: None)
+    assert said == [
+        f"the disk is slow: a write or sync in /var/lib/bs has taken 5 s so far; {meanwhile}",
+        "the disk goes on, after 5 s: /var/lib/bs",
+    ]
+
+
+def test_brief_work_that_ends_in_time_each_time_is_no_hang(said: list[str]) -> None:
+    stuck = StuckIo()
+    failures: list[Failure] = []
+    io = WatchedIo(stuck, Clock(), "/var/lib/bs", 3, failures.append)
+    stuck.looks = 1
+    for _ in range(50):
+        io.run_brief(lambda: None)
+    assert (said, failures) == ([], [])
+
+
+def test_work_that_fails_has_ended_and_its_failure_is_passed_on() -> None:
+    bench = Bench(limit_s=1)
+    failures: list[Failure] = []
+
+    def fail() -> None:
+        raise OSError("no")
+
+    bench.io.run(fail).addErrback(failures.append)
+    bench.disk.step()
+    bench.wait(5)
+    assert [failure.type for failure in failures] == [OSError]
+    assert bench.failures == []
+
+
+def test_a_process_that_was_stopped_itself_does_not_blame_the_disk() -> None:
+    bench = Bench(limit_s=60)
+    bench.io.run(lambda: None)
+    bench.clock.advance(3600)
+    assert bench.failures == []
+    bench.disk.step()
+    bench.wait(100)
+    assert bench.failures == []
+
+
+def test_an_ordered_stop_ends_the_watch_too() -> None:
+    bench = Bench()
+    bench.io.run(lambda: None)
+    bench.disk.step()
+    bench.io.stop()
+    assert bench.disk.is_stopped
+    assert bench.clock.getDelayedCalls() == []
+
+
+def test_a_server_whose_disk_hangs_ends_and_gives_no_reply() -> None:
+    disks: list[HeldIo] = []
+
+    def disk() -> HeldIo:
+        disks.append(HeldIo())
+        return disks[-1]
+
+    server = MemoryServer(directory=MemoryDirectory(), io=disk)
+    client, other = server.connect(), server.connect()
+    client.send(b"put 0 0 60 1\r\nx\r\n")
+    server.advance(DEFAULT_LIMIT_S - 1)
+    # The put, and behind it a look whether the directory is still there.
+    assert (len(disks[-1]), server.failures) == (2, [])
+    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    server.advance(2)
+    assert [str(failure.value)[:14] for failure in server.failures] == ["the disk hangs"]
+    assert client.take() == b""
+
+
+CLOSES = """
+import socket, sys
+from beanstalk_twisted.storage.watchdog import close_sockets
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+connection, _ = listening.accept()
+close_sockets()
+print("closed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_can_part_from_its_clients_before_it_ends() -> None:
+    command = [sys.executable, "-c", CLOSES]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdin is not None and process.stdout is not None
+        port = int(process.stdout.readline())
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as client:
+            assert process.stdout.readline() == "closed\n"
+            assert client.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
+        assert process.poll() is None
+        process.stdin.close()

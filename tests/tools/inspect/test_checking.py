@@ -1,0 +1,376 @@
+"""
+Is this log sound?  What `check` finds.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.records import Kind, State
+from beanstalk_twisted.binlog.survey import Survey
+from binlog_tools.inspect.checking import (
+    DAMAGED,
+    NO_HARM,
+    SOUND,
+    TORN,
+    Finding,
+    SegmentRow,
+    Trouble,
+    check,
+)
+from binlog_tools.logs.sources import NoLog, open_source
+from binlog_tools.salvage.salvaging import Salvage
+from tests.binlog.forging import rechecked
+from tests.binlog.make_golden import GOLDEN, STORES, read_golden
+from tests.binlog.scribe import (
+    DEFAULT_TUBE,
+    Files,
+    Scribe,
+    delete,
+    edited,
+    flipped,
+    image,
+    put,
+    quiet,
+)
+from tests.tools.folders import archived, stats, written
+
+ONE, TWO, THREE = (f"{n:020d}.tql" for n in (1, 2, 3))
+
+
+def checked(files: Files, folder: Path) -> Finding:
+    """
+    Check, and see that nothing was changed by it.
+    """
+    path = written(folder / "log", files)
+    before = stats(path)
+    finding = check(open_source(str(path)))
+    assert stats(path) == before
+    return finding
+
+
+def three_segments() -> Files:
+    """
+    A log of three segments, with many frames in each.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    for n in range(1, 17):
+        scribe.write(put(n, b"%d" % n * 400))
+    scribe.mark()
+    assert list(scribe.files()) == [ONE, TWO, THREE]
+    return scribe.files()
+
+
+def test_a_directory_without_a_log_is_not_called_sound(tmp_path: Path) -> None:
+    with pytest.raises(NoLog, match="there is no log here"):
+        checked({}, tmp_path)
+
+
+def test_a_sound_log_is_listed(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"x" * 4000))
+    scribe.write(put(2))
+    scribe.mark()
+    rows = [SegmentRow(ONE, 1, 3, 2, 8584), SegmentRow(TWO, 4, 5, 2, 4400)]
+    verdict = "sound: 5 records, durable to LSN 5"
+    expected = Finding(str(tmp_path / "log"), SOUND, verdict, [], rows, 5, 5)
+    assert checked(scribe.files(), tmp_path) == expected
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_the_golden_logs_get_the_verdicts_they_are_named_for(name: str) -> None:
+    finding = check(open_source(str(GOLDEN / name)))
+    expected = {"v1-torn": TORN, "v1-damaged": DAMAGED}.get(name, SOUND)
+    assert finding.exit_code == expected
+    assert bool(finding.troubles) == (expected != SOUND)
+
+
+def test_a_torn_tail_is_said_to_cost_nothing_that_was_promised(tmp_path: Path) -> None:
+    finding = checked(read_golden("v1-torn"), tmp_path)
+    assert "of what it promised nothing is lost if a crash made it" in finding.verdict
+    (trouble,) = finding.troubles
+    assert trouble == Trouble(
+        "torn", ONE, 4400, 4560, 3, 3, "the checksum of its records is wrong", NO_HARM, (), (2,)
+    )
+
+
+def test_damage_is_named_with_file_offset_lsn_jobs_and_command(tmp_path: Path) -> None:
+    finding = checked(read_golden("v1-damaged"), tmp_path)
+    path = tmp_path / "log"
+    assert finding.verdict == f"damaged: a server refuses {path}"
+    (trouble,) = finding.troubles
+    assert trouble[:6] == ("corrupt", ONE, 4096, 4424, 1, 3)
+    assert trouble.jobs == (1,), "the body of job 2 beside it is sound"
+    assert trouble.mend == f"binlog-inspect salvage {path} -o NEW_DIRECTORY"
+
+
+def test_every_damaged_place_is_on_the_map(tmp_path: Path) -> None:
+    files = three_segments()
+    places = [(ONE, 4096 + 40), (ONE, 7000), (TWO, 5000), (TWO, 7500), (THREE, 4200)]
+    spoilt = files
+    for name, offset in places:
+        spoilt = edited(spoilt, name, lambda raw, at=offset: flipped(raw, at))  # type: ignore[misc]
+    finding = checked(spoilt, tmp_path)
+    assert finding.exit_code == DAMAGED
+    found = [(t.file, t.kind) for t in finding.troubles]
+    assert found == [(name, "corrupt") for name, _ in places]
+    for (_, offset), trouble in zip(places, finding.troubles, strict=True):
+        assert trouble.offset is not None and trouble.end is not None
+        assert trouble.offset <= offset < trouble.end
+        assert trouble.first_lsn is not None and trouble.last_lsn is not None
+        assert trouble.first_lsn <= trouble.last_lsn < trouble.first_lsn + 4
+
+
+@pytest.mark.parametrize("name", [ONE, TWO, THREE])
+def test_each_flipped_bit_of_a_header_names_the_way_to_rebuild_it(
+    name: str, tmp_path: Path
+) -> None:
+    finding = checked(edited(three_segments(), name, lambda raw: flipped(raw, 70)), tmp_path)
+    headers = [t for t in finding.troubles if t.kind == "header"]
+    assert [(t.file, t.offset, t.end) for t in headers] == [(name, 0, 4096)]
+    assert "--rebuild-header" in headers[0].mend
+
+
+def test_a_missing_segment_is_named_with_the_way_to_go_on(tmp_path: Path) -> None:
+    files = three_segments()
+    del files[TWO]
+    finding = checked(files, tmp_path)
+    assert finding.exit_code == DAMAGED
+    (missing,) = (t for t in finding.troubles if t.kind == "missing")
+    assert missing.what.startswith(f"{TWO}: missing")
+    assert missing.mend.endswith("--accept-gap 2")
+
+
+def test_exchanged_names_are_told_and_no_segment_is_called_corrupt(tmp_path: Path) -> None:
+    files = three_segments()
+    finding = checked({**files, ONE: files[TWO], TWO: files[ONE]}, tmp_path)
+    assert finding.exit_code == DAMAGED
+    path = tmp_path / "log"
+    mend = f"binlog-inspect salvage {path} -o NEW_DIRECTORY"
+    assert [(t.kind, t.file, t.mend) for t in finding.troubles] == [
+        ("misnamed", ONE, mend), ("misnamed", TWO, mend),
+    ]  # fmt: skip
+    assert [row.name for row in finding.segments] == [TWO, ONE, THREE]
+
+
+# Of what a server starts in spite of.
+
+
+def seen(finding: Finding) -> list[tuple[str, str | None, int | None]]:
+    """
+    What a sound log is told of.
+    """
+    assert (finding.exit_code, finding.verdict[:6]) == (SOUND, "sound:")
+    return [(trouble.kind, trouble.file, trouble.offset) for trouble in finding.troubles]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda raw: flipped(raw, len(raw) - 30), lambda raw: raw[:-3], lambda raw: raw[:-40],
+     lambda raw: raw[:-40] + bytes(40)],
+)  # fmt: skip
+def test_a_trailer_that_is_not_as_it_was_is_noted(
+    change: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    files = three_segments()
+    noted = [("note", ONE, len(files[ONE]) - 40)]
+    assert seen(checked(edited(files, ONE, change), tmp_path)) == noted
+
+
+@pytest.mark.parametrize("name", [ONE, THREE])
+def test_what_stands_behind_the_end_of_a_segment_is_noted(name: str, tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    for n in range(1, 17):
+        scribe.write(put(n, b"%d" % n * 400))
+    scribe.finish()
+    files = scribe.files()
+    more = edited(files, name, lambda raw: raw + b"garbage")
+    finding = checked(more, tmp_path)
+    assert seen(finding) == [("note", name, len(files[name]))]
+    assert "7 bytes stand behind the end of the segment" in finding.troubles[0].what
+
+
+def test_space_that_was_not_used_is_not_noted(tmp_path: Path) -> None:
+    """
+    A server was killed before it cut the segment to its length.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.finish()
+    files = edited(scribe.files(), ONE, lambda raw: raw + bytes(5000))
+    assert seen(checked(files, tmp_path)) == []
+
+
+def test_what_a_start_has_cut_off_and_left_is_noted(tmp_path: Path) -> None:
+    files = read_golden("v1-rehomed")
+    end = len(files[ONE])
+    assert seen(checked(edited(files, ONE, lambda raw: raw + bytes(8) + b"x"), tmp_path)) == [
+        ("note", ONE, end)
+    ]
+
+
+def test_what_may_be_a_trace_of_a_loss_is_a_warning(tmp_path: Path) -> None:
+    files = three_segments()
+    end = len(files[THREE].rstrip(b"\0")) + 7 & ~7
+    del files[THREE]
+    finding = checked(files, tmp_path / "a")
+    assert seen(finding) == [("warning", TWO, None)]
+    assert "look for" in finding.troubles[0].mend and THREE in finding.troubles[0].mend
+    cut = edited(three_segments(), THREE, lambda raw: raw[:end])
+    assert seen(checked(cut, tmp_path / "b")) == [("warning", THREE, None)]
+
+
+def test_several_troubles_are_each_told(tmp_path: Path) -> None:
+    files = {**read_golden("v1-damaged"), "binlog.1": b"", "binlog.2": b""}
+    finding = checked(files, tmp_path)
+    assert sorted(t.kind for t in finding.troubles) == ["corrupt", "foreign"]
+
+
+def test_a_log_of_beanstalkd_names_the_command_that_converts_it(tmp_path: Path) -> None:
+    finding = checked({"binlog.1": b"\7\0\0\0"}, tmp_path)
+    assert finding.exit_code == DAMAGED
+    (trouble,) = finding.troubles
+    path = tmp_path / "log"
+    assert trouble.mend == f"binlog-inspect import-v7 {path} -o {path}.tql"
+    assert trouble.mend in trouble.what, "as the server says it"
+
+
+def test_a_path_with_blanks_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    finding = checked(read_golden("v1-damaged"), tmp_path / "my logs")
+    assert f"'{tmp_path / 'my logs' / 'log'}'" in finding.troubles[0].mend
+
+
+def test_a_log_that_a_server_refuses_is_not_called_sound(tmp_path: Path) -> None:
+    """
+    A server's refusal names this very command.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(image(Kind.KICK, 9), image(Kind.KICK, 8))
+    finding = checked(scribe.files(), tmp_path / "a")
+    (trouble,) = finding.troubles
+    assert (finding.exit_code, trouble.jobs) == (DAMAGED, (8, 9))
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, tube_id=5))
+    assert checked(scribe.files(), tmp_path / "b").exit_code == DAMAGED
+
+
+def test_state_from_before_the_body_was_stated_again_is_no_trouble(tmp_path: Path) -> None:
+    """
+    The segment with the PUT is gone, the COPY comes later.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(image(Kind.KICK, 9), image(Kind.COPY, 9, body=b"x"))
+    scribe.write(image(Kind.KICK, 8, tube_id=7), delete(8, tube_id=7))
+    assert checked(scribe.files(), tmp_path).exit_code == SOUND
+
+
+def forged(files: Files, at: int, value: bytes) -> Files:
+    """
+    Bytes in the first frame changed, and the checksums of the frame made right again.
+    """
+    raw = bytearray(files[ONE])
+    raw[at : at + len(value)] = value
+    n_rec, heap_len = struct.unpack_from("<I", raw, 4116)[0], struct.unpack_from("<I", raw, 4148)[0]
+    heap_at = 4160 + n_rec * 80
+    struct.pack_into("<I", raw, 4152, zlib.crc32(raw[heap_at : heap_at + heap_len]))
+    return {**files, ONE: rechecked(raw, 4096)}
+
+
+def test_each_body_is_held_against_its_own_checksum(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"promised"), put(2, b"too"))
+    scribe.mark()
+    at = scribe.files()[ONE].index(b"promised")
+    finding = checked(forged(scribe.files(), at, b"P"), tmp_path)
+    assert finding.exit_code == DAMAGED
+    (trouble,) = finding.troubles
+    assert (trouble.kind, trouble.jobs, trouble.first_lsn) == ("content", (1,), 2)
+
+
+def test_a_state_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.mark()
+    finding = checked(forged(scribe.files(), 4160 + 80 + 1, b"\x09"), tmp_path)
+    assert (finding.exit_code, finding.troubles[0].what) == (DAMAGED, "job state 9 is unknown")
+
+
+def test_all_jobs_that_are_concerned_are_named(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 20)
+    scribe.write(*(image(Kind.KICK, n) for n in range(1, 1502)))
+    (trouble,) = checked(scribe.files(), tmp_path).troubles
+    assert trouble.jobs == tuple(range(1, 1502))
+    assert trouble.what.startswith("1501 jobs have state")
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_server_starts_on_what_is_sound_or_torn_and_on_nothing_else(
+    name: str, tmp_path: Path
+) -> None:
+    files = read_golden(name)
+    refused = Survey(MemoryDirectory(files), quiet).refusal()
+    assert (checked(files, tmp_path).exit_code == DAMAGED) == (refused is not None)
+
+
+def test_every_single_flipped_byte_of_a_log_is_found_or_is_the_padding(tmp_path: Path) -> None:
+    """
+    Torn or damaged, as the server has it; and the place on the map is the right one.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"one"), put(2, b"two"))
+    scribe.write(image(Kind.BURY, 2, state=State.BURIED), delete(1))
+    scribe.mark()
+    files = scribe.files()
+    end = len(files[ONE].rstrip(b"\0"))
+    for offset in range(4096, end, 3):
+        spoilt = edited(files, ONE, lambda raw, at=offset: flipped(raw, at, 5))  # type: ignore[misc]
+        refused = Survey(MemoryDirectory(spoilt), quiet).refusal()
+        finding = checked(spoilt, tmp_path)
+        assert (finding.exit_code == DAMAGED) == (refused is not None)
+        for trouble in finding.troubles:
+            assert trouble.offset is not None and trouble.end is not None
+            assert trouble.offset <= offset < trouble.end
+
+
+def test_an_archive_is_checked_from_where_it_begins(tmp_path: Path) -> None:
+    files = three_segments()
+    del files[ONE]
+    root = archived(tmp_path / "archive", files)
+    finding = check(open_source(str(root)))
+    assert (finding.exit_code, len(finding.segments)) == (SOUND, 2)
+
+
+def test_nothing_is_torn_in_an_archive(tmp_path: Path) -> None:
+    """
+    What has its name there is complete.
+    """
+    files = read_golden("v1-torn")
+    assert check(open_source(str(written(tmp_path / "log", files)))).exit_code == TORN
+    source = open_source(str(archived(tmp_path / "archive", files)))
+    finding = check(source)
+    assert (finding.exit_code, [t.kind for t in finding.troubles]) == (DAMAGED, ["corrupt"])
+    found = Salvage(source, is_whole=False, is_archive=source.is_archive)
+    assert found.verdict == "damaged"
+
+
+def test_one_segment_alone_is_checked(tmp_path: Path) -> None:
+    files = three_segments()
+    path = written(tmp_path, {TWO: flipped(files[TWO], 5000)}) / TWO
+    finding = check(open_source(str(path)))
+    assert [(t.kind, t.file) for t in finding.troubles] == [("corrupt", TWO)]
+
+
+def test_the_last_record_that_was_durable_is_damage_and_no_torn_tail(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.write(put(2, b"the last"))
+    scribe.mark()
+    files = scribe.files()
+    at = files[ONE].index(b"the last")
+    finding = checked(edited(files, ONE, lambda raw: flipped(raw, at)), tmp_path)
+    (trouble,) = finding.troubles
+    assert (trouble.kind, trouble.first_lsn, finding.durable_lsn) == ("corrupt", 3, 3)

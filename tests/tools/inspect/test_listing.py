@@ -1,0 +1,295 @@
+"""
+The jobs of a log, now and at each earlier moment, held against the queue that wrote it.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.records import Kind, Start, State
+from binlog_tools.inspect.listing import (
+    ListedJob,
+    PastJobs,
+    body_of,
+    fields_of_job,
+    story_of,
+    would_load,
+)
+from binlog_tools.logs.live_set import END, Point
+from binlog_tools.logs.loading import load
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.stored import StoredJob
+from tests.binlog.make_golden import GOLDEN
+from tests.binlog.scribe import (
+    DEFAULT_TUBE,
+    FIRST,
+    MS,
+    NS,
+    T0,
+    Scribe,
+    delete,
+    edited,
+    files_of,
+    flipped,
+    image,
+    put,
+)
+from tests.storage.test_opening import Started
+from tests.tools.conversation import Conversation, Spoken, seen
+from tests.tools.folders import archived, written
+
+EVERYTHING = Selection()
+ONE = f"{1:020d}.tql"
+
+
+@cache
+def spoken(seed: int, with_compaction: bool = False) -> Spoken:
+    """
+    A log with a history.
+    """
+    return Conversation(seed, with_compaction).say(60)
+
+
+def as_seen(listed: ListedJob) -> tuple[object, ...]:
+    """
+    A job as `conversation.seen` describes it.
+    """
+    job = listed.job
+    counts = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
+    assert listed.size == len(job.body)
+    return (job.tube, job.state, job.priority, job.delay_s, job.ttr_s, counts, job.body)
+
+
+def past(path: Path, point: Point) -> dict[int, tuple[object, ...]]:
+    """
+    The jobs at a point.
+    """
+    found = PastJobs(open_source(str(path)), point).jobs(EVERYTHING, with_bodies=True)
+    return {each.job.job_id: as_seen(each) for each in found}
+
+
+@pytest.mark.parametrize("with_compaction", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_jobs_are_those_that_a_server_loads(
+    seed: int, with_compaction: bool, tmp_path: Path
+) -> None:
+    conversation = Conversation(seed, with_compaction)
+    path = written(tmp_path / "log", conversation.say(60).files)
+    now_ns = T0 + 100_000 * NS
+    found = would_load(load(open_source(str(path)), wall_ns=now_ns), EVERYTHING)
+    ours = {each.job.job_id: as_seen(each) for each in found}
+    server = Started(conversation.directory, now_ns=now_ns)
+    server.queue.tick(now_ns)
+    assert ours == seen(server)
+    assert len(ours) > 20
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_at_each_lsn_and_each_time_the_jobs_are_those_that_were_there(
+    seed: int, tmp_path: Path
+) -> None:
+    story = spoken(seed)
+    path = written(tmp_path / "log", story.files)
+    for lsn in sorted(story.snapshots)[::4]:
+        assert past(path, Point(lsn=lsn)) == story.snapshots[lsn], lsn
+        by_time = PastJobs(open_source(str(path)), Point(time_ns=story.times[lsn]))
+        found = by_time.jobs(EVERYTHING, with_bodies=True)
+        assert {each.job.job_id: as_seen(each) for each in found} == story.snapshots[lsn]
+        assert {p.tube: p.until_ns for p in by_time.pauses()} == {
+            tube: until
+            for tube, until in story.pauses[lsn].items()
+            if until > story.times[lsn]
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_an_archive_tells_of_every_moment_what_a_compacted_log_cannot(
+    seed: int, tmp_path: Path
+) -> None:
+    story = spoken(seed, with_compaction=True)
+    assert story.archive.keys() - story.files.keys()
+    root = archived(tmp_path / "archive", story.archive)
+    for lsn in sorted(story.snapshots)[::5]:
+        assert past(root, Point(lsn=lsn)) == story.snapshots[lsn], lsn
+
+
+@pytest.mark.parametrize("seed", [4, 5, 6])
+def test_a_compacted_log_tells_nothing_false_of_an_earlier_moment(
+    seed: int, tmp_path: Path
+) -> None:
+    story = spoken(seed, with_compaction=True)
+    path = written(tmp_path / "log", story.files)
+    told = 0
+    for lsn in sorted(story.snapshots)[::3]:
+        try:
+            at = PastJobs(open_source(str(path)), Point(lsn=lsn))
+        except Damaged as refusal:
+            assert "the log begins with LSN" in str(refusal)
+            continue
+        found = {e.job.job_id: as_seen(e) for e in at.jobs(EVERYTHING, with_bodies=True)}
+        assert found.items() <= story.snapshots[lsn].items()
+        assert len(found) + at.unknown == len(story.snapshots[lsn])
+        told += 1
+    assert told > 2
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "reserves", "has_start", "seconds", "is_told"),
+    [(0, 0, False, 0, True), (30, 0, False, 0, False), (30, 0, False, 29, False),
+     (30, 0, False, 30, True), (0, 1, False, 0, True), (0, 1, True, 0, False),
+     (0, 0, True, 0, True)],
+)  # fmt: skip
+def test_a_copy_of_a_ready_job_tells_nothing_of_when_it_may_have_been_delayed_or_reserved(
+    delay_s: int, reserves: int, has_start: bool, seconds: int, is_told: bool, tmp_path: Path
+) -> None:
+    """
+    A delay ends without a record, and so does a reservation when a server starts.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.now_ns += seconds * NS - MS
+    scribe.write(put(1))
+    scribe.now_ns += 100 * NS
+    if has_start:
+        scribe.write(Start(scribe.now_ns, 3, 2, 0))
+    scribe.write(image(Kind.COPY, 2, body=b"two", delay_s=delay_s, reserves=reserves))
+    path = written(tmp_path / "log", scribe.files())
+    at = PastJobs(open_source(str(path)), Point(lsn=2))
+    assert [each.job.job_id for each in at.jobs(EVERYTHING, with_bodies=False)] == (
+        [1, 2] if is_told else [1]
+    )
+    assert at.unknown == (not is_told)
+
+
+def test_a_point_before_the_log_is_refused(tmp_path: Path) -> None:
+    scribe = Scribe(position=FIRST._replace(first_lsn=100), opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    path = written(tmp_path / "log", scribe.files())
+    with pytest.raises(Damaged, match="the log begins with LSN 100, behind that point"):
+        past(path, Point(time_ns=T0 - NS))
+    first = written(tmp_path / "first", spoken(1).files)
+    assert past(first, Point(time_ns=T0 - NS)) == {}, "nothing comes before LSN 1"
+
+
+def test_the_end_as_a_point_is_the_log_as_it_stands(tmp_path: Path) -> None:
+    story = spoken(2)
+    path = written(tmp_path / "log", story.files)
+    assert past(path, END) == story.last
+
+
+def test_jobs_are_chosen_by_id_tube_and_state(tmp_path: Path) -> None:
+    story = spoken(3)
+    path = written(tmp_path / "log", story.files)
+    chosen = Selection(tubes=frozenset({b"mail"}), states=frozenset({State.READY}))
+    found = PastJobs(open_source(str(path)), END).jobs(chosen, with_bodies=False)
+    ids = [listed.job.job_id for listed in found]
+    expected = [n for n, job in story.last.items() if job[0] == b"mail" and job[1] is State.READY]
+    assert ids == sorted(expected) != []
+
+
+def test_a_torn_tail_is_left_out() -> None:
+    found = would_load(load(open_source(str(GOLDEN / "v1-torn"))), EVERYTHING)
+    assert [each.job.job_id for each in found] == [1]
+    assert list(past(GOLDEN / "v1-torn", END)) == [1]
+
+
+def test_a_damaged_log_is_refused_as_a_server_refuses_it() -> None:
+    source = open_source(str(GOLDEN / "v1-damaged"))
+    with pytest.raises(Damaged):
+        load(source)
+    with pytest.raises(Damaged):
+        PastJobs(source, END)
+
+
+def test_pauses_in_force_are_told() -> None:
+    source = open_source(str(GOLDEN / "v1-every-kind"))
+    paused = load(source, wall_ns=T0).pauses()
+    assert [(pause.tube, pause.seconds) for pause in paused] == [(b"mail", 5)]
+    assert load(source, wall_ns=T0 + 6 * NS).pauses() == []
+
+
+def test_the_fields_of_a_job_say_what_is_left_and_how_old_it_is() -> None:
+    job = StoredJob(7, b"mail", State.DELAYED, 5, 90, 60, T0, T0 + 90 * NS, b"body", 1, 2, 3, 4, 5)
+    assert fields_of_job(ListedJob(job, 4), T0 + 30 * NS) == {
+        "job": 7, "tube": "mail", "state": "delayed", "priority": 5, "delay_s": 90, "ttr_s": 60,
+        "created": "2025-11-20T12:00:00.000000000Z", "age_s": 30,
+        "deadline": "2025-11-20T12:01:30.000000000Z", "left_s": 60, "reserves": 1, "timeouts": 2,
+        "releases": 3, "buries": 4, "kicks": 5, "bytes": 4,
+    }  # fmt: skip
+
+
+# One job.
+
+
+def words_of(path: Path, job_id: int, now_ns: int = T0) -> list[str]:
+    """
+    What is told of a job, and how it ends.
+    """
+    story = story_of(open_source(str(path)), job_id, now_ns)
+    return [*(event.what for event in story.events), story.ending]
+
+
+def test_all_that_happened_to_a_job_is_told() -> None:
+    told = words_of(GOLDEN / "v1-every-kind", 7)
+    assert [words.split()[0] for words in told] == [
+        "put", "reserved", "touched", "released", "kicked", "its", "its", "deleted", "gone",
+    ]  # fmt: skip
+    assert told[0] == ("put into default by connection 7, ready: priority 1024, TTR 60 s, 5 bytes")
+    told = words_of(GOLDEN / "v1-every-kind", 8, T0 + 65 * NS)
+    assert told[-1] == "buried for 1m5s"
+
+
+def test_each_record_of_the_job_is_an_event(tmp_path: Path) -> None:
+    conversation = spoken(1)
+    path = written(tmp_path / "log", conversation.files)
+    busy = story_of(open_source(str(path)), 3, T0)
+    lsns = [event.entry.lsn for event in busy.events]
+    assert lsns == sorted(set(lsns))
+    assert all(event.entry.raw[5] == 3 or event.entry.raw[0] == 51 for event in busy.events)
+    assert all(event.since_ns >= 0 for event in busy.events)
+
+
+def test_a_reservation_that_a_start_has_ended_is_told(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    held = {"state": State.RESERVED, "deadline_ns": T0 + 60 * NS}
+    scribe.write(put(1), put(2), image(Kind.RESERVE, 1, **held))
+    directory = scribe.directory
+    before = written(tmp_path / "before", scribe.files())
+    assert words_of(before, 1)[-1] == "reserved; a server that starts now has it ready"
+    Started(directory)  # type: ignore[arg-type]
+    after = written(tmp_path / "after", files_of(directory))
+    assert words_of(after, 1)[2:] == ["a server started; ready again", "ready for 0ms"]
+    assert len(words_of(after, 2)) == 2
+    assert past(after, END)[1][1] is State.READY
+
+
+def test_of_a_job_without_a_record_nothing_is_told() -> None:
+    assert words_of(GOLDEN / "v1-every-kind", 99) == ["the log has no record of it"]
+
+
+def test_state_without_a_body_and_a_delay_that_is_over_are_told(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(image(Kind.KICK, 9), put(1, state=State.DELAYED, deadline_ns=T0 + NS))
+    path = written(tmp_path / "log", scribe.files())
+    assert words_of(path, 9)[-1].startswith("alive, but the log has no body")
+    assert words_of(path, 1, T0 + NS)[-1] == "ready, its delay is over"
+
+
+def test_behind_damage_the_story_goes_on_and_the_place_is_told(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1))
+    scribe.write(image(Kind.RESERVE, 1, state=State.RESERVED))
+    scribe.write(delete(1))
+    files = edited(scribe.files(), ONE, lambda raw: flipped(raw, 4400))
+    story = story_of(open_source(str(written(tmp_path / "log", files))), 1, T0)
+    assert [event.entry.raw[0] for event in story.events] == [Kind.PUT, Kind.DELETE]
+    assert [gap.first_lsn for gap in story.gaps] == [3]
+
+
+@pytest.mark.parametrize(
+    ("job_id", "body"), [(7, b"hello"), (8, b""), (9, bytes(range(256))), (99, None)]
+)
+def test_bodies_of_living_and_of_deleted_jobs_are_given(job_id: int, body: bytes | None) -> None:
+    assert body_of(open_source(str(GOLDEN / "v1-every-kind")), job_id) == body

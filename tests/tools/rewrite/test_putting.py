@@ -1,0 +1,407 @@
+"""
+Putting the jobs of a log into a running server.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.records import State
+from binlog_tools.client import Connection, Lost, Reply, parse_stats
+from binlog_tools.logs.quantities import Numbers, Span
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.rewrite.putting import (
+    GUARD_S,
+    WINDOW_BYTES,
+    WINDOW_JOBS,
+    Journal,
+    Plan,
+    Put,
+    Putter,
+    Refused,
+    Stopped,
+    plan,
+)
+from tests.binlog.scribe import NS, T0, files_of
+from tests.server_process import ServerProcess, ours, theirs
+from tests.tools.conversation import Conversation
+from tests.tools.folders import written
+from tests.tools.logs.test_new_log import job, made
+from tests.tools.rewrite.test_rewriting import LATER
+from tests.tools.served import order_of_burial, served
+
+UUID = "00" * 16
+
+
+class FakeServer:
+    """
+    A `Line` to a server that says what it is told to.
+
+    :ivar heard: the commands, in order; those of `put` with their bodies.
+    """
+
+    def __init__(self, answer: Callable[[bytes], bytes] | None = None) -> None:
+        self.heard: list[bytes] = []
+        self.answer = answer or self.plain
+        self.next_id = 1000
+        self.breaks_after: int | None = None
+        self._replies: list[bytes] = []
+
+    def plain(self, command: bytes) -> bytes:
+        """
+        What a server says when all is well.
+        """
+        name = command.split()[0]
+        if name == b"put":
+            self.next_id += 1
+            return b"INSERTED %d" % self.next_id
+        if name == b"reserve-job":
+            return b"NOT_FOUND" if command.endswith(b" 0") else b"RESERVED"
+        return {b"use": b"USING x", b"bury": b"BURIED", b"pause-tube": b"PAUSED"}[name]
+
+    def send(self, request: bytes) -> None:
+        """
+        See `Line`.
+        """
+        while request:
+            line, _, request = request.partition(b"\r\n")
+            if line.startswith(b"put "):
+                size = int(line.split()[-1])
+                line, request = line + b"|" + request[:size], request[size + 2 :]
+            self.heard.append(line)
+            self._replies.append(self.answer(line))
+
+    def reply(self) -> Reply:
+        """
+        See `Line`.
+        """
+        if self.breaks_after is not None:
+            if not self.breaks_after:
+                raise Lost(104, "gone", "fake:1")
+            self.breaks_after -= 1
+        return Reply(tuple(self._replies.pop(0).split()))
+
+
+def log_of(path: Path, *jobs: StoredJob, pauses: tuple[StoredPause, ...] = ()) -> Plan:
+    """
+    The plan for a log of these jobs.
+    """
+    files = files_of(made(*jobs, pauses=pauses, segment_bytes=1 << 20))
+    return plan(open_source(str(written(path / "log", files))), Selection(), T0)
+
+
+def journal_in(path: Path, target: str = "fake:1") -> Journal:
+    """
+    The journal of a run.
+    """
+    return Journal(str(path / "journal"), UUID, target)
+
+
+def put_all(wanted: Plan, server: FakeServer, journal: Journal, **more: object) -> Put:
+    """
+    Put all, at `T0`.
+    """
+    return Putter(server, journal, lambda: T0, lambda seconds: None).run(wanted, **more)  # type: ignore[arg-type]
+
+
+def test_jobs_go_in_the_order_of_their_ids_with_all_they_have(tmp_path: Path) -> None:
+    wanted = log_of(
+        tmp_path, job(2, b"two", priority=7, ttr_s=9), job(1, b"one", tube=b"mail"),
+        job(3, b"\r\n"),
+    )  # fmt: skip
+    server = FakeServer()
+    outcome = put_all(wanted, server, journal_in(tmp_path))
+    assert server.heard == [
+        b"use mail", b"put 1024 0 60 3|one", b"use default", b"put 7 0 9 3|two",
+        b"put 1024 0 60 2|\r\n",
+    ]  # fmt: skip
+    assert outcome == Put(3, 0, 0, [], [])
+
+
+def test_what_is_left_of_a_delay_is_rounded_up(tmp_path: Path) -> None:
+    delays = [(5, 5 * NS), (5, 5 * NS - 1), (9, 1), (9, 0), (9, -NS)]
+    jobs = [
+        job(n, state=State.DELAYED, delay_s=delay, deadline_ns=T0 + left)
+        for n, (delay, left) in enumerate(delays, start=1)
+    ]
+    server = FakeServer()
+    put_all(log_of(tmp_path, *jobs), server, journal_in(tmp_path))
+    assert [int(line.split()[2]) for line in server.heard] == [5, 5, 1, 0, 0]
+
+
+def test_buried_jobs_come_last_in_their_order_and_nobody_gets_them_before(tmp_path: Path) -> None:
+    buried = {"state": State.BURIED}
+    wanted = log_of(
+        tmp_path, job(1, b"a", deadline_ns=T0 + 3, priority=5, **buried),
+        job(2, b"b", deadline_ns=T0 + 1, **buried), job(3, b"c"),
+    )  # fmt: skip
+    server = FakeServer()
+    outcome = put_all(wanted, server, journal_in(tmp_path))
+    assert server.heard == [
+        b"reserve-job 0", b"put 1024 0 60 1|c", b"put 1024 %d 60 1|b" % GUARD_S,
+        b"put 5 %d 60 1|a" % GUARD_S, b"reserve-job 1002", b"bury 1002 1024", b"reserve-job 1003",
+        b"bury 1003 5",
+    ]  # fmt: skip
+    assert (outcome.put, outcome.buried) == (3, 2)
+
+
+def test_a_buried_job_that_somebody_takes_is_told(tmp_path: Path) -> None:
+    wanted = log_of(tmp_path, job(1, state=State.BURIED, deadline_ns=T0))
+    server = FakeServer()
+    server.answer = lambda line: b"NOT_FOUND" if b"bury" in line else server.plain(line)
+    assert put_all(wanted, server, journal_in(tmp_path)).not_buried == [1]
+
+
+def test_a_server_that_cannot_reserve_by_id_gets_nothing(tmp_path: Path) -> None:
+    wanted = log_of(tmp_path, job(1), job(2, state=State.BURIED, deadline_ns=T0))
+    server = FakeServer(lambda line: b"UNKNOWN_COMMAND")
+    with pytest.raises(Stopped, match="does not know reserve-job"):
+        put_all(wanted, server, journal_in(tmp_path))
+    assert server.heard == [b"reserve-job 0"]
+
+
+def test_a_paused_tube_is_paused_before_its_first_job(tmp_path: Path) -> None:
+    pause = StoredPause(b"mail", 3600, T0 + 90 * NS)
+    jobs = [job(1, tube=b"mail"), job(2), job(3, tube=b"mail")]
+    server = FakeServer()
+    put_all(log_of(tmp_path, *jobs, pauses=(pause,)), server, journal_in(tmp_path))
+    assert [line.split(b"|")[0] for line in server.heard] == [
+        b"use mail", b"pause-tube mail 90", b"put 1024 0 60 5", b"use default",
+        b"put 1024 0 60 5", b"use mail", b"put 1024 0 60 5",
+    ]  # fmt: skip
+
+
+def test_jobs_are_chosen(tmp_path: Path) -> None:
+    log_of(tmp_path, *(job(n) for n in range(1, 6)))
+    source = open_source(str(tmp_path / "log"))
+    chosen = plan(source, Selection(jobs=Numbers([Span(2, 3)])), T0)
+    assert [each.job_id for each in chosen.jobs] == [2, 3]
+
+
+# Breaking off and going on.
+
+
+def test_jobs_whose_tube_no_client_may_name_are_told_and_not_put(tmp_path: Path) -> None:
+    tricky = b"x\r\ndelete 1\r\nuse y"
+    wanted = log_of(
+        tmp_path, job(1), job(2, tube=tricky), job(3, tube=b"a b"), job(4, tube=b"a b"),
+        job(5, tube=b"-abc", state=State.BURIED),
+        pauses=(StoredPause(tricky, 60, T0 + 60 * NS), StoredPause(b"a b", 60, T0 + 60 * NS)),
+    )  # fmt: skip
+    assert wanted.unusable == {tricky: 1, b"a b": 2, b"-abc": 1}
+    server = FakeServer()
+    assert put_all(wanted, server, journal_in(tmp_path)).put == 1
+    commands = {each.split()[0] for each in server.heard}
+    assert commands <= {b"use", b"put"}
+    assert len(ids_put(server)) == 1
+
+
+def ids_put(server: FakeServer) -> list[bytes]:
+    """
+    The bodies that were put.
+    """
+    return [line.split(b"|")[1] for line in server.heard if line.startswith(b"put")]
+
+
+def numbered(tmp_path: Path, count: int) -> Plan:
+    """
+    Jobs whose bodies are their ids.
+    """
+    return log_of(tmp_path, *(job(n, b"%d" % n) for n in range(1, count + 1)))
+
+
+def test_a_second_run_puts_nothing_twice(tmp_path: Path) -> None:
+    wanted = numbered(tmp_path, 10)
+    put_all(wanted, FakeServer(), journal_in(tmp_path))
+    again = FakeServer()
+    assert put_all(wanted, again, journal_in(tmp_path)) == Put(0, 10, 0, [], [])
+    assert again.heard == []
+
+
+@pytest.mark.parametrize("answers", [0, 1, WINDOW_JOBS - 1, WINDOW_JOBS, WINDOW_JOBS + 1, 150])
+def test_after_a_lost_connection_only_what_was_not_answered_is_uncertain(
+    answers: int, tmp_path: Path
+) -> None:
+    wanted = numbered(tmp_path, 200)
+    server = FakeServer()
+    server.breaks_after = answers
+    with pytest.raises(Lost):
+        put_all(wanted, server, journal_in(tmp_path))
+    journal = journal_in(tmp_path)
+    assert len(journal.done) == answers
+    assert len(journal.uncertain) == len(ids_put(server)) - answers <= WINDOW_JOBS
+    journal.note({"again": sorted(journal.uncertain)})
+    second = FakeServer()
+    outcome = put_all(wanted, second, journal)
+    assert outcome.before == answers
+    assert ids_put(server)[:answers] + ids_put(second) == [b"%d" % n for n in range(1, 201)]
+
+
+def test_what_is_skipped_is_not_put(tmp_path: Path) -> None:
+    wanted = numbered(tmp_path, 5)
+    journal = journal_in(tmp_path)
+    journal.note({"sent": [1, 2]})
+    journal.note({"skipped": [1, 2]})
+    server = FakeServer()
+    put_all(wanted, server, journal_in(tmp_path))
+    assert ids_put(server) == [b"3", b"4", b"5"]
+
+
+def test_a_server_that_drains_is_left_alone_until_the_next_run(tmp_path: Path) -> None:
+    wanted = numbered(tmp_path, 200)
+    server = FakeServer()
+    server.answer = lambda line: server.plain(line) if len(server.heard) <= 70 else b"DRAINING"
+    with pytest.raises(Stopped, match="the server says DRAINING; run again"):
+        put_all(wanted, server, journal_in(tmp_path))
+    assert len(ids_put(server)) == 2 * WINDOW_JOBS
+    journal = journal_in(tmp_path)
+    assert (len(journal.done), journal.uncertain) == (70, set())
+    second = FakeServer()
+    put_all(wanted, second, journal)
+    assert ids_put(second) == [b"%d" % n for n in range(71, 201)]
+
+
+def test_a_job_that_is_too_large_for_the_server_is_told_and_tried_again(tmp_path: Path) -> None:
+    wanted = numbered(tmp_path, 3)
+    server = FakeServer()
+    server.answer = lambda line: b"JOB_TOO_BIG" if line.endswith(b"|2") else server.plain(line)
+    outcome = put_all(wanted, server, journal_in(tmp_path))
+    assert (outcome.put, outcome.refused) == (2, [Refused(2, "JOB_TOO_BIG")])
+    second = FakeServer()
+    put_all(wanted, second, journal_in(tmp_path))
+    assert ids_put(second) == [b"2"]
+
+
+def test_a_job_that_was_put_but_not_buried_is_buried_in_the_next_run(tmp_path: Path) -> None:
+    wanted = log_of(tmp_path, job(1, state=State.BURIED, deadline_ns=T0))
+    server = FakeServer()
+    server.breaks_after = 2
+    with pytest.raises(Lost):
+        put_all(wanted, server, journal_in(tmp_path))
+    second = FakeServer()
+    outcome = put_all(wanted, second, journal_in(tmp_path))
+    assert second.heard == [b"reserve-job 0", b"reserve-job 1001", b"bury 1001 1024"]
+    assert (outcome.put, outcome.buried) == (0, 1)
+    assert journal_in(tmp_path).unburied == {}
+
+
+def test_one_may_stop_between_two_windows(tmp_path: Path) -> None:
+    wanted = numbered(tmp_path, 200)
+    server = FakeServer()
+    with pytest.raises(Stopped, match="64 of 200 jobs are there"):
+        put_all(wanted, server, journal_in(tmp_path), should_stop=lambda: bool(server.heard))
+    assert journal_in(tmp_path).uncertain == set()
+
+
+def test_a_journal_of_another_log_or_server_is_not_used(tmp_path: Path) -> None:
+    unused = journal_in(tmp_path)
+    unused.close()
+    assert not (tmp_path / "journal").exists(), "nothing was sent"
+    journal = journal_in(tmp_path)
+    journal.note({"sent": [1]})
+    journal.close()
+    for uuid, target in (("11" * 16, "fake:1"), (UUID, "fake:2")):
+        with pytest.raises(Stopped, match="is not the journal of this log"):
+            Journal(str(tmp_path / "journal"), uuid, target)
+    (tmp_path / "journal").write_text("something else\n")
+    with pytest.raises(Stopped, match="is not the journal"):
+        journal_in(tmp_path)
+
+
+@pytest.mark.parametrize("cut", range(1, 30))
+def test_a_journal_whose_end_was_being_written_is_read_up_to_there(
+    cut: int, tmp_path: Path
+) -> None:
+    journal = journal_in(tmp_path)
+    journal.note({"sent": [1, 2]})
+    journal.note({"put": 1, "as": 7})
+    journal.close()
+    path = tmp_path / "journal"
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-cut])
+    again = journal_in(tmp_path)
+    last = len(json.dumps({"put": 1, "as": 7})) + 1
+    assert again.done == {}
+    assert again.uncertain == ({1, 2} if cut <= last else set())
+    again.note({"put": 2, "as": 8})
+    assert journal_in(tmp_path).done == {2: 8}
+
+
+def test_no_more_than_so_many_bytes_are_on_their_way(tmp_path: Path) -> None:
+    half = WINDOW_BYTES // 2 - 80
+    wanted = log_of(tmp_path, *(job(n, b"x" * half) for n in range(1, 6)))
+    sizes: list[int] = []
+
+    class Measuring(FakeServer):
+        def send(self, request: bytes) -> None:
+            sizes.append(len(request))
+            super().send(request)
+
+    put_all(wanted, Measuring(), journal_in(tmp_path))
+    assert len(sizes) == 3
+    assert max(sizes) < WINDOW_BYTES
+
+
+@pytest.mark.parametrize(("rate", "count", "seconds"), [(10.0, 30, 3.0), (1000.0, 500, 0.5)])
+def test_a_rate_is_kept(rate: float, count: int, seconds: float, tmp_path: Path) -> None:
+    now = [T0]
+
+    def sleep(length: float) -> None:
+        now[0] += int(length * NS)
+
+    putter = Putter(FakeServer(), journal_in(tmp_path), lambda: now[0], sleep, rate)
+    putter.run(numbered(tmp_path, count))
+    assert (now[0] - T0) / NS == pytest.approx(seconds, rel=0.01)
+
+
+# Real servers.
+
+
+@pytest.mark.parametrize("command", [ours, theirs])
+def test_a_real_server_has_the_jobs_afterwards(
+    command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    path = written(tmp_path / "log", Conversation(1).say(60).files)
+    jobs = served(path, LATER)
+    wanted = plan(open_source(str(path)), Selection(), LATER)
+    with ServerProcess(command("-p", "0"), tmp_path) as server:
+        server.connect().close()
+        journal = journal_in(tmp_path)
+        with Connection("127.0.0.1", server.port()) as line:
+            outcome = Putter(line, journal, lambda: LATER, lambda seconds: None).run(wanted)
+            assert outcome.put == len(jobs)
+            assert (outcome.refused, outcome.not_buried) == ([], [])
+            for old_id, new_id in journal.done.items():
+                tube, state, priority, _, ttr_s, _, body = jobs[old_id]
+                line.send(b"peek %d\r\nstats-job %d\r\n" % (new_id, new_id))
+                assert line.reply().data == body
+                stats = parse_stats(line.reply().data)
+                assert isinstance(state, State)
+                assert stats[b"state"] == state.name.lower().encode()
+                assert (stats[b"tube"], int(stats[b"pri"])) == (tube, priority)
+                assert int(stats[b"ttr"]) == ttr_s
+            for name in (b"default", b"mail", b"images"):
+                kicked = []
+                line.send(b"use %b\r\n" % name)
+                line.reply()
+                for _ in order_of_burial(path, LATER, name):
+                    line.send(b"peek-buried\r\nkick 1\r\n")
+                    kicked.append(int(line.reply().words[1]))
+                    line.reply()
+                buried = order_of_burial(path, LATER, name)
+                assert kicked == [journal.done[old_id] for old_id in buried]
+
+
+def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(Lost) as problem:
+        Connection("127.0.0.1", port)
+    assert problem.value.filename == f"127.0.0.1:{port}"

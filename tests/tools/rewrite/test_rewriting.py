@@ -1,0 +1,178 @@
+"""
+Making a log of other logs: a server on it has what a server on the others would have.
+"""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.records import State
+from binlog_tools.logs.loading import Loaded, load
+from binlog_tools.logs.quantities import Numbers, Span
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.stored import StoredJob
+from binlog_tools.rewrite.rewriting import (
+    ANY_AGE,
+    Ages,
+    Choice,
+    Renumbered,
+    SameStore,
+    merge,
+    rewrite,
+)
+from tests.binlog.make_golden import GOLDEN
+from tests.binlog.scribe import DEFAULT_TUBE, FIRST, NS, T0, UUID, Scribe, put
+from tests.tools.conversation import TUBES, Conversation
+from tests.tools.folders import stats, written
+from tests.tools.served import order_of_burial, served, started_on
+
+LATER = time.time_ns() + 1000 * NS
+"""A time at which all delays of the conversations are over."""
+
+
+def loaded_log(path: Path) -> Loaded:
+    """
+    Look at a log.
+    """
+    return load(open_source(str(path)))
+
+
+@pytest.mark.parametrize("with_compaction", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_compacting_changes_nothing_for_a_server(
+    seed: int, with_compaction: bool, tmp_path: Path
+) -> None:
+    spoken = Conversation(seed, with_compaction).say(60)
+    path, new = written(tmp_path / "log", spoken.files), tmp_path / "new"
+    before = stats(path)
+    outcome = rewrite(loaded_log(path), str(new), "compact", segment_bytes=8192)
+    assert stats(path) == before
+    jobs = served(path, LATER)
+    assert served(new, LATER) == jobs
+    assert (outcome.written.jobs, outcome.dropped) == (len(jobs), 0)
+    assert any(job[1] is State.BURIED for job in jobs.values())
+    for tube in TUBES:
+        assert order_of_burial(new, LATER, tube) == order_of_burial(path, LATER, tube)
+    assert started_on(new, LATER).queue.state.next_job_id == spoken.next_job_id
+    assert outcome.written.bytes < sum(map(len, spoken.files.values()))
+
+
+def test_pauses_in_force_are_taken_along(tmp_path: Path) -> None:
+    now_ns = time.time_ns()
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    from beanstalk_twisted.binlog.records import Pause
+
+    scribe.write(put(1), Pause(1, 3600, now_ns + 3600 * NS, now_ns))
+    path = written(tmp_path / "log", scribe.files())
+    rewrite(loaded_log(path), str(tmp_path / "new"), "compact")
+    tube = started_on(tmp_path / "new", now_ns).queue.state.tubes.find(b"default")
+    assert tube is not None
+    assert tube.pause_until_ns == now_ns + 3600 * NS
+
+
+def test_a_damaged_log_is_not_compacted(tmp_path: Path) -> None:
+    with pytest.raises(Damaged):
+        loaded_log(GOLDEN / "v1-damaged")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Filter.
+
+
+def job(job_id: int, **changes: object) -> StoredJob:
+    """
+    A job that was put at `T0`.
+    """
+    plain = StoredJob(job_id, b"default", State.READY, 1024, 0, 60, T0, 0, b"hello")
+    return plain._replace(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ages", "age_s", "is_chosen"),
+    [
+        (ANY_AGE, 5, True), (Ages(older_than=10 * NS), 10, False),
+        (Ages(older_than=10 * NS), 11, True), (Ages(younger_than=10 * NS), 10, False),
+        (Ages(younger_than=10 * NS), 9, True), (Ages(5 * NS, 9 * NS), 7, True),
+    ],
+)  # fmt: skip
+def test_jobs_are_chosen_by_age(ages: Ages, age_s: int, is_chosen: bool) -> None:
+    assert ages.has(job(1), T0 + age_s * NS) is is_chosen
+
+
+def test_all_conditions_count_together() -> None:
+    chosen = Selection(jobs=Numbers([Span(1, 5)]), tubes=frozenset({b"default"}))
+    drops = Choice(chosen, ANY_AGE, keeps=False)
+    keeps = drops._replace(keeps=True)
+    cases = ((job(1), True), (job(6), False), (job(1, tube=b"mail"), False))
+    for each, is_chosen in cases:
+        assert drops.stays(each, T0) is not is_chosen
+        assert keeps.stays(each, T0) is is_chosen
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_filtered_log_has_the_others(keeps: bool, tmp_path: Path) -> None:
+    path = written(tmp_path / "log", Conversation(4).say(60).files)
+    choice = Choice(Selection(tubes=frozenset({b"mail"})), ANY_AGE, keeps)
+    gone: list[StoredJob] = []
+    outcome = rewrite(loaded_log(path), str(tmp_path / "new"), "filter", choice, notice=gone.append)
+    before = served(path, LATER)
+    expected = {n: each for n, each in before.items() if (each[0] == b"mail") is keeps}
+    assert served(tmp_path / "new", LATER) == expected
+    assert outcome.dropped == len(gone) == len(before) - len(expected)
+    assert {each.job_id for each in gone} == before.keys() - expected.keys()
+
+
+# Merge.
+
+
+def two_logs(tmp_path: Path) -> tuple[Path, Path]:
+    """
+    Two servers' logs, whose ids are the same.
+    """
+    first = written(tmp_path / "a", Conversation(5).say(40).files)
+    second = written(tmp_path / "b", Conversation(6).say(40).files)
+    return first, second
+
+
+def test_a_merged_log_has_the_jobs_of_all(tmp_path: Path) -> None:
+    first, second = two_logs(tmp_path)
+    moved: list[Renumbered] = []
+    written_log = merge(
+        [loaded_log(first), loaded_log(second)], str(tmp_path / "new"), 8192, moved.append
+    )
+    ours, a, b = served(tmp_path / "new", LATER), served(first, LATER), served(second, LATER)
+    new_ids = {each.job_id: each.new_id for each in moved}
+    assert new_ids.keys() == a.keys() & b.keys()
+    assert ours == {**a, **{new_ids.get(n, n): each for n, each in b.items()}}
+    assert {each.path for each in moved} == {str(second)}
+    highest = max(started_on(p, LATER).queue.state.next_job_id for p in (first, second))
+    assert min(new_ids.values()) == highest
+    assert written_log.next_job_id == highest + len(moved)
+
+
+def test_a_merged_log_begins_above_the_numbers_of_all(tmp_path: Path) -> None:
+    first, second = two_logs(tmp_path)
+    last = max(open_source(str(p)).survey().segments[-1].ending.next_lsn for p in (first, second))
+    new = merge([loaded_log(first), loaded_log(second)], str(tmp_path / "new"))
+    assert new.first_lsn == last
+
+
+def test_copies_of_one_store_are_not_merged(tmp_path: Path) -> None:
+    paths = []
+    for name in ("a", "b"):
+        scribe = Scribe(position=FIRST._replace(store_uuid=UUID), opening=[DEFAULT_TUBE])
+        scribe.write(put(1))
+        paths.append(written(tmp_path / name, scribe.files()))
+    with pytest.raises(SameStore, match="copies of one store"):
+        merge([loaded_log(path) for path in paths], str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_three_logs_can_be_merged(tmp_path: Path) -> None:
+    paths = [written(tmp_path / str(n), Conversation(n).say(15).files) for n in (1, 2, 3)]
+    merge([loaded_log(path) for path in paths], str(tmp_path / "new"))
+    bodies = sorted(str(each[6]) for path in paths for each in served(path, LATER).values())
+    assert sorted(str(each[6]) for each in served(tmp_path / "new", LATER).values()) == bodies

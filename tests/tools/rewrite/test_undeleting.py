@@ -1,0 +1,164 @@
+"""
+Deleted jobs whose bodies are still there.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.records import Kind, State
+from binlog_tools.logs.quantities import Numbers, Span
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.sources import open_source
+from binlog_tools.rewrite.undeleting import (
+    Deleted,
+    find_deleted,
+    into_files,
+    into_log,
+    restored,
+)
+from tests.binlog.scribe import (
+    DEFAULT_TUBE,
+    MS,
+    NS,
+    T0,
+    Scribe,
+    delete,
+    edited,
+    flipped,
+    image,
+    put,
+)
+from tests.tools.conversation import Conversation, Spoken
+from tests.tools.folders import archived, written
+from tests.tools.rewrite.test_rewriting import LATER
+from tests.tools.served import served, started_on
+
+ONE = f"{1:020d}.tql"
+
+
+def found_in(path: Path, selection: Selection = Selection()) -> Deleted:  # noqa: B008
+    """
+    The deleted jobs.
+    """
+    return find_deleted(open_source(str(path)), selection)
+
+
+def deletions(spoken: Spoken) -> dict[int, tuple[object, ...]]:
+    """
+    Each deleted job as it was last seen, by all that was ever said.
+    """
+    ever: dict[int, tuple[object, ...]] = {}
+    for lsn in sorted(spoken.snapshots):
+        ever.update(spoken.snapshots[lsn])
+    return {n: job for n, job in ever.items() if n not in spoken.last}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_every_job_that_was_deleted_comes_back_with_its_body(seed: int, tmp_path: Path) -> None:
+    spoken = Conversation(seed).say(60)
+    path = written(tmp_path / "log", spoken.files)
+    deleted = found_in(path)
+    gone = deletions(spoken)
+    found = {job.job_id: (job.tube, job.body) for _, job in restored(open_source(str(path)),
+                                                                   deleted)}  # fmt: skip
+    assert len(gone) > 5
+    # One that is put and deleted between two looks was never seen.
+    assert {n: (job[0], job[6]) for n, job in gone.items()}.items() <= found.items()
+    assert not found.keys() & spoken.last.keys()
+    assert deleted.without_body == 0
+
+
+def test_what_compaction_has_deleted_is_counted_and_in_the_archive(tmp_path: Path) -> None:
+    spoken = Conversation(4, with_compaction=True).say(60)
+    path = written(tmp_path / "log", spoken.files)
+    deleted = found_in(path)
+    root = archived(tmp_path / "archive", spoken.archive)
+    everything = found_in(root)
+    assert everything.without_body == 0
+    assert len(everything.jobs) > len(deleted.jobs)
+    ids = {job.job_id for job in everything.jobs}
+    assert deletions(spoken).keys() <= ids
+
+
+def small_log() -> Scribe:
+    """
+    Four jobs, deleted at different times.
+    """
+    from beanstalk_twisted.binlog.records import TubeDef
+
+    scribe = Scribe(opening=[DEFAULT_TUBE, TubeDef(2, b"mail", T0)])
+    scribe.write(put(1, b"one"), put(2, b"two", tube_id=2), put(3, b"three"), put(4, b"four"))
+    scribe.write(image(Kind.RESERVE, 1, state=State.RESERVED, deadline_ns=T0 + NS, reserves=1),
+                 delete(1))  # fmt: skip
+    scribe.write(image(Kind.BURY, 2, state=State.BURIED, deadline_ns=T0 + 5, tube_id=2))
+    scribe.write(delete(2, tube_id=2))
+    scribe.write(delete(3), delete(99))
+    return scribe
+
+
+@pytest.mark.parametrize(
+    ("chosen", "ids"),
+    [
+        (Selection(), [1, 2, 3]), (Selection(since_ns=T0 + 3 * MS), [2, 3]),
+        (Selection(until_ns=T0 + 5 * MS), [1, 2]), (Selection(tubes=frozenset({b"mail"})), [2]),
+        (Selection(jobs=Numbers([Span(2, 3)])), [2, 3]), (Selection(lsns=Span(8, 8)), [1]),
+        (Selection(since_ns=T0 + 10 * MS), []),
+    ],
+)  # fmt: skip
+def test_deletions_are_chosen(chosen: Selection, ids: list[int], tmp_path: Path) -> None:
+    path = written(tmp_path / "log", small_log().files())
+    assert [job.job_id for job in found_in(path, chosen).jobs] == ids
+
+
+def test_a_deletion_without_a_body_is_counted(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", small_log().files())
+    assert found_in(path).without_body == 1
+
+
+def test_jobs_come_back_as_they_were_but_nobody_has_them_reserved(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", small_log().files())
+    source = open_source(str(path))
+    jobs = [job for _, job in restored(source, found_in(path))]
+    assert [(job.job_id, job.state, job.deadline_ns) for job in jobs] == [
+        (1, State.READY, 0), (2, State.BURIED, T0 + 5), (3, State.READY, 0),
+    ]  # fmt: skip
+    assert jobs[0].reserves == 1
+    buried = restored(source, found_in(path), lambda state: state is State.BURIED)
+    assert [job.job_id for _, job in buried] == [2]
+
+
+def test_a_log_of_them_can_be_served(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", small_log().files())
+    log = into_log(open_source(str(path)), found_in(path), str(tmp_path / "new"))
+    assert log.jobs == 3
+    assert {n: job[6] for n, job in served(tmp_path / "new", LATER).items()} == {
+        1: b"one", 2: b"two", 3: b"three",
+    }  # fmt: skip
+    assert started_on(tmp_path / "new", LATER).queue.state.next_job_id == 5
+    assert log.first_lsn == open_source(str(path)).survey().segments[-1].ending.next_lsn
+
+
+def test_bodies_as_files_have_an_index(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", small_log().files())
+    folder = tmp_path / "bodies"
+    assert into_files(open_source(str(path)), found_in(path), str(folder)) == 3
+    index = [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
+    assert [entry["job"] for entry in index] == [1, 2, 3]
+    for entry, body in zip(index, (b"one", b"two", b"three"), strict=True):
+        assert (folder / entry["file"]).read_bytes() == body
+        assert entry["v"] == 1
+    with pytest.raises(OSError, match="name a new directory"):
+        into_files(open_source(str(path)), found_in(path), str(folder))
+
+
+def test_behind_damage_one_goes_on_and_it_is_told(tmp_path: Path) -> None:
+    files = small_log().files()
+    at = files[ONE].index(b"four")
+    path = written(tmp_path / "log", edited(files, ONE, lambda raw: flipped(raw, at)))
+    deleted = found_in(path)
+    assert [gap.first_lsn for gap in deleted.gaps] == [1]
+    assert (deleted.jobs, deleted.without_body) == ([], 4)
+    header = written(tmp_path / "two", edited(files, ONE, lambda raw: flipped(raw, 9)))
+    assert found_in(header).gaps[0].offset == 0
