@@ -58,7 +58,6 @@ from beanstalk_twisted.daemon.option_values import (
     whole_number,
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
-from beanstalk_twisted.server.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 from beanstalk_twisted.server.process_stats import LogClock
 from beanstalk_twisted.server.refusals import AcceptErrors
 from beanstalk_twisted.server.service import BeanstalkService
@@ -70,6 +69,7 @@ from beanstalk_twisted.storage.io_thread import IoThread
 from beanstalk_twisted.storage.opening import refuse_beanstalkd
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION
+from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""

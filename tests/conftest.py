@@ -23,9 +23,6 @@ from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.server.factory import BeanstalkFactory
-from beanstalk_twisted.server.protocol import BeanstalkProtocol
-
 LIMIT_SECONDS = 20.0
 
 SHORT_LIVED_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -37,21 +34,12 @@ start Spark and count to 1,000 takes 10 s of processor time, instead of 16.
 CoroutineTest = Callable[..., Coroutine[Deferred[Any], Any, None]]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Let the tests of the wire run on the reference of its quick path too.
-    """
-    parser.addoption("--plain", action="store_true", help="serve by BeanstalkProtocol itself")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """
-    Make the mark known, choose the path, and say how a Java runs.
+    Make the mark known, and say how a Java runs.
     """
     for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(variable, SHORT_LIVED_JAVA)
-    if config.getoption("--plain"):
-        BeanstalkFactory.makes = BeanstalkProtocol
     config.addinivalue_line(
         "markers",
         f"limit(seconds): how long this coroutine test may take; {LIMIT_SECONDS:g} without it",

@@ -1,5 +1,5 @@
 """
-The forms of the first protocol, v1 (`beanstalk_twisted.server.commands_v1`), for the commands it has.
+The forms of the first protocol, v1 (`beanstalk_twisted.wire.v1`), for the commands it has.
 
 A method of the client asks for a modern form; `in_v1` gives the one that says the same here.  So
 the methods are the same in both dialects, and what v1 cannot say is refused before anything is
@@ -20,8 +20,8 @@ from beanstalk_twisted.client.command_specs import (
     Reply,
     Shape,
 )
-from beanstalk_twisted.server import commands_v1
-from beanstalk_twisted.wire import grammar
+from beanstalk_twisted.wire import grammar, v1
+from beanstalk_twisted.wire.commands import Command
 
 Args = tuple[Any, ...]
 
@@ -65,7 +65,7 @@ def _none(reply: Reply) -> None:
 
 JOB: Final = Shape(_job_and_size, has_body=True)
 
-_ROWS: Final = {row.prefix: row for row in commands_v1.dialect().rows}
+_ROWS: Final = {row.prefix: row for row in v1.dialect().rows}
 
 
 def _form(
@@ -75,7 +75,7 @@ def _form(
     row = _ROWS[prefix]
     written = tuple(field for field in row.fields if field.is_written)
     shapes = {kind.word: BARE for kind in failures}
-    row = row._replace(fields=written)
+    row = Command(prefix, written, has_body=row.has_body)
     return Form(row, success, shape, result, shapes, is_repeatable=is_repeatable)
 
 
