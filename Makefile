@@ -7,16 +7,17 @@ PORT ?= 11300
 BINLOG ?= ./binlog
 ARGS ?=
 
-# What runs on the modules that are compiled: their own tests, and the quick path against the plain.
+# What runs on the modules that are compiled: their own tests, and the executor against its oracle.
 COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/conformance \
-    tests/server/test_chunks.py tests/server/test_commands.py tests/server/test_pipeline.py tests/server/test_protocol.py \
-    tests/server/test_recognition.py tests/server/test_service.py tests/storage/test_opening.py tests/test_version.py \
+    tests/server/test_executor.py tests/server/test_one_path.py tests/server/test_protocol.py \
+    tests/server/test_reply_queue.py tests/server/test_service.py tests/server/test_v1.py \
+    tests/storage/test_opening.py tests/test_version.py \
     tests/testing
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help serve test test-compiled lint soak bench bench-quick spark-demo spark-kills wheels compiler clean
+.PHONY: help serve test test-compiled lint soak bench bench-quick spark-demo spark-kills wheels compiler modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -79,6 +80,9 @@ compiler: # whether a wheel can be compiled here
 	    missing += [] if os.path.isfile(header) else [header]; \
 	    sys.exit(f"Nothing can be compiled here, there is no {missing[0]}: " \
 	             "only the pure wheel is in dist, which runs as well." if missing else 0)'
+
+modules: ## list the packages and modules, each with its first line
+	@$(PYTHON) docs/modules.py
 
 clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -40,29 +40,27 @@ from beanstalk_twisted.binlog.format import (
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService, StopOnce, drain_on_signal
 from beanstalk_twisted.daemon.log_lines import observer
-from beanstalk_twisted.daemon.option_table import (
+from beanstalk_twisted.daemon.options import (
     ADDRESS,
     DEFAULT_MAX_JOB_BYTES,
     LETTERS,
+    MAX_FSYNC_MS,
     POLICY,
     PORT,
-    explained,
-)
-from beanstalk_twisted.daemon.option_values import (
-    MAX_FSYNC_MS,
     check_milliseconds,
     check_port,
     decimal,
     endpoint_problem,
+    explained,
     port_number,
     whole_number,
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
-from beanstalk_twisted.server.process_stats import LogClock
-from beanstalk_twisted.server.refusals import AcceptErrors
+from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archivist
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US, MAX_LIMIT_US
 from beanstalk_twisted.storage.io_thread import IoThread

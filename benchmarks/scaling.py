@@ -6,7 +6,7 @@ What one process of the server carries, and what several do together.
 
 Without ``--one`` the same load, the same number of connections in all, goes to one process, and to
 several that have a share of the connections and a load generator each, as the tubes of a pool
-(`beanstalk_twisted.client.pool.pool`) do when they are spread evenly.  Both take turns at being first.
+(`beanstalk_twisted.client.pool`) do when they are spread evenly.  Both take turns at being first.
 All of it shares the processors of this machine, the generators too.  So the commands a second
 that are measured say what was left of this machine; the processor time of a command says what
 processes do that have a core each.

@@ -25,8 +25,9 @@ from beanstalk_twisted.binlog.format import TRAILER_BYTES, SegmentHeader, archiv
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, Seal, State, TubeDef
 from beanstalk_twisted.binlog.seal import SegmentIndex, encode_trailer
 from benchmarks.spark_tables import cpu_s
+from binlog_tools.logs.loading import load
 from binlog_tools.logs.sources import open_source
-from binlog_tools.rewrite.rewriting import load, rewrite
+from binlog_tools.rewrite.rewriting import rewrite
 from binlog_tools.spark.rebuilding import Wish, rebuild
 from binlog_tools.spark.session import session
 from binlog_tools.spark.surviving.gathering import Gather, one_by_one, with_spark

@@ -8,7 +8,6 @@ there.  What is not about commands (held replies, flow, who is served when) is t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
@@ -115,8 +114,9 @@ class OracleProtocol(BeanstalkProtocol):
             self._say(EXPECTED_CRLF)
             return True
         queue, now_ns = self._host.context.queue, self._host.context.now_ns()
-        args: list[Any] = list(parsed.args[:-1])
-        self._end(queue.put(self.session, now_ns, draft, *args, body[: -len(CRLF)]))
+        priority, delay_s, ttr_s, _ = parsed.args
+        body = body.removesuffix(CRLF)
+        self._end(queue.put(self.session, now_ns, draft, priority, delay_s, ttr_s, body))
         return True
 
     def _skip_body(self) -> bool:

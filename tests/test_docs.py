@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog import errors, format
-from beanstalk_twisted.client import command_specs, command_specs_v1
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
-from beanstalk_twisted.daemon.option_table import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
+from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
@@ -30,8 +31,9 @@ from beanstalk_twisted.jobs.workqueue import SLICE_TUBES, WorkQueue
 from beanstalk_twisted.server import protocol
 from beanstalk_twisted.server.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.executor import MIN_SHARE_NS, TURN_NS
-from beanstalk_twisted.server.process_stats import LogClock, Process
+from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNSETTLED_BYTES
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.wire import grammar, replies, v1
@@ -145,15 +147,15 @@ def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
 
 
 def test_the_replies_to_commands_of_v1_are_those_that_our_client_takes() -> None:
-    always = {kind.word for kind in command_specs._ANY_COMMAND}
+    always = {kind.word for kind in specs._ANY_COMMAND}
     rows = table(PROTOCOL, "Commands of v1")
-    for row, form in zip(rows, command_specs_v1.FORMS.values(), strict=True):
+    for row, form in zip(rows, specs_v1.FORMS.values(), strict=True):
         taken = {word.decode() for word in form.replies if word not in always}
         assert set(re.findall(r"`([A-Z_]+)`", row[2])) == taken, form
 
 
 def test_every_reply_of_v1_is_described_and_no_other() -> None:
-    words = {word.decode() for form in command_specs_v1.FORMS.values() for word in form.replies}
+    words = {word.decode() for form in specs_v1.FORMS.values() for word in form.replies}
     cells = [reply for reply, _ in table(PROTOCOL, "Replies of v1")]
     assert {word for cell in cells for word in re.findall(r"`([A-Z_]+)", cell)} == words
 
@@ -405,15 +407,21 @@ def test_the_lines_to_look_for_are_those_that_the_server_writes() -> None:
 # Architecture.
 
 
-def test_every_module_is_named_in_the_architecture_and_every_name_is_a_module() -> None:
-    folders = ("beanstalk_twisted", "binlog_tools")
-    packages = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    modules = {str(path.relative_to(ROOT)) for path in packages if path.name != "__init__.py"}
-    plugin = "twisted/plugins/beanstalk_twisted_plugin.py"
-    named = _MODULE.findall(section(ARCHITECTURE, "Folders and modules"))
-    assert sorted(each for each in named if "__init__" not in each) == sorted({*modules, plugin})
-    everywhere = _MODULE.findall(ARCHITECTURE.read_text()) + _MODULE.findall(PROTOCOL.read_text())
-    assert [each for each in everywhere if not (ROOT / each).is_file()] == []
+def test_every_module_that_a_page_names_is_there() -> None:
+    named = {name for page in PAGES for name in _MODULE.findall(page.read_text())}
+    assert [each for each in sorted(named) if not (ROOT / each).is_file()] == []
+
+
+def test_the_list_of_modules_has_each_with_its_first_sentence() -> None:
+    command = [sys.executable, "docs/modules.py"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert listed.returncode == 0, listed.stderr
+    for folder in ("beanstalk_twisted", "binlog_tools"):
+        for path in (ROOT / folder).rglob("*.py"):
+            words = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
+            name = path.parent.name if path.name == "__init__.py" else path.stem
+            said = re.findall(rf"^ *{name}/?  +(.+)$", listed.stdout, re.M)
+            assert any(words.startswith(each) for each in said), path
 
 
 def test_the_folders_of_the_tests_that_are_named_exist() -> None:

@@ -2,7 +2,7 @@
 Who may import whom: imports point one way, and what is pure stays pure.
 
 Below the line there is no Twisted; tools and Spark executors import that half on machines that
-have none.  A new module gets its rank here, or these tests fail.
+have none.  A new package gets its floor here, or these tests fail.
 """
 
 from __future__ import annotations
@@ -19,88 +19,56 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 OURS = "beanstalk_twisted"
 
-# Each list of modules may import those of the lists before it, and no others of ours.
-RANKS: tuple[tuple[str, ...], ...] = (
-    (
-        "binlog.errors", "binlog.format", "wire.yaml", "jobs.ordered", "jobs.agenda",
-        "client.errors", "client.tubes", "client.backoff", "client.hashing", "worker.verdicts",
-        "worker.serialisers", "worker.demand", "exports", "version", "shortcut",
-        "collecting", "printable",
-    ),
-    ("binlog.records", "binlog.room", "wire.replies"),
-    ("binlog.frames", "binlog.cold", "wire.grammar", "jobs.job"),
-    ("binlog.batches", "binlog.directory", "binlog.searching", "binlog.seal", "jobs.table"),
-    ("binlog.archive", "binlog.memory", "binlog.framing", "binlog.segment", "jobs.tube"),
-    ("binlog.log", "binlog.writer", "binlog.survey", "binlog.compaction", "jobs.homes",
-     "jobs.firsts"),
-    ("binlog.delivery", "binlog.doubts", "binlog.selection", "jobs.session"),
-    ("jobs.state", "binlog.replay"),
-    ("jobs.changes", "jobs.statistics", "jobs.loading"),
-    ("jobs.reservations",),
-    ("jobs.timekeeping",),
-    ("jobs.kicks", "jobs.puts"),
-    ("jobs.workqueue",),
-    ("commands", "client.stats"),
-    ("recognition", "commands_v1", "client.forms", "worker.policy"),
-    ("pipeline", "client.forms_v1", "client.reading", "client.usedtube"),
-    ("client.exchange",),
-    ("client.outbox",),
-    # The Twisted line: from here on, clock, sockets, threads.  Below it times are given; the
-    # pipeline alone is given the clock, since the commands of a chunk have times of their own.
-    ("facts", "failstop", "headroom", "accepting", "outlet", "client.methods", "client.gate",
-     "client.deadline", "client.places", "client.presence", "progress", "addresses", "loglines",
-     "launching", "unixsockets"),
-    ("blocking", "hub"),
-    ("space", "refusals"),
-    ("commit",),
-    ("shell",),
-    ("protocol", "client.pending"),
-    ("chunks",),
-    ("factory",),
-    ("client.connection",),
-    ("client.service", "client.lanes"),
-    ("client.link",),
-    ("client.taking", "client.fleet"),
-    ("client.pool",),
-    ("worker.attempt", "worker.threads", "worker.loading", "worker.onasyncio",
-     "worker.signals", "worker.sessions"),
-    ("worker.hooks", "worker.keepalive", "worker.lane", "worker.shell", "worker.results"),
-    ("worker.asking", "worker.settling", "worker.checks"),
-    ("worker.carrying",),
-    ("worker.service",),
-    ("worker.command",),
-    ("work",),
-    ("startup", "archivist", "compactor", "watchdog", "directorycheck"),
-    ("settings",),
-    ("keeping",),
-    ("service",),
-    ("listening", "optionvalues", "optiontable"),
+# Each floor may import those before it, and no other one of its own.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("exports", "printable", "version"),
+    ("binlog", "wire"),
+    ("jobs", "client"),
+    ("storage",),
+    ("server",),
+    ("client.pool", "worker", "daemon"),
     ("tap",),
-    ("__main__",),
+    ("__main__", "work"),
     # The test double: nothing of the product imports it.
-    ("testing.memory_server", "testing.views"),
-    ("testing.network", "testing.wire", "testing.watched"),
-    ("testing.endpoint", "testing.ground", "testing.conversation", "testing.assertions"),
-    ("testing.faults", "testing.looking"),
-    ("testing.double",),
-    ("testing.sockets",),
-    ("testing.plugin",),
+    ("testing",),
+)
+TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
+    ("tube_names", "console"),
+    ("client", "logs"),
+    ("inspect",),
+    ("rewrite", "v7"),
+    ("salvage",),
+    ("cli",),
+    ("cli.inspect", "cli.rewrite", "queue", "spark"),
+    ("queue.cli",),
+)
+
+# What knows no Twisted, clock, socket or file: bytes and times are given.  The executor of commands
+# alone is given the clock, since the commands of a chunk have times of their own.
+PURE_PACKAGES = ("binlog", "jobs", "wire")
+PURE_MODULES = (
+    "exports", "printable", "version", "storage.inline_sync", "daemon.gc_control",
+    "server.bindings", "server.executor", "server.incoming", "server.reply_queue",
+    "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
+    "client.outbox", "client.reading", "client.stats", "client.tubes", "client.pool.hashing",
+    "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
-LINE = next(rank for rank, names in enumerate(RANKS) if "outlet" in names)
-RANK = {f"{OURS}.{name}": rank for rank, names in enumerate(RANKS) for name in names}
+
+MAX_MODULES = 22
+"""Modules of one folder."""
 
 IMPURE = {
     "asyncio", "datetime", "os", "pathlib", "random", "secrets", "select", "signal", "socket",
     "subprocess", "tempfile", "threading", "time", "twisted", "uuid", "zope",
 }  # fmt: skip
 
-# What the modules of a package may import of ours; the others are leaves or joined elsewhere.
+# What the modules of a package may import of ours, where that is less than all of the floors below.
 VOCABULARIES = {
     "binlog": ("binlog.",),
     "wire": ("wire.",),
     "jobs": ("jobs.", "binlog.cold", "binlog.records", "binlog.room", "wire.replies", "wire.yaml"),
-    "client": ("client.", "commands", "wire."),
-    "worker": ("worker.", "client.", "version", "printable"),
+    "client": ("client.", "wire.", "exports"),
+    "worker": ("worker.", "client.", "version", "printable", "exports"),
 }
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}
@@ -123,7 +91,28 @@ SERVER = modules(OURS)
 TOOLS = modules("binlog_tools")
 INITS = {name: tree for name, tree in (SERVER | TOOLS).items() if name.endswith("__init__")}
 MODULES = {name: tree for name, tree in SERVER.items() if name not in INITS}
-PURE = sorted(name for name in MODULES if RANK.get(name, LINE) < LINE)
+TOOL_MODULES = {name: tree for name, tree in TOOLS.items() if name not in INITS}
+PURE = sorted(
+    name
+    for name in MODULES
+    if name.split(".")[1] in PURE_PACKAGES or name.removeprefix(f"{OURS}.") in PURE_MODULES
+)
+
+
+def floor_of(name: str) -> tuple[int, str]:
+    """
+    Say on which floor a module is, and in which of its parts.
+    """
+    top, _, inside = name.partition(".")
+    parts = [
+        (len(part), level, part)
+        for level, floor in enumerate(FLOORS if top == OURS else TOOL_FLOORS)
+        for part in floor
+        if inside == part or inside.startswith(f"{part}.")
+    ]
+    assert parts, f"{name} is on no floor"
+    _, level, part = max(parts)
+    return level, part
 
 
 def only_when_run(tree: ast.AST) -> Iterator[ast.AST]:
@@ -168,14 +157,33 @@ def ours(tree: ast.Module) -> set[str]:
     return {name for name in imports(tree) if name.startswith(f"{OURS}.")}
 
 
-def test_every_module_has_a_rank_and_every_rank_a_module() -> None:
-    assert set(RANK) == set(MODULES)
+@pytest.mark.parametrize("name", sorted(MODULES | TOOL_MODULES))
+def test_a_module_imports_only_what_is_of_its_part_or_on_floors_below(name: str) -> None:
+    level, part = floor_of(name)
+    everything = MODULES | TOOL_MODULES
+    for other in imports(everything[name]) & everything.keys():
+        if other.split(".")[0] == name.split(".")[0]:
+            other_level, other_part = floor_of(other)
+            assert other_part == part or other_level < level, other
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_imports_only_what_is_below_it(name: str) -> None:
-    too_high = {other for other in ours(MODULES[name]) if RANK[other] >= RANK[name]}
-    assert not too_high
+def test_every_floor_and_every_pure_module_is_there() -> None:
+    everything = SERVER | TOOLS
+    parts = [f"{OURS}.{part}" for floor in FLOORS for part in floor]
+    parts += [f"binlog_tools.{part}" for floor in TOOL_FLOORS for part in floor]
+    parts += [f"{OURS}.{name}" for name in (*PURE_PACKAGES, *PURE_MODULES)]
+    missing = {part for part in parts if not {part, f"{part}.__init__"} & everything.keys()}
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "folder",
+    sorted(
+        {path.parent for name in (OURS, "binlog_tools") for path in (ROOT / name).rglob("*.py")}
+    ),
+)
+def test_a_folder_has_no_more_modules_than_one_can_take_in(folder: Path) -> None:
+    assert len(list(folder.glob("*.py"))) - 1 <= MAX_MODULES
 
 
 def test_no_imports_go_in_a_circle() -> None:
@@ -254,10 +262,22 @@ def test_what_is_below_the_line_uses_the_standard_library_and_its_vocabularies(n
         assert all(other.startswith(allowed) for other in ours(tree))
 
 
+def reached(name: str) -> set[str]:
+    """
+    Name the modules of ours that are imported when this one is, however far away.
+    """
+    found: set[str] = set()
+    ahead = {name}
+    while ahead:
+        found |= ahead
+        ahead = {other for each in ahead for other in ours(SERVER[each]) & SERVER.keys()} - found
+    return found
+
+
 @pytest.mark.parametrize("name", [name for name in MODULES if ".client." in name])
-def test_the_client_knows_nothing_of_the_server_but_the_table_and_the_text(name: str) -> None:
+def test_the_client_knows_words_and_replies_and_nothing_of_the_rules(name: str) -> None:
     allowed = tuple(f"{OURS}.{start}" for start in VOCABULARIES["client"])
-    assert all(other.startswith(allowed) for other in ours(MODULES[name]))
+    assert all(other.startswith(allowed) for other in reached(name))
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if ".worker." in name])
@@ -269,7 +289,7 @@ def test_the_worker_knows_of_ours_only_the_client(name: str) -> None:
 @pytest.mark.parametrize("name", TOOLS)
 def test_the_tools_stay_below_the_line(name: str) -> None:
     assert not imported_tops(TOOLS[name]) & {"twisted", "zope"}
-    assert all(RANK[other] < LINE for other in ours(TOOLS[name]))
+    assert ours(TOOLS[name]) & MODULES.keys() <= set(PURE)
 
 
 WITHOUT_TWISTED = """

@@ -36,8 +36,14 @@ from beanstalk_twisted.binlog.format import (
     MIN_SEGMENT_BYTES,
 )
 from beanstalk_twisted.daemon.listening import ListeningService
-from beanstalk_twisted.daemon.option_table import GROUPS, MAX_WIDTH, MIN_WIDTH, explained
-from beanstalk_twisted.daemon.option_values import MAX_DIGITS, MAX_FSYNC_MS
+from beanstalk_twisted.daemon.options import (
+    GROUPS,
+    MAX_DIGITS,
+    MAX_FSYNC_MS,
+    MAX_WIDTH,
+    MIN_WIDTH,
+    explained,
+)
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S

@@ -1,7 +1,7 @@
 """
 The command table as a client needs it: how to write a row's line, and which replies may come.
 
-The line follows from the row (`beanstalk_twisted.wire.commands`): its word, its fields and their limits.
+The line follows from the row of the command: its word, its fields and their limits.
 What is added here is what the table does not say: the replies, what the good one means, whether
 the command may be sent again, and how long the server may take.
 """

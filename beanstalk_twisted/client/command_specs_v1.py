@@ -1,5 +1,5 @@
 """
-The forms of the first protocol, v1 (`beanstalk_twisted.wire.v1`), for the commands it has.
+The forms of the first protocol, v1, for the commands that it has.
 
 A method of the client asks for a modern form; `in_v1` gives the one that says the same here.  So
 the methods are the same in both dialects, and what v1 cannot say is refused before anything is
@@ -9,7 +9,8 @@ sent.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.client import command_specs, errors
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import (
     BARE,
     DOCUMENT,
@@ -44,9 +45,9 @@ class JobV1(Job):
 
 def _job_and_size(text: bytes) -> tuple[NumberAndPriority, int]:
     job_id, priority, size = text.split(b" ")
-    number = NumberAndPriority(command_specs.number(job_id))
-    number.priority = command_specs.number(priority, grammar.MAX_U32)
-    return number, command_specs.number(size, MAX_BODY_BYTES)
+    number = NumberAndPriority(specs.number(job_id))
+    number.priority = specs.number(priority, grammar.MAX_U32)
+    return number, specs.number(size, MAX_BODY_BYTES)
 
 
 def _job(reply: Reply) -> JobV1:
@@ -89,9 +90,9 @@ BURY: Final = _form(b"bury ", b"BURIED", BARE, _none, _MISSING)
 PEEK_BURIED: Final = _form(b"peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK: Final = _form(b"peek ", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 KICK: Final = _form(b"kick ", b"KICKED", NUMBER, _value)
-STATS: Final = _form(b"stats", b"OK", DOCUMENT, command_specs.server_stats, is_repeatable=True)
+STATS: Final = _form(b"stats", b"OK", DOCUMENT, specs.server_stats, is_repeatable=True)
 STATS_JOB: Final = _form(
-    b"stats ", b"OK", DOCUMENT, command_specs.job_stats, _MISSING, is_repeatable=True
+    b"stats ", b"OK", DOCUMENT, specs.job_stats, _MISSING, is_repeatable=True
 )  # fmt: skip
 
 FORMS: Final = {
@@ -118,10 +119,10 @@ class _Said(NamedTuple):
 
 
 _IN_V1: Final[Mapping[Form, _Said]] = {
-    command_specs.PUT: _Said(PUT, {1: 0, 2: command_specs.DEFAULT_TTR_S}), command_specs.RESERVE: _Said(RESERVE),
-    command_specs.DELETE: _Said(DELETE), command_specs.RELEASE: _Said(RELEASE, {2: 0}), command_specs.BURY: _Said(BURY),
-    command_specs.PEEK: _Said(PEEK), command_specs.PEEK_BURIED: _Said(PEEK_BURIED), command_specs.KICK: _Said(KICK),
-    command_specs.STATS: _Said(STATS), command_specs.STATS_JOB: _Said(STATS_JOB),
+    specs.PUT: _Said(PUT, {1: 0, 2: specs.DEFAULT_TTR_S}), specs.RESERVE: _Said(RESERVE),
+    specs.DELETE: _Said(DELETE), specs.RELEASE: _Said(RELEASE, {2: 0}), specs.BURY: _Said(BURY),
+    specs.PEEK: _Said(PEEK), specs.PEEK_BURIED: _Said(PEEK_BURIED), specs.KICK: _Said(KICK),
+    specs.STATS: _Said(STATS), specs.STATS_JOB: _Said(STATS_JOB),
 }  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def in_v1(form: Form, args: Args, tube: bytes | None = None) -> tuple[Form, Args
     :raise NotInDialect: it has no such command.
     :raise ValueError: it cannot say one of the arguments.
     """
-    if form is command_specs.QUIT:
+    if form is specs.QUIT:
         return QUIT, (0,)
     said = _IN_V1.get(form)
     if said is None:

@@ -26,7 +26,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.client import command_specs, command_specs_v1, errors
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import command_specs_v1 as specs_v1
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import endpoint_of
 from beanstalk_twisted.client.command_specs import Form, Reply
 from beanstalk_twisted.client.deadline import Deadline
@@ -43,8 +45,7 @@ from beanstalk_twisted.client.pending import (
     reservation_lost,
 )
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.client.tubes import DEFAULT
-from beanstalk_twisted.client.usedtube import UsedTube
+from beanstalk_twisted.client.tubes import DEFAULT, UsedTube
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
 from beanstalk_twisted.wire.v1 import check_dialect
@@ -69,9 +70,7 @@ What may wait to be sent, bytes, each command counted with `outbox.REQUEST_BYTES
 ones fail with `Overfull`.
 """
 
-_WAITING: Final = frozenset(
-    (command_specs.RESERVE, command_specs.RESERVE_WITH_TIMEOUT, command_specs_v1.RESERVE)
-)
+_WAITING: Final = frozenset((specs.RESERVE, specs.RESERVE_WITH_TIMEOUT, specs_v1.RESERVE))
 """Commands whose answer may be long in coming, and that of all behind them with it."""
 
 
@@ -133,7 +132,7 @@ class Connection(Protocol, Commands):
         if reserved_on is not None and reserved_on is not self:
             return fail(reservation_lost(form, args))
         if self._is_v1:
-            form, args = command_specs_v1.in_v1(form, args, tube)
+            form, args = specs_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
         request.mean(self._choice, tube)
         deferred = request.deferred
@@ -152,7 +151,7 @@ class Connection(Protocol, Commands):
         """
         Ask which commands the server has beside beanstalkd's own; none, says one that knows none.
         """
-        asked = self.send(command_specs.CAPABILITIES)
+        asked = self.send(specs.CAPABILITIES)
         return asked.addCallbacks(self._note_announced, self._note_nothing_announced)
 
     def part(self, *, sends_no_more: bool = False) -> None:
@@ -215,10 +214,10 @@ class Connection(Protocol, Commands):
         Send a `use` right before what is meant for another tube than the one before it.
         """
         tube = request.tube
-        if request.form is command_specs.USE:
+        if request.form is specs.USE:
             self._last_used = request.args[0]
         elif tube is not None and tube != self._last_used:
-            use = Aside(self._forget, command_specs.USE, (tube,))
+            use = Aside(self._forget, specs.USE, (tube,))
             use.deferred.addErrback(self._not_used)
             self.submit(use)
 
@@ -316,11 +315,7 @@ class Connection(Protocol, Commands):
         if not self.is_open:
             closed = self._reason or errors.Closed("the connection is closed")
             return errors.NotCarriedOut(form.name, request.job_id, closed)
-        if (
-            form.is_extended
-            and form is not command_specs.CAPABILITIES
-            and form.name not in self.announced
-        ):
+        if form.is_extended and form is not specs.CAPABILITIES and form.name not in self.announced:
             return errors.NotAnnounced(
                 f"{form.name}: the server has not announced that it knows it"
             )
@@ -344,7 +339,7 @@ class Connection(Protocol, Commands):
         if request in self._postponed:
             self._postponed.remove(request)
             return
-        if not request.is_begun and request.form is command_specs.USE:
+        if not request.is_begun and request.form is specs.USE:
             request.is_forgotten = True  # What is behind it counts on it.
             return
         if not request.is_begun:
@@ -361,7 +356,7 @@ class Connection(Protocol, Commands):
         if request.choice is not None:
             self._note_use(request, request.choice, reply)
         if request.is_forgotten:
-            if reply.word == command_specs.RESERVE.success:
+            if reply.word == specs.RESERVE.success:
                 self._give_back(reply.value)
             return
         try:
@@ -372,7 +367,7 @@ class Connection(Protocol, Commands):
             request.fail(error)
             return
         request.succeed(result)
-        if request.form is command_specs_v1.QUIT:
+        if request.form is specs_v1.QUIT:
             self.part()
 
     def _note_use(self, request: Pending, choice: UsedTube, reply: Reply) -> None:
@@ -386,7 +381,7 @@ class Connection(Protocol, Commands):
             return
         choice.take_back(request)
         for behind in self._exchange.unanswered:
-            if behind.form is command_specs.USE:
+            if behind.form is specs.USE:
                 return
             if behind.tube is not None:
                 self.abort(errors.BY_WORD[reply.word](request.form.name, None))
@@ -416,7 +411,7 @@ class Connection(Protocol, Commands):
             self.log.info("job {job}, which nobody wants, not released: {why}",
                           job=job_id, why=failure.getErrorMessage())  # fmt: skip
 
-        if isinstance(job_id, command_specs_v1.NumberAndPriority):
+        if isinstance(job_id, specs_v1.NumberAndPriority):
             priority = job_id.priority
             self._send_first(lambda: self.release(job_id, priority=priority)).addErrback(note)
             return

@@ -10,23 +10,23 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from beanstalk_twisted.client import command_specs, command_specs_v1, errors
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import command_specs_v1 as specs_v1
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Form, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.client.tubes import TubeChoice
 
 CRLF: Final = b"\r\n"
 
-_TUBES: Final = frozenset((command_specs.USE, command_specs.WATCH, command_specs.IGNORE))
-_WATCHING: Final = frozenset((command_specs.WATCH, command_specs.IGNORE))
-_PUTS: Final = (command_specs.PUT, command_specs_v1.PUT)
-_RESERVES: Final = (command_specs.RESERVE, command_specs_v1.RESERVE)
-_ANY_JOB: Final = frozenset((*_RESERVES, command_specs.RESERVE_WITH_TIMEOUT))
-RESERVING: Final = frozenset(
-    (*_RESERVES, command_specs.RESERVE_WITH_TIMEOUT, command_specs.RESERVE_JOB)
-)
+_TUBES: Final = frozenset((specs.USE, specs.WATCH, specs.IGNORE))
+_WATCHING: Final = frozenset((specs.WATCH, specs.IGNORE))
+_PUTS: Final = (specs.PUT, specs_v1.PUT)
+_RESERVES: Final = (specs.RESERVE, specs_v1.RESERVE)
+_ANY_JOB: Final = frozenset((*_RESERVES, specs.RESERVE_WITH_TIMEOUT))
+RESERVING: Final = frozenset((*_RESERVES, specs.RESERVE_WITH_TIMEOUT, specs.RESERVE_JOB))
 _ENDING: Final = frozenset((
-    command_specs.DELETE, command_specs.RELEASE, command_specs.BURY, command_specs_v1.DELETE, command_specs_v1.RELEASE, command_specs_v1.BURY,
+    specs.DELETE, specs.RELEASE, specs.BURY, specs_v1.DELETE, specs_v1.RELEASE, specs_v1.BURY,
 ))  # fmt: skip
 
 
@@ -195,8 +195,8 @@ class Exchange(Generic[R]):
         form = request.form
         if form in RESERVING:
             self._note_reserve(request, reply)
-        elif form in _ENDING or form is command_specs.TOUCH:
-            if reply.word == errors.NotFound.word or form is not command_specs.TOUCH:
+        elif form in _ENDING or form is specs.TOUCH:
+            if reply.word == errors.NotFound.word or form is not specs.TOUCH:
                 self.reserved.pop(request.args[0], None)
         elif form in _TUBES and reply.word == form.success:
             self.tubes.confirm(form.name, request.args[0])

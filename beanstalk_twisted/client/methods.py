@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.client import command_specs
+from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, Form, Job
 from beanstalk_twisted.client.command_specs_v1 import JobV1
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
@@ -93,8 +93,8 @@ class Commands:
             raise TypeError(f"put: the body is bytes, not {type(body).__name__}: encode it")
         place = None if tube is None else _tube(tube)
         if place is not None:
-            command_specs.USE.line((place,))  # Wrong names are refused before anything is sent.
-        return self.send(command_specs.PUT, (priority, delay, ttr, len(body)), body, place)
+            specs.USE.line((place,))  # Wrong names are refused before anything is sent.
+        return self.send(specs.PUT, (priority, delay, ttr, len(body)), body, place)
 
     def use(self, tube: str | bytes) -> Deferred[str]:
         """
@@ -102,7 +102,7 @@ class Commands:
 
         :return: its name.
         """
-        return self.send(command_specs.USE, (_tube(tube),))
+        return self.send(specs.USE, (_tube(tube),))
 
     # For workers.
 
@@ -115,7 +115,7 @@ class Commands:
 
         :raise DeadlineSoon: the TTR of one reserved before is about to end.
         """
-        return self.send(command_specs.RESERVE)
+        return self.send(specs.RESERVE)
 
     def reserve_with_timeout(self, seconds: int) -> Deferred[Job]:
         """
@@ -124,7 +124,7 @@ class Commands:
         :raise TimedOut: there was none.
         :raise DeadlineSoon: the TTR of one reserved before is about to end.
         """
-        return self.send(command_specs.RESERVE_WITH_TIMEOUT, (seconds,))
+        return self.send(specs.RESERVE_WITH_TIMEOUT, (seconds,))
 
     def reserve_job(self, job: AnyJob) -> Deferred[Job]:
         """
@@ -132,7 +132,7 @@ class Commands:
 
         :raise NotFound: there is none, or it is reserved.
         """
-        return self.send(command_specs.RESERVE_JOB, (_id(job),))
+        return self.send(specs.RESERVE_JOB, (_id(job),))
 
     def delete(self, job: AnyJob) -> Deferred[None]:
         """
@@ -142,7 +142,7 @@ class Commands:
         :raise ReservationLost: the connection that had reserved it has ended.  With its number
             instead of the job, it is deleted all the same, if nobody has it.
         """
-        return self._send_of(command_specs.DELETE, job)
+        return self._send_of(specs.DELETE, job)
 
     def release(
         self, job: AnyJob, *, priority: int | None = None, delay: int = 0
@@ -155,7 +155,7 @@ class Commands:
         :raise NotFound: we have not, or no longer.
         :raise ReservationLost: the connection that had reserved it has ended.
         """
-        return self._send_of(command_specs.RELEASE, job, _priority(job, priority), delay)
+        return self._send_of(specs.RELEASE, job, _priority(job, priority), delay)
 
     def bury(self, job: AnyJob, *, priority: int | None = None) -> Deferred[None]:
         """
@@ -166,7 +166,7 @@ class Commands:
         :raise NotFound: we have not, or no longer.
         :raise ReservationLost: the connection that had reserved it has ended.
         """
-        return self._send_of(command_specs.BURY, job, _priority(job, priority))
+        return self._send_of(specs.BURY, job, _priority(job, priority))
 
     def touch(self, job: AnyJob) -> Deferred[None]:
         """
@@ -175,7 +175,7 @@ class Commands:
         :raise NotFound: we have not, or no longer.
         :raise ReservationLost: the connection that had reserved it has ended.
         """
-        return self._send_of(command_specs.TOUCH, job)
+        return self._send_of(specs.TOUCH, job)
 
     def watch(self, tube: str | bytes) -> Deferred[int]:
         """
@@ -183,7 +183,7 @@ class Commands:
 
         :return: how many tubes are watched.
         """
-        return self.send(command_specs.WATCH, (_tube(tube),))
+        return self.send(specs.WATCH, (_tube(tube),))
 
     def ignore(self, tube: str | bytes) -> Deferred[int]:
         """
@@ -192,7 +192,7 @@ class Commands:
         :return: how many tubes are watched.
         :raise NotIgnored: it is the last one.
         """
-        return self.send(command_specs.IGNORE, (_tube(tube),))
+        return self.send(specs.IGNORE, (_tube(tube),))
 
     # For whoever looks after the queue.
 
@@ -202,7 +202,7 @@ class Commands:
 
         :raise NotFound: there is none.
         """
-        return self.send(command_specs.PEEK, (_id(job),))
+        return self.send(specs.PEEK, (_id(job),))
 
     def peek_ready(self) -> Deferred[Job]:
         """
@@ -210,7 +210,7 @@ class Commands:
 
         :raise NotFound: there is none.
         """
-        return self.send(command_specs.PEEK_READY)
+        return self.send(specs.PEEK_READY)
 
     def peek_delayed(self) -> Deferred[Job]:
         """
@@ -218,7 +218,7 @@ class Commands:
 
         :raise NotFound: there is none.
         """
-        return self.send(command_specs.PEEK_DELAYED)
+        return self.send(specs.PEEK_DELAYED)
 
     def peek_buried(self) -> Deferred[Job]:
         """
@@ -226,7 +226,7 @@ class Commands:
 
         :raise NotFound: there is none.
         """
-        return self.send(command_specs.PEEK_BURIED)
+        return self.send(specs.PEEK_BURIED)
 
     def kick(self, bound: int) -> Deferred[int]:
         """
@@ -235,7 +235,7 @@ class Commands:
 
         :return: how many there were.
         """
-        return self.send(command_specs.KICK, (bound,))
+        return self.send(specs.KICK, (bound,))
 
     def kick_job(self, job: AnyJob) -> Deferred[None]:
         """
@@ -243,7 +243,7 @@ class Commands:
 
         :raise NotFound: there is none, or it is neither.
         """
-        return self.send(command_specs.KICK_JOB, (_id(job),))
+        return self.send(specs.KICK_JOB, (_id(job),))
 
     def pause_tube(self, tube: str | bytes, seconds: int) -> Deferred[None]:
         """
@@ -251,13 +251,13 @@ class Commands:
 
         :raise NotFound: there is no such tube.
         """
-        return self.send(command_specs.PAUSE_TUBE, (_tube(tube), seconds))
+        return self.send(specs.PAUSE_TUBE, (_tube(tube), seconds))
 
     def stats(self) -> Deferred[ServerStats]:
         """
         Ask for facts about the server.
         """
-        return self.send(command_specs.STATS)
+        return self.send(specs.STATS)
 
     def stats_tube(self, tube: str | bytes) -> Deferred[TubeStats]:
         """
@@ -265,7 +265,7 @@ class Commands:
 
         :raise NotFound: there is none.
         """
-        return self.send(command_specs.STATS_TUBE, (_tube(tube),))
+        return self.send(specs.STATS_TUBE, (_tube(tube),))
 
     def stats_job(self, job: AnyJob) -> Deferred[JobStats]:
         """
@@ -273,28 +273,28 @@ class Commands:
 
         :raise NotFound: there is none.
         """
-        return self.send(command_specs.STATS_JOB, (_id(job),))
+        return self.send(specs.STATS_JOB, (_id(job),))
 
     def list_tubes(self) -> Deferred[tuple[str, ...]]:
         """
         Ask for the names of all tubes.
         """
-        return self.send(command_specs.LIST_TUBES)
+        return self.send(specs.LIST_TUBES)
 
     def list_tube_used(self) -> Deferred[str]:
         """
         Ask for the name of the tube in use.
         """
-        return self.send(command_specs.LIST_TUBE_USED)
+        return self.send(specs.LIST_TUBE_USED)
 
     def list_tubes_watched(self) -> Deferred[tuple[str, ...]]:
         """
         Ask for the names of the tubes watched.
         """
-        return self.send(command_specs.LIST_TUBES_WATCHED)
+        return self.send(specs.LIST_TUBES_WATCHED)
 
     def quit(self) -> Deferred[None]:
         """
         Part, when all that was asked before is answered.
         """
-        return self.send(command_specs.QUIT)
+        return self.send(specs.QUIT)

@@ -7,14 +7,15 @@ from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.client import command_specs, command_specs_v1, errors
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import command_specs_v1 as specs_v1
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Form
 from beanstalk_twisted.client.exchange import Request
 from beanstalk_twisted.client.methods import Args
-from beanstalk_twisted.client.tubes import TubeChoice
-from beanstalk_twisted.client.usedtube import UsedTube
+from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
 
-QUITS: Final = (command_specs.QUIT, command_specs_v1.QUIT)
+QUITS: Final = (specs.QUIT, specs_v1.QUIT)
 
 
 class Pending(Request):
@@ -48,7 +49,7 @@ class Pending(Request):
         :param tube: the one that the command names itself.
         """
         self.tube = choice.of(self, self.form, self.args, tube)
-        if self.form is command_specs.USE:
+        if self.form is specs.USE:
             self.choice = choice
 
     def _cancelled(self, deferred: Deferred[Any]) -> None:

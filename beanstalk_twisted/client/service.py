@@ -25,9 +25,10 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import command_specs, command_specs_v1, errors
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import command_specs_v1 as specs_v1
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import endpoint_of
-from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.command_specs import Form
 from beanstalk_twisted.client.connection import (
     GRACE_S,
@@ -46,14 +47,13 @@ from beanstalk_twisted.client.pending import (
     lose_all,
     reservation_lost,
 )
-from beanstalk_twisted.client.presence import Presence
-from beanstalk_twisted.client.tubes import TubeChoice
-from beanstalk_twisted.client.usedtube import UsedTube
+from beanstalk_twisted.client.reconnecting import Backoff, Presence
+from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
 from beanstalk_twisted.wire.v1 import check_dialect
 
-_TUBES: Final = frozenset((command_specs.USE, command_specs.WATCH, command_specs.IGNORE))
+_TUBES: Final = frozenset((specs.USE, specs.WATCH, specs.IGNORE))
 
 
 class Losses(NamedTuple):
@@ -85,7 +85,7 @@ class Client(ClientService, Commands):
         grace_s: float = GRACE_S, backoff: Backoff | None = None,
         connected: Callable[[], object] = lambda: None,
         lost: Callable[[Losses], object] = lambda losses: None,
-        probes: bool = command_specs.ANY_EXTENDED, logs: bool = True, dialect: str = MODERN.name,
+        probes: bool = specs.ANY_EXTENDED, logs: bool = True, dialect: str = MODERN.name,
     ) -> None:  # fmt: skip
         """
         :param endpoint: where the server is: ``127.0.0.1:11300``, or an endpoint of Twisted's, such
@@ -140,7 +140,7 @@ class Client(ClientService, Commands):
         if reserved_on is not None and reserved_on is not ready:
             return fail(reservation_lost(form, args))
         if self._is_v1:
-            form, args = command_specs_v1.in_v1(form, args, tube)
+            form, args = specs_v1.in_v1(form, args, tube)
         request = Pending(self._forget, form, args, body)
         request.mean(self._used, tube)
         request.reserved_on = reserved_on
@@ -243,7 +243,7 @@ class Client(ClientService, Commands):
         self._newest = connection
         tubes = () if self._is_v1 else self._tubes.commands()
         asked: list[Deferred[Any]] = [
-            connection.send(command_specs.FORMS[name], (tube,)) for name, tube in tubes
+            connection.send(specs.FORMS[name], (tube,)) for name, tube in tubes
         ]
         if self._probes:
             asked.append(connection.probe())

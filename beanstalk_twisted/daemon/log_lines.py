@@ -34,18 +34,17 @@ DEFAULT_FILE: Final = "twistd.log"
 """Where a daemon of `twistd` writes unless told otherwise."""
 
 PARTS: Final = {
-    "service": "server",
-    "listening": "server",
-    "launching": "server",
-    "refusals": "server",
-    "keeping": "log",
-    "startup": "log",
-    "directorycheck": "disk",
-    "watchdog": "disk",
-    "archivist": "archive",
-    "compactor": "compact",
+    "server": "server",
+    "server.protocol": "protocol",
+    "server.epoll_reader": "hub",
+    "daemon": "server",
+    "storage": "log",
+    "storage.directory_check": "disk",
+    "storage.watchdog": "disk",
+    "storage.archiver": "archive",
+    "storage.compactor": "compact",
 }
-"""What a module's lines are about, where its own name does not say it; 8 letters at most."""
+"""What the lines of a package, or of one module of it, are about; 8 letters at most."""
 
 TWISTED: Final = {"log_legacy": "twisted", "twisted.scripts": "twistd"}
 
@@ -56,8 +55,8 @@ def part_of(namespace: str) -> str:
     :return: the part of the server that speaks, one word.
     """
     if namespace.startswith(OURS):
-        module = namespace.split(".")[1]
-        return PARTS.get(module, module)
+        package, module = [*namespace.split("."), ""][1:3]
+        return PARTS.get(f"{package}.{module}") or PARTS.get(package, package)
     for start, part in TWISTED.items():
         if namespace.startswith(start):
             return part

@@ -1,18 +1,17 @@
 """
-Taking new connections a few at a time.
-
-Twisted's `Port` accepts as many connections in one call as came in the one before, and 20 more: in
-a storm of connections those who are there already wait for hundreds of others to be set up.  An
-`AcceptLimiter` stands in a port's place in the reactor and lets it take `MAX_ACCEPTS` in a round;
-the others wait in the kernel's queue, where they cost nothing.
+Accepting connections: a few at a time, and those that are refused counted in one line a second.
 """
 
-from typing import Final
+import errno
+from typing import Any, Final
 
-from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
+from twisted.internet.interfaces import IDelayedCall, IReactorFDSet, IReadDescriptor
 from twisted.internet.tcp import Port
+from twisted.logger import ILogFilterPredicate, LogEvent, Logger, PredicateResult
 from twisted.python.failure import Failure
 from zope.interface import implementer
+
+from beanstalk_twisted.storage.io_thread import Clock
 
 MAX_ACCEPTS: Final = 8
 """
@@ -68,3 +67,97 @@ class AcceptLimiter:
         The reactor ends.
         """
         self._port.connectionLost(reason)
+
+
+TELL_S: Final = 1.0
+"""Seconds between two lines about the same reason: a person reads no faster."""
+
+ACCEPTS: Final = "twisted.internet.tcp.Port"
+"""Namespace of the lines that Twisted logs while it accepts connections."""
+
+OUT_OF_DESCRIPTORS: Final = (
+    f"no file descriptors are left ({errno.errorcode[errno.EMFILE]}); raise 'ulimit -n' or "
+    f"LimitNOFILE of the unit"
+)
+
+
+class RefusalLog:
+    """
+    Counts what is refused for one reason and logs the number: the first at once, then once a
+    second while there are more.
+    """
+
+    log = Logger()
+
+    def __init__(self, clock: Clock, why: str) -> None:
+        """
+        :param why: the reason and what to do about it, as it goes on behind "connections refused:".
+        """
+        self._clock = clock
+        self._why = why
+        self._count = 0
+        self._timer: IDelayedCall | None = None
+
+    def note(self) -> None:
+        """
+        Count one more.
+        """
+        self._count += 1
+        if self._timer is None:
+            self._tell()
+
+    def stop(self) -> None:
+        """
+        Log what was counted and not told yet; leave no timer.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._count:
+            self._log_count()
+
+    def _tell(self) -> None:
+        self._timer = self._clock.callLater(TELL_S, self._end_second)
+        self._log_count()
+
+    def _end_second(self) -> None:
+        self._timer = None
+        if self._count:
+            self._tell()
+
+    def _log_count(self) -> None:
+        count, self._count = self._count, 0
+        noun = "connection" if count == 1 else "connections"
+        self.log.warn("{count} {noun} refused: {why}", count=count, noun=noun, why=self._why)
+
+
+@implementer(ILogFilterPredicate)
+class AcceptErrors:
+    """
+    Takes out of a log what Twisted's ports say of connections that they cannot accept, three lines
+    and more for each, and has them counted.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._refusals: dict[str, RefusalLog] = {}
+
+    def __call__(self, event: LogEvent) -> Any:
+        """
+        :return: ``no`` for what is counted instead, ``maybe`` for all others.
+        """
+        said = event.get("log_format") or ""
+        if event.get("log_namespace") != ACCEPTS:
+            return PredicateResult.maybe
+        if said.startswith("Could not accept new connection"):
+            self._count(f"they cannot be accepted ({event.get('acceptError')})")
+        elif "Closed socket from" in said:
+            self._count(OUT_OF_DESCRIPTORS)
+        elif "EMFILE" not in said:
+            return PredicateResult.maybe
+        return PredicateResult.no
+
+    def _count(self, why: str) -> None:
+        if why not in self._refusals:
+            self._refusals[why] = RefusalLog(self._clock, why)
+        self._refusals[why].note()

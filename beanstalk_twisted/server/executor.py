@@ -44,7 +44,6 @@ MIN_SHARE_NS: Final = 50_000
 """Some ten commands, nanoseconds: what it costs to begin with a connection is then a small part."""
 
 NO_CRLF: Final = Answer(EXPECTED_CRLF, 0)
-JUNK: Final = Answer(BAD_FORMAT, 0)
 
 ALL: Final = 0
 """All that has come is carried out."""
@@ -177,13 +176,15 @@ class Executor:
             if end < 0:
                 return LEFT
             line = data[at:end]
-            answer: Answer | None
+            parsed: Parsed | None = None
+            answer: Answer | None = None
             try:
                 parsed = dialect.parse(line)
-                command = self._command = parsed.command
             except ParseError as error:
-                answer = self._refuse(line, end + 2, error)
-            else:
+                self._command = None
+                answer = self._refuse(line, end + 2, error.reply, error.counter, None)
+            if parsed is not None:
+                command = self._command = parsed.command
                 if command.has_body:
                     answer = self._put(line, parsed, data, end + 2, now_ns)
                     if self.at == at:
@@ -192,14 +193,19 @@ class Executor:
                     self.line, self.at = line, end + 2
                     if command.counter is not None:
                         counts[command.counter] += 1
-                    planted = None if observer is None else self._announce(observer, line, parsed)
-                    if planted is not None:
-                        answer = planted
-                    elif command.ends_connection:
+                    if observer is not None:
+                        answer = self._announce(observer, line, parsed, None, None)
+                    if command.ends_connection:
                         self.is_over = True
-                        answer = None
-                    else:
-                        answer = METHODS[command.operation](queue, session, now_ns, *parsed.args)
+                    elif answer is None:
+                        run, args = METHODS[command.operation], parsed.args
+                        # With an asterisk a call costs 175 ns instead of 60 (CPython 3.11).
+                        if not args:
+                            answer = run(queue, session, now_ns)
+                        elif len(args) == 1:
+                            answer = run(queue, session, now_ns, args[0])
+                        else:
+                            answer = run(queue, session, now_ns, *args)
             at = self.at
             if queue.outbox:
                 context.deliver()
@@ -221,64 +227,74 @@ class Executor:
             if now_ns > ends_ns:
                 return STOPPED
 
-    def _announce(self, observer: Observer, line: bytes, parsed: Parsed) -> Answer | None:
+    def _announce(
+        self, observer: Observer, line: bytes, parsed: Parsed, body: bytes | None,
+        answer: Answer | None,
+    ) -> Answer | None:  # fmt: skip
         """
+        :param answer: if it is known already.
         :return: what is to be answered instead of carrying the command out, if anything.
         """
         observer.command_received(self._session, line, parsed)
-        return (
-            None if parsed.command.ends_connection else observer.plant(self._session, parsed, None)
-        )
+        if answer is None and not parsed.command.ends_connection:
+            answer = observer.plant(self._session, parsed, body)
+        return answer
 
-    def _refuse(self, line: bytes, end: int, error: ParseError) -> Answer:
+    def _refuse(
+        self, line: bytes, end: int, reply: Reply, counter: str | None, parsed: Parsed | None
+    ) -> Answer:
         """
         A line is wrong, which costs no more than its answer.
         """
         self.line, self.at = line, end
-        self._command = None
         context = self._context
         if context.observer is not None:
-            context.observer.command_received(self._session, line, None)
-        context.queue.count(error.counter)
-        return Answer(error.reply, 0)
+            context.observer.command_received(self._session, line, parsed)
+        context.queue.count(counter)
+        return Answer(reply, 0)
 
     def _put(
         self, line: bytes, parsed: Parsed, data: bytes, start: int, now_ns: int
     ) -> Answer | None:
         """
-        Take a job, or leave ``at`` where it is.  The size is looked at before what may follow it on
-        the line (beanstalkd prot.c, OP_PUT).
+        Take a job, or leave ``at`` where it is.
 
         :param start: where its body does.
         """
         context = self._context
-        queue = context.queue
+        queue, observer = context.queue, context.observer
+        answer: Answer | None
         size: int
         priority, delay_s, ttr_s, size = parsed.args
         stop = start + size
         end = stop + 2
-        if size > queue.max_job_bytes or (end > len(data) and not parsed.has_junk):
-            return None
-        self.line = line
+        if parsed.has_junk or end > len(data) or size > queue.max_job_bytes:
+            return self._leave_or_refuse(line, start, parsed)
+        self.line, self.at = line, end
         queue.tally.commands["cmd-put"] += 1
-        if context.observer is not None:
-            context.observer.command_received(self._session, line, parsed)
-        if parsed.has_junk:
-            self.at = start
-            return JUNK
-        self.at = end
         draft = queue.begin_put(self._session, now_ns)
+        answer, body = None, b""
         try:
-            if data[stop:end] != CRLF:
-                return NO_CRLF
-            body = data[start:stop]
+            if data[stop:end] == CRLF:
+                body = data[start:stop]
+            else:
+                answer = NO_CRLF
         except MemoryError:
-            return NO_ROOM
-        if context.observer is not None:
-            planted = context.observer.plant(self._session, parsed, body)
-            if planted is not None:
-                return planted
+            answer = NO_ROOM
+        if observer is not None:
+            answer = self._announce(observer, line, parsed, body, answer)
+        if answer is not None:
+            return answer
         return queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
+
+    def _leave_or_refuse(self, line: bytes, end: int, parsed: Parsed) -> Answer | None:
+        """
+        The size of a job is looked at before what may follow it on the line (beanstalkd prot.c,
+        OP_PUT).
+        """
+        if not parsed.has_junk or parsed.args[-1] > self._context.queue.max_job_bytes:
+            return None
+        return self._refuse(line, end, BAD_FORMAT, parsed.command.counter, parsed)
 
     # What has not wholly come.
 

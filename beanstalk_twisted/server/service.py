@@ -27,18 +27,19 @@ from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.server.accepting import RefusalLog
 from beanstalk_twisted.server.command_log import CommandLog
 from beanstalk_twisted.server.epoll_reader import Feed, Hub, has_place_in
 from beanstalk_twisted.server.executor import ExecutionContext
 from beanstalk_twisted.server.factory import BeanstalkFactory
 from beanstalk_twisted.server.headroom import Headroom
 from beanstalk_twisted.server.output import is_plain
-from beanstalk_twisted.server.process_stats import NS, LogClock, Process
+from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
-from beanstalk_twisted.server.refusals import RefusalLog
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.server.turns import TurnScheduler
 from beanstalk_twisted.storage.archiver import MakeArchivist
+from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.fail_stop import (
     BALLAST,
@@ -50,8 +51,7 @@ from beanstalk_twisted.storage.fail_stop import (
 )
 from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
 from beanstalk_twisted.storage.opening import begin, load
-from beanstalk_twisted.storage.progress import Progress
-from beanstalk_twisted.storage.store import Keeping
+from beanstalk_twisted.storage.store import Keeping, StartProgress
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
@@ -137,7 +137,8 @@ class BeanstalkService(Service):
         :raise BinlogError: the log cannot be used.
         """
         if self._directory is not None:
-            self._found = load(self._directory, self.queue, self.clock, Progress(self.log))
+            progress = StartProgress(self.log)
+            self._found = load(self._directory, self.queue, self.clock, progress)
 
     def startService(self) -> None:
         """
@@ -182,8 +183,8 @@ class BeanstalkService(Service):
             path=directory.path, jobs=len(self.queue.state.jobs), seq=opened.log.segment,
         )  # fmt: skip
         self._keeping = Keeping(
-            opened, self.queue, directory, io, unwatched, self._reactor, self.clock, self.settings,
-            settled=self._advance, changed=self.turns.after_change,
+            opened, self.queue, directory, io, unwatched, self._reactor, self.clock,
+            self.settings.log, settled=self._advance, changed=self.turns.after_change,
             failed=self._fail_stop, count_waiting=self.turns.count_waiting,
             compactor=self.compactor, make_archivist=self._make_archivist,
         )  # fmt: skip

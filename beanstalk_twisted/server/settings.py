@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
+from beanstalk_twisted.storage.store import LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S
 
@@ -37,6 +38,13 @@ class Settings(NamedTuple):
     has_hub: bool = True
     v1_ttr_s: int = DEFAULT_TTR_S
     fsync_inline_us: int = DEFAULT_LIMIT_US
+
+    @property
+    def log(self) -> LogOptions:
+        """
+        What of them is about the log.
+        """
+        return LogOptions(self.fsync, self.compaction, self.fsync_inline_us, self.may_rehome)
 
     @property
     def keeps_unsafe(self) -> bool:

@@ -50,7 +50,7 @@ KB, and Python asks for its memory in pieces of 1 MB.
 EXIT_CODE: Final = 74
 """Of a server that ends because of an error; see docs/durability.md, "Exit codes"."""
 
-PACKAGE: Final = Path(__file__).parent
+PACKAGE: Final = Path(__file__).parent.parent
 
 
 class Ballast:

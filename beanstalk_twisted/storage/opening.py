@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
@@ -25,7 +26,10 @@ from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.jobs.loading import apply_cold
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.server.process_stats import WRITER, LogClock
+from beanstalk_twisted.storage.clock import LogClock
+
+WRITER: Final = f"beanstalk-twisted/{__version__}"
+"""How segment headers name this server."""
 
 REPORT_JOBS: Final = 100_000
 """How many jobs are loaded between two reports: about half a second."""

@@ -4,27 +4,53 @@ to the server's log.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Rehoming
-from beanstalk_twisted.binlog.compaction import SegmentUse
+from beanstalk_twisted.binlog.compaction import Policy, SegmentUse
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.server.process_stats import LogClock, LogFacts
-from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import Archivist, MakeArchivist
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.directory_check import DirectoryCheck
 from beanstalk_twisted.storage.fail_stop import FailStop
-from beanstalk_twisted.storage.group_commit import Committer
+from beanstalk_twisted.storage.group_commit import Committer, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import Shortcut
 from beanstalk_twisted.storage.io_thread import Clock, Io
 from beanstalk_twisted.storage.opening import OpenLog
+
+
+class LogOptions(NamedTuple):
+    """
+    How a log is kept.
+
+    :ivar fsync_inline_us: see `Shortcut`.
+    :ivar may_rehome: whether a failed write is given one more try, in another segment.
+    """
+
+    fsync: FsyncPolicy
+    compaction: Policy
+    fsync_inline_us: int
+    may_rehome: bool
+
+
+class LogFacts:
+    """
+    What `stats` says of the log; zeros without one.
+    """
+
+    def __init__(self) -> None:
+        self.oldest: Callable[[], int] = lambda: 0
+        self.current: Callable[[], int] = lambda: 0
+        self.written: Callable[[], int] = lambda: 0
+        self.migrated: Callable[[], int] = lambda: 0
 
 
 class Keeping:
@@ -36,7 +62,7 @@ class Keeping:
 
     def __init__(
         self, opened: OpenLog, queue: WorkQueue, directory: Directory, io: Io, unwatched: Io,
-        reactor: Clock, clock: LogClock, settings: Settings, settled: Callable[[], None],
+        reactor: Clock, clock: LogClock, options: LogOptions, settled: Callable[[], None],
         changed: Callable[[], None], failed: FailStop,
         count_waiting: Callable[[], int], compactor: type[Compactor] = Compactor,
         make_archivist: MakeArchivist | None = None,
@@ -54,11 +80,11 @@ class Keeping:
         self._changed = changed
         self._refusal = ""
         self._committer = Committer(
-            opened.log, opened.writer, io, reactor, clock.now_ns, settings.fsync, failed,
-            settings.may_rehome, Shortcut(settings.fsync_inline_us),
+            opened.log, opened.writer, io, reactor, clock.now_ns, options.fsync, failed,
+            options.may_rehome, Shortcut(options.fsync_inline_us),
         )  # fmt: skip
         self._compactor = compactor(
-            settings.compaction, opened.log, queue, directory, io, self._committer, reactor,
+            options.compaction, opened.log, queue, directory, io, self._committer, reactor,
             clock.now_ns, failed, self._may_free,
         )  # fmt: skip
         self._check = DirectoryCheck(
@@ -197,3 +223,30 @@ class Keeping:
                 self.log.warn("binlog {path}: there is space again", path=self._path)
         self._queue.room_changed(self._clock.now_ns())
         self._changed()
+
+
+class StartProgress:
+    """
+    An `opening.Report`: logs how far a long start has come, at each tenth of what is read.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._next_tenth = 1
+
+    def read(self, done: int, total: int) -> None:
+        """
+        Log each tenth of a log of more than 10 MiB.
+        """
+        if done * 10 >= total * self._next_tenth and total > 10 << 20:
+            self._next_tenth = done * 10 // total + 1
+            self._log.info(
+                "replay: {done} of {total} MB read ({percent} %)",
+                done=done >> 20, total=total >> 20, percent=done * 100 // total,
+            )  # fmt: skip
+
+    def loaded(self, jobs: int) -> None:
+        """
+        Log the number of jobs.
+        """
+        self._log.info("replay: {jobs} jobs loaded", jobs=jobs)

@@ -23,11 +23,11 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.server.process_stats import NS, LogClock
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import Archivist
+from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.wire.dialects import MODERN

@@ -17,8 +17,8 @@ from beanstalk_twisted.binlog.records import Kind, Reason, State
 from beanstalk_twisted.jobs.reservations import SAFETY_MARGIN_NS, Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.server.process_stats import NS
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.commands import COMMANDS

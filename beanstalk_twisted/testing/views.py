@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.server.process_stats import NS
+from beanstalk_twisted.storage.clock import NS
 
 STATES: Final = ("ready", "reserved", "delayed", "buried")
 """The states of a job, in the order in which they are shown."""

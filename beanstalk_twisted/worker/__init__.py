@@ -75,7 +75,7 @@ else:
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
         "threads": "InlineThreads PoolThreads Threads",
-        "onasyncio": "NeedsAsyncio",
+        "on_asyncio": "NeedsAsyncio",
         "shell": "CommandFailed Shell",
     })  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from inspect import isclass, iscoroutinefunction, signature
 from typing import Any, Final
 
-from beanstalk_twisted.client import command_specs
+from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.worker.hooks import Hooks
 from beanstalk_twisted.worker.reserver import Tube
 from beanstalk_twisted.worker.threads import PoolThreads, Threads
@@ -38,7 +38,7 @@ def check_tubes(tubes: Sequence[Tube]) -> None:
     if not tubes:
         raise ValueError("no tube to take jobs from")
     for tube in tubes:
-        command_specs.WATCH.line((tube.encode() if isinstance(tube, str) else tube,))
+        specs.WATCH.line((tube.encode() if isinstance(tube, str) else tube,))
 
 
 def check_parts(handler: object, serialiser: object, policy: object) -> None:

@@ -21,7 +21,7 @@ from twisted.logger import (
     globalLogBeginner,
 )
 
-from beanstalk_twisted.client.presence import SERVER_LOG
+from beanstalk_twisted.client.reconnecting import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.version import VERSION

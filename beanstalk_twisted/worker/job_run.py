@@ -19,9 +19,8 @@ from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Told
 from beanstalk_twisted.worker.keepalive import KeepAlive
 from beanstalk_twisted.worker.policy import Policy
-from beanstalk_twisted.worker.reserver import Held, Lane
+from beanstalk_twisted.worker.reserver import Held, Lane, Session
 from beanstalk_twisted.worker.serialisers import Serialiser
-from beanstalk_twisted.worker.sessions import Session
 from beanstalk_twisted.worker.settling import Settling
 from beanstalk_twisted.worker.threads import Threads
 from beanstalk_twisted.worker.verdicts import (

@@ -14,8 +14,7 @@ from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.demand import REST_S
 from beanstalk_twisted.worker.hooks import Told
-from beanstalk_twisted.worker.reserver import Lane
-from beanstalk_twisted.worker.sessions import Session
+from beanstalk_twisted.worker.reserver import Lane, Session
 from beanstalk_twisted.worker.verdicts import Delete, Release, Verdict
 
 

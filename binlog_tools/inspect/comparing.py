@@ -13,11 +13,11 @@ from binlog_tools.client import Line, Reply, parse_stats
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import Fields, state_name
 from binlog_tools.logs.live_set import Bodies, live_at, ripened, stored
+from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob
-from binlog_tools.rewrite.rewriting import Loaded
 
 WINDOW_JOBS: Final = 64
 """Jobs that a server is asked about at once."""

@@ -30,6 +30,7 @@ from binlog_tools.logs.live_set import (
     ripened,
     stored,
 )
+from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.quantities import (
     Numbers,
     Span,
@@ -40,7 +41,6 @@ from binlog_tools.logs.quantities import (
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import NS, StoredJob, StoredPause
-from binlog_tools.rewrite.rewriting import Loaded
 
 
 class ListedJob(NamedTuple):

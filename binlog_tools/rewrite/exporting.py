@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.inspect.dumping import Fields, body_fields, state_name
+from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.quantities import format_time_exactly, parse_time
 from binlog_tools.logs.selection import STATES_BY_NAME, Selection
 from binlog_tools.logs.stored import NS, StoredJob, StoredPause
-from binlog_tools.rewrite.rewriting import Loaded
 from binlog_tools.tube_names import NoTube, is_tube_name
 
 VERSION: Final = 1

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.client import command_specs, errors
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import BARE, FORMS, Form, Reply
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.commands import COMMANDS, Command
@@ -108,7 +109,7 @@ def test_the_replies_of_the_protocols_page_are_those_a_client_expects() -> None:
     for line, _, replies, *_ in table(PROTOCOL, "Commands"):
         form = FORMS[quoted(line).split()[0]]
         documented = {word.encode() for word in re.findall(r"`([A-Z_]+)`", replies)}
-        always = {kind.word for kind in command_specs._ANY_COMMAND}
+        always = {kind.word for kind in specs._ANY_COMMAND}
         never_by_us = {errors.Buried.word} - {form.success}  # Only beanstalkd says so.
         assert set(form.replies) - always - never_by_us == documented - always, form.name
 
@@ -129,7 +130,7 @@ def test_what_changes_jobs_is_never_sent_twice() -> None:
 def test_an_error_names_the_command_and_the_job() -> None:
     for name, args in ("stats-tube", (b"nope",)), ("pause-tube", (b"nope", 3)):
         with pytest.raises(errors.NotFound, match=rf"{name} \(tube nope\): NOT_FOUND: ") as of:
-            command_specs.FORMS[name].result(args, Reply(b"NOT_FOUND", None, b""))
+            specs.FORMS[name].result(args, Reply(b"NOT_FOUND", None, b""))
         assert of.value.tube == "nope" and of.value.job_id is None
     with pytest.raises(errors.NotFound, match=r"release \(job 7\): NOT_FOUND: ") as raised:
         FORMS["release"].result((7, 0, 0), Reply(b"NOT_FOUND", None, b""))
@@ -163,7 +164,7 @@ def test_a_server_may_take_the_time_that_a_command_gives_it() -> None:
 def test_there_is_a_class_for_every_error_of_the_protocols_page() -> None:
     rows = table(PROTOCOL, "Replies") + table(PROTOCOL, "Replies of v1")
     words = {quoted(reply).split()[0].encode() for reply, _ in rows}
-    successes = {form.success for form in FORMS.values() if form is not command_specs.BURY}
+    successes = {form.success for form in FORMS.values() if form is not specs.BURY}
     assert set(errors.BY_WORD) == words - successes
 
 

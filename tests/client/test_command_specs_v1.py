@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.client import command_specs, command_specs_v1, errors
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import command_specs_v1 as specs_v1
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Form, Job, Reply
 from beanstalk_twisted.client.command_specs_v1 import FORMS, JobV1, in_v1
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
@@ -51,17 +53,17 @@ def test_a_number_is_taken_up_to_its_limit_and_not_past_it(row: Command) -> None
 
 
 SAID: list[tuple[Form, Sequence[Any], bytes]] = [
-    (command_specs.PUT, (5, 0, 60, 2), b"put 5 2\r\n"),
-    (command_specs.RESERVE, (), b"reserve\r\n"),
-    (command_specs.DELETE, (7,), b"delete 7\r\n"),
-    (command_specs.RELEASE, (7, 5, 0), b"release 7 5\r\n"),
-    (command_specs.BURY, (7, 5), b"bury 7 5\r\n"),
-    (command_specs.PEEK, (7,), b"peek 7\r\n"),
-    (command_specs.PEEK_BURIED, (), b"peek\r\n"),
-    (command_specs.KICK, (7,), b"kick 7\r\n"),
-    (command_specs.STATS, (), b"stats\r\n"),
-    (command_specs.STATS_JOB, (7,), b"stats 7\r\n"),
-    (command_specs.QUIT, (), b"peek 0\r\n"),
+    (specs.PUT, (5, 0, 60, 2), b"put 5 2\r\n"),
+    (specs.RESERVE, (), b"reserve\r\n"),
+    (specs.DELETE, (7,), b"delete 7\r\n"),
+    (specs.RELEASE, (7, 5, 0), b"release 7 5\r\n"),
+    (specs.BURY, (7, 5), b"bury 7 5\r\n"),
+    (specs.PEEK, (7,), b"peek 7\r\n"),
+    (specs.PEEK_BURIED, (), b"peek\r\n"),
+    (specs.KICK, (7,), b"kick 7\r\n"),
+    (specs.STATS, (), b"stats\r\n"),
+    (specs.STATS_JOB, (7,), b"stats 7\r\n"),
+    (specs.QUIT, (), b"peek 0\r\n"),
 ]
 
 
@@ -75,9 +77,9 @@ def test_a_modern_command_is_said_in_the_older_dialect(
 
 def test_every_other_command_is_refused_by_its_name() -> None:
     sayable = {form for form, _, _ in SAID}
-    others = [form for form in command_specs.FORMS.values() if form not in sayable]
-    assert len(others) == len(command_specs.FORMS) - len(SAID) == 14
-    for form in [*others, command_specs.CAPABILITIES]:
+    others = [form for form in specs.FORMS.values() if form not in sayable]
+    assert len(others) == len(specs.FORMS) - len(SAID) == 14
+    for form in [*others, specs.CAPABILITIES]:
         with pytest.raises(errors.NotInDialect, match=rf"^{form.name}: .* protocol v1$"):
             in_v1(form, ())
 
@@ -85,10 +87,10 @@ def test_every_other_command_is_refused_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("form", "args", "field"),
     [
-        (command_specs.PUT, (5, 1, 60, 2), "delay"),
-        (command_specs.PUT, (5, 0, 61, 2), "ttr"),
-        (command_specs.PUT, (5, 0, 120, 2), "ttr"),
-        (command_specs.RELEASE, (7, 5, 1), "delay"),
+        (specs.PUT, (5, 1, 60, 2), "delay"),
+        (specs.PUT, (5, 0, 61, 2), "ttr"),
+        (specs.PUT, (5, 0, 120, 2), "ttr"),
+        (specs.RELEASE, (7, 5, 1), "delay"),
     ],
 )
 def test_an_argument_that_cannot_be_said_is_refused(
@@ -111,11 +113,11 @@ def read(form: Form, stream: bytes, args: tuple[Any, ...] = ()) -> Any:
 
 
 def test_a_job_comes_with_its_priority() -> None:
-    job = read(command_specs_v1.RESERVE, b"RESERVED 18446744073709551615 4294967295 2\r\nhi\r\n")
+    job = read(specs_v1.RESERVE, b"RESERVED 18446744073709551615 4294967295 2\r\nhi\r\n")
     assert isinstance(job, JobV1)
     assert job == Job(MAX_U64, b"hi") and type(job.id) is int
     assert job.priority == MAX_U32
-    assert read(command_specs_v1.PEEK, b"FOUND 7 0 0\r\n\r\n", (7,)).priority == 0
+    assert read(specs_v1.PEEK, b"FOUND 7 0 0\r\n\r\n", (7,)).priority == 0
 
 
 @pytest.mark.parametrize(
@@ -129,28 +131,28 @@ def test_a_job_comes_with_its_priority() -> None:
 def test_a_reply_of_another_dialect_is_impossible(stream: bytes) -> None:
     reader = ReplyReader()
     reader.feed(stream)
-    assert isinstance(reader.next(command_specs_v1.RESERVE.replies), Impossible)
+    assert isinstance(reader.next(specs_v1.RESERVE.replies), Impossible)
 
 
 def test_a_put_tells_no_number() -> None:
-    assert read(command_specs_v1.PUT, b"INSERTED\r\n", (0, 1)) is None
+    assert read(specs_v1.PUT, b"INSERTED\r\n", (0, 1)) is None
     reader = ReplyReader()
     reader.feed(b"INSERTED 1\r\n")
-    assert isinstance(reader.next(command_specs_v1.PUT.replies), Impossible)
+    assert isinstance(reader.next(specs_v1.PUT.replies), Impossible)
 
 
 @pytest.mark.parametrize(
     ("form", "reply", "kind"),
     [
-        (command_specs_v1.PUT, b"NOT_INSERTED\r\n", errors.NotInserted),
-        (command_specs_v1.PUT, b"EXPECTED_CRLF\r\n", errors.ExpectedCrlf),
-        (command_specs_v1.RELEASE, b"NOT_RELEASED\r\n", errors.NotReleased),
-        (command_specs_v1.RELEASE, b"NOT_FOUND\r\n", errors.NotFound),
-        (command_specs_v1.DELETE, b"NOT_FOUND\r\n", errors.NotFound),
-        (command_specs_v1.BURY, b"NOT_FOUND\r\n", errors.NotFound),
-        (command_specs_v1.PEEK_BURIED, b"NOT_FOUND\r\n", errors.NotFound),
-        (command_specs_v1.STATS_JOB, b"NOT_FOUND\r\n", errors.NotFound),
-        (command_specs_v1.KICK, b"UNKNOWN_COMMAND\r\n", errors.UnknownCommand),
+        (specs_v1.PUT, b"NOT_INSERTED\r\n", errors.NotInserted),
+        (specs_v1.PUT, b"EXPECTED_CRLF\r\n", errors.ExpectedCrlf),
+        (specs_v1.RELEASE, b"NOT_RELEASED\r\n", errors.NotReleased),
+        (specs_v1.RELEASE, b"NOT_FOUND\r\n", errors.NotFound),
+        (specs_v1.DELETE, b"NOT_FOUND\r\n", errors.NotFound),
+        (specs_v1.BURY, b"NOT_FOUND\r\n", errors.NotFound),
+        (specs_v1.PEEK_BURIED, b"NOT_FOUND\r\n", errors.NotFound),
+        (specs_v1.STATS_JOB, b"NOT_FOUND\r\n", errors.NotFound),
+        (specs_v1.KICK, b"UNKNOWN_COMMAND\r\n", errors.UnknownCommand),
     ],
 )
 def test_a_refusal_is_an_error_of_its_own_kind(

@@ -13,8 +13,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.client import command_specs, errors
+from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import connection as module
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import endpoint_of
 from beanstalk_twisted.client.command_specs import Form, Job
 from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
@@ -520,7 +521,7 @@ def test_who_owns_a_connection_hears_what_is_left() -> None:
     (ended,) = ends
     assert ended.reserved == (5,)
     assert (ended.tubes.used, list(ended.tubes.watched)) == (b"a", [b"default", b"b"])
-    assert [request.form for request in ended.left] == [command_specs.KICK]
+    assert [request.form for request in ended.left] == [specs.KICK]
     assert is_waiting(left)
 
 
@@ -634,7 +635,7 @@ def extended(name: bytes = b"put-batch ") -> Form:
     Make a command that a server may know or not.
     """
     row = Command(name, (grammar.BYTES,), has_body=True, is_counted=False)
-    return Form(row, b"INSERTED", command_specs.NUMBER, lambda reply: reply.value, {})
+    return Form(row, b"INSERTED", specs.NUMBER, lambda reply: reply.value, {})
 
 
 def test_an_extended_command_is_not_sent_to_a_server_that_has_not_announced_it() -> None:

@@ -8,18 +8,9 @@ import inspect
 import re
 from pathlib import Path
 
-from beanstalk_twisted.client import (
-    backoff,
-    connection,
-    errors,
-    forms,
-    hashing,
-    link,
-    outbox,
-    pool,
-    reading,
-    taking,
-)
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import connection, errors, outbox, reading, reconnecting
+from beanstalk_twisted.client.pool import Pool, hashing, member, reserving
 from tests.client.test_methods import METHODS
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import quoted, section, table, tables
@@ -76,7 +67,7 @@ def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
     rows = table(PAGE, "When the connection is lost")
     again = {word for what, fate in rows if fate.startswith("sent again") for word in
              re.findall(r"`(\w+…?)`", what)}  # fmt: skip
-    for name, form in forms.FORMS.items():
+    for name, form in specs.FORMS.items():
         method = name.replace("-", "_")
         is_listed = any(
             method == word or (word.endswith("…") and method.startswith(word[:-1]))
@@ -88,11 +79,11 @@ def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
 def test_what_a_pool_does_and_when_is_what_the_page_says() -> None:
     text = " ".join(section(PAGE, "Several servers").split())
     for method in re.findall(r"`(\w+)\(", table(PAGE, "Several servers")[0][0]):
-        assert list(inspect.signature(getattr(pool.Pool, method)).parameters)[1] == "tube"
+        assert list(inspect.signature(getattr(Pool, method)).parameters)[1] == "tube"
     for row in table(PAGE, "Several servers"):
-        assert all(hasattr(pool.Pool, name) for name in re.findall(r"`(\w+)[(`]", row[0]) if name)
-    assert f"for up to {link.PATIENCE_S:g} seconds (`patience_s`)" in text
-    assert f"left alone for {taking.REST_S:g} second, " in text
+        assert all(hasattr(Pool, name) for name in re.findall(r"`(\w+)[(`]", row[0]) if name)
+    assert f"for up to {member.PATIENCE_S:g} seconds (`patience_s`)" in text
+    assert f"left alone for {reserving.REST_S:g} second, " in text
     assert f"`{hashing.SCHEME}`" in text
     assert f"Weights are 1 to {hashing.MAX_WEIGHT}, names 1 to {hashing.MAX_NAME} bytes" in text
 
@@ -101,7 +92,10 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert [row[:2] for row in table(PAGE, "Limits")] == [
         ["silence of the server", f"{connection.GRACE_S:g} seconds"],
         ["closing a connection", f"{connection.PART_S:g} seconds"],
-        ["waits before the next try", f"{backoff.FIRST_S:g} to {backoff.MOST_S:g} seconds"],
+        [
+            "waits before the next try",
+            f"{reconnecting.FIRST_S:g} to {reconnecting.MOST_S:g} seconds",
+        ],
         [
             "commands without an answer, before `room()` waits",
             f"{connection.MAX_UNANSWERED:,} commands",
@@ -109,6 +103,6 @@ def test_the_limits_are_those_of_the_code() -> None:
         ["what waits to be sent", f"{connection.MAX_WAITING_BYTES:,} bytes"],
         ["one piece given to the connection", f"{outbox.PIECE_BYTES:,} bytes"],
         ["line of a reply", f"{reading.MAX_LINE_BYTES:,} bytes"],
-        ["body of a reply", f"{forms.MAX_BODY_BYTES:,} bytes"],
+        ["body of a reply", f"{specs.MAX_BODY_BYTES:,} bytes"],
     ]
     assert f"{outbox.REQUEST_BYTES} bytes more" in section(PAGE, "Limits")

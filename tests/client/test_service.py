@@ -16,9 +16,8 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.backoff import FIRST_S, MOST_S, Backoff
 from beanstalk_twisted.client.connection import MAX_UNANSWERED
-from beanstalk_twisted.client.presence import SERVER_LOG
+from beanstalk_twisted.client.reconnecting import FIRST_S, MOST_S, SERVER_LOG, Backoff
 from beanstalk_twisted.client.service import Client
 from tests.client.world import World, error, is_waiting, result
 

@@ -16,8 +16,8 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.testing import memory_server
 from beanstalk_twisted.testing.endpoint import MemoryEndpoint, MemoryLink

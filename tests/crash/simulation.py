@@ -18,8 +18,8 @@ from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.replay import Replay, read
 from beanstalk_twisted.binlog.survey import Progress
-from beanstalk_twisted.server.process_stats import LogClock
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer

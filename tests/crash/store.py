@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Final
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.server.process_stats import NS
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.crash.clients import Clients

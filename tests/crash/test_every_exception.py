@@ -19,7 +19,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.server.process_stats import NS
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import STARTED_S
@@ -32,8 +32,10 @@ from tests.interruption import Interruption, files_of
 
 WAY: Final = files_of(
     "binlog.log", "binlog.framing", "binlog.frames", "binlog.seal", "binlog.batches",
-    "binlog.records", "binlog.room", "binlog.writer", "jobs", "commit", "space", "shortcut",
-    "keeping", "compactor", "service", "protocol", "chunks", "pipeline", "outlet",
+    "binlog.records", "binlog.room", "binlog.writer", "jobs", "storage.group_commit",
+    "storage.space", "storage.inline_sync", "storage.store", "storage.compactor",
+    "server.service", "server.turns", "server.protocol", "server.executor", "server.incoming",
+    "server.reply_queue", "server.output",
 )  # fmt: skip
 
 EVERY: Final = int(os.environ.get("EXCEPTIONS_EVERY", "60"))

@@ -41,9 +41,9 @@ from beanstalk_twisted.daemon.listening import (
     drain_on_signal,
 )
 from beanstalk_twisted.daemon.log_lines import line
-from beanstalk_twisted.server.process_stats import LogClock
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import IN_MEMORY, Settings
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import IoThread, WatchableIo
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 
 from beanstalk_twisted.daemon.log_lines import line, observer, part_of
-from beanstalk_twisted.server.refusals import AcceptErrors
+from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.tap import makeService
 
 AT = 1_795_353_792.9

@@ -15,8 +15,8 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.backoff import Backoff
 from beanstalk_twisted.client.connection import connect
+from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses
 from tests.server_process import ServerProcess, theirs
 

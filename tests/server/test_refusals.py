@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
-from beanstalk_twisted.server.refusals import OUT_OF_DESCRIPTORS, AcceptErrors, RefusalLog
+from beanstalk_twisted.server.accepting import OUT_OF_DESCRIPTORS, AcceptErrors, RefusalLog
 
 
 def said(events: Any) -> list[str]:

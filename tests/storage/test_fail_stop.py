@@ -27,7 +27,7 @@ from beanstalk_twisted.storage.fail_stop import (
     reason,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Steps:
@@ -168,13 +168,14 @@ def test_a_process_that_has_no_memory_at_all_has_some_for_its_last_words() -> No
 
 
 ON_THE_WAY = (
-    "beanstalk_twisted/*.py", "beanstalk_twisted/jobs/*.py",
+    "beanstalk_twisted/storage/*.py", "beanstalk_twisted/server/*.py",
+    "beanstalk_twisted/daemon/*.py", "beanstalk_twisted/jobs/*.py",
     *(f"beanstalk_twisted/binlog/{name}.py" for name in (
         "batches", "frames", "framing", "log", "records", "room", "seal", "writer",
     )),
 )  # fmt: skip
 
-BEFORE_ANYBODY_IS_SERVED = {"listening.py", "startup.py", "unixsockets.py", "tap.py"}
+BEFORE_ANYBODY_IS_SERVED = {"listening.py", "opening.py", "unix_sockets.py"}
 
 SMALL_INTEGERS = 256
 """CPython has all integers up to this one ready, and asks for memory for others."""

@@ -23,7 +23,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State, TubeDef
 from beanstalk_twisted.binlog.room import Demand
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.server.process_stats import NS
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,

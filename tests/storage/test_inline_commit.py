@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.errors import NoSpace
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.server.process_stats import NS
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,

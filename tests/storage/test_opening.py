@@ -34,8 +34,8 @@ from beanstalk_twisted.binlog.writer import spare_name
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.server.process_stats import WRITER, LogClock
-from beanstalk_twisted.storage.opening import OpenLog, open_log, refuse_beanstalkd
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.opening import WRITER, OpenLog, open_log, refuse_beanstalkd
 from beanstalk_twisted.wire.replies import DELETED, OUT_OF_MEMORY
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_record_byte

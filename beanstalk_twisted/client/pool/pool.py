@@ -1,7 +1,7 @@
 """
 A client for several servers, over which tubes are split.
 
-Each tube is on one server, by its name (`beanstalk_twisted.client.pool.hashing`), whatever happens: a
+Each tube is on one server, by its name (`client.pool.hashing`), whatever happens: a
 server that is down keeps its tubes, and what is asked of them fails with `ServerDown`.  Nothing is
 put elsewhere meanwhile, which would make two tubes of one.
 
@@ -27,7 +27,8 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from beanstalk_twisted.client import addresses, command_specs
+from beanstalk_twisted.client import addresses
+from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, Form, Job
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
@@ -213,7 +214,7 @@ class Pool(Service):
         """
         Make up to so many jobs of a tube ready.  See `Commands.kick`.
         """
-        return self._in(tube, command_specs.KICK, (bound,))
+        return self._in(tube, specs.KICK, (bound,))
 
     def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:
         """
@@ -231,19 +232,19 @@ class Pool(Service):
         """
         Look at the first ready job of a tube.
         """
-        return self._peek(tube, command_specs.PEEK_READY)
+        return self._peek(tube, specs.PEEK_READY)
 
     def peek_delayed(self, tube: Tube) -> Deferred[PoolJob]:
         """
         Look at the delayed job of a tube that is due first.
         """
-        return self._peek(tube, command_specs.PEEK_DELAYED)
+        return self._peek(tube, specs.PEEK_DELAYED)
 
     def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
         """
         Look at the job of a tube that was buried first.
         """
-        return self._peek(tube, command_specs.PEEK_BURIED)
+        return self._peek(tube, specs.PEEK_BURIED)
 
     def _peek(self, tube: Tube, form: Form) -> Deferred[PoolJob]:
         found: Deferred[Job] = self._in(tube, form)
@@ -401,7 +402,7 @@ def tube_name(tube: Tube) -> bytes:
     :raise TypeError: it is no text.
     """
     name = tube.encode() if isinstance(tube, str) else tube
-    command_specs.USE.line((name,))
+    specs.USE.line((name,))
     return name
 
 

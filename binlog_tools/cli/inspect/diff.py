@@ -16,8 +16,8 @@ from binlog_tools.client import Connection, parse_address
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import told
 from binlog_tools.inspect.comparing import FIELDS, Difference, ServerComparison, compare_logs
+from binlog_tools.logs.loading import Loaded, load
 from binlog_tools.logs.selection import Selection
-from binlog_tools.rewrite.rewriting import Loaded, load
 
 DIFFERENT: Final = 1
 

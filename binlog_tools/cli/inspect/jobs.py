@@ -27,6 +27,7 @@ from binlog_tools.inspect.listing import (
     would_load,
 )
 from binlog_tools.logs.live_set import END, Point
+from binlog_tools.logs.loading import load
 from binlog_tools.logs.outputs import STDOUT, opened
 from binlog_tools.logs.quantities import (
     format_duration,
@@ -37,7 +38,6 @@ from binlog_tools.logs.quantities import (
 )
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import NS, StoredJob
-from binlog_tools.rewrite.rewriting import load
 
 COLUMNS: Final = (
     "job", "tube", "state", "priority", "delay_s", "ttr_s", "created", "age_s", "deadline",

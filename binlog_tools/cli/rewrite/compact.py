@@ -8,7 +8,8 @@ from binlog_tools.cli import options
 from binlog_tools.cli.making import segment_size, tell, warn_if_running
 from binlog_tools.cli.opening import open_source
 from binlog_tools.console.output import Output, progress
-from binlog_tools.rewrite.rewriting import load, rewrite
+from binlog_tools.logs.loading import load
+from binlog_tools.rewrite.rewriting import rewrite
 
 
 @click.command("compact", cls=options.Command)

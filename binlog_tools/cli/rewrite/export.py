@@ -9,9 +9,9 @@ import click
 from binlog_tools.cli import options
 from binlog_tools.cli.opening import open_source
 from binlog_tools.console.output import as_json, progress
+from binlog_tools.logs.loading import load
 from binlog_tools.logs.outputs import opened
 from binlog_tools.rewrite.exporting import export
-from binlog_tools.rewrite.rewriting import load
 
 
 @click.command("export", cls=options.Command)

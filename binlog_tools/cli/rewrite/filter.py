@@ -15,8 +15,9 @@ from binlog_tools.cli.opening import open_source
 from binlog_tools.console.output import Output, columns, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.inspect.dumping import state_name
+from binlog_tools.logs.loading import Loaded, load
 from binlog_tools.rewrite.dropping import drop_in_place
-from binlog_tools.rewrite.rewriting import ANY_AGE, Ages, Choice, Loaded, load, rewrite
+from binlog_tools.rewrite.rewriting import ANY_AGE, Ages, Choice, rewrite
 
 
 @click.command("filter", cls=options.Command)

@@ -10,7 +10,8 @@ from binlog_tools.cli.making import segment_size, tell, warn_if_running
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.console.output import Output, columns, progress
 from binlog_tools.console.wording import told
-from binlog_tools.rewrite.rewriting import Renumbered, SameStore, load, merge
+from binlog_tools.logs.loading import load
+from binlog_tools.rewrite.rewriting import Renumbered, SameStore, merge
 
 
 @click.command("merge", cls=options.Command)

@@ -196,7 +196,8 @@ def test_little_is_imported_before_an_interrupt_is_answered() -> None:
     code = "import sys; before = set(sys.modules); import binlog_tools.cli.main;"
     code += "print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    names = ["_signal", "binlog_tools", "binlog_tools.cli", "binlog_tools.console.interrupts",
+    names = ["_signal", "binlog_tools", "binlog_tools.cli", "binlog_tools.console",
+             "binlog_tools.console.interrupts",
              "binlog_tools.cli.main"]  # fmt: skip
     assert set(eval(done.stdout)) <= set(names)
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from beanstalk_twisted.binlog.records import State
+from binlog_tools.logs.loading import load
 from binlog_tools.logs.new_log import Written
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.selection import Selection
@@ -26,7 +27,6 @@ from binlog_tools.rewrite.exporting import (
     export,
     import_lines,
 )
-from binlog_tools.rewrite.rewriting import load
 from tests.binlog.scribe import NS, T0, files_of
 from tests.tools.conversation import TUBES, Conversation
 from tests.tools.folders import written

@@ -9,6 +9,7 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records import State
+from binlog_tools.logs.loading import Loaded, load
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import open_source
@@ -17,10 +18,8 @@ from binlog_tools.rewrite.rewriting import (
     ANY_AGE,
     Ages,
     Choice,
-    Loaded,
     Renumbered,
     SameStore,
-    load,
     merge,
     rewrite,
 )

@@ -886,9 +886,9 @@ main()
         ("binlog_tools.queue.cli.main", "click"),
         ("binlog_tools.queue.cli.main", "binlog_tools.queue.cli.commands"),
         ("binlog_tools.queue.cli.main", "binlog_tools.queue.cli.tubes"),
-        ("beanstalk_twisted.worker.__main__", "click"),
-        ("beanstalk_twisted.worker.__main__", "twisted.internet"),
-        ("beanstalk_twisted.worker.__main__", "beanstalk_twisted.worker.service"),
+        ("beanstalk_twisted.work", "click"),
+        ("beanstalk_twisted.work", "twisted.internet"),
+        ("beanstalk_twisted.work", "beanstalk_twisted.worker.service"),
     ],
 )
 def test_an_interrupt_while_modules_are_imported_is_130_without_a_word(
@@ -901,15 +901,13 @@ def test_an_interrupt_while_modules_are_imported_is_130_without_a_word(
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-@pytest.mark.parametrize(
-    "script", ["binlog_tools.queue.cli.main", "beanstalk_twisted.worker.__main__"]
-)
+@pytest.mark.parametrize("script", ["binlog_tools.queue.cli.main", "beanstalk_twisted.work"])
 def test_little_is_imported_before_an_interrupt_is_answered(script: str) -> None:
     code = f"import sys; before = set(sys.modules); import {script};"
     code += "print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     names = {
-        "_signal", "binlog_tools", "binlog_tools.cli", "binlog_tools.console.interrupts",
+        "_signal", "binlog_tools", "binlog_tools.console", "binlog_tools.console.interrupts",
         "binlog_tools.queue", "binlog_tools.queue.cli", "beanstalk_twisted", script,
     }  # fmt: skip
     assert set(eval(done.stdout)) <= names
@@ -920,7 +918,7 @@ def test_the_console_scripts_are_those_that_answer_interrupts() -> None:
     scripts.read(ROOT / "setup.cfg")
     points = scripts["options.entry_points"]["console_scripts"].split("\n")
     assert "beanstalk = binlog_tools.queue.cli.main:main" in points
-    assert "beanstalk-work = beanstalk_twisted.worker.__main__:main" in points
+    assert "beanstalk-work = beanstalk_twisted.work:main" in points
 
 
 @pytest.mark.parametrize("target", [">&-", ">/dev/full"])

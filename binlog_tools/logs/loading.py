@@ -1,0 +1,51 @@
+"""
+A sound log, loaded as a server would load it.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from beanstalk_twisted.binlog.survey import Progress, Survey
+from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs, loaded_pauses
+
+
+class Loaded(NamedTuple):
+    """
+    A log as a server would load it.
+
+    :ivar now_ns: the log time at which it would.
+    """
+
+    source: Source
+    survey: Survey
+    now_ns: int
+
+    def jobs(self) -> Iterator[StoredJob]:
+        """
+        Ascending by id.
+        """
+        return loaded_jobs(self.survey, self.now_ns)
+
+    def pauses(self) -> list[StoredPause]:
+        """
+        Those in force.
+        """
+        return list(loaded_pauses(self.survey, self.now_ns))
+
+
+def load(
+    source: Source, progress: Progress = lambda done, total: None, wall_ns: int | None = None
+) -> Loaded:
+    """
+    Look at a log.
+
+    :param wall_ns: the wall clock, if not that of now.
+    :raise BinlogError: a server would refuse it.
+    :raise OSError: it cannot be read.
+    """
+    survey = source.survey(progress)
+    survey.refuse_if_unsound()
+    now_ns = time.time_ns() if wall_ns is None else wall_ns
+    return Loaded(source, survey, max(now_ns, survey.small.time_ns))
