@@ -59,7 +59,7 @@ from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
-from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archivist
+from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archiver
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US, MAX_LIMIT_US
@@ -415,8 +415,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         return IoThread(reactor)
 
     age_s = options["archive_age_s"]
-    archivist = partial(Archivist, archive, age_s, io, reactor) if archive is not None else None
-    service = BeanstalkService(settings, reactor, LogClock(), directory, io, archivist)
+    archiver = partial(Archiver, archive, age_s, io, reactor) if archive is not None else None
+    service = BeanstalkService(settings, reactor, LogClock(), directory, io, archiver)
 
     def prepare() -> None:
         _count_monotonically(reactor)

@@ -132,7 +132,7 @@ class Connection:
 
     def send(self, request: bytes) -> None:
         """
-        See `Line`.
+        Send commands; each gets a reply, in their order.
         """
         try:
             self._socket.sendall(request)
@@ -141,7 +141,7 @@ class Connection:
 
     def reply(self) -> Reply:
         """
-        See `Line`.
+        Wait for the next reply.
         """
         try:
             return self._reply()

@@ -66,7 +66,14 @@ IMPURE = {
 VOCABULARIES = {
     "binlog": ("binlog.",),
     "wire": ("wire.",),
-    "jobs": ("jobs.", "binlog.cold", "binlog.records", "binlog.room", "wire.replies", "wire.yaml"),
+    "jobs": (
+        "jobs.",
+        "binlog.cold",
+        "binlog.records",
+        "binlog.space_budget",
+        "wire.replies",
+        "wire.yaml",
+    ),
     "client": ("client.", "wire.", "exports"),
     "worker": ("worker.", "client.", "version", "printable", "exports"),
 }

@@ -114,7 +114,7 @@ class RealArchive:
 
     def open(self, store_uuid: bytes) -> None:
         """
-        See `Archive.open`.
+        Make the folder of a store if it is missing, durably; all else is about this folder.
         """
         self.path = os.path.join(self._root, store_uuid.hex())
         with contextlib.suppress(FileExistsError):
@@ -128,14 +128,14 @@ class RealArchive:
 
     def names(self) -> list[str]:
         """
-        See `Archive.names`.
+        The names of the files, sorted.
         """
         with os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.is_file())
 
     def has(self, name: str) -> bool:
         """
-        See `Archive.has`.
+        Whether there is a file of this name.
         """
         try:
             os.stat(self._path(name))
@@ -158,13 +158,14 @@ class RealArchive:
 
     def link(self, name: str, source: Directory, source_name: str) -> None:
         """
-        See `Archive.link`.
+        Give a file of the log a second name here, if it is on the same file system.
         """
         os.link(os.path.join(source.path, source_name), self._path(name))
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
         """
-        See `Archive.copy`.
+        Copy the first ``size`` bytes of a file of the log, over what a crash may have left under
+        this name, and return when they survive a power loss.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self._path(name), flags, 0o600)
@@ -185,13 +186,13 @@ class RealArchive:
 
     def remove(self, name: str) -> None:
         """
-        See `Archive.remove`.
+        Delete a file.
         """
         os.unlink(self._path(name))
 
     def sync(self) -> None:
         """
-        See `Archive.sync`.
+        Return when all names in the folder survive a power loss.
         """
         sync_directory(self.path)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import FRAME_HEADER, FRAME_HEADER_BYTES, RECORD
 from beanstalk_twisted.binlog.records import FULL, JOB_ID, TUBE_ID, TYPE, JobImage, Raw, Record
-from beanstalk_twisted.binlog.room import Spare
+from beanstalk_twisted.binlog.space_budget import Spare
 
 
 class Batch(NamedTuple):

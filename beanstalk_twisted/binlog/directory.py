@@ -199,19 +199,19 @@ class RealFile:
 
     def truncate(self, size: int) -> None:
         """
-        See `File.truncate`.
+        Cut or extend to ``size`` bytes.
         """
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
         """
-        See `File.sync`.
+        Return when all that was written, and the size, survive a power loss.
         """
         os.fdatasync(self._fd)
 
     def close(self) -> None:
         """
-        See `File.close`.
+        Let go of the file.
         """
         os.close(self._fd)
 
@@ -339,7 +339,7 @@ class RealDirectory:
 
     def names(self) -> list[str]:
         """
-        See `Directory.names`.
+        Name all files of the directory.
         """
         with os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.is_file())
@@ -368,38 +368,39 @@ class RealDirectory:
 
     def create(self, name: str) -> RealFile:
         """
-        See `Directory.create`.
+        A new file, which must not exist yet.
         """
         return RealFile(os.open(self._path(name), _OURS | os.O_CREAT | os.O_EXCL, 0o600))
 
     def open(self, name: str) -> RealFile:
         """
-        See `Directory.open`.
+        A file to write that is there already.
         """
         return RealFile(os.open(self._path(name), _OURS))
 
     def rename(self, old: str, new: str) -> None:
         """
-        See `Directory.rename`.
+        Give a file another name, atomically.
         """
         os.rename(self._path(old), self._path(new))
 
     def remove(self, name: str) -> None:
         """
-        See `Directory.remove`.
+        Delete a file.
         """
         os.unlink(self._path(name))
 
     def displaced(self, name: str, file: File) -> str:
         """
-        See `Directory.displaced`.
+        Look whether ``name`` still leads to a file that is open here: the next start looks for it
+        there, whatever happens to the directory meanwhile.
         """
         assert isinstance(file, RealFile)
         return IN_PLACE if file.is_at(self._path(name)) else file.whereabouts()
 
     def lost_lock(self) -> str:
         """
-        See `Directory.lost_lock`.
+        Look whether what keeps other servers out is still in place.
         """
         for name, fd in zip(LOCKS, self._locks, strict=False):
             if not RealFile(fd).is_at(self._path(name)):
@@ -408,7 +409,7 @@ class RealDirectory:
 
     def cut(self, name: str, size: int) -> None:
         """
-        See `Directory.cut`.
+        Truncate a file that is no longer written, and return when it is durable as it is then.
         """
         fd = os.open(self._path(name), _OURS)
         try:
@@ -419,13 +420,13 @@ class RealDirectory:
 
     def sync(self) -> None:
         """
-        See `Directory.sync`.
+        Return when all names in the directory survive a power loss.
         """
         sync_directory(self.path)
 
     def quarantine(self, name: str, content: Buffer) -> str:
         """
-        See `Directory.quarantine`.
+        Keep a durable copy of bytes that are about to be cut off.
         """
         folder = self._path(QUARANTINE)
         with contextlib.suppress(FileExistsError):
@@ -444,7 +445,7 @@ class RealDirectory:
 
     def close(self) -> None:
         """
-        See `Directory.close`.
+        Give up the lock.
         """
         for fd in self._locks:
             os.close(fd)

@@ -42,17 +42,17 @@ from beanstalk_twisted.binlog.records import (
     Record,
     TubeDef,
 )
-from beanstalk_twisted.binlog.room import (
+from beanstalk_twisted.binlog.space_budget import (
     ENDING_BYTES,
     FRAME_BYTES,
     HALF_FRAME_BYTES,
     PLENTY_BYTES,
     SERVER_GROWTH_BYTES,
     TUBE_GROWTH_BYTES,
-    Room,
+    SpaceBudget,
     Spare,
     framed_bytes,
-    newcomer_bytes,
+    new_job_bytes,
 )
 
 MAX_WAITING_RECORDS: Final = 10_000
@@ -95,7 +95,7 @@ class Log:
         self.durable_lsn = position.first_lsn - 1
         self.records_written = 0
         self.segment_bytes = segment_bytes
-        self.room = Room(segment_bytes)
+        self.room = SpaceBudget(segment_bytes)
         self._trim_seq = position.trim_seq
         self._ends = dict(position.ends)
         self._sealed_bytes = sum(self._ends.values())
@@ -212,7 +212,7 @@ class Log:
         """
         if 2 * body_bytes + PLENTY_BYTES <= self.room.rest:
             return
-        least = newcomer_bytes(body_bytes)
+        least = new_job_bytes(body_bytes)
         if least > self.room.rest:
             self._change_segment(least, time_ns)
 
@@ -230,7 +230,8 @@ class Log:
 
     def append_run(self, records: Iterator[Record]) -> int:
         """
-        Append at least one record, of one kind without data, no more than `Room.run_records`.
+        Append at least one record, of one kind without data, no more than
+        `SpaceBudget.run_records`.
 
         :return: the first one's LSN; the others' follow.
         """
@@ -423,7 +424,7 @@ class Log:
         assert batch.file is not None and not self._open
         self._limit = batch.file.size // 2
         self._count_rest()
-        if self.room.rest < newcomer_bytes(0):
+        if self.room.rest < new_job_bytes(0):
             return None
         return batch._replace(file=batch.file._replace(size=self._limit))
 
@@ -480,7 +481,7 @@ class Log:
             self.room.give_back(self._file)
         self._heads = len(self._open)
         self._content = self._begun_bytes()
-        smallest = self._content + max(least, newcomer_bytes(0))
+        smallest = self._content + max(least, new_job_bytes(0))
         # However much state a segment opens with: half of the usual size is free for new records.
         usual = max(self.segment_bytes, self._content + self.segment_bytes // 2)
         self._file = self.room.choose(smallest, usual)

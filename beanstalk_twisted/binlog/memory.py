@@ -119,7 +119,7 @@ class MemoryFile:
 
     def write_at(self, offset: int, chunks: Sequence[bytes]) -> None:
         """
-        See `File.write_at`.
+        Write all of ``chunks`` one behind the other from ``offset`` on, or raise.
         """
         content = b"".join(chunks)
         try:
@@ -133,7 +133,7 @@ class MemoryFile:
 
     def allocate(self, size: int) -> None:
         """
-        See `File.allocate`.
+        Reserve space up to ``size`` bytes; what was not written reads as zeros.
         """
         self._directory.before("allocate", self._name)
         self._directory.charge(self._inode, size)
@@ -142,14 +142,14 @@ class MemoryFile:
 
     def truncate(self, size: int) -> None:
         """
-        See `File.truncate`.
+        Cut or extend to ``size`` bytes.
         """
         self._directory.before("truncate", self._name)
         self._inode.resize(size)
 
     def sync(self) -> None:
         """
-        See `File.sync`.
+        Return when all that was written, and the size, survive a power loss.
         """
         try:
             self._directory.before("sync", self._name)
@@ -160,7 +160,7 @@ class MemoryFile:
 
     def close(self) -> None:
         """
-        See `File.close`.
+        Let go of the file.
         """
 
     def is_named(self, names: dict[str, _Inode], name: str) -> bool:
@@ -218,7 +218,7 @@ class MemoryDirectory:
 
     def names(self) -> list[str]:
         """
-        See `Directory.names`.
+        Name all files of the directory.
         """
         return sorted(self._names)
 
@@ -230,19 +230,19 @@ class MemoryDirectory:
 
     def read(self, name: str) -> Buffer:
         """
-        See `Directory.read`.
+        A read-only mapping, so that a log larger than memory can be read.
         """
         return bytes(self._inode(name).written)
 
     def forget_cached(self, name: str) -> None:
         """
-        See `Directory.forget_cached`: what a failed sync has put in doubt is gone.
+        Forget cached pages: what a failed sync has put in doubt is gone.
         """
         self._inode(name).forget_cached()
 
     def create(self, name: str) -> MemoryFile:
         """
-        See `Directory.create`.
+        A new file, which must not exist yet.
         """
         self.before("create", name)
         if name in self._names:
@@ -253,13 +253,13 @@ class MemoryDirectory:
 
     def open(self, name: str) -> MemoryFile:
         """
-        See `Directory.open`.
+        A file to write that is there already.
         """
         return MemoryFile(self, name, self._inode(name))
 
     def rename(self, old: str, new: str) -> None:
         """
-        See `Directory.rename`.
+        Give a file another name, atomically.
         """
         self.before("rename", new)
         inode = self._inode(old)
@@ -269,7 +269,7 @@ class MemoryDirectory:
 
     def remove(self, name: str) -> None:
         """
-        See `Directory.remove`.
+        Delete a file.
         """
         self.before("remove", name)
         self._inode(name)
@@ -278,7 +278,8 @@ class MemoryDirectory:
 
     def displaced(self, name: str, file: File) -> str:
         """
-        See `Directory.displaced`.
+        Look whether ``name`` still leads to a file that is open here: the next start looks for it
+        there, whatever happens to the directory meanwhile.
         """
         assert isinstance(file, MemoryFile)
         if not self.is_away and file.is_named(self._names, name):
@@ -295,7 +296,7 @@ class MemoryDirectory:
 
     def cut(self, name: str, size: int) -> None:
         """
-        See `Directory.cut`.
+        Truncate a file that is no longer written, and return when it is durable as it is then.
         """
         self.before("cut", name)
         self._inode(name).resize(size)
@@ -303,7 +304,7 @@ class MemoryDirectory:
 
     def sync(self) -> None:
         """
-        See `Directory.sync`.
+        Return when all names in the directory survive a power loss.
         """
         self.before("sync directory", "")
         self._synced_names = dict(self._names)
@@ -311,7 +312,7 @@ class MemoryDirectory:
 
     def quarantine(self, name: str, content: Buffer) -> str:
         """
-        See `Directory.quarantine`.
+        Keep a durable copy of bytes that are about to be cut off.
         """
         self.before("quarantine", name)
         self.quarantined.setdefault(name, bytes(content))
@@ -408,7 +409,7 @@ class MemoryArchive:
 
     def open(self, store_uuid: bytes) -> None:
         """
-        See `Archive.open`.
+        Make the folder of a store if it is missing, durably; all else is about this folder.
         """
         self.fault("open", store_uuid.hex())
         self.path = f"(archive)/{store_uuid.hex()}"
@@ -417,26 +418,26 @@ class MemoryArchive:
 
     def names(self) -> list[str]:
         """
-        See `Archive.names`.
+        The names of the files, sorted.
         """
         return self.files.names()
 
     def has(self, name: str) -> bool:
         """
-        See `Archive.has`.
+        Whether there is a file of this name.
         """
         return name in self.files.names()
 
     def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
         """
-        See `Archive.holds`.
+        Whether a file is ``size`` bytes long, and they are those that another one begins with.
         """
         mine, theirs = self.files.read(name), source.read(source_name)
         return len(mine) == size and bytes(mine) == bytes(theirs[:size])
 
     def link(self, name: str, source: Directory, source_name: str) -> None:
         """
-        See `Archive.link`.
+        Give a file of the log a second name here, if it is on the same file system.
         """
         self.files.before("link", name)
         if self.has(name):
@@ -447,7 +448,8 @@ class MemoryArchive:
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
         """
-        See `Archive.copy`.
+        Copy the first ``size`` bytes of a file of the log, over what a crash may have left under
+        this name, and return when they survive a power loss.
         """
         content = bytes(source.read(source_name)[:size])
         if len(content) < size:
@@ -459,7 +461,7 @@ class MemoryArchive:
 
     def rename(self, old: str, new: str) -> None:
         """
-        See `Archive.rename`.
+        Give a file another name, atomically.
         """
         if self.has(new):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
@@ -467,12 +469,12 @@ class MemoryArchive:
 
     def remove(self, name: str) -> None:
         """
-        See `Archive.remove`.
+        Delete a file.
         """
         self.files.remove(name)
 
     def sync(self) -> None:
         """
-        See `Archive.sync`.
+        Return when all names in the folder survive a power loss.
         """
         self.files.sync()

@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import segment_name
-from beanstalk_twisted.binlog.room import Spare
+from beanstalk_twisted.binlog.space_budget import Spare
 
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk, a quota or a limit on the size of files leaves no space."""

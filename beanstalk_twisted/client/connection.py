@@ -33,7 +33,7 @@ from beanstalk_twisted.client.addresses import endpoint_of
 from beanstalk_twisted.client.command_specs import Form, Reply
 from beanstalk_twisted.client.deadline import Deadline
 from beanstalk_twisted.client.exchange import RESERVING, Exchange
-from beanstalk_twisted.client.flow_control import Gate
+from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
 from beanstalk_twisted.client.pending import (
@@ -80,7 +80,7 @@ class Connection(Protocol, Commands):
     One connection.
 
     :ivar is_open: whether commands may be sent on it.
-    :ivar gate: where those wait who would send more.
+    :ivar flow: where those wait who would send more.
     :ivar announced: the names of the commands beside beanstalkd's own that the server knows, as far
         as it was asked (`probe`).
     """
@@ -104,7 +104,7 @@ class Connection(Protocol, Commands):
         self.announced: frozenset[str] = frozenset()
         self._clock: Any = clock
         # The service puts its own in the place of this one: there, who waits goes on waiting.
-        self.gate = self._own_gate = Gate()
+        self.flow = self._own_flow = FlowControl()
         self._made = made
         self._ended = ended
         self._exchange: Exchange[Pending] = Exchange()
@@ -127,7 +127,7 @@ class Connection(Protocol, Commands):
         reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
-        See `Commands.send`.
+        Send a command, behind all that were sent before.
         """
         if reserved_on is not None and reserved_on is not self:
             return fail(reservation_lost(form, args))
@@ -145,7 +145,7 @@ class Connection(Protocol, Commands):
         """
         if not self.is_open:
             return fail(errors.Closed("the connection is closed"))
-        return succeed(None) if self.has_room() else self.gate.wait()
+        return succeed(None) if self.has_room() else self.flow.wait()
 
     def probe(self) -> Deferred[frozenset[str]]:
         """
@@ -265,8 +265,8 @@ class Connection(Protocol, Commands):
         if self._exchange.fault is not None:
             self.abort(self._exchange.fault)
         self._deadline.heard()
-        if self.gate.is_wanted:
-            self.gate.let_in(self.has_room)
+        if self.flow.is_wanted:
+            self.flow.let_in(self.has_room)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
@@ -276,7 +276,7 @@ class Connection(Protocol, Commands):
         self._deadline.stop()
         if self._part_timer is not None and self._part_timer.active():
             self._part_timer.cancel()
-        self._own_gate.close(errors.Closed("the connection is closed"))
+        self._own_flow.close(errors.Closed("the connection is closed"))
         exchange = self._exchange
         left = [*exchange.unanswered, *self._postponed]
         exchange.unanswered.clear()
@@ -298,7 +298,7 @@ class Connection(Protocol, Commands):
         self._is_full = False
         self._deadline.heard()
         self._pump()
-        self.gate.let_in(self.has_room)
+        self.flow.let_in(self.has_room)
 
     def stopProducing(self) -> None:
         """

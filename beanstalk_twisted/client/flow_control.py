@@ -8,7 +8,7 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 
 
-class Gate:
+class FlowControl:
     """
     Where those wait who would send more.
     """

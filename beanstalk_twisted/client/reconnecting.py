@@ -93,7 +93,7 @@ class Presence:
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
         """
-        See `IStreamClientEndpoint.connect`.
+        Connect the protocol of a factory.
         """
         connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
         return connecting.addErrback(self._failed)

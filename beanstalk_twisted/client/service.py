@@ -37,7 +37,7 @@ from beanstalk_twisted.client.connection import (
     overfull,
     the_reactor,
 )
-from beanstalk_twisted.client.flow_control import Gate
+from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import cost
 from beanstalk_twisted.client.pending import (
@@ -121,7 +121,7 @@ class Client(ClientService, Commands):
         self._when_ended: Deferred[None] | None = None
         self._tubes = TubeChoice()
         self._used = UsedTube()
-        self._gate = Gate()
+        self._flow = FlowControl()
         self._waiting: OrderedDict[Pending, None] = OrderedDict()
         self._waiting_bytes = 0
 
@@ -132,7 +132,7 @@ class Client(ClientService, Commands):
         reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
-        See `Commands.send`.
+        Send a command, behind all that were sent before.
         """
         ready = self._ready
         if ready is not None and not ready.is_open:
@@ -158,7 +158,7 @@ class Client(ClientService, Commands):
         if self._has_stopped:
             return fail(errors.Closed("the client was stopped"))
         has_room = self._ready is not None and self._ready.has_room()
-        return succeed(None) if has_room else self._gate.wait()
+        return succeed(None) if has_room else self._flow.wait()
 
     def quit(self) -> Deferred[None]:
         """
@@ -208,7 +208,7 @@ class Client(ClientService, Commands):
         for request in waiting:
             if (error := request.lose(closed)) is not None:
                 request.fail(error)
-        self._gate.close(closed)
+        self._flow.close(closed)
         if self._newest is not None:
             self._newest.part()
         return super().stopService().addCallback(self._in_another_turn)
@@ -273,7 +273,7 @@ class Client(ClientService, Commands):
             self._waiting_bytes -= cost(request)
             connection.submit(request)
         self._ready = connection
-        connection.gate = self._gate
+        connection.flow = self._flow
         tell(self._log, self._connected)
 
     def _end(self, ended: Ended) -> None:

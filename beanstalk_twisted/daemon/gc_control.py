@@ -85,7 +85,7 @@ class Collecting:
 
     def _told(self, phase: Phase, about: dict[str, int]) -> None:
         """
-        See `gc.callbacks`.
+        Called by the collector as it starts and stops (`gc.callbacks`).
         """
         if about["generation"] != FULL:
             return

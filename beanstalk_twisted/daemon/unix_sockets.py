@@ -46,7 +46,7 @@ class UnixListener:
         self, address: Any, factory: Any, backlog: int = 50, mode: int = 0o666, wantPID: int = 0
     ) -> Any:
         """
-        See `IReactorUNIX.listenUNIX`.
+        Listen on a UNIX socket; replace a file that nobody listens on.
 
         :param wantPID: has no effect; there is no file with a pid.
         :raise CannotListenError: a server answers there, or it is no socket.
@@ -63,7 +63,7 @@ class UnixListener:
         self, address: Any, factory: Any, timeout: float = 30, checkPID: bool = False
     ) -> Any:
         """
-        See `IReactorUNIX.connectUNIX`.
+        Connect to a UNIX socket.
         """
         return self._reactor.connectUNIX(address, factory, timeout, checkPID)
 

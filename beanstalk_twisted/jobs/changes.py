@@ -27,9 +27,9 @@ ALL: Final = 1 << 62
 """More than there are jobs."""
 
 
-class Room(Protocol):
+class SpaceBudget(Protocol):
     """
-    What the queue needs to know of a log's space; see `binlog.room.Room`.
+    What the queue needs to know of a log's space; see `binlog.space_budget.SpaceBudget`.
     """
 
     @property
@@ -72,7 +72,7 @@ class Ledger(Protocol):
         """
 
     @property
-    def room(self) -> Room:
+    def room(self) -> SpaceBudget:
         """
         How much more it can take.
         """
@@ -95,7 +95,8 @@ class Ledger(Protocol):
 
     def append_run(self, records: Iterator[Record]) -> int:
         """
-        Append at least one record, of one kind without data, no more than `Room.run_records`.
+        Append at least one record, of one kind without data, no more than
+        `SpaceBudget.run_records`.
 
         :return: the first one's LSN; the others' follow.
         """
@@ -111,19 +112,21 @@ class Unlimited:
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
         """
-        See `Room.takes_put`.
+        Whether there is room for a new job, and for the deletion of it and of all others.
         """
         return True
 
     def takes_change(self, jobs: int) -> bool:
         """
-        See `Room.takes_change`.
+        Whether there is room for a change, for compaction, and for the deletion of all jobs. As
+        long as the disk gives more there is.
         """
         return True
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
         """
-        See `Room.takes_copy`.
+        Whether there is room for one of them: large ones may not fit into what is left, although it
+        is enough for all.
         """
         return True
 

@@ -17,7 +17,7 @@ SPARE_STALE: Final = 1024
 Owner = TypeVar("Owner", bound=Hashable)
 
 
-class Agenda(Generic[Owner]):
+class DueTimes(Generic[Owner]):
     """
     Owners by the instant they are armed for, ns.
     """

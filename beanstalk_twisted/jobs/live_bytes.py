@@ -12,7 +12,7 @@ Home = tuple[int, int]
 EMPTY: Final = (0, 0)
 
 
-class Homes:
+class LiveBytes:
     """
     Living jobs by the segment of their newest full record.
 

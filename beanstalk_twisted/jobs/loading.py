@@ -17,16 +17,16 @@ def apply_cold(state: QueueState, jobs: ColdJobs) -> None:
     :param jobs: none of them is there yet.
     """
     state.jobs.add_all_cold(jobs)
-    state.homes.enter(jobs.segment, sum(map(len, jobs.bodies)), len(jobs.job_ids))
+    state.live.enter(jobs.segment, sum(map(len, jobs.bodies)), len(jobs.job_ids))
     tubes, priorities = values(jobs.tube_id), values(jobs.priority)
     if len(tubes) == len(priorities) == 1:
         major = priorities[0] << 64
         keys = [major | job_id for job_id in sorted(jobs.job_ids)]
-        state.line_up(state.tubes.by_id(tubes[0]), keys)
+        state.enqueue(state.tubes.by_id(tubes[0]), keys)
         return
     lines: dict[int, list[int]] = {}
     rows = zip(jobs.tube_id, jobs.priority, jobs.job_ids, strict=True)
     for tube_id, priority, job_id in sorted(rows):
         lines.setdefault(tube_id, []).append(priority << 64 | job_id)
     for tube_id, keys in lines.items():
-        state.line_up(state.tubes.by_id(tube_id), keys)
+        state.enqueue(state.tubes.by_id(tube_id), keys)

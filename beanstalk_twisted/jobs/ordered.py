@@ -118,7 +118,7 @@ class OrderedJobs:
         if not block and self.count:
             self._drop(place, place + 1)
 
-    def discard_firsts(self, most: int) -> None:
+    def discard_ready_index(self, most: int) -> None:
         """
         So many of the first jobs leave; there are as many.
         """

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.room import Demand, newcomer_bytes
+from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
 from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, leave
 from beanstalk_twisted.jobs.session import Session
@@ -46,7 +46,7 @@ class Plenty:
 
     def takes(self, size: int) -> bool:
         """
-        See `Memory.takes`.
+        Whether there is memory for so many bytes of a job, and for all that happens to it.
         """
         return True
 
@@ -67,7 +67,7 @@ class Draft:
         self.created_ns = created_ns
 
 
-class Newcomer(NamedTuple):
+class NewJob(NamedTuple):
     """
     A job that has wholly come and waits for room.
     """
@@ -96,7 +96,7 @@ class Puts:
         self._timekeeping = timekeeping
         self._tally = tally
         self._outbox = outbox
-        self._waiting: deque[tuple[Session, Newcomer]] = deque()
+        self._waiting: deque[tuple[Session, NewJob]] = deque()
 
     def begin(self, session: Session, now_ns: int) -> Draft:
         """
@@ -123,7 +123,7 @@ class Puts:
         if self._changes.ledger.room.is_short:
             return NO_ROOM
         session.is_busy = True
-        self._waiting.append((session, Newcomer(draft, priority, delay_s, ttr_s, body)))
+        self._waiting.append((session, NewJob(draft, priority, delay_s, ttr_s, body)))
         return None
 
     def forget(self, session: Session) -> None:
@@ -138,8 +138,8 @@ class Puts:
         There is more room, or none is to be had: answer those who wait for it, in order.
         """
         while self._waiting:
-            session, newcomer = self._waiting.popleft()
-            answer = self.put(session, now_ns, *newcomer)
+            session, new_job = self._waiting.popleft()
+            answer = self.put(session, now_ns, *new_job)
             if answer is None:
                 self._waiting.rotate(1)
                 return
@@ -154,9 +154,9 @@ class Puts:
         """
         if copy_bytes is None and not self._waiting:
             return Demand(len(self._state.jobs))
-        sizes = [newcomer_bytes(len(newcomer.body)) for _, newcomer in self._waiting]
+        sizes = [new_job_bytes(len(new_job.body)) for _, new_job in self._waiting]
         if copy_bytes is not None:
-            sizes.append(newcomer_bytes(copy_bytes))
+            sizes.append(new_job_bytes(copy_bytes))
         return Demand(len(self._state.jobs), sum(sizes), max(sizes))
 
     def _take(

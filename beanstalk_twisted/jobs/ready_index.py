@@ -26,7 +26,7 @@ SPARE_OLD: Final = 64
 """Entries that no longer hold that are never worth a rebuild."""
 
 
-class Firsts:
+class ReadyIndex:
     """
     Watched tubes by their first ready jobs.
     """

@@ -9,7 +9,7 @@ from typing import Final
 
 from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.changes import Changes
-from beanstalk_twisted.jobs.due import Agenda
+from beanstalk_twisted.jobs.due import DueTimes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
@@ -74,7 +74,7 @@ class Reservations:
         self._state = state
         self._changes = changes
         self._tally = tally
-        self._deadlines: Agenda[Session] = Agenda()
+        self._deadlines: DueTimes[Session] = DueTimes()
 
     def reserve(self, session: Session, now_ns: int, timeout_ns: int | None) -> Answer | None:
         """

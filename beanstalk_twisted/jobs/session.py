@@ -3,7 +3,7 @@ What the queue knows of one connection.
 """
 
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
-from beanstalk_twisted.jobs.ready_index import MANY_TUBES, Firsts
+from beanstalk_twisted.jobs.ready_index import MANY_TUBES, ReadyIndex
 from beanstalk_twisted.jobs.tube import Tube
 
 
@@ -25,7 +25,7 @@ class Session:
     """
 
     __slots__ = (
-        "_deadlines", "_firsts", "has_answer", "hears_deadlines", "is_busy", "is_half_closed",
+        "_deadlines", "_ready_index", "has_answer", "hears_deadlines", "is_busy", "is_half_closed",
         "is_producer", "is_waiting", "is_worker", "number", "reserved", "timeout_ns", "using",
         "wait_serial", "watching", "watching_order",
     )  # fmt: skip
@@ -42,7 +42,7 @@ class Session:
         self.timeout_ns: int | None = None
         self.wait_serial = 0
         self._deadlines = OrderedJobs()
-        self._firsts: Firsts | None = None
+        self._ready_index: ReadyIndex | None = None
 
     @property
     def is_blocked(self) -> bool:
@@ -65,16 +65,16 @@ class Session:
             return False
         self.watching[tube] = len(self.watching_order)
         self.watching_order.append(tube)
-        if self._firsts is not None:
-            self._firsts.watch(tube)
+        if self._ready_index is not None:
+            self._ready_index.watch(tube)
         return True
 
     def ignore(self, tube: Tube) -> None:
         """
         Stop watching; the last tube of the list takes the place, as in beanstalkd (ms.c).
         """
-        if self._firsts is not None:
-            self._firsts.ignore(tube)
+        if self._ready_index is not None:
+            self._ready_index.ignore(tube)
         place = self.watching.pop(tube)
         last = self.watching_order.pop()
         if last is not tube:
@@ -85,10 +85,10 @@ class Session:
         """
         The key of the best ready job among the watched tubes that are not paused.
         """
-        if self._firsts is None and len(self.watching) > MANY_TUBES:
-            self._firsts = Firsts(self.watching)
-        if self._firsts is not None:
-            return self._firsts.first()
+        if self._ready_index is None and len(self.watching) > MANY_TUBES:
+            self._ready_index = ReadyIndex(self.watching)
+        if self._ready_index is not None:
+            return self._ready_index.first()
         best = None
         for tube in self.watching:
             if tube.ready.count and not tube.pause_until_ns:
@@ -102,8 +102,8 @@ class Session:
         It ends: this tube is not watched by it any more, and has not to tell it of jobs.
         """
         tube.watching -= 1
-        if self._firsts is not None:
-            self._firsts.ignore(tube)
+        if self._ready_index is not None:
+            self._ready_index.ignore(tube)
 
     def hold(self, job_id: int, deadline_ns: int) -> None:
         """

@@ -3,7 +3,7 @@ The jobs and tubes as they are, and the one function that changes a job.
 
 `QueueState.apply` sets a job to an image.  A live command makes an image, logs it and applies it;
 replay applies the image it read.  Nothing else moves a job, but for the one move that follows from
-its image alone: a delayed job is ready when its time has come (`QueueState.ripen`).  And
+its image alone: a delayed job is ready when its time has come (`QueueState.promote`).  And
 `QueueState.apply_kicks` is `apply` for many jobs in one go; a replay of the log, which has an image
 of each, makes the same of them with `apply`.
 """
@@ -25,7 +25,7 @@ from beanstalk_twisted.binlog.records import (
     State,
 )
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
-from beanstalk_twisted.jobs.live_bytes import Homes
+from beanstalk_twisted.jobs.live_bytes import LiveBytes
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
@@ -44,7 +44,7 @@ class QueueState:
 
     :ivar counts: how many jobs are in each state; ``urgent`` how many are ready and urgent.
     :ivar next_job_id: the next id to give out.
-    :ivar homes: where in the log the living jobs are.
+    :ivar live: where in the log the living jobs are.
     :ivar last_buried_ns: the time of the newest burial; the next one is later.
     """
 
@@ -56,7 +56,7 @@ class QueueState:
         self.urgent = 0
         self.next_job_id = 1
         self.last_buried_ns = 0
-        self.homes = Homes()
+        self.live = LiveBytes()
 
     def define(self, tube_id: int, name: bytes) -> None:
         """
@@ -101,7 +101,7 @@ class QueueState:
             job = Job(job_id, image.tube_id, image.ts_ns, image.body)
             job.segment = segment
             self.jobs.add(job)
-            self.homes.enter(segment, len(image.body))
+            self.live.enter(segment, len(image.body))
         elif is_full:
             self.move_home(job_id, segment)
         if kind in WAITED_FOR:
@@ -125,11 +125,11 @@ class QueueState:
         if lsn:
             for job_lsn, job in enumerate(jobs, start=lsn):
                 job.lsn = job_lsn
-        queue.discard_firsts(len(jobs))
+        queue.discard_ready_index(len(jobs))
         self.counts[state] -= len(jobs)
-        self.line_up(tube, sorted([job.priority << 64 | job.job_id for job in jobs]))
+        self.enqueue(tube, sorted([job.priority << 64 | job.job_id for job in jobs]))
 
-    def line_up(self, tube: Tube, keys: list[int]) -> None:
+    def enqueue(self, tube: Tube, keys: list[int]) -> None:
         """
         Jobs that are ready stand in their tube's queue from now on.
 
@@ -151,7 +151,7 @@ class QueueState:
         tube.pause_until_ns = record.until_ns if record.seconds else 0
         tube.tell()
 
-    def ripen(self, job_id: int) -> Tube:
+    def promote(self, job_id: int) -> Tube:
         """
         A delayed job's time has come: it is ready, as its image said it would be.
 
@@ -172,8 +172,8 @@ class QueueState:
         """
         job = self.jobs.look(job_id)
         if job is not None:
-            self.homes.leave(self.jobs.rehome(job_id, segment), len(job.body))
-            self.homes.enter(segment, len(job.body))
+            self.live.leave(self.jobs.rehome(job_id, segment), len(job.body))
+            self.live.enter(segment, len(job.body))
 
     def default(self) -> Tube:
         """
@@ -208,7 +208,7 @@ class QueueState:
     def _enter_cold(self, image: JobImage, segment: int) -> None:
         tube = self.tubes.by_id(image.tube_id)
         if segment:
-            self.homes.enter(segment, len(image.body))
+            self.live.enter(segment, len(image.body))
         priority = image.priority
         if tube.ready.add(priority, image.job_id) and tube.listeners:
             tube.tell()
@@ -252,7 +252,7 @@ class QueueState:
             return
         if state is GONE:
             self.jobs.remove(job.job_id)
-            self.homes.leave(job.segment, len(job.body))
+            self.live.leave(job.segment, len(job.body))
             return
         if state is RESERVED:
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)

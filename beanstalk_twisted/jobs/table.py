@@ -78,7 +78,7 @@ class JobTable:
             return None
         entry = page.entries[job_id & _PAGE_MASK]
         if isinstance(entry, bytes):
-            job = page.entries[job_id & _PAGE_MASK] = _thaw(job_id, entry)
+            job = page.entries[job_id & _PAGE_MASK] = _materialise(job_id, entry)
             return job
         return entry
 
@@ -99,7 +99,7 @@ class JobTable:
         if not isinstance(entry, bytes):
             return entry
         # All who look at a large body look at the same one.
-        return _thaw(job_id, entry) if len(entry) < LARGE_BYTES else self.get(job_id)
+        return _materialise(job_id, entry) if len(entry) < LARGE_BYTES else self.get(job_id)
 
     def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
         """
@@ -214,7 +214,7 @@ def _packed(jobs: ColdJobs) -> Iterator[bytes]:
     return chain.from_iterable(_WHOLE.iter_unpack(packed))
 
 
-def _thaw(job_id: int, cold: bytes) -> Job:
+def _materialise(job_id: int, cold: bytes) -> Job:
     created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment = _COLD.unpack_from(cold)
     job = Job(job_id, tube_id, created_ns, cold[_COLD.size :])
     job.state = READY

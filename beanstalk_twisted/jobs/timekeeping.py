@@ -11,7 +11,7 @@ from typing import Final
 
 from beanstalk_twisted.binlog.records import JobImage, Reason
 from beanstalk_twisted.jobs.changes import Changes
-from beanstalk_twisted.jobs.due import Agenda
+from beanstalk_twisted.jobs.due import DueTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.reservations import Reservations
 from beanstalk_twisted.jobs.state import QueueState
@@ -37,8 +37,8 @@ class Timekeeping:
         self._changes = changes
         self._reservations = reservations
         self._tally = tally
-        self._delays: Agenda[Tube] = Agenda()
-        self._pauses: Agenda[Tube] = Agenda()
+        self._delays: DueTimes[Tube] = DueTimes()
+        self._pauses: DueTimes[Tube] = DueTimes()
         self._slices: deque[Slices] = deque()
 
     def tick(self, now_ns: int) -> None:
@@ -126,7 +126,7 @@ class Timekeeping:
                 return
             first = tube.delayed.first()
             if first is not None and first >> 64 <= self._delays_end_ns(now_ns):
-                self._state.ripen(first & ID_MASK)
+                self._state.promote(first & ID_MASK)
                 self._reservations.match(tube, now_ns)
             self.arm(tube)
 

@@ -21,7 +21,7 @@ SPARE_WAITERS: Final = 64
 
 class Listener(Protocol):
     """
-    Wants to know which tubes to look at again; see `firsts.Firsts`.
+    Wants to know which tubes to look at again; see `firsts.ReadyIndex`.
     """
 
     def note(self, tube: "Tube") -> None:

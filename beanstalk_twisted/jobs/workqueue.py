@@ -30,7 +30,7 @@ from beanstalk_twisted.binlog.records import (
     Record,
     State,
 )
-from beanstalk_twisted.binlog.room import Demand
+from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
 from beanstalk_twisted.jobs.job import Job

@@ -5,7 +5,7 @@ What connections need of the service.
 from typing import TYPE_CHECKING, Protocol
 
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.server.epoll_reader import Feed
+from beanstalk_twisted.server.epoll_reader import SocketSource
 from beanstalk_twisted.server.executor import ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 
@@ -64,7 +64,7 @@ class ConnectionHost(Protocol):
         Whether whoever waits for the disk should be read no further.
         """
 
-    def feed(self, protocol: "BeanstalkProtocol") -> Feed | None:
+    def feed(self, protocol: "BeanstalkProtocol") -> SocketSource | None:
         """
         Begin to read the connection's socket.
 

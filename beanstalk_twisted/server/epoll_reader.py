@@ -2,9 +2,10 @@
 One reader for all client sockets.
 
 For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
-through four functions.  A `Hub` is one descriptor of the reactor, an epoll of its own that holds
-the sockets: the reactor's price is paid once for all who have sent something.  A *turn* reads all
-of them once.  The hub knows when it is over, so right then the log is written, and replies leave.
+through four functions.  An `EpollReader` is one descriptor of the reactor, an epoll of its own that
+holds the sockets: the reactor's price is paid once for all who have sent something.  A *turn* reads
+all of them once.  The reader knows when it is over: right then the log is written, and replies
+leave.
 
 It only receives.  When a socket has ended, its transport is told at once, as by Twisted's reactor:
 what others have sent since then was sent later, and is to find the jobs of that peer back.
@@ -54,14 +55,16 @@ socket, so that the reactor's part of the price is small, and no more than epoll
 """
 
 
-class Feed:
+class SocketSource:
     """
-    What one connection gets from a `Hub`; pauses and goes on as an IPushProducer does.
+    What one connection gets from an `EpollReader`; pauses and goes on as an IPushProducer does.
     """
 
     __slots__ = ("_hub", "_is_here", "_receive", "_received", "_transport", "fd")
 
-    def __init__(self, hub: "Hub", transport: Any, received: Callable[[bytes, int], None]) -> None:
+    def __init__(
+        self, hub: "EpollReader", transport: Any, received: Callable[[bytes, int], None]
+    ) -> None:
         handle = transport.getHandle()
         self.fd: int = handle.fileno()
         self._hub = hub
@@ -135,7 +138,7 @@ class Feed:
 
 
 @implementer(IReadDescriptor)
-class Hub:
+class EpollReader:
     """
     Reads all sockets that have something, then says that the turn is over.
     """
@@ -158,20 +161,20 @@ class Hub:
         self._begin_turn = begin_turn
         self._end_turn = end_turn
         self._epoll = select.epoll()
-        self._feeds: dict[int, Feed] = {}
+        self._feeds: dict[int, SocketSource] = {}
         reactor.addReader(self)
 
-    def feed(self, transport: Any, received: Callable[[bytes, int], None]) -> Feed | None:
+    def feed(self, transport: Any, received: Callable[[bytes, int], None]) -> SocketSource | None:
         """
         Read a connection from now on.
 
         :return: None if that is better left to Twisted: TLS, wrappers, other reactors.
         """
         if is_plain(transport) and transport.reactor is self._reactor:
-            return Feed(self, transport, received)
+            return SocketSource(self, transport, received)
         return None
 
-    def add(self, feed: Feed) -> None:
+    def add(self, feed: SocketSource) -> None:
         """
         Look at its socket.
         """
@@ -181,7 +184,7 @@ class Hub:
             self._feeds[feed.fd] = feed
             self._epoll.register(feed.fd, select.EPOLLIN)
 
-    def remove(self, feed: Feed) -> None:
+    def remove(self, feed: SocketSource) -> None:
         """
         Do not look at its socket.  One that was closed has left the epoll by itself.
         """

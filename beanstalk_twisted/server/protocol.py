@@ -38,7 +38,7 @@ from zope.interface import implementer
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.connection_host import ConnectionHost
-from beanstalk_twisted.server.epoll_reader import Feed
+from beanstalk_twisted.server.epoll_reader import SocketSource
 from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
 from beanstalk_twisted.server.incoming import Incoming
 from beanstalk_twisted.server.output import Output
@@ -94,7 +94,7 @@ class BeanstalkProtocol(LineReceiver):
         self._host = host
         self._input = b""
         self._incoming: Incoming | None = None
-        self._feed: Feed | None = None
+        self._feed: SocketSource | None = None
         self._is_executing = False
         self._is_output_full = False
         self._is_reading = True

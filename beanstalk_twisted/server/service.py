@@ -29,7 +29,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.accepting import RefusalLog
 from beanstalk_twisted.server.command_log import CommandLog
-from beanstalk_twisted.server.epoll_reader import Feed, Hub, has_place_in
+from beanstalk_twisted.server.epoll_reader import EpollReader, SocketSource, has_place_in
 from beanstalk_twisted.server.executor import ExecutionContext
 from beanstalk_twisted.server.factory import BeanstalkFactory
 from beanstalk_twisted.server.headroom import Headroom
@@ -38,7 +38,7 @@ from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.server.turns import TurnScheduler
-from beanstalk_twisted.storage.archiver import MakeArchivist
+from beanstalk_twisted.storage.archiver import MakeArchiver
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.fail_stop import (
@@ -51,7 +51,7 @@ from beanstalk_twisted.storage.fail_stop import (
 )
 from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
 from beanstalk_twisted.storage.opening import begin, load
-from beanstalk_twisted.storage.store import Keeping, StartProgress
+from beanstalk_twisted.storage.store import LogStore, StartProgress
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
@@ -84,12 +84,12 @@ class BeanstalkService(Service):
     def __init__(
         self, settings: Settings, reactor: Clock, clock: LogClock,
         directory: Directory | None = None, io: Callable[[], WatchableIo] | None = None,
-        make_archivist: MakeArchivist | None = None,
+        make_archiver: MakeArchiver | None = None,
     ) -> None:  # fmt: skip
         """
         :param directory: where the log is; None keeps jobs in memory only.
         :param io: makes what runs the log's blocking work; needed with a directory.
-        :param make_archivist: makes the archivist, if there is an archive.
+        :param make_archiver: makes the archiver, if there is an archive.
         """
         self.settings = settings
         self.clock = clock
@@ -121,9 +121,9 @@ class BeanstalkService(Service):
         )
         self._directory = directory
         self._io = io
-        self._make_archivist = make_archivist
-        self._keeping: Keeping | None = None
-        self._hub: Hub | None = None
+        self._make_archiver = make_archiver
+        self._store: LogStore | None = None
+        self._hub: EpollReader | None = None
         self._found: Replay | None = None
         self._timer: IDelayedCall | None = None
         self._timer_due_ns = 0
@@ -156,7 +156,9 @@ class BeanstalkService(Service):
         turns.start()
         if self.has_hub:
             reactor = cast(IReactorFDSet, self._reactor)
-            self._hub = Hub(reactor, self.now_ns, turns.begin_turn, turns.end_turn, self._fail_stop)
+            self._hub = EpollReader(
+                reactor, self.now_ns, turns.begin_turn, turns.end_turn, self._fail_stop
+            )
         self._set_timer()
 
     def _open_log(self, directory: Directory) -> None:
@@ -182,19 +184,19 @@ class BeanstalkService(Service):
             "binlog {path}: {jobs} jobs loaded, segment {seq} begun",
             path=directory.path, jobs=len(self.queue.state.jobs), seq=opened.log.segment,
         )  # fmt: skip
-        self._keeping = Keeping(
+        self._store = LogStore(
             opened, self.queue, directory, io, unwatched, self._reactor, self.clock,
             self.settings.log, settled=self._advance, changed=self.turns.after_change,
             failed=self._fail_stop, count_waiting=self.turns.count_waiting,
-            compactor=self.compactor, make_archivist=self._make_archivist,
+            compactor=self.compactor, make_archiver=self._make_archiver,
         )  # fmt: skip
         BALLAST.hold()
         self._fail_stop.is_armed = True
-        self._headroom.unsettled = lambda: self._keeping.unsettled_bytes if self._keeping else 0
-        self.turns.flush = self._keeping.end_turn
+        self._headroom.unsettled = lambda: self._store.unsettled_bytes if self._store else 0
+        self.turns.flush = self._store.end_turn
         self._advance()
-        self._keeping.tell(self.process.log)
-        self._keeping.start()
+        self._store.tell(self.process.log)
+        self._store.start()
 
     def stopService(self) -> "Deferred[None]":
         """
@@ -219,16 +221,16 @@ class BeanstalkService(Service):
             self._timer.cancel()
         for protocol in list(self._protocols.values()):
             protocol.refuse_commands()
-        if self._keeping is not None:
-            self._keeping.stop()
+        if self._store is not None:
+            self._store.stop()
         if was_running:
             self._end_slices()
-            if self._keeping is not None:
-                await self._keeping.finish()
+            if self._store is not None:
+                await self._store.finish()
         for protocol in list(self._protocols.values()):
             protocol.part()
-        if was_running and self._keeping is not None:
-            await self._keeping.deliver_rest()
+        if was_running and self._store is not None:
+            await self._store.deliver_rest()
         if self._hub is not None:
             self._hub.close()
         if self._directory is not None:
@@ -267,9 +269,9 @@ class BeanstalkService(Service):
         """
         Whether so much is on its way to disk that whoever waits for it should be read no further.
         """
-        return self._keeping is not None and self._keeping.is_congested
+        return self._store is not None and self._store.is_congested
 
-    def feed(self, protocol: BeanstalkProtocol) -> Feed | None:
+    def feed(self, protocol: BeanstalkProtocol) -> SocketSource | None:
         """
         Begin to read the connection's socket.
 
@@ -336,8 +338,8 @@ class BeanstalkService(Service):
     def _plan(self) -> None:
         # As `fail_stop`, without another call for each chunk.
         try:
-            if self._keeping is not None:
-                self._keeping.schedule()
+            if self._store is not None:
+                self._store.schedule()
             self._set_timer()
         except BaseException:
             self._fail_stop.caught()
@@ -347,8 +349,8 @@ class BeanstalkService(Service):
         """
         More is durable: replies that waited for it may go.
         """
-        assert self._keeping is not None
-        self.context.durability.advance(self._keeping.settled_lsn)
+        assert self._store is not None
+        self.context.durability.advance(self._store.settled_lsn)
 
     def _set_timer(self) -> None:
         """

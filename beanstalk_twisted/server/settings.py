@@ -20,8 +20,8 @@ class Settings(NamedTuple):
 
     :ivar max_connections: more are closed at once, so that the log always gets its descriptors.
     :ivar fsync_timeout_s: see `WatchedIo`.
-    :ivar fsync_inline_us: see `Shortcut`.
-    :ivar has_hub: whether one reader serves all sockets where it can; see `Hub`.
+    :ivar fsync_inline_us: see `InlineSyncPolicy`.
+    :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar v1_ttr_s: the TTR of jobs that are put in the older dialect.
     """

@@ -45,7 +45,7 @@ a disk or network that is in trouble.
 
 class Durability(Protocol):
     """
-    What is needed of a `commit.Committer`.
+    What is needed of a `commit.GroupCommit`.
     """
 
     def schedule(self) -> None:
@@ -54,11 +54,11 @@ class Durability(Protocol):
         """
 
 
-MakeArchivist = Callable[[Log, Directory, Durability, Callable[[], None], FailStop], "Archivist"]
-"""Makes an `Archivist` of what the server has when its log is open: the last five parameters."""
+MakeArchiver = Callable[[Log, Directory, Durability, Callable[[], None], FailStop], "Archiver"]
+"""Makes an `Archiver` of what the server has when its log is open: the last five parameters."""
 
 
-class Archivist:
+class Archiver:
     """
     Keeps an archive complete.
     """

@@ -31,7 +31,7 @@ COPIES: Final = 100
 
 class Durability(Protocol):
     """
-    What is needed of a `commit.Committer`.
+    What is needed of a `commit.GroupCommit`.
     """
 
     @property
@@ -103,8 +103,8 @@ class Compactor:
         """
         What each segment holds, oldest first.
         """
-        homes = self._queue.state.homes
-        return [SegmentUse(seq, size, *homes.of(seq)) for seq, size in self._log.sizes()]
+        live = self._queue.state.live
+        return [SegmentUse(seq, size, *live.of(seq)) for seq, size in self._log.sizes()]
 
     def stop(self) -> None:
         """
@@ -131,14 +131,14 @@ class Compactor:
         """
         On a full disk, a segment is begun only if it can be finished.
         """
-        _, record_bytes = self._queue.state.homes.of(self._log.oldest)
+        _, record_bytes = self._queue.state.live.of(self._log.oldest)
         return self._log.room.takes_copies(record_bytes, len(self._queue.state.jobs))
 
     def _pressure(self) -> Pressure:
         log = self._log
         # Segments have heads: what lives takes as many more as it needs segments.
         usable = max(log.segment_bytes - log.room.overhead, log.segment_bytes // 2)
-        live = self._queue.state.homes.live_bytes * log.segment_bytes // usable
+        live = self._queue.state.live.live_bytes * log.segment_bytes // usable
         segments = log.segment - log.oldest
         return Pressure(log.total_bytes, live, log.segment_bytes, segments, self._is_pressed)
 
@@ -150,7 +150,7 @@ class Compactor:
         self._turn = None
         if self._durability.is_congested:
             self.consider()
-        elif not self._queue.state.homes.of(self._log.oldest)[0]:
+        elif not self._queue.state.live.of(self._log.oldest)[0]:
             self._trim()
         elif self._ids:
             self._copy_some()

@@ -5,7 +5,7 @@ One batch at a time is with the I/O thread; what is appended meanwhile makes the
 handed over at the end of the turn that began it, so it holds what all connections did in that turn.
 The `hub` says when one ends; what is appended outside of them, or without a hub, goes when the
 reactor comes round.  Relaxed records alone, which no reply waits for, do not make a batch: they go
-with the next, or after `LULL_S`.  What `settled_lsn` has passed may be told to clients:
+with the next, or after `IDLE_FLUSH_S`.  What `settled_lsn` has passed may be told to clients:
 
 - ``always``: what is durable;
 - an interval, ``never``: what is written, so that it survives the end of the process.  With an
@@ -18,7 +18,7 @@ Between batches the I/O thread allocates the space of segments to come (`space`)
 batch find none, it waits until the disk is tried again, and all replies with it.
 
 Three timers may be pending here, each at most once: the reactor's next round, the sync interval,
-and the lull, after which relaxed records are written, or the sync mark (docs/binlog-format.md) that
+and the idle flush, which writes relaxed records, or the sync mark (docs/binlog-format.md) that
 follows a commit when nothing else does.
 
 Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
@@ -36,16 +36,16 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Batch, Rehoming
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.room import Spare
+from beanstalk_twisted.binlog.space_budget import Spare
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
-from beanstalk_twisted.storage.inline_sync import MAX_BATCH_BYTES, Shortcut
+from beanstalk_twisted.storage.inline_sync import MAX_BATCH_BYTES, InlineSyncPolicy
 from beanstalk_twisted.storage.io_thread import Clock, Io
 from beanstalk_twisted.storage.space import Space
 
 T = TypeVar("T")
 
-LULL_S: Final = 0.05
+IDLE_FLUSH_S: Final = 0.05
 """
 How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes a
 second for them alone, and soon enough before a long silence.
@@ -97,7 +97,7 @@ ALWAYS: Final = FsyncPolicy(0)
 NEVER: Final = FsyncPolicy(None)
 
 
-class Committer:
+class GroupCommit:
     """
     Takes a log's batches to disk and tells when they are settled.
 
@@ -115,7 +115,7 @@ class Committer:
     def __init__(
         self, log: Log, writer: Writer, io: Io, clock: Clock,
         now_ns: Callable[[], int], policy: FsyncPolicy, failed: FailStop,
-        may_rehome: bool = True, shortcut: Shortcut | None = None,
+        may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
     ) -> None:  # fmt: skip
         """
         :param now_ns: log time.
@@ -139,7 +139,7 @@ class Committer:
         self._fail_stop = failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
-        self._shortcut = Shortcut(0) if shortcut is None else shortcut
+        self._inline_sync = InlineSyncPolicy(0) if shortcut is None else shortcut
         self._is_busy = self._is_flushing = self._is_again = False
         self._may_shorten = False
         self._is_rehoming = False
@@ -151,7 +151,7 @@ class Committer:
         self._refused: tuple[Batch, bool] | None = None
         self._turn: IDelayedCall | None = None
         self._interval: IDelayedCall | None = None
-        self._lull: IDelayedCall | None = None
+        self._idle_flush: IDelayedCall | None = None
         self._finished: Deferred[None] | None = None
 
     @property
@@ -177,7 +177,7 @@ class Committer:
         if self._is_due or self.space.wanted() is not None:
             self._turn = self._clock.callLater(0, self._end_turn)
         else:
-            self._arm_lull()
+            self._arm_idle_flush()
 
     def end_turn(self) -> None:
         """
@@ -200,10 +200,10 @@ class Committer:
 
         :return: fires when it is durable.
         """
-        for call in (self._turn, self._interval, self._lull):
+        for call in (self._turn, self._interval, self._idle_flush):
             if call is not None and call.active():
                 call.cancel()
-        self._turn = self._interval = self._lull = None
+        self._turn = self._interval = self._idle_flush = None
         finished = self._finished = Deferred()
         self._flush()
         self.try_space()
@@ -211,7 +211,7 @@ class Committer:
 
     def displaced(self) -> str:
         """
-        See `Writer.displaced`; called in the I/O thread.
+        Say how the directory was displaced, empty if it was not; called in the I/O thread.
         """
         return self._writer.displaced()
 
@@ -268,7 +268,7 @@ class Committer:
         elif self._wants_sync:
             self._run_sync()
         else:
-            self._arm_lull()
+            self._arm_idle_flush()
 
     def _take(self) -> None:
         self.before_batch()
@@ -309,7 +309,7 @@ class Committer:
             and not batch.syncs
             and self._in_flight_bytes <= MAX_BATCH_BYTES
             and self._finished is None
-            and self._shortcut.take(self._now_ns())
+            and self._inline_sync.take(self._now_ns())
         )
 
     def _call(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":
@@ -333,7 +333,7 @@ class Committer:
         is_durable = writer.write(batch, sync)
         now_ns = self._now_ns()
         if not batch.syncs:
-            note = self._shortcut.note_sync if sync else self._shortcut.note_write
+            note = self._inline_sync.note_sync if sync else self._inline_sync.note_write
             note(now_ns, now_ns - began_ns)
         return is_durable
 
@@ -382,7 +382,7 @@ class Committer:
         if not is_here or self._has_next:
             self._flush()
         else:
-            self._arm_lull()
+            self._arm_idle_flush()
         self.advanced()
 
     @property
@@ -471,12 +471,12 @@ class Committer:
             self._fail
         )
 
-    # The lull.
+    # The idle flush.
 
-    def _arm_lull(self) -> None:
-        is_free = self._lull is None and self._finished is None
+    def _arm_idle_flush(self) -> None:
+        is_free = self._idle_flush is None and self._finished is None
         if is_free and (self._needs_mark or self._log.has_open):
-            self._lull = self._clock.callLater(LULL_S, self._end_lull)
+            self._idle_flush = self._clock.callLater(IDLE_FLUSH_S, self._end_idle_flush)
 
     @property
     def _needs_mark(self) -> bool:
@@ -487,8 +487,8 @@ class Committer:
         return self._log.durable_lsn > self._marked_lsn and not self._log.room.is_short
 
     @fail_stop
-    def _end_lull(self) -> None:
-        self._lull = None
+    def _end_idle_flush(self) -> None:
+        self._idle_flush = None
         self._wants_write = self._log.has_open
         if self._is_busy or not (self._wants_write or self._needs_mark):
             return

@@ -58,7 +58,7 @@ MAX_BATCH_BYTES: Final = 64 << 10
 """What one client sends at a time; the times of longer ones say little of the others."""
 
 
-class Shortcut:
+class InlineSyncPolicy:
     """
     Learns how long syncs take, in nanoseconds on any clock that does not go back.
     """

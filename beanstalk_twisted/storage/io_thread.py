@@ -57,7 +57,7 @@ class Clock(Protocol):
         self, delay: float, callable: Callable[..., object], *args: object
     ) -> IDelayedCall:
         """
-        See `IReactorTime.callLater`.
+        Call a function after so many seconds.
         """
 
 
@@ -68,12 +68,12 @@ class Reactor(Clock, Protocol):
 
     def seconds(self) -> float:
         """
-        See `IReactorTime.seconds`.
+        The time, seconds.
         """
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
         """
-        See `IReactorFromThreads.callFromThread`.
+        Call a function in the reactor's thread.
         """
 
 
@@ -160,7 +160,7 @@ class IoThread:
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
         """
-        See `Io.run`.
+        :return: fires in the reactor's thread with what ``work`` returned or raised.
         """
         result: Deferred[T] = Deferred()
         self._under_way += 1
@@ -169,7 +169,7 @@ class IoThread:
 
     def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
         """
-        See `Io.run_brief`.
+        As `run`; as a rule this work does not block, so it may be done before this returns.
         """
         began_s = self._reactor.seconds()
         if self._under_way or began_s < self._wary_until_s:
@@ -184,13 +184,13 @@ class IoThread:
     @property
     def is_free(self) -> bool:
         """
-        See `Io.is_free`.
+        Whether no work is under way, so that there may be a `call`.
         """
         return not self._under_way
 
     def call(self, work: Callable[[], T]) -> T:
         """
-        See `Io.call`.
+        Do work in this thread, however long it takes. Only while this is free.
         """
         self._is_here = True
         if not self._is_looking:
@@ -210,13 +210,13 @@ class IoThread:
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """
-        See `WatchableIo.watch`.
+        Be watched.
         """
         self._look, self._failed = look, failed
 
     def stop(self) -> None:
         """
-        See `Io.stop`.
+        End when all that was given is done.
         """
         self._work.put(None)
 
@@ -279,26 +279,26 @@ class InlineIo:
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
         """
-        See `Io.run`.
+        :return: fires in the reactor's thread with what ``work`` returned or raised.
         """
         return execute(work)
 
     def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
         """
-        See `Io.run_brief`.
+        As `run`; as a rule this work does not block, so it may be done before this returns.
         """
         return execute(work)
 
     @property
     def is_free(self) -> bool:
         """
-        See `Io.is_free`.
+        Whether no work is under way, so that there may be a `call`.
         """
         return True
 
     def call(self, work: Callable[[], T]) -> T:
         """
-        See `Io.call`.
+        Do work in this thread, however long it takes. Only while this is free.
         """
         return work()
 

@@ -2,8 +2,8 @@
 The space of a log: how much more is wanted of the disk, and when a full one is tried again.
 
 Nothing is done here.  The committer asks between two batches what file is to be made ready, and
-says what has become of it.  When the disk is full the log's `Room` is short, which the queue heeds,
-and the disk is left alone for a second: one timer, whatever was refused.
+says what has become of it.  When the disk is full the log's `SpaceBudget` is short, which the
+queue heeds, and the disk is left alone for a second: one timer, whatever was refused.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Final
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.room import Demand, Room, Spare
+from beanstalk_twisted.binlog.space_budget import Demand, SpaceBudget, Spare
 from beanstalk_twisted.storage.io_thread import Clock
 
 SPACE_RETRY_S: Final = 1.0
@@ -28,7 +28,7 @@ class Space:
         none is to be had.
     """
 
-    def __init__(self, room: Room, clock: Clock, again: Callable[[], None]) -> None:
+    def __init__(self, room: SpaceBudget, clock: Clock, again: Callable[[], None]) -> None:
         """
         :param again: called when a disk that was full is to be tried again.
         """

@@ -16,13 +16,13 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.storage.archiver import Archivist, MakeArchivist
+from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.directory_check import DirectoryCheck
 from beanstalk_twisted.storage.fail_stop import FailStop
-from beanstalk_twisted.storage.group_commit import Committer, FsyncPolicy
-from beanstalk_twisted.storage.inline_sync import Shortcut
+from beanstalk_twisted.storage.group_commit import FsyncPolicy, GroupCommit
+from beanstalk_twisted.storage.inline_sync import InlineSyncPolicy
 from beanstalk_twisted.storage.io_thread import Clock, Io
 from beanstalk_twisted.storage.opening import OpenLog
 
@@ -31,7 +31,7 @@ class LogOptions(NamedTuple):
     """
     How a log is kept.
 
-    :ivar fsync_inline_us: see `Shortcut`.
+    :ivar fsync_inline_us: see `InlineSyncPolicy`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     """
 
@@ -53,7 +53,7 @@ class LogFacts:
         self.migrated: Callable[[], int] = lambda: 0
 
 
-class Keeping:
+class LogStore:
     """
     Keeps a queue in a log.
     """
@@ -65,13 +65,13 @@ class Keeping:
         reactor: Clock, clock: LogClock, options: LogOptions, settled: Callable[[], None],
         changed: Callable[[], None], failed: FailStop,
         count_waiting: Callable[[], int], compactor: type[Compactor] = Compactor,
-        make_archivist: MakeArchivist | None = None,
+        make_archiver: MakeArchiver | None = None,
     ) -> None:  # fmt: skip
         """
         :param unwatched: the same as ``io``, for what may take as long as it likes.
         :param settled: called when more replies may go; ``changed`` when the queue did something
             by itself; ``failed`` when nothing can be promised any more.
-        :param count_waiting: see `Committer.count_waiting`.
+        :param count_waiting: see `GroupCommit.count_waiting`.
         """
         self._log = opened.log
         self._queue = queue
@@ -79,9 +79,9 @@ class Keeping:
         self._clock = clock
         self._changed = changed
         self._refusal = ""
-        self._committer = Committer(
+        self._committer = GroupCommit(
             opened.log, opened.writer, io, reactor, clock.now_ns, options.fsync, failed,
-            options.may_rehome, Shortcut(options.fsync_inline_us),
+            options.may_rehome, InlineSyncPolicy(options.fsync_inline_us),
         )  # fmt: skip
         self._compactor = compactor(
             options.compaction, opened.log, queue, directory, io, self._committer, reactor,
@@ -91,16 +91,16 @@ class Keeping:
             unwatched, reactor, directory.path, self._committer.displaced,
             lambda: self._committer.settled_lsn, failed,
         )  # fmt: skip
-        self._archivist: Archivist | None = None
-        if make_archivist is not None:
-            self._archivist = make_archivist(
+        self._archiver: Archiver | None = None
+        if make_archiver is not None:
+            self._archiver = make_archiver(
                 opened.log, directory, self._committer, self._compactor.consider, failed
             )
         self._committer.settled = settled
         self._committer.count_waiting = count_waiting
         self._committer.rehomed = self._note_rehoming
         self._committer.before_batch = self._note_clock_step
-        each = self._compactor.consider if self._archivist is None else self._archivist.advanced
+        each = self._compactor.consider if self._archiver is None else self._archiver.advanced
         self._committer.advanced = each
         self._committer.space.demand = queue.demand
         self._committer.space.changed = self._note_room
@@ -108,27 +108,27 @@ class Keeping:
     @property
     def settled_lsn(self) -> int:
         """
-        See `Committer.settled_lsn`.
+        Replies that wait for this LSN, or for a lower one, may be sent.
         """
         return self._committer.settled_lsn
 
     @property
     def unsettled_bytes(self) -> int:
         """
-        See `Committer.unsettled_bytes`.
+        About how many bytes are appended and not settled.
         """
         return self._committer.unsettled_bytes
 
     @property
     def is_congested(self) -> bool:
         """
-        See `Committer.is_congested`.
+        Whether more is waiting for the disk than should be.
         """
         return self._committer.is_congested
 
     def segments(self) -> list[SegmentUse]:
         """
-        See `Compactor.segments`.
+        What each segment holds, oldest first.
         """
         return self._compactor.segments()
 
@@ -143,13 +143,13 @@ class Keeping:
 
     def schedule(self) -> None:
         """
-        See `Committer.schedule`.
+        Records may have been appended: take them to disk when the reactor comes round next.
         """
         self._committer.schedule()
 
     def end_turn(self) -> None:
         """
-        See `Committer.end_turn`.
+        The turn is over for all connections: take what was appended to disk now.
         """
         self._committer.end_turn()
 
@@ -160,8 +160,8 @@ class Keeping:
         :raise CannotUse: there is an archive, and nothing can be put into it.
         """
         self._check.start()
-        if self._archivist is not None:
-            self._archivist.start()
+        if self._archiver is not None:
+            self._archiver.start()
         self._committer.schedule()
 
     def stop(self) -> None:
@@ -170,12 +170,12 @@ class Keeping:
         """
         self._check.stop()
         self._compactor.stop()
-        if self._archivist is not None:
-            self._archivist.stop()
+        if self._archiver is not None:
+            self._archiver.stop()
 
     def finish(self) -> "Deferred[None]":
         """
-        See `Committer.finish`.
+        Sync all that was appended, then end the log in order.
         """
         return self._committer.finish()
 
@@ -183,11 +183,11 @@ class Keeping:
         """
         The log has ended: its last segment, too, goes into the archive, if there is one.
         """
-        if self._archivist is not None:
-            await self._archivist.finish()
+        if self._archiver is not None:
+            await self._archiver.finish()
 
     def _may_free(self, seq: int) -> bool:
-        return self._archivist is None or self._archivist.has(seq)
+        return self._archiver is None or self._archiver.has(seq)
 
     def _note_rehoming(self, moved: Rehoming, error: WriteFailed) -> None:
         """

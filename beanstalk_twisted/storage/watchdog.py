@@ -102,26 +102,26 @@ class WatchedIo:
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
         """
-        See `Io.run`.
+        :return: fires in the reactor's thread with what ``work`` returned or raised.
         """
         return self._watch(self._io.run, work)
 
     def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
         """
-        See `Io.run_brief`.
+        As `run`; as a rule this work does not block, so it may be done before this returns.
         """
         return self._watch(self._io.run_brief, work)
 
     @property
     def is_free(self) -> bool:
         """
-        See `Io.is_free`.
+        Whether no work is under way, so that there may be a `call`.
         """
         return self._io.is_free
 
     def call(self, work: Callable[[], T]) -> T:
         """
-        See `Io.call`.
+        Do work in this thread, however long it takes. Only while this is free.
         """
         self._given += 1
         try:
@@ -142,7 +142,7 @@ class WatchedIo:
 
     def stop(self) -> None:
         """
-        See `Io.stop`.
+        End when all that was given is done.
         """
         if self._timer is not None:
             self._timer.cancel()

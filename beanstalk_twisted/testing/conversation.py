@@ -42,7 +42,7 @@ class Conversation:
 
     def carry(self) -> bool:
         """
-        See `network.Carrier.carry`.
+        Move what each end has sent to the other one, and tell one end of the end of the other.
         """
         replies = self.wire.take()
         self._heard += replies

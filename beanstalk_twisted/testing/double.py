@@ -15,14 +15,14 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.testing.conversation import Conversation
 from beanstalk_twisted.testing.endpoint import MemoryEndpoint
 from beanstalk_twisted.testing.faults import Faults
-from beanstalk_twisted.testing.inspection import Looking
+from beanstalk_twisted.testing.inspection import Inspection
 from beanstalk_twisted.testing.memory_server import READ_BYTES
 from beanstalk_twisted.wire.v1 import check_dialect
 
 T = TypeVar("T")
 
 
-class Double(Looking, Faults):
+class Double(Inspection, Faults):
     """
     What `Beanstalk` and `BeanstalkServer` have in common.
     """
@@ -111,7 +111,7 @@ class Beanstalk(Double):
 
     def close(self) -> None:
         """
-        See `Double.close`.  Nobody is told; the reactor, if there is one, has nothing left of it.
+        End it.  Nobody is told; the reactor, if there is one, has nothing left of it.
         """
         self.endpoint.close()
 

@@ -35,7 +35,8 @@ class MemoryLink:
 
     def carry(self) -> bool:
         """
-        See `Carrier.carry`.  A protocol that is at work gets the rest when it has come back.
+        Move what each end has sent to the other one.  A protocol that is at work gets the rest when
+        it has come back.
         """
         has_sent = self._carry_commands()
         if self.transport.is_delivering:
@@ -97,7 +98,7 @@ class MemoryEndpoint:
 
     def connect(self, factory: Any) -> Deferred[Any]:
         """
-        See `IStreamClientEndpoint.connect`.
+        Connect the protocol of a factory.
         """
         self.tries.append(self._network.clock.seconds())
         if self.is_refusing:

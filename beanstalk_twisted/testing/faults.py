@@ -6,13 +6,13 @@ from collections import deque
 from typing import Any
 
 from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.testing.harness import Ground
+from beanstalk_twisted.testing.harness import Harness
 from beanstalk_twisted.testing.network import check_span
 from beanstalk_twisted.testing.recording import PLANTABLE, check_command
 from beanstalk_twisted.testing.wire import Wire
 
 
-class Faults(Ground):
+class Faults(Harness):
     """
     Faults of connections, of the server and of its disk.
     """

@@ -16,7 +16,7 @@ from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import check_dialect
 
 
-class Ground:
+class Harness:
     """
     The server, its connections and its time, as all parts of a double share them.
 

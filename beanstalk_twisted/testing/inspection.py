@@ -7,14 +7,14 @@ from collections import Counter
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.testing.assertions import Assertions
-from beanstalk_twisted.testing.harness import Ground
+from beanstalk_twisted.testing.harness import Harness
 from beanstalk_twisted.testing.recording import Command
 from beanstalk_twisted.testing.views import JobView, chosen, look
 
 
-class Looking(Ground, Assertions):
+class Inspection(Harness, Assertions):
     """
-    What can be seen of a double.  Looking changes nothing, counters included.
+    What can be seen of a double.  Inspection changes nothing, counters included.
     """
 
     @property

@@ -26,7 +26,7 @@ from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
-from beanstalk_twisted.storage.archiver import Archivist
+from beanstalk_twisted.storage.archiver import Archiver
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
@@ -63,7 +63,7 @@ class HeldIo:
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
         """
-        See `Io.run`.
+        :return: fires in the reactor's thread with what ``work`` returned or raised.
         """
         assert not self.is_stopped
         result: Deferred[T] = Deferred()
@@ -72,7 +72,7 @@ class HeldIo:
 
     def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
         """
-        See `Io.run_brief`.
+        As `run`; as a rule this work does not block, so it may be done before this returns.
         """
         self.briefs += 1
         return self.run(work)
@@ -86,13 +86,13 @@ class HeldIo:
 
     def call(self, work: Callable[[], T]) -> T:
         """
-        See `Io.call`.
+        Do work in this thread, however long it takes. Only while this is free.
         """
         raise AssertionError("there was to be none, since this is not free")
 
     def stop(self) -> None:
         """
-        See `Io.stop`.
+        End when all that was given is done.
         """
         self.is_stopped = True
 
@@ -148,7 +148,7 @@ class MemoryTransport:
 
     def write(self, output: bytes) -> None:
         """
-        See `ITransport.write`.
+        Send these bytes.
         """
         if self.is_closed:
             return
@@ -160,13 +160,13 @@ class MemoryTransport:
 
     def writeSequence(self, output: Iterable[bytes]) -> None:
         """
-        See `ITransport.writeSequence`.
+        Send these bytes.
         """
         self.write(b"".join(output))
 
     def loseConnection(self) -> None:
         """
-        See `ITransport.loseConnection`.
+        Close the connection when all is sent.
         """
         self.stirred()
         self.disconnecting = True
@@ -174,21 +174,21 @@ class MemoryTransport:
 
     def loseWriteConnection(self) -> None:
         """
-        See `ITCPTransport.loseWriteConnection`.
+        Send no more after what was written.
         """
         self.stirred()
         self.sends_no_more = True
 
     def abortConnection(self) -> None:
         """
-        See `ITCPTransport.abortConnection`.
+        Close the connection at once; what was not sent is lost.
         """
         self.unread.clear()
         self.loseConnection()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         """
-        See `IConsumer.registerProducer`.
+        Let this producer be told when to stop and to go on.
         """
         assert self._producer is None, "there is a producer already"
         assert streaming, "only producers that push"
@@ -196,19 +196,19 @@ class MemoryTransport:
 
     def unregisterProducer(self) -> None:
         """
-        See `IConsumer.unregisterProducer`.
+        The producer has ended.
         """
         self._producer = None
 
     def pauseProducing(self) -> None:
         """
-        See `IPushProducer.pauseProducing`.
+        Stop until told to go on.
         """
         self.is_reading = False
 
     def resumeProducing(self) -> None:
         """
-        See `IPushProducer.resumeProducing`.
+        Go on.
         """
         if not self.disconnecting:
             self.is_reading = True
@@ -216,13 +216,13 @@ class MemoryTransport:
 
     def getPeer(self) -> IPv4Address:
         """
-        See `ITransport.getPeer`.
+        The peer's address.
         """
         return IPv4Address("TCP", "127.0.0.1", 1)
 
     def getHost(self) -> IPv4Address:
         """
-        See `ITransport.getHost`.
+        The own address.
         """
         return IPv4Address("TCP", "127.0.0.1", 11300)
 
@@ -391,11 +391,11 @@ class MemoryServer:
         """
         The process that is about to start.
         """
-        archivist = None
+        archiver = None
         if self.archive is not None:
-            archivist = partial(Archivist, self.archive, self.archive_age_s, self.io, self.clock)
+            archiver = partial(Archiver, self.archive, self.archive_age_s, self.io, self.clock)
         return BeanstalkService(
-            self.settings, self.clock, log_clock, self.directory, self.io, archivist
+            self.settings, self.clock, log_clock, self.directory, self.io, archiver
         )
 
     def _now_ns(self) -> int:

@@ -276,7 +276,7 @@ class RecordedServer(MemoryServer):
 
     def make_service(self, log_clock: Any) -> RecordedService:
         """
-        See `MemoryServer.make_service`.
+        Make the process that is about to start, with the record's eyes on it.
         """
         service = RecordedService(self.settings, self.clock, log_clock, self.directory, self.io)
         self.recorder.look_on(service.queue, self.clock)

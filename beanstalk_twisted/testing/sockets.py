@@ -57,7 +57,7 @@ class SocketLink:
 
     def carry(self) -> bool:
         """
-        See `network.Carrier.carry`.
+        Move what each end has sent to the other one, and tell one end of the end of the other.
         """
         if self.is_closed:
             return False
@@ -157,7 +157,7 @@ class Listener:
 
     def carry(self) -> bool:
         """
-        See `network.Carrier.carry`: accept who has come.
+        Accept who has come.
         """
         if self.socket is None:
             return False
@@ -230,7 +230,7 @@ class BeanstalkServer(Double):
 
     def close(self) -> None:
         """
-        See `Double.close`: the port is closed, and all connections.
+        Close the port and all connections.
         """
         if self._is_closing:
             return
@@ -247,7 +247,7 @@ class BeanstalkServer(Double):
 
     def advance(self, seconds: float) -> None:
         """
-        See `Double.advance`.
+        Let time pass, by seconds.
         """
         check_span(seconds)
         with self._turn():
@@ -278,7 +278,7 @@ class BeanstalkServer(Double):
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """
-        See `Double._turn`.
+        Carry out a step of the test while the double's thread waits, and let its bytes move.
         """
         with self._lock:
             if self._fault is not None:

@@ -56,13 +56,13 @@ class Word(Reply):
 
     def encode(self) -> bytes:
         """
-        See `Reply.encode`.
+        :return: the reply's bytes, its CR LF included.
         """
         return self._line
 
     def fields(self) -> tuple[object, ...]:
         """
-        See `Reply.fields`.
+        What it says, in the order of its class's arguments.
         """
         return (self.text,)
 
@@ -98,13 +98,13 @@ class Inserted(Reply):
 
     def encode(self) -> bytes:
         """
-        See `Reply.encode`.
+        :return: the reply's bytes, its CR LF included.
         """
         return b"INSERTED %d\r\n" % self.job_id
 
     def fields(self) -> tuple[object, ...]:
         """
-        See `Reply.fields`.
+        What it says, in the order of its class's arguments.
         """
         return (self.job_id,)
 
@@ -133,13 +133,13 @@ class JobReply(Reply):
 
     def encode(self) -> bytes:
         """
-        See `Reply.encode`.
+        :return: the reply's bytes, its CR LF included.
         """
         return b"%s %d %d\r\n%s\r\n" % (self.word, self.job_id, len(self.body), self.body)
 
     def fields(self) -> tuple[object, ...]:
         """
-        See `Reply.fields`.
+        What it says, in the order of its class's arguments.
         """
         return (self.job_id, self.body, self.priority)
 
@@ -174,13 +174,13 @@ class Kicked(Reply):
 
     def encode(self) -> bytes:
         """
-        See `Reply.encode`.
+        :return: the reply's bytes, its CR LF included.
         """
         return b"KICKED %d\r\n" % self.jobs
 
     def fields(self) -> tuple[object, ...]:
         """
-        See `Reply.fields`.
+        What it says, in the order of its class's arguments.
         """
         return (self.jobs,)
 
@@ -197,13 +197,13 @@ class Using(Reply):
 
     def encode(self) -> bytes:
         """
-        See `Reply.encode`.
+        :return: the reply's bytes, its CR LF included.
         """
         return b"USING %s\r\n" % self.tube
 
     def fields(self) -> tuple[object, ...]:
         """
-        See `Reply.fields`.
+        What it says, in the order of its class's arguments.
         """
         return (self.tube,)
 
@@ -220,13 +220,13 @@ class Watching(Reply):
 
     def encode(self) -> bytes:
         """
-        See `Reply.encode`.
+        :return: the reply's bytes, its CR LF included.
         """
         return b"WATCHING %d\r\n" % self.tubes
 
     def fields(self) -> tuple[object, ...]:
         """
-        See `Reply.fields`.
+        What it says, in the order of its class's arguments.
         """
         return (self.tubes,)
 
@@ -243,13 +243,13 @@ class Document(Reply):
 
     def encode(self) -> bytes:
         """
-        See `Reply.encode`.
+        :return: the reply's bytes, its CR LF included.
         """
         return b"OK %d\r\n%s\r\n" % (len(self.content), self.content)
 
     def fields(self) -> tuple[object, ...]:
         """
-        See `Reply.fields`.
+        What it says, in the order of its class's arguments.
         """
         return (self.content,)
 

@@ -35,7 +35,7 @@ Layers, each knowing only those before it::
     onasyncio    coroutines that await what is asyncio's
     results      what a function has given, and what that says
     sessions     which server is behind a connection
-    lane         one connection, with what is reserved on it
+    reserver         one connection, with what is reserved on it
     asking       who is asked for more, and when; settling: telling the server what becomes of a job
     carrying     a job from its reservation to its verdict
     checks       what a worker is made with

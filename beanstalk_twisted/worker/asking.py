@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
-from beanstalk_twisted.worker.reserver import Lane
+from beanstalk_twisted.worker.reserver import Reserver
 
 LAST_ANSWER_S: Final = 5.0
 """
@@ -28,13 +28,13 @@ class Asking:
     """
     Asks the connections of one worker.
 
-    :ivar lanes: the connections.
+    :ivar reservers: the connections.
     """
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(
-        self, clock: Any, concurrency: int, got: Callable[[Job, Lane], object],
+        self, clock: Any, concurrency: int, got: Callable[[Job, Reserver], object],
         troubled: Callable[[BaseException], object], quiet: Callable[[], object],
     ) -> None:  # fmt: skip
         """
@@ -42,7 +42,7 @@ class Asking:
         :param troubled: called when the answer is an error.
         :param quiet: called when it was stopped, and no job can come any more.
         """
-        self.lanes: Sequence[Lane] = ()
+        self.reservers: Sequence[Reserver] = ()
         self._clock = clock
         self._concurrency = concurrency
         self._got = got
@@ -67,7 +67,7 @@ class Asking:
         """
         How many jobs the connections have.
         """
-        return sum(len(lane.jobs) for lane in self.lanes)
+        return sum(len(reserver.jobs) for reserver in self.reservers)
 
     # Looking.
 
@@ -92,28 +92,28 @@ class Asking:
         self.look()
 
     def _free(self) -> int:
-        asked = sum(lane.polls + lane.is_parked for lane in self.lanes)
+        asked = sum(reserver.polls + reserver.is_blocking for reserver in self.reservers)
         return self._concurrency - self.jobs_in_hand - asked
 
-    def _place(self) -> tuple[Lane, int] | None:
+    def _place(self) -> tuple[Reserver, int] | None:
         """
         Say on which connection to ask next, and how long to wait there; None to leave it.
         """
-        up = [lane for lane in self.lanes if lane.is_up]
+        up = [reserver for reserver in self.reservers if reserver.is_up]
         now_s = self._clock.seconds()
-        if not up or any(lane.is_parked for lane in up):
+        if not up or any(reserver.is_blocking for reserver in up):
             return None
         if now_s < self._rest_until_s:
             self._later(self._rest_until_s - now_s)
             return None
-        polls = sum(lane.polls for lane in up)
+        polls = sum(reserver.polls for reserver in up)
         if not self._demand.is_dry:
             return (up[0], 0) if polls < self._demand.at_once else None
         if polls:
             return None
-        for lane in up:
-            if lane.is_empty and now_s >= lane.no_wait_until_s:
-                return lane, PATIENCE_S
+        for reserver in up:
+            if reserver.is_empty and now_s >= reserver.no_wait_until_s:
+                return reserver, PATIENCE_S
         if now_s < self._demand.next_s:
             self._later(self._demand.next_s - now_s)
             return None
@@ -123,15 +123,15 @@ class Asking:
         _cancel(self._timer)
         self._timer = self._clock.callLater(wait_s, self.look)
 
-    def _ask(self, lane: Lane, seconds: int) -> None:
-        asked = lane.ask(seconds)
-        asked.addCallbacks(self._job, self._none, callbackArgs=(lane,))
+    def _ask(self, reserver: Reserver, seconds: int) -> None:
+        asked = reserver.ask(seconds)
+        asked.addCallbacks(self._job, self._none, callbackArgs=(reserver,))
         asked.addErrback(lambda failure: self._log.failure("a fault in the worker", failure))
         asked.addCallback(self._answered)
 
-    def _job(self, job: Job, lane: Lane) -> None:
+    def _job(self, job: Job, reserver: Reserver) -> None:
         self._demand.got()
-        self._got(job, lane)
+        self._got(job, reserver)
         self.look()
 
     def _none(self, failure: Failure) -> None:
@@ -153,8 +153,8 @@ class Asking:
         """
         self._is_over = True
         _cancel(self._timer)
-        for lane in self.lanes:
-            lane.take_no_more()
+        for reserver in self.reservers:
+            reserver.take_no_more()
         self._limit = self._clock.callLater(LAST_ANSWER_S, self._give_up)
         self._answered(None)
 
@@ -173,7 +173,7 @@ class Asking:
         """
         Whether every `reserve` has its answer.
         """
-        return not any(lane.is_asked for lane in self.lanes)
+        return not any(reserver.is_asked for reserver in self.reservers)
 
     def _answered(self, _: object) -> None:
         if not self._is_over or not self.is_quiet:
@@ -185,8 +185,8 @@ class Asking:
         self._tell_quiet()
 
     def _give_up(self) -> None:
-        for lane in self.lanes:
-            lane.give_up_asking()
+        for reserver in self.reservers:
+            reserver.give_up_asking()
 
 
 def _cancel(timer: IDelayedCall | None) -> None:

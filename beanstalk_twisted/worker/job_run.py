@@ -19,7 +19,7 @@ from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Told
 from beanstalk_twisted.worker.keepalive import KeepAlive
 from beanstalk_twisted.worker.policy import Policy
-from beanstalk_twisted.worker.reserver import Held, Lane, Session
+from beanstalk_twisted.worker.reserver import Held, Reserver, Session
 from beanstalk_twisted.worker.serialisers import Serialiser
 from beanstalk_twisted.worker.settling import Settling
 from beanstalk_twisted.worker.threads import Threads
@@ -69,18 +69,18 @@ class Ways(NamedTuple, Generic[T]):
     may_give_back: Callable[[], Deferred[None]]
 
 
-class Carrying(Held, Generic[T]):
+class JobRun(Held, Generic[T]):
     """
     One job in the worker's hands.
     """
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
-    def __init__(self, ways: Ways[T], lane: Lane, job: Job) -> None:
+    def __init__(self, ways: Ways[T], reserver: Reserver, job: Job) -> None:
         self._ways = ways
-        self._lane = lane
+        self._reserver = reserver
         self._job = job
-        self._settling = Settling(ways.clock, ways.told, lane, job, ways.may_give_back)
+        self._settling = Settling(ways.clock, ways.told, reserver, job, ways.may_give_back)
         self._began_s: float = ways.clock.seconds()
         self._deadline_s = self._began_s
         self._attempt: Attempt[T] | None = None
@@ -114,7 +114,7 @@ class Carrying(Held, Generic[T]):
 
     def cancel(self, ending: Ending) -> None:
         """
-        See `Held`.
+        It is to end.
         """
         self._ending = self._ending or ending
         if self._attempt is not None:
@@ -126,7 +126,8 @@ class Carrying(Held, Generic[T]):
 
     def hand_over(self, session: Session, ending: Ending) -> None:
         """
-        See `Held`.
+        The server has given us a job of the same number once more, in this session. If it is the
+        same job, all that this one would still say of it would be said of the new reservation.
         """
         if self._settling.hand_over(session):
             self._stop()
@@ -153,7 +154,7 @@ class Carrying(Held, Generic[T]):
     async def _ask_for_stats(self) -> JobStats | None:
         for _ in range(STATS_TRIES):
             asked_s = self._ways.clock.seconds()
-            self._asked = self._lane.client.stats_job(self._job)
+            self._asked = self._reserver.client.stats_job(self._job)
             try:
                 stats = await self._asked
                 # A command about it that was on its way when it came may have ended its

@@ -139,19 +139,19 @@ class _Guarded(Coroutine[Any, Any, Any]):
 
     def send(self, value: Any) -> Any:
         """
-        See `Coroutine`.
+        Go on with a value.
         """
         return self._without_exit(self._running.send, value)
 
     def throw(self, *error: Any) -> Any:
         """
-        See `Coroutine`.
+        Go on with an exception.
         """
         return self._without_exit(self._running.throw, *error)
 
     def close(self) -> None:
         """
-        See `Coroutine`.
+        Close it.
         """
         self._running.close()
 

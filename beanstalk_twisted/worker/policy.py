@@ -116,14 +116,14 @@ class Retry:
 
     def before(self, stats: JobStats) -> Verdict | None:
         """
-        See `Policy`.
+        Say what becomes of a job that is not even to be tried; None to try it.
         """
         unreleased = self.count(stats) - stats.releases
         return self.exhausted if unreleased > self._allowed(stats) else None
 
     def after(self, stats: JobStats, error: BaseException, chance: float) -> Verdict:
         """
-        See `Policy`.
+        Say what becomes of a job that failed.
         """
         if isinstance(error, Unreadable) and self.unreadable is not None:
             return self.unreadable

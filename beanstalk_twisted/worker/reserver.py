@@ -61,13 +61,13 @@ def no_server_id(failure: Failure) -> None:
     failure.trap(errors.ErrorReply, errors.BadReply)
 
 
-class Lane:
+class Reserver:
     """
     A connection.
 
     :ivar session: the one that there is, with its tubes watched; None if there is none.
     :ivar polls: how many `reserve`s were sent on it that do not wait and have no answer.
-    :ivar is_parked: whether one was that may wait.
+    :ivar is_blocking: whether one was that may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
@@ -87,7 +87,7 @@ class Lane:
         self.session: Session | None = None
         self.jobs: set[Held] = set()
         self.polls = 0
-        self.is_parked = False
+        self.is_blocking = False
         self.no_wait_until_s = 0.0
         self._clock = clock
         self._tubes: Sequence[Tube] = ()
@@ -148,7 +148,7 @@ class Lane:
         asked = self.client.reserve_with_timeout(seconds)
         self._asked.add(asked)
         if seconds:
-            self.is_parked = True
+            self.is_blocking = True
         else:
             self.polls += 1
         return asked.addBoth(self._answered, asked)
@@ -214,7 +214,7 @@ class Lane:
         Have no more jobs given to us on it.  A `reserve` that waits ends with the connection, which
         holds no job; one that does not wait is answered.
         """
-        if self.is_parked:
+        if self.is_blocking:
             self._parted = self.client.hang_up()
 
     def give_up_asking(self) -> None:
@@ -239,8 +239,8 @@ class Lane:
 
     def _answered(self, answer: Any, asked: Deferred[Job]) -> Any:
         self._asked.discard(asked)
-        if self.is_parked:
-            self.is_parked = False
+        if self.is_blocking:
+            self.is_blocking = False
         else:
             self.polls -= 1
         if isinstance(answer, Failure) and answer.check(errors.DeadlineSoon):
@@ -318,7 +318,7 @@ class Lane:
 
 class Held:
     """
-    Something reserved on a lane: what can be told that it is lost.
+    Something reserved on a reserver: what can be told that it is lost.
     """
 
     def cancel(self, ending: Ending) -> None:

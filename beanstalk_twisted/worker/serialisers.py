@@ -53,13 +53,13 @@ class Bytes:
 
     def load(self, body: bytes) -> bytes:
         """
-        See `Serialiser`.
+        :raise Unreadable: it is none of ours.
         """
         return body
 
     def dump(self, value: bytes) -> bytes:
         """
-        See `Serialiser`.
+        :raise TypeError, ValueError: the value cannot be written.
         """
         return value
 
@@ -71,7 +71,7 @@ class Json:
 
     def load(self, body: bytes) -> Any:
         """
-        See `Serialiser`.
+        :raise Unreadable: it is none of ours.
         """
         try:
             return json.loads(body)
@@ -80,7 +80,7 @@ class Json:
 
     def dump(self, value: Any) -> bytes:
         """
-        See `Serialiser`.
+        :raise TypeError, ValueError: the value cannot be written.
         """
         return _ENCODER.encode(value).encode()
 
@@ -111,14 +111,14 @@ class Typed(Generic[T]):
 
     def load(self, body: bytes) -> T:
         """
-        See `Serialiser`.
+        :raise Unreadable: it is none of ours.
         """
         value: T = self._read(self._json.load(body), "")
         return value
 
     def dump(self, value: T) -> bytes:
         """
-        See `Serialiser`.
+        :raise TypeError, ValueError: the value cannot be written.
         """
         return self._json.dump(asdict(value))  # type: ignore[call-overload]
 

@@ -27,9 +27,9 @@ from beanstalk_twisted.worker.checks import (
     threads_of,
 )
 from beanstalk_twisted.worker.hooks import Hooks, Logged, Told
-from beanstalk_twisted.worker.job_run import Carrying, Doer, Ways
+from beanstalk_twisted.worker.job_run import Doer, JobRun, Ways
 from beanstalk_twisted.worker.policy import Policy, Retry
-from beanstalk_twisted.worker.reserver import Lane, Tube
+from beanstalk_twisted.worker.reserver import Reserver, Tube
 from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
 from beanstalk_twisted.worker.threads import Threads
 
@@ -116,8 +116,8 @@ class Worker(Service, Generic[T]):
                 logs=logs and number == 0, **callbacks,
             )  # fmt: skip
 
-        self._lanes = [
-            Lane(
+        self._reservers = [
+            Reserver(
                 self._clock,
                 partial(make_client, number),
                 self._asking.look,
@@ -126,7 +126,7 @@ class Worker(Service, Generic[T]):
             )
             for number in range(min(connections, concurrency))
         ]  # fmt: skip
-        self._asking.lanes = self._lanes
+        self._asking.reservers = self._reservers
 
     @property
     def jobs_in_hand(self) -> int:
@@ -151,8 +151,8 @@ class Worker(Service, Generic[T]):
         if self._ways.threads is not None:
             self._ways.threads.start()
         ignores_default = not any(tube in _DEFAULT for tube in self._tubes)
-        for lane in self._lanes:
-            lane.start(self._tubes, ignores_default)
+        for reserver in self._reservers:
+            reserver.start(self._tubes, ignores_default)
 
     def stopService(self) -> Deferred[None]:
         """
@@ -169,9 +169,9 @@ class Worker(Service, Generic[T]):
         self._when_stopped = []
         super().stopService()
         self._is_stopping = True
-        for lane in self._lanes:
-            for held in lane.jobs:
-                cast(Carrying[T], held).do_not_begin()
+        for reserver in self._reservers:
+            for held in reserver.jobs:
+                cast(JobRun[T], held).do_not_begin()
         finished = self._when_idle = Deferred()
         limit = self._clock.callLater(self._finish_s, self._give_back)
         self._asking.stop()
@@ -182,35 +182,37 @@ class Worker(Service, Generic[T]):
         Cancel the jobs in hand: the process ends now, and its connections with it, so that the
         server gives them to others.
         """
-        for lane in self._lanes:
-            for held in list(lane.jobs):
+        for reserver in self._reservers:
+            for held in list(reserver.jobs):
                 held.cancel(Ending.STOPPED)
 
     # Jobs that come and go.
 
-    def _got(self, job: Job, lane: Lane) -> None:
-        if lane.is_parting:
+    def _got(self, job: Job, reserver: Reserver) -> None:
+        if reserver.is_parting:
             return  # The server takes it back when it ends the connection.
-        self._hand_over(job, lane)
-        carrying: Carrying[T] = Carrying(self._ways, lane, job)
-        lane.hold(job.id, carrying)
+        self._hand_over(job, reserver)
+        carrying: JobRun[T] = JobRun(self._ways, reserver, job)
+        reserver.hold(job.id, carrying)
         if self._is_stopping:
             carrying.do_not_begin()
         ended = Deferred.fromCoroutine(carrying.carry_out())
-        ended.addErrback(self._log_failure).addCallback(self._ended, lane, job.id, carrying)
+        ended.addErrback(self._log_failure).addCallback(self._ended, reserver, job.id, carrying)
 
-    def _hand_over(self, job: Job, lane: Lane) -> None:
+    def _hand_over(self, job: Job, reserver: Reserver) -> None:
         """
         End the attempt at this very job that is still in hand: its TTR has ended without our
         knowing, for the process stood still, or something kept the reactor busy for too long.
         """
-        assert lane.session is not None, "a job comes by a connection"
-        for each in self._lanes:
+        assert reserver.session is not None, "a job comes by a connection"
+        for each in self._reservers:
             if (held := each.holder(job.id)) is not None:
-                held.hand_over(lane.session, Ending.TTR if each is lane else Ending.NOT_OURS)
+                held.hand_over(
+                    reserver.session, Ending.TTR if each is reserver else Ending.NOT_OURS
+                )
 
-    def _ended(self, _: None, lane: Lane, number: int, carrying: Carrying[T]) -> None:
-        lane.drop(number, carrying)
+    def _ended(self, _: None, reserver: Reserver, number: int, carrying: JobRun[T]) -> None:
+        reserver.drop(number, carrying)
         self._asking.ended()
         self._look_whether_idle()
 
@@ -236,7 +238,7 @@ class Worker(Service, Generic[T]):
         """
         The jobs in hand take too long.
         """
-        held = [cast(Carrying[T], each) for lane in self._lanes for each in lane.jobs]
+        held = [cast(JobRun[T], each) for reserver in self._reservers for each in reserver.jobs]
         for each in held:
             each.cancel(Ending.STOPPED)
         left = [Deferred.fromCoroutine(each.abandon()) for each in held]
@@ -259,7 +261,7 @@ class Worker(Service, Generic[T]):
             limit.cancel()
         if self._ways.threads is not None:
             self._ways.threads.stop()
-        parted: Deferred[Any] = gatherResults([lane.stop() for lane in self._lanes])
+        parted: Deferred[Any] = gatherResults([reserver.stop() for reserver in self._reservers])
         return parted.addCallback(lambda results: None)
 
     def _stopped(self, outcome: Any) -> Any:

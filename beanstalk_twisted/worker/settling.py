@@ -14,7 +14,7 @@ from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.demand import REST_S
 from beanstalk_twisted.worker.hooks import Told
-from beanstalk_twisted.worker.reserver import Lane, Session
+from beanstalk_twisted.worker.reserver import Reserver, Session
 from beanstalk_twisted.worker.verdicts import Delete, Release, Verdict
 
 
@@ -26,18 +26,18 @@ class Settling:
     """
 
     def __init__(
-        self, clock: Any, told: Told, lane: Lane, job: Job,
+        self, clock: Any, told: Told, reserver: Reserver, job: Job,
         may_give_back: Callable[[], Deferred[None]],
     ) -> None:  # fmt: skip
         """
         :param may_give_back: asked before each release.
         """
         self.is_settled = False
-        assert lane.session is not None, "a job comes by a connection"
+        assert reserver.session is not None, "a job comes by a connection"
         self._clock = clock
         self._told = told
-        self._lane = lane
-        self._session = lane.session
+        self._reserver = reserver
+        self._session = reserver.session
         self._job = job
         self._is_handed_over = False
         self._may_give_back = may_give_back
@@ -116,18 +116,18 @@ class Settling:
         session, unanswered = self._session, None
         while session.knows_jobs_of(self._session) and not self._is_handed_over:
             try:
-                await self._lane.send_in(
+                await self._reserver.send_in(
                     session, "delete", self._job, lambda client: client.delete(self._job.id)
                 )
                 return
             except errors.Unanswered as error:
                 unanswered = error
             except errors.NotCarriedOut:
-                if self._lane.session is session:
+                if self._reserver.session is session:
                     raise
             except errors.NotFound:
                 break
-            session = await self._lane.when_up()
+            session = await self._reserver.when_up()
         # It was deleted the first time, or somebody else has it, or may have: nobody knows.
         raise unanswered or errors.NotFound("delete", self._job.id) from None
 
@@ -137,4 +137,4 @@ class Settling:
         """
         if self._is_handed_over:
             return fail(errors.NotFound(name, self._job.id))
-        return self._lane.send_in(self._session, name, self._job, send)
+        return self._reserver.send_in(self._session, name, self._job, send)

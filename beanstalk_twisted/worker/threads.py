@@ -44,7 +44,7 @@ class _DaemonPool(ThreadPool):
     @staticmethod
     def threadFactory(*args: Any, **options: Any) -> Thread:  # type: ignore[override]
         """
-        See `ThreadPool`.
+        Make a thread that does not keep the process alive.
         """
         return Thread(*args, **options, daemon=True)
 
@@ -65,14 +65,14 @@ class PoolThreads:
 
     def start(self) -> None:
         """
-        See `Threads`.
+        Work will come.
         """
         self._pool = _DaemonPool(0, self._most, "beanstalk-worker")
         self._pool.start()
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
         """
-        See `Threads`.
+        Run it.
         """
         assert self._pool is not None
         self._running += 1
@@ -85,7 +85,7 @@ class PoolThreads:
 
     def stop(self) -> None:
         """
-        See `Threads`.  A thread that still works is left behind: to wait for it would block.
+        End the threads.  A thread that still works is left behind: to wait for it would block.
         """
         if self._pool is not None and not self._running:
             self._pool.stop()
@@ -99,17 +99,17 @@ class InlineThreads:
 
     def start(self) -> None:
         """
-        See `Threads`.
+        Work will come.
         """
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
         """
-        See `Threads`.
+        Run it.
         """
         done: Deferred[T] = execute(work)
         return done
 
     def stop(self) -> None:
         """
-        See `Threads`.
+        No more work will come.
         """

@@ -18,7 +18,7 @@ MOST_NAMED: Final = 5
 
 def open_sources(paths: Iterable[str]) -> list[Source]:
     """
-    See `sources.open_sources`.
+    The logs that these arguments name.
     """
     found = sources.open_sources(paths)
     for source in found:
@@ -28,7 +28,7 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
 
 def open_source(path: str) -> Source:
     """
-    See `sources.open_source`.
+    The one log that an argument names.
     """
     found = sources.open_source(path)
     _tell_left_out(found)

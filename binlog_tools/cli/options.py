@@ -57,7 +57,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """
-        See `click.Command`.
+        Run the command.
         """
         INTERRUPTS.tell_the_command()
         try:

@@ -28,7 +28,7 @@ class Parsed(_ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> object:
         """
-        See `click.ParamType`.
+        Make a value of the text that was given.
         """
         if not isinstance(value, str):
             return value
@@ -49,13 +49,13 @@ class LateGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """
-        See `click.Group`.
+        Name all subcommands.
         """
         return list(self.places)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """
-        See `click.Group`.
+        Give the subcommand of this name, imported now; None if there is none.
         """
         if name not in self.places:
             return None

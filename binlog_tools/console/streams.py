@@ -14,7 +14,7 @@ class ForgivingFile(io.FileIO):
 
     def write(self, content: Any) -> int:
         """
-        See `io.FileIO`.
+        Send these bytes.
         """
         try:
             return super().write(content)

@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.records import State
 from binlog_tools.client import Line, Reply, parse_stats
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import Fields, state_name
-from binlog_tools.logs.live_set import Bodies, live_at, ripened, stored
+from binlog_tools.logs.live_set import Bodies, live_at, promoted, stored
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.selection import Selection
@@ -74,7 +74,7 @@ def compare_logs(
 
 def _chosen(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
     for job in loaded.jobs():
-        ripe = ripened(job, loaded.now_ns)
+        ripe = promoted(job, loaded.now_ns)
         if selection.has_job(ripe):
             yield ripe
 
@@ -138,7 +138,7 @@ class ServerComparison:
         window: list[StoredJob] = []
         common = 0
         for _, found in sorted(live.jobs.items()):
-            job = ripened(stored(found, live.tubes), now_ns)
+            job = promoted(stored(found, live.tubes), now_ns)
             if selection.has_job(job):
                 window.append(job._replace(body=bodies.of(found)))
             if len(window) >= WINDOW_JOBS:

@@ -27,7 +27,7 @@ from binlog_tools.logs.live_set import (
     Point,
     Snapshot,
     live_at,
-    ripened,
+    promoted,
     stored,
 )
 from binlog_tools.logs.loading import Loaded
@@ -61,7 +61,7 @@ def would_load(loaded: Loaded, selection: Selection) -> Iterator[ListedJob]:
     :raise BinlogError: it would refuse.
     """
     for job in loaded.jobs():
-        ripe = ripened(job, loaded.now_ns)
+        ripe = promoted(job, loaded.now_ns)
         if selection.has_job(ripe):
             yield ListedJob(ripe, len(ripe.body))
 
@@ -100,7 +100,7 @@ class PastJobs:
         """
         live, bodies = self._snapshot.live, Bodies(self._source)
         for _, found in sorted(live.jobs.items()):
-            job = ripened(stored(found, live.tubes), self.now_ns)
+            job = promoted(stored(found, live.tubes), self.now_ns)
             if selection.has_job(job):
                 body = bodies.of(found) if with_bodies else b""
                 yield ListedJob(job._replace(body=body), found.size)

@@ -385,7 +385,7 @@ def stored(job: LiveJob, tubes: "dict[int, bytes]", body: bytes = b"") -> Stored
     return StoredJob.of(image, tubes.get(image.tube_id, b""))
 
 
-def ripened(job: StoredJob, now_ns: int) -> StoredJob:
+def promoted(job: StoredJob, now_ns: int) -> StoredJob:
     """
     A delayed job whose time has come is ready, as its record says it would be.
     """

@@ -40,7 +40,7 @@ MAX_ORIGIN_BYTES: Final = 3000
 
 
 MIN_ROOM_BYTES: Final = 2 << 10
-"""Room for jobs in a segment, however small it is asked to be."""
+"""SpaceBudget for jobs in a segment, however small it is asked to be."""
 
 
 class OriginSource(NamedTuple):
@@ -337,14 +337,14 @@ class NewLog:
 
     def add(self, job: StoredJob) -> None:
         """
-        See `SegmentMaker.add`.
+        State a job.
         """
         self._maker.add(job)
 
     @property
     def last_lsn(self) -> int:
         """
-        See `SegmentMaker.last_lsn`.
+        What the last LSN will be if it is finished now: that of the last segment's seal.
         """
         return self._maker.last_lsn
 

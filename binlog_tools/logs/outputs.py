@@ -168,14 +168,14 @@ class NamingFile(RealFile):
 
     def write_at(self, offset: int, chunks: Any) -> None:
         """
-        See `RealFile.write_at`.
+        Short writes go on with the remainder.
         """
         with naming(self._path):
             super().write_at(offset, chunks)
 
     def sync(self) -> None:
         """
-        See `RealFile.sync`.
+        Sync the file.
         """
         with naming(self._path):
             super().sync()
@@ -188,7 +188,7 @@ class NamingDirectory(RealDirectory):
 
     def create(self, name: str) -> RealFile:
         """
-        See `RealDirectory.create`.
+        Create a file, and say where errors happen.
         """
         path = os.path.join(self.path, name)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -222,14 +222,14 @@ class NamedBuffer(io.BufferedWriter):
 
     def write(self, content: Any) -> int:
         """
-        See `io.BufferedWriter`.
+        Send these bytes.
         """
         with naming(self._path):
             return super().write(content)
 
     def flush(self) -> None:
         """
-        See `io.BufferedWriter`.
+        Write what is buffered.
         """
         with naming(self._path):
             super().flush()

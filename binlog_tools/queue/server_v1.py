@@ -64,7 +64,7 @@ class QueueV1(Queue):
 
     def stats_job(self, job: int, what: str = "") -> Stats:
         """
-        See `Queue.stats_job`.
+        Ask about a job.
         """
         return parsed(self.ask(b"stats %d\r\n" % job, b"OK", what=what))
 

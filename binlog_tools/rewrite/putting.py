@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TextIO
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.client import Line, Reply, tube_request
-from binlog_tools.logs.live_set import Bodies, LiveJob, live_at, ripened, stored
+from binlog_tools.logs.live_set import Bodies, LiveJob, live_at, promoted, stored
 from binlog_tools.logs.outputs import naming
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
@@ -234,7 +234,7 @@ def as_loaded(live: LiveJob, tubes: dict[int, bytes], now_ns: int) -> StoredJob:
     """
     A job as a server has it after a start.
     """
-    job = ripened(stored(live, tubes), now_ns)
+    job = promoted(stored(live, tubes), now_ns)
     if job.state is State.RESERVED:
         return job._replace(state=State.READY, deadline_ns=0)
     return job

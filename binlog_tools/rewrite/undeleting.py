@@ -69,7 +69,7 @@ class _Watch(LiveSet):
 
     def about_to_delete(self, buffer: Buffer, frame: Frame, index: int) -> None:
         """
-        See `LiveSet.about_to_delete`.
+        For those who want to know: this record deletes a job that is still there.
         """
         chosen = self._selection
         if not chosen.since_ns <= frame.time_ns < chosen.until_ns:

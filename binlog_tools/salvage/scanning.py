@@ -205,7 +205,7 @@ class _Search:
 
     def result(self) -> Scan:
         """
-        See `Scan`.
+        What was found.
         """
         if self._part.salt is None:
             return self._nothing()

@@ -60,7 +60,7 @@ class BeanstalkSink(DataSource):
     @classmethod
     def name(cls) -> str:
         """
-        See `DataSource.name`.
+        The name of the format.
         """
         return NAME
 
@@ -75,14 +75,14 @@ class BeanstalkSink(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "JobWriter":
         """
-        See `DataSource.writer`.
+        Make the writer of a batch.
         """
         _refuse_overwrite(overwrite)
         return JobWriter(*self._meaning(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "JobStreamWriter":
         """
-        See `DataSource.streamWriter`.
+        Make the writer of a stream.
         """
         _refuse_overwrite(overwrite)
         return JobStreamWriter(*self._meaning(schema))
@@ -193,7 +193,7 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
         """
-        See `JobWriter.abort`.
+        A task has failed for good: tell what the others have put, which stays.
         """
         give_up(self._options, messages, folder_of(messages), batchId)
 

@@ -19,7 +19,7 @@ from tests.binlog.scribe import FIRST, SALT, T0, WRITER, delete, put
 from tests.interruption import Interruption, files_of, moments_of
 
 FRAMING = files_of("binlog.framing", "binlog.frames", "binlog.seal", "binlog.records")
-LOG = FRAMING | files_of("binlog.log", "binlog.room", "binlog.batches")
+LOG = FRAMING | files_of("binlog.log", "binlog.space_budget", "binlog.batches")
 
 LARGE = b"x" * 200_000
 """So large that each has a frame of its own."""

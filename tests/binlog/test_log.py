@@ -32,7 +32,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubeDef,
 )
-from beanstalk_twisted.binlog.room import FRAME_BYTES, Spare, newcomer_bytes
+from beanstalk_twisted.binlog.space_budget import FRAME_BYTES, Spare, new_job_bytes
 from tests.binlog import independent_reader
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
@@ -306,7 +306,7 @@ def test_a_segment_whose_last_record_is_written_is_sealed_by_the_next_one() -> N
 def test_room_for_two_records_is_made_in_one_segment() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
     taken(log)
-    left = newcomer_bytes(5)
+    left = new_job_bytes(5)
     log.append(filling(log, 1, left))
     assert log.room.rest == left
     log.make_room(5, NOW)
@@ -425,7 +425,7 @@ def test_a_first_segment_can_be_shrunk_as_long_as_a_job_still_fits() -> None:
     while (smaller := log.shrink(batch)) is not None:
         batch = smaller
         assert batch.file is not None
-        assert log.room.rest >= newcomer_bytes(0)
+        assert log.room.rest >= new_job_bytes(0)
         sizes.append(batch.file.size)
     assert sizes == [1 << 15, 1 << 14, 1 << 13]
 

@@ -10,7 +10,7 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.room import Spare
+from beanstalk_twisted.binlog.space_budget import Spare
 from beanstalk_twisted.binlog.writer import NO_SPACE, spare_name
 from tests.binlog import independent_reader
 from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, put

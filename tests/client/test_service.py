@@ -569,7 +569,7 @@ def test_a_server_is_asked_what_it_announces_when_it_matters(probes: bool) -> No
     assert world.connects == 1
 
 
-# Room.
+# SpaceBudget.
 
 
 def test_room_waits_for_a_connection() -> None:

@@ -219,5 +219,5 @@ class Clients:
 
     def _leave(self, talker: Talker) -> None:
         talker.leave()
-        newcomer = self._talkers[self._talkers.index(talker)] = Talker(self._server)
-        self._settle_in(newcomer)
+        new_job = self._talkers[self._talkers.index(talker)] = Talker(self._server)
+        self._settle_in(new_job)

@@ -43,10 +43,10 @@ def test_a_line_has_time_level_part_and_text() -> None:
     [
         ("beanstalk_twisted.daemon.listening.ListeningService", "server"),
         ("beanstalk_twisted.server.service.BeanstalkService", "server"),
-        ("beanstalk_twisted.storage.store.Keeping", "log"),
+        ("beanstalk_twisted.storage.store.LogStore", "log"),
         ("beanstalk_twisted.storage.watchdog.WatchedIo", "disk"),
-        ("beanstalk_twisted.storage.archiver.Archivist", "archive"),
-        ("beanstalk_twisted.server.epoll_reader.Hub", "hub"),
+        ("beanstalk_twisted.storage.archiver.Archiver", "archive"),
+        ("beanstalk_twisted.server.epoll_reader.EpollReader", "hub"),
         ("twisted.scripts._twistd_unix.UnixAppLogger", "twistd"),
         ("twisted.internet.base", "twisted"),
         ("log_legacy", "twisted"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from beanstalk_twisted.binlog.records import JobImage, Record
-from beanstalk_twisted.jobs.changes import Room, Unlimited
+from beanstalk_twisted.jobs.changes import SpaceBudget, Unlimited
 
 
 class RecordingLedger:
@@ -18,7 +18,7 @@ class RecordingLedger:
     def __init__(self) -> None:
         self.segment = 1
         self.records: list[Record] = []
-        self.room: Room = Unlimited()
+        self.room: SpaceBudget = Unlimited()
         self.is_behind = False
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:

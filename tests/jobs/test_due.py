@@ -4,11 +4,11 @@ Who wants to be called when.
 
 from __future__ import annotations
 
-from beanstalk_twisted.jobs.due import Agenda
+from beanstalk_twisted.jobs.due import DueTimes
 from tests.jobs.memory import growth_bytes
 
 
-def due(agenda: Agenda[str], now_ns: int) -> list[str]:
+def due(agenda: DueTimes[str], now_ns: int) -> list[str]:
     """
     Take all whose time has come.
     """
@@ -19,13 +19,13 @@ def due(agenda: Agenda[str], now_ns: int) -> list[str]:
 
 
 def test_an_empty_agenda_asks_for_nothing() -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: DueTimes[str] = DueTimes()
     assert agenda.first_ns() is None
     assert agenda.pop_due(1 << 62) is None
 
 
 def test_owners_are_due_in_the_order_of_their_times_and_not_before() -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: DueTimes[str] = DueTimes()
     for owner, when_ns in [("late", 30), ("early", 10), ("middle", 20)]:
         agenda.arm(owner, when_ns)
     assert agenda.first_ns() == 10
@@ -35,14 +35,14 @@ def test_owners_are_due_in_the_order_of_their_times_and_not_before() -> None:
 
 
 def test_owners_of_one_instant_are_due_in_the_order_they_were_armed() -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: DueTimes[str] = DueTimes()
     for owner in ("b", "a", "c"):
         agenda.arm(owner, 5)
     assert due(agenda, 5) == ["b", "a", "c"]
 
 
 def test_an_owner_is_called_at_the_earliest_instant_it_asked_for_and_once() -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: DueTimes[str] = DueTimes()
     for when_ns in (20, 10, 30):
         agenda.arm("a", when_ns)
     assert agenda.first_ns() == 10
@@ -51,7 +51,7 @@ def test_an_owner_is_called_at_the_earliest_instant_it_asked_for_and_once() -> N
 
 
 def test_who_asks_for_nothing_keeps_what_it_has() -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: DueTimes[str] = DueTimes()
     agenda.arm("a", None)
     assert agenda.first_ns() is None
     agenda.arm("a", 10)
@@ -60,7 +60,7 @@ def test_who_asks_for_nothing_keeps_what_it_has() -> None:
 
 
 def test_who_was_forgotten_is_not_called() -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: DueTimes[str] = DueTimes()
     agenda.arm("a", 10)
     agenda.arm("b", 20)
     agenda.forget("a")
@@ -70,7 +70,7 @@ def test_who_was_forgotten_is_not_called() -> None:
 
 
 def test_who_was_forgotten_can_be_armed_anew() -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: DueTimes[str] = DueTimes()
     agenda.arm("a", 10)
     agenda.forget("a")
     agenda.arm("a", 10)
@@ -82,7 +82,7 @@ def test_who_was_forgotten_can_be_armed_anew() -> None:
 
 
 def test_owners_that_come_and_go_leave_no_memory_behind() -> None:
-    agenda: Agenda[int] = Agenda()
+    agenda: DueTimes[int] = DueTimes()
 
     def come_and_go() -> None:
         for owner in range(20_000):
@@ -93,7 +93,7 @@ def test_owners_that_come_and_go_leave_no_memory_behind() -> None:
 
 
 def test_an_owner_with_a_plan_far_off_and_many_at_once_takes_no_more_memory() -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: DueTimes[str] = DueTimes()
 
     def plan_again_and_again() -> None:
         for now_ns in range(20_000):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records import Kind
-from beanstalk_twisted.binlog.room import newcomer_bytes
+from beanstalk_twisted.binlog.space_budget import new_job_bytes
 from tests.jobs.conversation import Client, Server
 
 
@@ -28,20 +28,20 @@ class Narrow:
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
         """
-        See `Room.takes_put`.
+        See `SpaceBudget.takes_put`.
         """
         self.asked.append((body_bytes, jobs))
         return self.largest is not None and body_bytes <= self.largest
 
     def takes_change(self, jobs: int) -> bool:
         """
-        See `Room.takes_change`.
+        See `SpaceBudget.takes_change`.
         """
         return True
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
         """
-        See `Room.takes_copy`.
+        See `SpaceBudget.takes_copy`.
         """
         return body_bytes <= self.largest_copy
 
@@ -165,7 +165,7 @@ def test_the_put_of_a_connection_that_has_gone_is_forgotten() -> None:
     place.room.largest = None
     gone, stays = place.waits(), place.waits()
     gone.leaves()
-    assert place.server.queue.demand().waiting == newcomer_bytes(1)
+    assert place.server.queue.demand().waiting == new_job_bytes(1)
     place.room.largest = 1
     place.change()
     assert stays.hears() == "INSERTED 2"
@@ -235,7 +235,7 @@ def test_the_demand_is_all_that_waits_and_all_deletions() -> None:
     place.room.largest = None
     for size in (10, 70_000, 20):
         place.waits(b"x" * size)
-    own = [newcomer_bytes(size) for size in (10, 70_000, 20)]
+    own = [new_job_bytes(size) for size in (10, 70_000, 20)]
     assert place.server.queue.demand() == (3, sum(own), own[1])
 
 
@@ -244,7 +244,7 @@ def test_the_demand_is_all_that_waits_and_all_deletions() -> None:
 
 class Edge(Narrow):
     """
-    Room for deletions, and for as many changes as the test says.
+    SpaceBudget for deletions, and for as many changes as the test says.
     """
 
     def __init__(self, changes: int = 0) -> None:
@@ -254,7 +254,7 @@ class Edge(Narrow):
 
     def takes_change(self, jobs: int) -> bool:
         """
-        See `Room.takes_change`.
+        See `SpaceBudget.takes_change`.
         """
         self.changes -= 1
         return self.changes >= 0

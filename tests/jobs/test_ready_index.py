@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, State
-from beanstalk_twisted.jobs.ready_index import MANY_TUBES, Firsts
+from beanstalk_twisted.jobs.ready_index import MANY_TUBES, ReadyIndex
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -27,7 +27,7 @@ class Place:
         for number in range(1, tubes + 1):
             self.state.tubes.make(number, b"t%d" % number)
         self.watched = list(self.state.tubes.in_order)
-        self.firsts = Firsts(self.watched)
+        self.firsts = ReadyIndex(self.watched)
 
     def tube(self, number: int) -> Tube:
         """

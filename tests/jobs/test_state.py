@@ -186,14 +186,14 @@ def test_a_restated_job_lies_where_it_was_restated() -> None:
     state.apply(READY._replace(kind=Kind.COPY, reserves=1), lsn=9, segment=8)
     # No reply waits for a copy.
     assert (job_of(state).lsn, job_of(state).segment) == (5, 8)
-    assert state.homes.of(8)[0] == 1
+    assert state.live.of(8)[0] == 1
     assert places(state) == {State.READY: 1}
 
 
 def test_a_delayed_job_ripens_into_a_ready_one_with_its_delay_still_told() -> None:
     state = make_state()
     state.apply(INTO[State.DELAYED])
-    assert state.ripen(1) is work(state)
+    assert state.promote(1) is work(state)
     job = job_of(state)
     assert (job.state, job.deadline_ns, job.delay_s) == (State.READY, 0, 1)
     assert places(state) == {State.READY: 1}
@@ -204,7 +204,7 @@ def test_only_a_delayed_job_ripens() -> None:
     state = make_state()
     state.apply(READY)
     with pytest.raises(AssertionError):
-        state.ripen(1)
+        state.promote(1)
 
 
 def test_a_pause_says_how_long_and_until_when_and_0_ends_it() -> None:

@@ -24,8 +24,8 @@ from beanstalk_twisted.server.epoll_reader import (
     LIMIT_NS,
     MAX_READS,
     READ_BYTES,
-    Feed,
-    Hub,
+    EpollReader,
+    SocketSource,
     has_place_in,
 )
 from beanstalk_twisted.storage.fail_stop import FailStop
@@ -50,7 +50,7 @@ class Bench:
         self.now_ns = 0
         self.answers: Callable[[], bool] = lambda: False
         self.failures: list[Failure] = []
-        self.hub = Hub(
+        self.hub = EpollReader(
             cast(Any, self.reactor),
             lambda: self.now_ns,
             self._begin_turn,
@@ -72,7 +72,7 @@ class Bench:
         self.heard.append("end")
         return self.answers()
 
-    def wire(self) -> tuple[Wire, Feed]:
+    def wire(self) -> tuple[Wire, SocketSource]:
         """
         Make a connection that the hub reads; what it brings is heard with its number.
         """
@@ -318,7 +318,7 @@ def test_a_connection_that_vanishes_while_it_is_paused_costs_no_turns(bench: Ben
 
 
 def test_a_connection_that_is_closed_in_a_turn_is_not_read_in_it(bench: Bench) -> None:
-    feeds: list[Feed] = []
+    feeds: list[SocketSource] = []
 
     def part(data: bytes, now_ns: int) -> None:
         bench.heard.append(data)

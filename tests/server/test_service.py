@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.executor import TURN_NS
-from beanstalk_twisted.storage.group_commit import LULL_S, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from beanstalk_twisted.version import VERSION
@@ -540,7 +540,7 @@ def test_a_reserved_job_is_ready_after_a_restart_and_its_reserves_count() -> Non
     client = server.connect()
     put(client)
     client.ask(b"reserve\r\n")
-    server.advance(LULL_S)
+    server.advance(IDLE_FLUSH_S)
     server.kill_and_restart()
     found = facts(server.connect(), b"stats-job 1")
     assert (found["state"], found["reserves"], found["time-left"]) == ("ready", "1", "0")

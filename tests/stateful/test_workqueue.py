@@ -693,7 +693,7 @@ class Clients(RuleBasedStateMachine):
             job = made.jobs.look(job_id)
             assert job is not None
             if job.state is State.DELAYED and job.deadline_ns <= now_ns:
-                made.ripen(job_id)
+                made.promote(job_id)
         assert snapshot(made, now_ns) == snapshot(live, now_ns)
 
     def from_records(self) -> QueueState:

@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.binlog.format import archive_name, segment_name
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.storage.archiver import RETRY_S
-from beanstalk_twisted.storage.group_commit import ALWAYS, LULL_S, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.group_commit import ALWAYS, IDLE_FLUSH_S, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
@@ -111,7 +111,7 @@ class Archived:
 @contextmanager
 def said() -> Iterator[list[str]]:
     """
-    What the archivist logs.
+    What the archiver logs.
     """
     lines: list[str] = []
     with capturedLogs() as events:
@@ -121,16 +121,16 @@ def said() -> Iterator[list[str]]:
 
 def is_ours(event: Any) -> bool:
     """
-    Whether it comes from the archivist.
+    Whether it comes from the archiver.
     """
-    return str(event["log_namespace"]).endswith("Archivist")
+    return str(event["log_namespace"]).endswith("Archiver")
 
 
 def timers(run: Archived) -> list[str]:
     """
-    The pending calls of the archivist.
+    The pending calls of the archiver.
     """
-    return [str(c) for c in run.server.clock.getDelayedCalls() if "Archivist" in str(c)]
+    return [str(c) for c in run.server.clock.getDelayedCalls() if "Archiver" in str(c)]
 
 
 # While all goes well.
@@ -443,7 +443,7 @@ def test_every_change_of_a_job_counts(command: bytes) -> None:
     run.server.advance(2 * AGE_S)
     assert run.archived_seqs() == [1]
     assert not run.client.ask(command).endswith(b"FOUND\r\n")
-    run.server.advance(LULL_S)
+    run.server.advance(IDLE_FLUSH_S)
     run.server.advance(AGE_S)
     assert run.archived_seqs() == [1, 2]
 

@@ -44,7 +44,7 @@ class Workload:
         """
         What the log takes, of twice what lives and two segments.
         """
-        live = self.server.service.queue.state.homes.live_bytes
+        live = self.server.service.queue.state.live.live_bytes
         return self.disk_bytes() / (2 * live + 2 * SEGMENT_BYTES)
 
     def disk_bytes(self) -> int:

@@ -21,18 +21,18 @@ from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State, TubeDef
-from beanstalk_twisted.binlog.room import Demand
+from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,
-    LULL_S,
+    IDLE_FLUSH_S,
     MAX_RELAXED_BYTES,
     MAX_UNSETTLED_BYTES,
     NEVER,
-    Committer,
     FsyncPolicy,
+    GroupCommit,
 )
 from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
@@ -96,8 +96,8 @@ class Bench:
             self.writer.prepare(spare)
             self.log.room.add(spare)
 
-    def _committer(self, policy: FsyncPolicy, io: Io) -> Committer:
-        committer = Committer(
+    def _committer(self, policy: FsyncPolicy, io: Io) -> GroupCommit:
+        committer = GroupCommit(
             self.log, self.writer, io, self.clock, lambda: round(self.clock.seconds() * NS),
             policy, FailStop(self.failures.append), self.may_rehome,
         )  # fmt: skip
@@ -233,7 +233,7 @@ def test_always_writes_what_no_reply_waits_for_without_a_sync() -> None:
     bench.finish_io()
     bench.operations.clear()
     bench.reserve()
-    bench.clock.advance(LULL_S)
+    bench.clock.advance(IDLE_FLUSH_S)
     bench.finish_io()
     assert bench.operations == ["write"]
     last = bench.put()
@@ -344,7 +344,7 @@ def test_only_where_replies_wait_for_no_sync_may_the_reactor_write_itself(
     assert bench.io.briefs == briefs
 
 
-# The lull: relaxed records, and the sync mark.
+# The idle flush: relaxed records, and the sync mark.
 
 
 def written_since(bench: Bench, lsn: int) -> int:
@@ -376,11 +376,11 @@ def test_it_does_not_wait_longer_than_a_lull(policy: FsyncPolicy) -> None:
     bench = Bench(policy)
     lsn = bench.put()
     bench.finish_io()
-    bench.clock.advance(LULL_S)
+    bench.clock.advance(IDLE_FLUSH_S)
     bench.finish_io()
     bench.reserve()
     bench.finish_io()
-    bench.clock.advance(LULL_S - 0.001)
+    bench.clock.advance(IDLE_FLUSH_S - 0.001)
     bench.reserve()
     bench.finish_io()
     assert written_since(bench, lsn) == 0
@@ -396,7 +396,7 @@ def test_nor_when_the_disk_is_busy_at_the_end_of_the_lull() -> None:
     lsn = bench.put()
     bench.turn()
     bench.reserve()
-    bench.clock.advance(LULL_S)
+    bench.clock.advance(IDLE_FLUSH_S)
     assert len(bench.io) == 1 and written_since(bench, lsn) < 0, "the disk is busy"
     bench.io.step()
     assert len(bench.io) == 1, "it has the rest at once"
@@ -409,7 +409,7 @@ def test_what_is_written_after_a_lull_vouches_for_the_commit_before_it() -> None
     lsn = bench.put()
     bench.finish_io()
     bench.reserve()
-    bench.clock.advance(LULL_S)
+    bench.clock.advance(IDLE_FLUSH_S)
     bench.finish_io()
     assert read(bench.directory.after_kill()).survey.durable_lsn >= lsn
     bench.clock.advance(3600)
@@ -434,7 +434,7 @@ def test_a_sync_mark_follows_when_the_log_falls_idle() -> None:
     bench = Bench(ALWAYS)
     lsn = bench.put()
     bench.finish_io()
-    bench.clock.advance(LULL_S - 0.001)
+    bench.clock.advance(IDLE_FLUSH_S - 0.001)
     assert not bench.io
     bench.clock.advance(0.001)
     bench.finish_io()
@@ -455,14 +455,14 @@ def test_no_sync_mark_is_written_while_there_is_something_else_to_write() -> Non
     bench = Bench(ALWAYS)
     bench.put()
     bench.finish_io()
-    bench.clock.advance(LULL_S / 2)
+    bench.clock.advance(IDLE_FLUSH_S / 2)
     bench.put()
     bench.turn()
-    bench.clock.advance(LULL_S)
+    bench.clock.advance(IDLE_FLUSH_S)
     assert len(bench.io) == 1
     bench.finish_io()
     assert bench.operations == ["write", "sync"] * 2
-    bench.clock.advance(LULL_S)
+    bench.clock.advance(IDLE_FLUSH_S)
     bench.finish_io()
     assert bench.operations == ["write", "sync", "write", "sync", "write"]
 
@@ -473,7 +473,7 @@ ACTIONS: dict[str, Action] = {
     "reserve": lambda bench: bench.reserve() if bench.jobs else None,
     "turn": Bench.turn,
     "step": lambda bench: bench.io.step() if bench.io else None,
-    "soon": lambda bench: bench.clock.advance(LULL_S),
+    "soon": lambda bench: bench.clock.advance(IDLE_FLUSH_S),
     "later": lambda bench: bench.clock.advance(INTERVAL_S),
 }
 
@@ -669,7 +669,7 @@ def space_calls(bench: Bench) -> list[float]:
     Give when something is to be tried again: all timers but those of marks and intervals.
     """
     return [call.getTime() for call in bench.clock.getDelayedCalls()
-            if call.getTime() - bench.clock.seconds() > max(LULL_S, INTERVAL_S)]  # fmt: skip
+            if call.getTime() - bench.clock.seconds() > max(IDLE_FLUSH_S, INTERVAL_S)]  # fmt: skip
 
 
 def test_one_timer_waits_for_space_whatever_was_refused() -> None:
@@ -708,13 +708,13 @@ def test_no_sync_mark_is_written_on_a_full_disk_but_when_there_is_space_again() 
     fill_disk(bench)
     bench.put()
     bench.finish_io()
-    bench.clock.advance(LULL_S * 2)
+    bench.clock.advance(IDLE_FLUSH_S * 2)
     bench.finish_io()
     assert bench.operations[-2:] == ["write", "sync"]
     bench.directory.space = None
     bench.committer.try_space()
     bench.finish_io()
-    bench.clock.advance(LULL_S)
+    bench.clock.advance(IDLE_FLUSH_S)
     bench.finish_io()
     assert bench.operations[-1] == "write"
 

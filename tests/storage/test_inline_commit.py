@@ -17,12 +17,12 @@ from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,
-    LULL_S,
+    IDLE_FLUSH_S,
     NEVER,
-    Committer,
     FsyncPolicy,
+    GroupCommit,
 )
-from beanstalk_twisted.storage.inline_sync import LESSONS, MAX_BATCH_BYTES, Shortcut
+from beanstalk_twisted.storage.inline_sync import LESSONS, MAX_BATCH_BYTES, InlineSyncPolicy
 from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
@@ -100,10 +100,10 @@ class LoneBench(Bench):
         self.operations.clear()
         self.settled.clear()
 
-    def _committer(self, policy: FsyncPolicy, io: Io) -> Committer:
-        committer = Committer(
+    def _committer(self, policy: FsyncPolicy, io: Io) -> GroupCommit:
+        committer = GroupCommit(
             self.log, self.writer, io, self.clock, lambda: round(self.clock.seconds() * NS),
-            policy, FailStop(self.failures.append), self.may_rehome, Shortcut(),
+            policy, FailStop(self.failures.append), self.may_rehome, InlineSyncPolicy(),
         )  # fmt: skip
         committer.settled = lambda: self.settled.append(committer.settled_lsn)
         committer.space.demand = lambda: self.demand
@@ -174,7 +174,7 @@ def test_alone_it_is_left_to_the_thread() -> None:
     bench.waiting = 0
     bench.reserve()
     bench.turn()
-    bench.clock.advance(LULL_S)
+    bench.clock.advance(IDLE_FLUSH_S)
     bench.finish_io()
     assert (bench.io.ways, bench.operations) == (["thread"], ["write"])
 
@@ -217,7 +217,7 @@ def test_while_the_thread_works_the_next_batch_waits_for_it() -> None:
 def test_the_sync_mark_is_left_to_the_thread() -> None:
     bench = LoneBench()
     bench.put_and_turn()
-    bench.clock.advance(LULL_S)
+    bench.clock.advance(IDLE_FLUSH_S)
     assert bench.io.ways == ["here", "thread"]
 
 

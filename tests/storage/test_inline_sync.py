@@ -17,7 +17,7 @@ from beanstalk_twisted.storage.inline_sync import (
     REST,
     STALL,
     US,
-    Shortcut,
+    InlineSyncPolicy,
 )
 
 LIMIT_NS = DEFAULT_LIMIT_US * US
@@ -33,7 +33,7 @@ class Disk:
     """
 
     def __init__(self, limit_us: int = DEFAULT_LIMIT_US) -> None:
-        self.shortcut = Shortcut(limit_us)
+        self.shortcut = InlineSyncPolicy(limit_us)
         self.now_ns = 0
 
     def sync(self, took_ns: int, times: int = 1) -> int:

@@ -113,14 +113,14 @@ def all_of(state: QueueState) -> dict[str, Any]:
         "counts": dict(+state.counts),
         "urgent": (state.urgent, [tube.urgent for tube in tubes]),
         "last_buried_ns": state.last_buried_ns,
-        "homes": [state.homes.of(segment) for segment in range(20)],
-        "live_bytes": state.homes.live_bytes,
+        "live": [state.live.of(segment) for segment in range(20)],
+        "live_bytes": state.live.live_bytes,
         "standing": [(t.ready.count, t.delayed.count, t.buried.count, t.reserved) for t in tubes],
         "buried": [tube.buried.first() for tube in tubes],
         "delayed": [tube.delayed.first() for tube in tubes],
     }
     seen["order"] = [drained(state, tube) for tube in tubes]
-    seen["afterwards"] = (len(state.jobs), state.urgent, state.homes.live_bytes)
+    seen["afterwards"] = (len(state.jobs), state.urgent, state.live.live_bytes)
     return seen
 
 

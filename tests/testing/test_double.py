@@ -300,7 +300,7 @@ def test_the_speed_of_threads_is_left_as_it_was() -> None:
         sys.setswitchinterval(before)
 
 
-# Looking.
+# Inspection.
 
 
 def test_jobs_are_shown_in_the_order_of_their_turn(beanstalk: Beanstalk) -> None:

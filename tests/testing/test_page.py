@@ -14,7 +14,7 @@ from beanstalk_twisted.testing import network, sockets
 from beanstalk_twisted.testing.assertions import Assertions
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.testing.faults import Faults
-from beanstalk_twisted.testing.harness import Ground
+from beanstalk_twisted.testing.harness import Harness
 from beanstalk_twisted.testing.sockets import BeanstalkServer
 from tests.test_docs import blocks, quoted, section, table, tables
 
@@ -34,7 +34,7 @@ def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
 
 def test_the_options_are_those_of_the_code() -> None:
     defaults = {}
-    for kind in (Ground, Beanstalk, BeanstalkServer):
+    for kind in (Harness, Beanstalk, BeanstalkServer):
         for name, each in inspect.signature(kind).parameters.items():
             if each.kind is each.KEYWORD_ONLY:
                 defaults[name] = each.default

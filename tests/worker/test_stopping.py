@@ -94,8 +94,8 @@ def test_what_is_released_waits_for_the_last_answer(beanstalk: Beanstalk) -> Non
     worker.startService()
     job = beanstalk.put(b"x", tube=TUBE)
     beanstalk.settle()
-    parked = beanstalk.network.links[1]
-    parked.wire.cut_off()  # The server does not see that it is to end.
+    blocking = beanstalk.network.links[1]
+    blocking.wire.cut_off()  # The server does not see that it is to end.
     stopped = worker.stopService()
     beanstalk.advance(LAST_ANSWER_S - 0.1)
     assert noted.named("ended") == [] and is_waiting(stopped)

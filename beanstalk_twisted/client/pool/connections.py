@@ -4,9 +4,9 @@ The connections on which a pool reserves from one server, and the jobs that are 
 A `reserve` that may wait is sent only on a connection that holds no job: the server answers nothing
 else there, so a `delete` would wait too (`beanstalk_twisted.worker` tells more).  So a server has
 
-- one lane on which jobs are *polled*, that is, reserved without waiting; it may hold many;
-- one that is *parked* as long as somebody waits: a `reserve` waits on it, and it holds no job;
-- those that were parked and have got their job, until that has ended.
+- one connection on which jobs are *polled*, that is, reserved without waiting; it may hold many;
+- one that is *blocking* as long as somebody waits: a `reserve` waits on it, and it holds no job;
+- those that were blocking and have got their job, until that has ended.
 
 A waiting `reserve` that nobody wants any more is taken back by hanging up, the only way that the
 protocol has.  A job that the server has given out in the same moment is ready again at once, where
@@ -28,7 +28,7 @@ from beanstalk_twisted.client.pending import Ended, lose_all
 
 T = TypeVar("T")
 
-PARK_S: Final = 30
+BLOCKING_RESERVE_S: Final = 30
 """
 How long a `reserve` waits, seconds; then it is sent anew.  So a server, or a way to it, that has
 died is noticed at all.
@@ -43,16 +43,16 @@ class PoolJob:
     :ivar server: the name of its server.
     :ivar id: its number there.  Other servers have jobs of that number too.
     :ivar body: empty if it is not known.
-    :ivar lane: the connection that has reserved it; None if none of ours has.
+    :ivar job_connection: the connection that has reserved it; None if none of ours has.
     """
 
     server: str
     id: int
     body: bytes = field(default=b"", repr=False)
-    lane: "Lane | None" = field(default=None, repr=False, compare=False)
+    job_connection: "JobConnection | None" = field(default=None, repr=False, compare=False)
 
 
-class Lane:
+class JobConnection:
     """
     One connection.
 
@@ -61,22 +61,24 @@ class Lane:
     :ivar polls: how many polls were sent on it that have no answer yet.
     """
 
-    def __init__(self, lanes: "Lanes") -> None:
+    def __init__(self, job_connections: "JobConnections") -> None:
         self.jobs: set[int] = set()
         self.polls = 0
         self.gone: Deferred[None] = Deferred()
-        self._lanes = lanes
-        self.connection = Connection(lanes.clock, grace_s=lanes.grace_s, ended=self._ended)
+        self._job_connections = job_connections
+        self.connection = Connection(
+            job_connections.clock, grace_s=job_connections.grace_s, ended=self._ended
+        )
 
     async def watch(self) -> None:
         """
         Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
         another tube is not ours to do.
         """
-        lanes, connection = self._lanes, self.connection
+        job_connections, connection = self._job_connections, self.connection
         try:
-            asked: list[Deferred[Any]] = [connection.watch(tube) for tube in lanes.tubes]
-            if not {"default", b"default"} & set(lanes.tubes):
+            asked: list[Deferred[Any]] = [connection.watch(tube) for tube in job_connections.tubes]
+            if not {"default", b"default"} & set(job_connections.tubes):
                 asked.append(connection.ignore("default"))
             await gatherResults(asked, consumeErrors=True)
         except FirstError as error:
@@ -89,7 +91,7 @@ class Lane:
         Note a job that was reserved.
         """
         self.jobs.add(job.id)
-        return PoolJob(self._lanes.name, job.id, job.body, self)
+        return PoolJob(self._job_connections.name, job.id, job.body, self)
 
     def end(self, job_id: int, asked: Deferred[T]) -> Deferred[T]:
         """
@@ -125,18 +127,18 @@ class Lane:
     def _forget(self, job_id: int) -> None:
         self.jobs.discard(job_id)
         if not self.jobs:
-            self._lanes.is_free(self)
+            self._job_connections.is_free(self)
 
     def _ended(self, ended: Ended) -> None:
         jobs, self.jobs = tuple(sorted(self.jobs)), set()
-        self._lanes.lost(self, jobs)
+        self._job_connections.lost(self, jobs)
         self.gone.callback(None)
         lose_all(ended)
 
 
-class Lanes:
+class JobConnections:
     """
-    All lanes to one server.
+    All connections to one server for jobs.
 
     :ivar polls: how many polls have no answer yet.
     """
@@ -158,19 +160,19 @@ class Lanes:
         self.polls = 0
         self._lost = lost
         self._is_stopping = False
-        self._open: set[Lane] = set()
-        self._poller: Lane | None = None
+        self._open: set[JobConnection] = set()
+        self._poller: JobConnection | None = None
         self._asking: dict[Deferred[PoolJob | None], bool] = {}
 
     @property
     def can_poll(self) -> bool:
         """
-        Whether a poll would be sent at once; the first one opens its lane, and others wait.
+        Whether a poll would be sent at once; the first one opens its connection, and others wait.
         """
         return self._poller is not None or not self.polls
 
     @property
-    def is_parked(self) -> bool:
+    def is_blocking(self) -> bool:
         """
         Whether a `reserve` waits, or is about to.
         """
@@ -183,11 +185,11 @@ class Lanes:
         self.polls += 1
         return self._ask(self._poll(), waits=False)
 
-    def park(self) -> Deferred[PoolJob | None]:
+    def block(self) -> Deferred[PoolJob | None]:
         """
-        Reserve; None if no job came in `PARK_S`.
+        Reserve; None if no job came in `BLOCKING_RESERVE_S`.
         """
-        return self._ask(self._park(), waits=True)
+        return self._ask(self._block(), waits=True)
 
     def unpark(self) -> None:
         """
@@ -200,18 +202,18 @@ class Lanes:
         """
         Let the server have a job again that nobody wants: by hanging up if that ends nothing else.
         """
-        lane = job.lane
-        assert lane is not None
-        if lane.jobs == {job.id} and not lane.polls:
-            lane.jobs.clear()
-            lane.hang_up()
+        job_connection = job.job_connection
+        assert job_connection is not None
+        if job_connection.jobs == {job.id} and not job_connection.polls:
+            job_connection.jobs.clear()
+            job_connection.hang_up()
             return
-        connection = lane.connection
+        connection = job_connection.connection
         released = connection.stats_job(job.id).addCallback(
             lambda stats: connection.release(job.id, priority=stats.pri)
         )
         # If that fails the connection is over, or the job is gone: it is not ours in any case.
-        lane.end(job.id, released).addErrback(lambda failure: None)
+        job_connection.end(job.id, released).addErrback(lambda failure: None)
 
     def stop(self) -> Deferred[Any]:
         """
@@ -220,38 +222,38 @@ class Lanes:
         self._is_stopping = True
         for asked in list(self._asking):
             asked.cancel()
-        lanes = list(self._open)
-        for lane in lanes:
-            lane.connection.part()
+        job_connections = list(self._open)
+        for job_connection in job_connections:
+            job_connection.connection.part()
         self._poller = None
-        return gatherResults([lane.gone for lane in lanes])
+        return gatherResults([job_connection.gone for job_connection in job_connections])
 
     def start(self) -> None:
         """
-        Lanes may be opened again.
+        JobConnections may be opened again.
         """
         self._is_stopping = False
 
-    # What lanes tell.
+    # What a `JobConnection` calls.
 
-    def is_free(self, lane: Lane) -> None:
+    def is_free(self, job_connection: JobConnection) -> None:
         """
-        A lane holds no job any more: let it poll, or go.
+        A connection holds no job any more: let it poll, or go.
         """
-        if lane is self._poller or lane not in self._open or self._is_stopping:
+        if job_connection is self._poller or job_connection not in self._open or self._is_stopping:
             return
         if self._poller is None:
-            self._poller = lane
+            self._poller = job_connection
         else:
-            self._open.discard(lane)
-            lane.connection.part()
+            self._open.discard(job_connection)
+            job_connection.connection.part()
 
-    def lost(self, lane: Lane, jobs: tuple[int, ...]) -> None:
+    def lost(self, job_connection: JobConnection, jobs: tuple[int, ...]) -> None:
         """
-        A lane is no more.
+        A connection is no more.
         """
-        self._open.discard(lane)
-        if lane is self._poller:
+        self._open.discard(job_connection)
+        if job_connection is self._poller:
             self._poller = None
         if jobs and not self._is_stopping:
             self._lost(self.name, jobs)
@@ -270,39 +272,43 @@ class Lanes:
         return asked.addBoth(answered)
 
     async def _poll(self) -> PoolJob | None:
-        lane = self._poller
-        if lane is None:
-            self.is_free(await self._new_lane())  # It polls, if none has come free meanwhile.
-            lane = self._poller
-            assert lane is not None
-        lane.polls += 1
+        job_connection = self._poller
+        if job_connection is None:
+            self.is_free(
+                await self._new_job_connection()
+            )  # It polls, if none has come free meanwhile.
+            job_connection = self._poller
+            assert job_connection is not None
+        job_connection.polls += 1
         try:
-            return lane.take(await lane.connection.reserve_with_timeout(0))
+            return job_connection.take(await job_connection.connection.reserve_with_timeout(0))
         except (errors.TimedOut, errors.DeadlineSoon):
             return None
         finally:
-            lane.polls -= 1
+            job_connection.polls -= 1
 
-    async def _park(self) -> PoolJob | None:
-        lane = self._poller
-        if lane is None or lane.jobs or lane.polls:
-            lane = await self._new_lane()
+    async def _block(self) -> PoolJob | None:
+        job_connection = self._poller
+        if job_connection is None or job_connection.jobs or job_connection.polls:
+            job_connection = await self._new_job_connection()
         else:
             self._poller = None
         try:
-            taken = lane.take(await lane.connection.reserve_with_timeout(PARK_S))
+            taken = job_connection.take(
+                await job_connection.connection.reserve_with_timeout(BLOCKING_RESERVE_S)
+            )
         except errors.TimedOut:
-            self.is_free(lane)
+            self.is_free(job_connection)
             return None
         except Exception:
-            lane.hang_up()  # Above all when nobody waits any more.
+            job_connection.hang_up()  # Above all when nobody waits any more.
             raise
-        self._poller = self._poller or lane
+        self._poller = self._poller or job_connection
         return taken
 
-    async def _new_lane(self) -> Lane:
-        lane = Lane(self)
-        await connectProtocol(self.endpoint, lane.connection)
-        self._open.add(lane)
-        await lane.watch()
-        return lane
+    async def _new_job_connection(self) -> JobConnection:
+        job_connection = JobConnection(self)
+        await connectProtocol(self.endpoint, job_connection.connection)
+        self._open.add(job_connection)
+        await job_connection.watch()
+        return job_connection

@@ -10,7 +10,7 @@ from twisted.internet.defer import DeferredList
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.pool.hashing import Split
-from beanstalk_twisted.client.pool.member import Link
+from beanstalk_twisted.client.pool.member import PoolMember
 from beanstalk_twisted.client.stats import ServerStats, TubeStats
 
 SUMMED: Final = (
@@ -46,20 +46,20 @@ class Misplaced(NamedTuple):
     stats: TubeStats
 
 
-async def stats_of(links: Iterable[Link]) -> PoolStats:
+async def stats_of(members: Iterable[PoolMember]) -> PoolStats:
     """
     Ask all.
     """
-    links = list(links)
-    asked = [link.send("stats", lambda client: client.stats()) for link in links]
+    members = list(members)
+    asked = [member.send("stats", lambda client: client.stats()) for member in members]
     servers: dict[str, ServerStats] = {}
     failed: dict[str, BaseException] = {}
     answers: Any = await DeferredList(asked, consumeErrors=True)
-    for link, (is_good, answer) in zip(links, answers, strict=True):
+    for member, (is_good, answer) in zip(members, answers, strict=True):
         if is_good:
-            servers[link.name] = answer
+            servers[member.name] = answer
         else:
-            failed[link.name] = answer.value
+            failed[member.name] = answer.value
     return PoolStats(servers, added_up(servers.values()), failed)
 
 
@@ -75,25 +75,25 @@ def added_up(servers: Iterable[ServerStats]) -> dict[str, float]:
     return total
 
 
-async def misplaced_on(links: Iterable[Link], split: Split) -> tuple[Misplaced, ...]:
+async def misplaced_on(members: Iterable[PoolMember], split: Split) -> tuple[Misplaced, ...]:
     """
     Look on all servers that are there.
     """
     found = []
-    for link in [link for link in links if not link.is_down]:
-        for tube in await link.send("list-tubes", lambda client: client.list_tubes()):
+    for member in [member for member in members if not member.is_down]:
+        for tube in await member.send("list-tubes", lambda client: client.list_tubes()):
             home = split.server_of(tube)
-            if home != link.name and (stats := await stats_of_tube(link, tube)) is not None:
-                found.append(Misplaced(tube, link.name, home, stats))
+            if home != member.name and (stats := await stats_of_tube(member, tube)) is not None:
+                found.append(Misplaced(tube, member.name, home, stats))
     return tuple(found)
 
 
-async def stats_of_tube(link: Link, tube: str) -> TubeStats | None:
+async def stats_of_tube(member: PoolMember, tube: str) -> TubeStats | None:
     """
     Ask for a tube with jobs; None if it has none.
     """
     try:
-        stats = await link.send("stats-tube", lambda client: client.stats_tube(tube))
+        stats = await member.send("stats-tube", lambda client: client.stats_tube(tube))
     except errors.NotFound:
         return None  # Its last job has ended since.
     ready, reserved = stats.current_jobs_ready, stats.current_jobs_reserved

@@ -23,7 +23,7 @@ PATIENCE_S: Final = 5.0
 """How long a server may be missing before it is down, seconds: longer than a restart."""
 
 
-class Link:
+class PoolMember:
     """
     The way to one server.
 
@@ -35,7 +35,7 @@ class Link:
 
     def __init__(
         self, name: str, clock: Any, make_client: Callable[..., Client], patience_s: float,
-        changed: Callable[["Link"], object],
+        changed: Callable[["PoolMember"], object],
     ) -> None:  # fmt: skip
         """
         :param make_client: makes the client, given what it is to call when it has a connection,

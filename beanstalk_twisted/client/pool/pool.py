@@ -32,11 +32,11 @@ from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, Form, Job
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
-from beanstalk_twisted.client.pool.connections import Lane, Lanes, PoolJob
+from beanstalk_twisted.client.pool.connections import JobConnection, JobConnections, PoolJob
 from beanstalk_twisted.client.pool.fleet import Misplaced, PoolStats, misplaced_on, stats_of
 from beanstalk_twisted.client.pool.hashing import A_TUBE, Split, listed
-from beanstalk_twisted.client.pool.member import PATIENCE_S, Link
-from beanstalk_twisted.client.pool.reserving import Source, Taking
+from beanstalk_twisted.client.pool.member import PATIENCE_S, PoolMember
+from beanstalk_twisted.client.pool.reserving import BlockingReserves, Source
 from beanstalk_twisted.client.service import Client, tell
 from beanstalk_twisted.client.stats import JobStats, TubeStats
 
@@ -109,16 +109,22 @@ class Pool(Service):
             name: addresses.endpoint_of(self._clock, server.endpoint)
             for name, server in (before | now).items()
         }
-        self._links = {
-            name: Link(name, self._clock, self._client_of(endpoint), patience_s, self._link_changed)
+        self._members = {
+            name: PoolMember(
+                name, self._clock, self._client_of(endpoint), patience_s, self._member_changed
+            )
             for name, endpoint in endpoints.items()
         }
         taken_from = self.by_server(tubes)
-        lanes = (
-            Lanes(name, self._clock, endpoints[name], each, grace_s, partial(tell, self._log, lost))
+        job_connections = (
+            JobConnections(
+                name, self._clock, endpoints[name], each, grace_s, partial(tell, self._log, lost)
+            )
             for name, each in taken_from.items()
         )
-        self._taking = Taking(self._clock, [Source(self._links[each.name], each) for each in lanes])
+        self._reserves = BlockingReserves(
+            self._clock, [Source(self._members[each.name], each) for each in job_connections]
+        )
         self._takes = bool(taken_from)
 
     def _client_of(self, endpoint: Any) -> Callable[..., Client]:
@@ -156,14 +162,14 @@ class Pool(Service):
         """
         The servers that there is a connection to.
         """
-        return [name for name, link in self._links.items() if link.is_up]
+        return [name for name, member in self._members.items() if member.is_up]
 
     @property
     def down(self) -> list[str]:
         """
         The servers that are down.
         """
-        return [name for name, link in self._links.items() if link.is_down]
+        return [name for name, member in self._members.items() if member.is_down]
 
     # Starting and stopping.
 
@@ -172,16 +178,16 @@ class Pool(Service):
         Begin to connect.
         """
         super().startService()
-        self._taking.start()
-        for link in self._links.values():
-            link.start()
+        self._reserves.start()
+        for member in self._members.values():
+            member.start()
 
     def stopService(self) -> Deferred[None]:
         """
         Close all connections.  What waits fails; jobs that are reserved are ready again.
         """
         super().stopService()
-        stopped = [self._taking.stop(), *(link.stop() for link in self._links.values())]
+        stopped = [self._reserves.stop(), *(member.stop() for member in self._members.values())]
         return gatherResults(stopped).addCallback(lambda _: None)
 
     # By tubes.
@@ -196,7 +202,7 @@ class Pool(Service):
         :raise ServerDown: its server is down.
         """
         name = self.server_of(tube)
-        number = self._links[name].send(
+        number = self._members[name].send(
             "put",
             lambda client: client.put(
                 body, tube=tube, priority=priority, delay=delay, ttr=ttr
@@ -284,7 +290,7 @@ class Pool(Service):
     def _take(self, command: str, seconds: float | None) -> Deferred[PoolJob]:
         if not self._takes:
             raise ValueError(f"{command}: the pool was given no tubes to take jobs from")
-        return self._taking.take(command, seconds)
+        return self._reserves.take(command, seconds)
 
     # By jobs.
 
@@ -294,9 +300,9 @@ class Pool(Service):
 
         :raise NotCarriedOut: through the Deferred: the connection that had reserved it is lost.
         """
-        if job.lane is None:
+        if job.job_connection is None:
             return self._of(job).send("delete", lambda client: client.delete(job.id))
-        return job.lane.end(job.id, job.lane.connection.delete(job.id))
+        return job.job_connection.end(job.id, job.job_connection.connection.delete(job.id))
 
     def release(
         self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
@@ -304,16 +310,16 @@ class Pool(Service):
         """
         Give back a job that we have reserved.
         """
-        lane = reserved_on(job, "release")
-        sent = lane.connection.release(job.id, priority=priority, delay=delay)
-        return lane.end(job.id, sent)
+        job_connection = reserved_on(job, "release")
+        sent = job_connection.connection.release(job.id, priority=priority, delay=delay)
+        return job_connection.end(job.id, sent)
 
     def bury(self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
         """
         Put aside a job that we have reserved, until it is kicked.
         """
-        lane = reserved_on(job, "bury")
-        return lane.end(job.id, lane.connection.bury(job.id, priority=priority))
+        job_connection = reserved_on(job, "bury")
+        return job_connection.end(job.id, job_connection.connection.bury(job.id, priority=priority))
 
     def touch(self, job: PoolJob) -> Deferred[None]:
         """
@@ -332,7 +338,9 @@ class Pool(Service):
         Look at a job, in any tube and state.
         """
         found = self._of(job).send("peek", lambda client: client.peek(job.id))
-        return found.addCallback(lambda seen: PoolJob(job.server, seen.id, seen.body, job.lane))
+        return found.addCallback(
+            lambda seen: PoolJob(job.server, seen.id, seen.body, job.job_connection)
+        )
 
     def stats_job(self, job: PoolJob) -> Deferred[JobStats]:
         """
@@ -346,29 +354,29 @@ class Pool(Service):
         """
         Ask all servers for facts.
         """
-        return Deferred.fromCoroutine(stats_of(self._links.values()))
+        return Deferred.fromCoroutine(stats_of(self._members.values()))
 
     def misplaced(self) -> Deferred[tuple[Misplaced, ...]]:
         """
         Look for tubes with jobs on a server that is not theirs, as there are after a server was
         added, on all servers that are there.
         """
-        return Deferred.fromCoroutine(misplaced_on(self._links.values(), self.split))
+        return Deferred.fromCoroutine(misplaced_on(self._members.values(), self.split))
 
     # Within.
 
-    def _link_changed(self, link: Link) -> None:
-        self._taking.server_changed(link)
+    def _member_changed(self, member: PoolMember) -> None:
+        self._reserves.server_changed(member)
         tell(self._log, self._changed)
 
-    def _of(self, job: PoolJob) -> Link:
-        link = self._links.get(job.server)
-        if link is None:
+    def _of(self, job: PoolJob) -> PoolMember:
+        member = self._members.get(job.server)
+        if member is None:
             raise ValueError(f"the pool has no server {job.server!r}")
-        return link
+        return member
 
-    def _at(self, tube: Tube) -> Link:
-        return self._links[self.server_of(tube)]
+    def _at(self, tube: Tube) -> PoolMember:
+        return self._members[self.server_of(tube)]
 
 
 def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[str, Server]:
@@ -406,12 +414,12 @@ def tube_name(tube: Tube) -> bytes:
     return name
 
 
-def reserved_on(job: PoolJob, command: str) -> Lane:
+def reserved_on(job: PoolJob, command: str) -> JobConnection:
     """
     Give the connection that has reserved a job.
 
     :raise ValueError: none of the pool's has.
     """
-    if job.lane is None:
+    if job.job_connection is None:
         raise ValueError(f"{command}: {job} was not reserved through a pool")
-    return job.lane
+    return job.job_connection

@@ -2,9 +2,9 @@
 Jobs from several servers, for whoever waits: which server is asked, and when.
 
 One rule keeps jobs where they are wanted: polls, which do not wait, are never more than the callers
-that no parked `reserve` can serve.  So as long as there are jobs, no more are reserved than are
-wanted.  Only when polls have found nothing a `reserve` is parked at each server, and all are taken
-back as soon as nobody waits.
+that no blocking `reserve` can serve.  So as long as there are jobs, no more are reserved than are
+wanted.  Only when polls have found nothing does a `reserve` block at each server, and all are
+cancelled as soon as nobody waits.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.pool.connections import Lanes, PoolJob
-from beanstalk_twisted.client.pool.member import Link
+from beanstalk_twisted.client.pool.connections import JobConnections, PoolJob
+from beanstalk_twisted.client.pool.member import PoolMember
 
 REST_S: Final = 1.0
 """After an error, before a server is asked for jobs again, seconds."""
@@ -61,9 +61,9 @@ class Source:
     :ivar is_late: it owes an answer to a poll for a while.
     """
 
-    def __init__(self, link: Link, lanes: Lanes) -> None:
-        self.link = link
-        self.lanes = lanes
+    def __init__(self, member: PoolMember, job_connections: JobConnections) -> None:
+        self.member = member
+        self.job_connections = job_connections
         self.is_fresh = True
         self.is_late = False
         self._rest: IDelayedCall | None = None
@@ -74,22 +74,27 @@ class Source:
         """
         How many polls are worth waiting for.
         """
-        return 0 if self.is_late else self.lanes.polls
+        return 0 if self.is_late else self.job_connections.polls
 
     @property
     def is_there(self) -> bool:
         """
         Whether it can be asked.
         """
-        return self.link.is_up and self._rest is None and not self.is_late
+        return self.member.is_up and self._rest is None and not self.is_late
 
     @property
     def can_poll(self) -> bool:
         """
         Whether a poll is of use now.
         """
-        lanes = self.lanes
-        return self.is_there and self.is_fresh and not lanes.is_parked and lanes.can_poll
+        job_connections = self.job_connections
+        return (
+            self.is_there
+            and self.is_fresh
+            and not job_connections.is_blocking
+            and job_connections.can_poll
+        )
 
     def expect(self, clock: Any, late: Callable[[], object]) -> None:
         """
@@ -101,7 +106,7 @@ class Source:
             self.is_late = True
             late()
 
-        if self.lanes.polls and self._late is None and not self.is_late:
+        if self.job_connections.polls and self._late is None and not self.is_late:
             self._late = clock.callLater(LATE_S, be_late)
 
     def stop_expecting(self) -> None:
@@ -134,7 +139,7 @@ class Source:
             self._rest = None
 
 
-class Taking:
+class BlockingReserves:
     """
     All callers, and all servers that jobs may come from.
     """
@@ -154,7 +159,7 @@ class Taking:
         """
         self._is_stopped = False
         for source in self._sources:
-            source.lanes.start()
+            source.job_connections.start()
 
     def stop(self) -> Deferred[Any]:
         """
@@ -166,7 +171,7 @@ class Taking:
         for source in self._sources:
             source.stop_rest()
             source.stop_expecting()
-        return gatherResults([source.lanes.stop() for source in self._sources])
+        return gatherResults([source.job_connections.stop() for source in self._sources])
 
     def take(self, command: str, seconds: float | None) -> Deferred[PoolJob]:
         """
@@ -186,12 +191,12 @@ class Taking:
         self.look()
         return waiter.job
 
-    def server_changed(self, link: Link) -> None:
+    def server_changed(self, member: PoolMember) -> None:
         """
         A server is up, missing or down.
         """
         for source in self._sources:
-            if source.link is link:
+            if source.member is member:
                 source.stop_rest()
                 source.is_fresh = True
         self.look()
@@ -206,13 +211,13 @@ class Taking:
             self._unpark()
             return
         while self._wants_polls() and (source := self._next()) is not None:
-            self._ask(source, source.lanes.poll())
+            self._ask(source, source.job_connections.poll())
             source.expect(self._clock, self.look)
         if self._polls() or not self._waiters:
             return  # A poll that was answered at once has looked already.
         self._end_who_only_ask()
         if self._waiters:
-            self._park()
+            self._block()
 
     # Who waits.
 
@@ -231,7 +236,7 @@ class Taking:
         waiter.job.errback(error)
 
     def _no_job(self, waiter: Waiter) -> Exception:
-        down = [source.link.name for source in self._sources if not source.is_there]
+        down = [source.member.name for source in self._sources if not source.is_there]
         if len(down) == len(self._sources):
             return errors.ServerDown(waiter.command, *down)
         return errors.TimedOut(waiter.command)
@@ -241,8 +246,10 @@ class Taking:
         Nothing was found on the servers that are there, so those who do not wait go.  While none
         is there, but one may be up in a moment, they wait for it as any other command does.
         """
-        links = [source.link for source in self._sources]
-        if not any(link.is_up for link in links) and not all(link.is_down for link in links):
+        members = [source.member for source in self._sources]
+        if not any(member.is_up for member in members) and not all(
+            member.is_down for member in members
+        ):
             return
         for waiter in [waiter for waiter in self._waiters if not waiter.is_patient]:
             if waiter in self._waiters:
@@ -254,9 +261,9 @@ class Taking:
         return sum(source.polls for source in self._sources)
 
     def _wants_polls(self) -> bool:
-        parked = sum(source.lanes.is_parked for source in self._sources)
+        blocking = sum(source.job_connections.is_blocking for source in self._sources)
         only_ask = sum(not waiter.is_patient for waiter in self._waiters)
-        return self._polls() < max(len(self._waiters) - parked, only_ask)
+        return self._polls() < max(len(self._waiters) - blocking, only_ask)
 
     def _next(self) -> Source | None:
         for source in self._sources:
@@ -266,14 +273,14 @@ class Taking:
                 return source
         return None
 
-    def _park(self) -> None:
+    def _block(self) -> None:
         for source in list(self._sources):
-            if source.is_there and not source.lanes.is_parked:
-                self._ask(source, source.lanes.park())
+            if source.is_there and not source.job_connections.is_blocking:
+                self._ask(source, source.job_connections.block())
 
     def _unpark(self) -> None:
         for source in self._sources:
-            source.lanes.unpark()
+            source.job_connections.unpark()
 
     def _ask(self, source: Source, asked: Deferred[PoolJob | None]) -> None:
         asked.addCallbacks(
@@ -289,11 +296,11 @@ class Taking:
             return
         waiter = next(iter(self._waiters), None)
         if waiter is None:
-            source.lanes.give_back(job)
+            source.job_connections.give_back(job)
             return
         del self._waiters[waiter]
         waiter.stop_timer()
-        # First the caller: if it asks for more, what is parked stays.
+        # First the caller: if it asks for more, what is blocking stays.
         waiter.job.callback(job)
         self.look()
 
@@ -302,10 +309,10 @@ class Taking:
             return
         source.stop_expecting()
         source.expect(self._clock, self.look)
-        if source.link.is_up:
+        if source.member.is_up:
             self._log.info(
                 "cannot reserve from the server {server}: {why}",
-                server=source.link.name, why=failure.getErrorMessage(),
+                server=source.member.name, why=failure.getErrorMessage(),
             )  # fmt: skip
             source.rest(self._clock, self.look)
         self.look()

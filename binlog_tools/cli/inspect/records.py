@@ -75,7 +75,7 @@ class _Lines:
 
     def write(self, entries: Iterable[Entry]) -> None:
         """
-        See `RecordWriter`.
+        Write records; they are on the output when this returns.
         """
         line = self.line
         for entry in entries:
@@ -84,7 +84,7 @@ class _Lines:
 
     def close(self) -> None:
         """
-        See `RecordWriter`.
+        No more will come.
         """
 
 
@@ -95,7 +95,7 @@ class JsonLines(_Lines):
 
     def line(self, entry: Entry) -> str:
         """
-        See `_Lines`.
+        The line, without its end.
         """
         fields = fields_of(entry)
         if entry.raw[TYPE] in FULL:
@@ -122,7 +122,7 @@ class TabLines(_Lines):
 
     def line(self, entry: Entry) -> str:
         """
-        See `_Lines`.
+        The line, without its end.
         """
         return _line_of(row_of(entry, self._how))
 
@@ -134,7 +134,7 @@ class TerminalLines(_Lines):
 
     def line(self, entry: Entry) -> str:
         """
-        See `_Lines`.
+        The line, without its end.
         """
         raw = entry.raw
         head = f"{entry.lsn:>9}  {format_time(raw[TS_NS])}  {type_name(raw[TYPE]):<11} "
@@ -230,14 +230,14 @@ class CsvLines:
 
     def write(self, entries: Iterable[Entry]) -> None:
         """
-        See `RecordWriter`.
+        Write records; they are on the output when this returns.
         """
         self._csv.writerows(map(_csv_cell, row_of(entry, self._how)) for entry in entries)
         self._out.flush()
 
     def close(self) -> None:
         """
-        See `RecordWriter`.
+        No more will come.
         """
 
 
@@ -265,7 +265,7 @@ class Parquet:
 
     def write(self, entries: Iterable[Entry]) -> None:
         """
-        See `RecordWriter`; the last of them are written when it is closed.
+        Write a record; the last of them are written when it is closed.
         """
         for entry in entries:
             self._rows.append(self._row(entry))
@@ -293,7 +293,7 @@ class Parquet:
 
     def close(self) -> None:
         """
-        See `RecordWriter`.
+        No more will come.
         """
         self._flush()
         self._writer.close()

@@ -63,7 +63,7 @@ class Commands(LateGroup):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """
-        See `LateGroup`; in the older dialect there are fewer.
+        Name all subcommands; in the older dialect there are fewer.
         """
         if ctx.params.get("dialect") != V1:
             return super().get_command(ctx, name)
@@ -75,7 +75,7 @@ class Commands(LateGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """
-        See `click.Group`; now that all is imported, Ctrl-C is for the subcommand.
+        Run the subcommand; now that all is imported, Ctrl-C is for it.
         """
         found = super().resolve_command(ctx, args)
         INTERRUPTS.tell_the_command()

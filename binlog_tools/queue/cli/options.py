@@ -32,7 +32,7 @@ class _JobNumber(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """
-        See `click.ParamType`.
+        Make a value of the text that was given.
         """
         try:
             int(value)
@@ -57,7 +57,7 @@ class _ServerOption(click.Option):
         self, ctx: click.Context, opts: Mapping[str, Any]
     ) -> tuple[Any, ParameterSource]:
         """
-        See `click.Parameter`.
+        Take the value from the command line, the environment or the default.
         """
         value, source = super().consume_value(ctx, opts)
         before = ctx.parent.params.get(self.name) if ctx.parent else None

@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.pool.connections import PARK_S, PoolJob
+from beanstalk_twisted.client.pool.connections import BLOCKING_RESERVE_S, PoolJob
 from beanstalk_twisted.client.pool.member import PATIENCE_S
 from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.pool.reserving import LATE_S, REST_S
@@ -265,7 +265,7 @@ def test_a_job_for_a_reserve_cancelled_on_its_way_is_ready_again(held: int) -> N
     reserve = pool.reserve()
     if held:  # Sent, and cancelled before the answer.
         reserve.cancel()
-    else:  # The lane is made first.
+    else:  # The connection is made first.
         fleet["a"].step()
         reserve.cancel()
     error(reserve, CancelledError)
@@ -322,7 +322,7 @@ def test_a_reserve_that_waits_for_long_is_sent_anew() -> None:
     fleet = Fleet(*TWO)
     pool = fleet.pool(tubes=both(fleet))
     reserve = pool.reserve()
-    fleet.advance(3.5 * PARK_S)
+    fleet.advance(3.5 * BLOCKING_RESERVE_S)
     assert [fleet.waiting(name) for name in TWO] == [1, 1]
     fleet.result(pool.put(fleet.tube_on("b"), b"x"))
     assert fleet.result(reserve).server == "b"

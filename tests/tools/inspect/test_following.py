@@ -10,7 +10,7 @@ import pytest
 from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records import Start, TubeDef
-from beanstalk_twisted.binlog.room import Spare
+from beanstalk_twisted.binlog.space_budget import Spare
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.inspect.dumping import Entry, Gap, Records
 from binlog_tools.inspect.following import READ_BYTES, Follower

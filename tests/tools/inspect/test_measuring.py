@@ -51,7 +51,7 @@ def bodies_of(records: list[independent_reader.Fields]) -> dict[int, bytes]:
     return bodies
 
 
-def homes(files: Files) -> dict[str, set[int]]:
+def live(files: Files) -> dict[str, set[int]]:
     """
     The living jobs whose full records are in each segment.
     """
@@ -76,7 +76,7 @@ def test_segments_are_counted_right(seed: int, with_compaction: bool, tmp_path: 
         for name, segment in log["segments"].items()
     }
     bodies = bodies_of(log["records"])
-    pins = homes(files)
+    pins = live(files)
     assert [s.name for s in stats.segments] == list(log["segments"])
     for segment in stats.segments:
         theirs = log["segments"][segment.name]

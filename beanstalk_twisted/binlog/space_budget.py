@@ -5,9 +5,9 @@ A spare is a file whose space is already allocated, so that it can become a segm
 disk is full.  On a full disk, what is left is given away in this order:
 
 - to the deletion of every job there is, first: a job is taken only if its deletion has room too;
-- to compaction, which needs a segment's worth to free another (`Room.takes_copies`);
-- to other changes of jobs (`Room.takes_change`);
-- to new jobs (`Room.takes_put`), as long as there is some for the others.
+- to compaction, which needs a segment's worth to free another (`SpaceBudget.takes_copies`);
+- to other changes of jobs (`SpaceBudget.takes_change`);
+- to new jobs (`SpaceBudget.takes_put`), as long as there is some for the others.
 
 So a full disk can always be emptied, and space that is freed is used again.
 
@@ -36,10 +36,10 @@ FRAME_BYTES: Final = FRAME_HEADER_BYTES + ALIGN_BYTES + INDEX_ENTRY_BYTES
 DELETE_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES
 """What the deletion of a job takes, and any other change that has no data."""
 
-NEWCOMER_BYTES: Final = 2 * RECORD_BYTES + 2 * MAX_TUBE_NAME_BYTES + TUBE_IN_SEAL_BYTES
+NEW_JOB_BYTES: Final = 2 * RECORD_BYTES + 2 * MAX_TUBE_NAME_BYTES + TUBE_IN_SEAL_BYTES
 """The record of a job and the definition of its tube, there and in the seal, but for the body."""
 
-TAIL_BYTES: Final = NEWCOMER_BYTES + FRAME_BYTES
+TAIL_BYTES: Final = NEW_JOB_BYTES + FRAME_BYTES
 """
 So many bytes at the end of a segment may stay unused, since each change of a job makes room for
 the definition of its tube too; they are not promised to anybody.
@@ -66,9 +66,9 @@ Kept free in each segment beside its seal: CLEAN_STOP, the seal's own record, an
 since a start writes one and the first commit may be followed by another.
 """
 
-PLENTY_BYTES: Final = 2 * NEWCOMER_BYTES + FRAME_BYTES
+PLENTY_BYTES: Final = 2 * NEW_JOB_BYTES + FRAME_BYTES
 """
-A new job takes no more than this and twice its body: quicker to say than `newcomer_bytes`, which is
+A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`, which is
 asked only when it matters.
 """
 
@@ -118,14 +118,14 @@ def framed_bytes(record_bytes: int) -> int:
     return record_bytes + FRAME_BYTES * (1 + 2 * record_bytes // FRAME_TARGET_BYTES)
 
 
-def newcomer_bytes(body_bytes: int) -> int:
+def new_job_bytes(body_bytes: int) -> int:
     """
     The most that a new job takes.
     """
-    return framed_bytes(NEWCOMER_BYTES + body_bytes)
+    return framed_bytes(NEW_JOB_BYTES + body_bytes)
 
 
-class Room:
+class SpaceBudget:
     """
     The space that a log has been given.
 
@@ -202,7 +202,7 @@ class Room:
         Whether the living records of a segment can be written again, so that it can be freed.
         """
         # Where nothing lives, only a TRIM is written; `takes_copy` leaves room for that.
-        own = framed_bytes(record_bytes) + (NEWCOMER_BYTES if record_bytes else RECORD_BYTES)
+        own = framed_bytes(record_bytes) + (NEW_JOB_BYTES if record_bytes else RECORD_BYTES)
         return not self.is_short or self.free >= own + jobs * DELETE_BYTES
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
@@ -216,7 +216,7 @@ class Room:
         """
         Whether there is room for a job's full record, in one piece, and so many bytes beside.
         """
-        own, free = newcomer_bytes(body_bytes), self.free
+        own, free = new_job_bytes(body_bytes), self.free
         if own > self.rest:
             if not any(own <= spare.size - self.overhead for spare in self._spares):
                 return False

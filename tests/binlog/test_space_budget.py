@@ -20,15 +20,15 @@ from beanstalk_twisted.binlog.format import (
     TUBE_IN_SEAL_BYTES,
 )
 from beanstalk_twisted.binlog.records import Record, TubeDef
-from beanstalk_twisted.binlog.room import (
+from beanstalk_twisted.binlog.space_budget import (
     DELETE_BYTES,
     PLENTY_BYTES,
     TAIL_BYTES,
     Demand,
-    Room,
+    SpaceBudget,
     Spare,
     framed_bytes,
-    newcomer_bytes,
+    new_job_bytes,
 )
 from tests.binlog.scribe import delete, put
 
@@ -37,11 +37,11 @@ OVERHEAD = 5000
 MOST_SPARES = 64
 
 
-def room_with(rest: int = 0, *spares: int, is_short: bool = False) -> Room:
+def room_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBudget:
     """
     A room with so much left of its segment, and ready spares of these sizes.
     """
-    room = Room(SEGMENT_BYTES)
+    room = SpaceBudget(SEGMENT_BYTES)
     room.begin(rest, OVERHEAD)
     for number, size in enumerate(spares, start=1000):
         room.add(Spare(number, size, True))
@@ -92,7 +92,7 @@ def test_a_new_job_in_a_new_tube_takes_no_more_than_was_reckoned_with(body_bytes
     tube = TubeDef(1, b"t" * MAX_TUBE_NAME_BYTES)
     in_seal = TUBE_IN_SEAL_BYTES + MAX_TUBE_NAME_BYTES
     taken = encoded_bytes([tube, put(1, bytes(body_bytes))]) + in_seal
-    assert taken <= newcomer_bytes(body_bytes)
+    assert taken <= new_job_bytes(body_bytes)
 
 
 # New jobs.
@@ -103,7 +103,7 @@ def needed(body_bytes: int, jobs: int) -> int:
     The rest that takes a job, beside that of `jobs` others.
     """
     reserve = SEGMENT_BYTES + SEGMENT_BYTES // 4
-    return newcomer_bytes(body_bytes) + reserve + (jobs + 1) * DELETE_BYTES + TAIL_BYTES
+    return new_job_bytes(body_bytes) + reserve + (jobs + 1) * DELETE_BYTES + TAIL_BYTES
 
 
 @pytest.mark.parametrize("jobs", [0, 1000])
@@ -119,7 +119,7 @@ def test_a_job_is_taken_only_with_the_deletion_of_all_and_the_reserve(
 
 
 def test_a_job_has_to_fit_into_one_piece() -> None:
-    own = newcomer_bytes(30_000)
+    own = new_job_bytes(30_000)
     fits, does_not = own + OVERHEAD, own + OVERHEAD - 1
     many = [SEGMENT_BYTES // 2] * 20
     assert not room_with(0, does_not, *many).takes_put(30_000, 0)
@@ -162,7 +162,7 @@ def test_a_copy_waits_for_its_room_even_if_the_disk_has_refused_nothing_yet() ->
     # A large one needs a file of its own, which the disk may refuse: nobody is to wait behind that.
     room = room_with(SEGMENT_BYTES, SEGMENT_BYTES)
     assert not room.takes_copy(2 * SEGMENT_BYTES, 1)
-    size = newcomer_bytes(2 * SEGMENT_BYTES)
+    size = new_job_bytes(2 * SEGMENT_BYTES)
     while (spare := room.wanted(Demand(1, size, size))) is not None:
         room.add(spare)
     assert room.takes_copy(2 * SEGMENT_BYTES, 1)
@@ -178,7 +178,7 @@ def test_on_a_full_disk_changes_leave_a_segment_and_all_deletions(jobs: int) -> 
 
 @pytest.mark.parametrize("jobs", [0, 1000])
 def test_on_a_full_disk_copies_leave_all_deletions(jobs: int) -> None:
-    one = newcomer_bytes(500) + 2 * TAIL_BYTES + jobs * DELETE_BYTES
+    one = new_job_bytes(500) + 2 * TAIL_BYTES + jobs * DELETE_BYTES
     assert room_with(one, is_short=True).takes_copy(500, jobs)
     assert not room_with(one - 1, is_short=True).takes_copy(500, jobs)
 
@@ -192,15 +192,15 @@ def test_a_segment_is_begun_to_be_copied_only_if_all_of_it_has_room() -> None:
 
 
 def test_what_copies_leave_is_enough_to_free_a_segment_in_which_nothing_lives() -> None:
-    room = room_with(newcomer_bytes(0) + 2 * TAIL_BYTES, is_short=True)
+    room = room_with(new_job_bytes(0) + 2 * TAIL_BYTES, is_short=True)
     assert room.takes_copy(0, 0)
-    room.rest -= newcomer_bytes(0)
+    room.rest -= new_job_bytes(0)
     assert room.takes_copies(0, 0)
 
 
 def test_new_jobs_stop_before_changes_and_changes_before_copies() -> None:
     jobs = 10
-    rules: list[Callable[[Room], bool]] = [
+    rules: list[Callable[[SpaceBudget], bool]] = [
         lambda room: room.takes_copy(0, jobs),
         lambda room: room.takes_change(jobs),
         lambda room: room.takes_put(0, jobs),
@@ -247,7 +247,7 @@ def test_without_jobs_some_room_is_kept_ready_and_no_more() -> None:
     assert room.free < 3 * SEGMENT_BYTES
 
 
-def fill(room: Room, demand: Demand) -> None:
+def fill(room: SpaceBudget, demand: Demand) -> None:
     """
     Make ready all that is wanted, as a disk without limits does.
     """
@@ -271,11 +271,11 @@ def fill(room: Room, demand: Demand) -> None:
 def test_a_job_that_waits_is_taken_when_all_that_is_wanted_was_made(
     segment_bytes: int, rest: int, overhead: int, spares: list[int], jobs: int, waiting: list[int]
 ) -> None:
-    room = Room(segment_bytes)
+    room = SpaceBudget(segment_bytes)
     room.begin(rest, overhead)
     for number, size in enumerate(spares, start=1000):
         room.add(Spare(number, size, True))
-    own = [newcomer_bytes(size) for size in waiting]
+    own = [new_job_bytes(size) for size in waiting]
     demand = Demand(jobs, sum(own), max(own))
     refused = [size for size in waiting if not room.takes_put(size, jobs)]
     assert not refused or room.wanted(demand) is not None
@@ -290,4 +290,4 @@ def test_a_job_that_waits_is_taken_when_all_that_is_wanted_was_made(
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 16, 1000, 32_767, 65_535, 65_536, 1 << 20, 1 << 30])
 def test_what_is_plenty_for_a_new_job_is_never_too_little(body_bytes: int) -> None:
-    assert newcomer_bytes(body_bytes) <= 2 * body_bytes + PLENTY_BYTES
+    assert new_job_bytes(body_bytes) <= 2 * body_bytes + PLENTY_BYTES
