@@ -43,7 +43,7 @@ class OracleProtocol(BeanstalkProtocol):
         if self._is_executing:
             return
         if not self._is_resting:
-            self._share_ends_ns = now_ns + self._host.context.share_ns
+            self._share_ends_ns = now_ns + self._context.share_ns
         self._is_executing = True
         while self._input and not self.paused and self._step():
             self._heed()
@@ -61,7 +61,7 @@ class OracleProtocol(BeanstalkProtocol):
             return
         self.replies.add(encoded, answer.lsn)
         if not self._is_executing:
-            self._host.turns.send_soon(self.replies)
+            self._turns.send_soon(self.replies)
 
     def _say(self, reply: Reply) -> None:
         self.answer(Answer(reply, 0))
@@ -76,7 +76,7 @@ class OracleProtocol(BeanstalkProtocol):
         return bool(found) or self._step == self._skip_line
 
     def _obey(self, line: bytes) -> None:
-        queue, now_ns = self._host.context.queue, self._host.context.now_ns()
+        queue, now_ns = self._context.queue, self._context.now_ns()
         self._command = None
         try:
             parsed = self.dialect.parse_by_pattern(line)
@@ -94,14 +94,14 @@ class OracleProtocol(BeanstalkProtocol):
             self._end(METHODS[parsed.command.operation](queue, self.session, now_ns, *parsed.args))
 
     def _begin_body(self, parsed: Parsed) -> None:
-        queue = self._host.context.queue
+        queue = self._context.queue
         self._missing = parsed.args[-1] + len(CRLF)
         if parsed.args[-1] > queue.max_job_bytes:
             self._step = self._skip_body
         elif parsed.has_junk:
             self._say(BAD_FORMAT)
         else:
-            self._put = parsed, queue.begin_put(self.session, self._host.context.now_ns())
+            self._put = parsed, queue.begin_put(self.session, self._context.now_ns())
             self._step = self._take_body
 
     def _take_body(self) -> bool:
@@ -113,7 +113,7 @@ class OracleProtocol(BeanstalkProtocol):
         if not body.endswith(CRLF):
             self._say(EXPECTED_CRLF)
             return True
-        queue, now_ns = self._host.context.queue, self._host.context.now_ns()
+        queue, now_ns = self._context.queue, self._context.now_ns()
         priority, delay_s, ttr_s, _ = parsed.args
         body = body.removesuffix(CRLF)
         self._end(queue.put(self.session, now_ns, draft, priority, delay_s, ttr_s, body))
@@ -139,7 +139,7 @@ class OracleProtocol(BeanstalkProtocol):
         return False
 
     def _end(self, answer: Answer | None) -> None:
-        self._host.context.deliver()
+        self._context.deliver()
         if answer is not None:
             self.answer(answer)
 

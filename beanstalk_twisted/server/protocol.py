@@ -73,9 +73,10 @@ class BeanstalkProtocol(LineReceiver):
     # So many attributes would make a dictionary of their own in each connection: 1.7 KB of 4.4, and
     # with 1,000 connections, whose memory no cache holds, a tenth of our own time a command.
     __slots__ = (
-        "_executor", "_feed", "_host", "_incoming", "_input", "_is_executing", "_is_half_closed",
-        "_is_leaving", "_is_output_full", "_is_reading", "_is_resting", "_output",
-        "_share_ends_ns", "dialect", "line_mode", "paused", "replies", "session", "transport",
+        "_context", "_executor", "_feed", "_host", "_incoming", "_input", "_is_executing",
+        "_is_half_closed", "_is_leaving", "_is_output_full", "_is_reading", "_is_resting",
+        "_output", "_share_ends_ns", "_turns", "dialect", "line_mode", "paused", "replies",
+        "session", "transport",
     )  # fmt: skip
 
     session: Session
@@ -92,6 +93,8 @@ class BeanstalkProtocol(LineReceiver):
         self.line_mode = 1
         self.paused = False
         self._host = host
+        self._context = host.context
+        self._turns = host.turns
         self._input = b""
         self._incoming: Incoming | None = None
         self._feed: SocketSource | None = None
@@ -115,9 +118,8 @@ class BeanstalkProtocol(LineReceiver):
         self._output = Output(self.transport, self)
         self._feed = self._host.feed(self)
         self.session = self._host.connected(self)
-        context = self._host.context
-        self.replies = ReplyQueue(context.durability, self._output, self)
-        self._executor = Executor(context, self.dialect, self.session, self.replies)
+        self.replies = ReplyQueue(self._context.durability, self._output, self)
+        self._executor = Executor(self._context, self.dialect, self.session, self.replies)
 
     def dataReceived(self, data: bytes) -> None:
         """
@@ -129,7 +131,7 @@ class BeanstalkProtocol(LineReceiver):
         cuts a line it has the executor carry out all commands that have wholly come.  Line by line,
         a command costs a third more.
         """
-        self.received(data, self._host.context.now_ns())
+        self.received(data, self._context.now_ns())
 
     def received(self, data: bytes, now_ns: int) -> None:
         """
@@ -139,7 +141,7 @@ class BeanstalkProtocol(LineReceiver):
         if self._is_executing:
             return
         if not self._is_resting:
-            self._share_ends_ns = now_ns + self._host.context.share_ns
+            self._share_ends_ns = now_ns + self._context.share_ns
         self._is_executing = True
         try:
             while self._input and not self.paused:
@@ -148,7 +150,7 @@ class BeanstalkProtocol(LineReceiver):
                     self.rawDataReceived(data)
                 elif not self._take_lines(now_ns):
                     break
-                now_ns = self._host.context.now_ns()
+                now_ns = self._context.now_ns()
         finally:
             self._is_executing = False
         self._end_chunk()
@@ -159,7 +161,7 @@ class BeanstalkProtocol(LineReceiver):
         leaves.
         """
         try:
-            self._incoming = self._executor.begin_body(line, self._host.context.now_ns())
+            self._incoming = self._executor.begin_body(line, self._context.now_ns())
         except BaseException:
             self._answer_failure()
             if not self._is_leaving:
@@ -188,7 +190,7 @@ class BeanstalkProtocol(LineReceiver):
             if rest is not None:
                 self._incoming = None
                 self.setLineMode(rest)
-                self._executor.finish(incoming, self._host.context.now_ns())
+                self._executor.finish(incoming, self._context.now_ns())
         except BaseException:
             self._answer_failure()
         self._heed()
@@ -251,7 +253,7 @@ class BeanstalkProtocol(LineReceiver):
                 self._quit()
             elif not self._is_executing:
                 # Whoever is not carrying out what has come has nothing to wait for.
-                self._host.turns.send_soon(self.replies)
+                self._turns.send_soon(self.replies)
         except Exception:
             self.break_off()
 
@@ -375,7 +377,7 @@ class BeanstalkProtocol(LineReceiver):
         Let others have their turn if this connection's share is used up, and see what is in the way
         of the next command.
         """
-        if not self._is_resting and self._host.context.now_ns() > self._share_ends_ns:
+        if not self._is_resting and self._context.now_ns() > self._share_ends_ns:
             self._rest()
         self._update_pause()
 
@@ -385,16 +387,17 @@ class BeanstalkProtocol(LineReceiver):
         """
         if not self._is_resting:
             self._is_resting = self.paused = True
-            self._host.turns.rest(self)
+            self._turns.rest(self)
 
     def _update_pause(self) -> None:
+        held_bytes = self.replies.held_bytes
         self.paused = (
             self._is_leaving
             or self._is_resting
             or self._is_output_full
             or self.session.is_blocked
-            or self.replies.held_bytes > MAX_HELD_BYTES
-            or (self.replies.is_holding and self._host.is_congested)
+            or held_bytes > MAX_HELD_BYTES
+            or (held_bytes > 0 and self._host.is_congested)
         )
 
     def _go_on(self) -> None:
@@ -423,7 +426,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def _end_chunk(self) -> None:
         try:
-            self._host.turns.end_chunk(self.replies)
+            self._turns.end_chunk(self.replies)
         except Exception:
             self.break_off()
         if self.paused or not self._is_reading:

@@ -69,34 +69,28 @@ class Durability:
     Up to where replies may be sent, and which queues wait for more: one for all connections.
 
     :ivar acknowledgeable_lsn: what tells of this LSN or a lower one may be sent.
+    :ivar holding: the queues with replies that wait for more, each once.
     """
 
     def __init__(self) -> None:
         self.acknowledgeable_lsn = 0
-        self._holding: list[ReplyQueue] = []
-
-    @property
-    def waiting(self) -> int:
-        """
-        How many connections have replies that wait.
-        """
-        return len(self._holding)
+        self.holding: list[ReplyQueue] = []
 
     def add(self, queue: "ReplyQueue") -> None:
         """
         From now on this queue holds replies.
         """
-        self._holding.append(queue)
+        self.holding.append(queue)
 
     def advance(self, lsn: int) -> None:
         """
         Replies may be sent up to this LSN: all that wait for no more than that are.
         """
         self.acknowledgeable_lsn = lsn
-        holding, self._holding = self._holding, []
+        holding, self.holding = self.holding, []
         for queue in holding:
             if queue.release():
-                self._holding.append(queue)
+                self.holding.append(queue)
 
 
 class ReplyQueue:
@@ -180,16 +174,12 @@ class ReplyQueue:
         else:
             self._hold(gathered)
 
-    def send_or_break_off(self) -> None:
+    def break_off(self) -> None:
         """
-        As `send`; what that fails with costs the connection.
+        The exception that is being handled has cost a reply: end the connection.
         """
-        connection = self._connection
-        try:
-            self.send()
-        except Exception:
-            if connection is not None:
-                connection.break_off()
+        if self._connection is not None:
+            self._connection.break_off()
 
     def _hold(self, pieces: list[bytes]) -> None:
         connection = self._connection
@@ -219,8 +209,7 @@ class ReplyQueue:
             # What is held from now on has been told to `Durability` anew, if nothing was.
             return has_more
         except Exception:
-            if connection is not None:
-                connection.break_off()
+            self.break_off()
             return False
 
     def _take_acknowledgeable(self) -> list[bytes]:

@@ -92,9 +92,12 @@ class TurnScheduler:
             self.flush()
         unsent, self._unsent = self._unsent, []
         for replies in unsent:
-            replies.send_or_break_off()
+            try:
+                replies.send()
+            except Exception:
+                replies.break_off()
         self._set_timer()
-        return not self._context.durability.waiting and self._rest_call is None
+        return not self._context.durability.holding and self._rest_call is None
 
     def end_chunk(self, replies: ReplyQueue) -> None:
         """
@@ -121,7 +124,7 @@ class TurnScheduler:
         How many connections wait for the disk.  Who has sent something in this turn may have
         replies that wait, which is not yet known.
         """
-        return self._context.durability.waiting + len(self._unsent)
+        return len(self._context.durability.holding) + len(self._unsent)
 
     # Rests.
 
