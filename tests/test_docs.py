@@ -509,3 +509,15 @@ def test_the_jobs_of_the_readme_go_through_and_print_what_it_says(tmp_path: Path
             printed = printed_by("sh", "-c", pipeline.replace(PORT, port))
             assert printed.replace("\r", "") == expected[1]
         server.terminate()
+
+
+def test_no_docstring_only_says_where_another_one_is() -> None:
+    found = []
+    for folder in ("beanstalk_twisted", "binlog_tools"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                    docstring = ast.get_docstring(node) or ""
+                    if re.fullmatch(r"See `[^`]+`\.?", docstring):
+                        found.append(f"{path}:{node.lineno}")
+    assert found == []

@@ -236,7 +236,7 @@ class MemoryDirectory:
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
         """
-        See `Readable.read_part`.
+        The bytes of a file from ``start`` to ``end``, which it has.
         """
         return bytes(memoryview(self._inode(name).written)[start:end])
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 
 if TYPE_CHECKING:
+    # By name, not as a Protocol: what is compiled calls methods of a class of its own directly.
     from beanstalk_twisted.jobs.session import Session
 
 DEFAULT: Final = b"default"
@@ -21,7 +22,7 @@ SPARE_WAITERS: Final = 64
 
 class Listener(Protocol):
     """
-    Wants to know which tubes to look at again; see `firsts.ReadyIndex`.
+    Wants to know which tubes to look at again; see `ready_index.ReadyIndex`.
     """
 
     def note(self, tube: "Tube") -> None:

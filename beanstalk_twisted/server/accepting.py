@@ -58,7 +58,7 @@ class AcceptLimiter:
 
     def logPrefix(self) -> str:
         """
-        See `ILoggingContext.logPrefix`.
+        Name this in Twisted's log (`ILoggingContext`).
         """
         return str(self._port.logPrefix())
 

@@ -1,16 +1,62 @@
 """
-What connections need of the service.
+What connections need of the service, and it of them.
 """
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
+from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.epoll_reader import SocketSource
 from beanstalk_twisted.server.executor import ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
+from beanstalk_twisted.wire.dialects import Dialect
 
-if TYPE_CHECKING:
-    from beanstalk_twisted.server.protocol import BeanstalkProtocol
+
+class ServedConnection(Protocol):
+    """
+    A connection, as the service sees it; `protocol.BeanstalkProtocol` is one.
+
+    :ivar dialect: what it speaks.
+    :ivar transport: an ITransport.
+    """
+
+    dialect: Dialect
+    transport: Any
+
+    def received(self, data: bytes, now_ns: int) -> None:
+        """
+        Carry out what has come, as far as that may be done now.
+        """
+
+    def answer(self, answer: Answer) -> None:
+        """
+        Give the answer to the newest command, which comes later than the command.
+        """
+
+    def unblocked(self) -> None:
+        """
+        The answer that the session waited for was given: carry on.
+        """
+
+    def rested(self) -> None:
+        """
+        Others have had their turn: carry on.
+        """
+
+    def break_off(self) -> None:
+        """
+        The exception that is being handled costs the connection, and nobody else anything.
+        """
+
+    def refuse_commands(self) -> None:
+        """
+        The server stops: what was not begun stays undone.
+        """
+
+    def part(self) -> None:
+        """
+        The server stops, and all that was begun is answered.
+        """
 
 
 class Turns(Protocol):
@@ -18,7 +64,7 @@ class Turns(Protocol):
     When connections are served; `turns.TurnScheduler` is one.
     """
 
-    def rest(self, protocol: "BeanstalkProtocol") -> None:
+    def rest(self, protocol: ServedConnection) -> None:
         """
         Call ``protocol.rested`` when others have had their turn.
         """
@@ -64,14 +110,14 @@ class ConnectionHost(Protocol):
         Whether whoever waits for the disk should be read no further.
         """
 
-    def feed(self, protocol: "BeanstalkProtocol") -> SocketSource | None:
+    def feed(self, protocol: ServedConnection) -> SocketSource | None:
         """
         Begin to read the connection's socket.
 
         :return: None if that is left to Twisted.
         """
 
-    def connected(self, protocol: "BeanstalkProtocol") -> Session:
+    def connected(self, protocol: ServedConnection) -> Session:
         """
         A connection was made: begin its session.
         """

@@ -269,7 +269,7 @@ class EpollReader:
 
     def logPrefix(self) -> str:
         """
-        See `ILoggingContext.logPrefix`.
+        Name this in Twisted's log (`ILoggingContext`).
         """
         return "hub"
 

@@ -29,13 +29,13 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.accepting import RefusalLog
 from beanstalk_twisted.server.command_log import CommandLog
+from beanstalk_twisted.server.connection_host import ServedConnection
 from beanstalk_twisted.server.epoll_reader import EpollReader, SocketSource, has_place_in
 from beanstalk_twisted.server.executor import ExecutionContext
 from beanstalk_twisted.server.factory import BeanstalkFactory
 from beanstalk_twisted.server.headroom import Headroom
 from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.server.process_stats import Process
-from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.server.turns import TurnScheduler
 from beanstalk_twisted.storage.archiver import MakeArchiver
@@ -99,7 +99,7 @@ class BeanstalkService(Service):
         self.process = Process(clock, settings.segment_bytes)
         self._headroom = Headroom()
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
-        self._protocols: dict[Session, BeanstalkProtocol] = {}
+        self._protocols: dict[Session, ServedConnection] = {}
         self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
         self.context = ExecutionContext(
             self.queue, self.now_ns, lambda: self.turns.deliver(), self._answer_failure
@@ -273,7 +273,7 @@ class BeanstalkService(Service):
         """
         return self._store is not None and self._store.is_congested
 
-    def feed(self, protocol: BeanstalkProtocol) -> SocketSource | None:
+    def feed(self, protocol: ServedConnection) -> SocketSource | None:
         """
         Begin to read the connection's socket.
 
@@ -284,7 +284,7 @@ class BeanstalkService(Service):
         return self._hub.feed(protocol.transport, protocol.received)
 
     @fail_stop
-    def connected(self, protocol: BeanstalkProtocol) -> Session:
+    def connected(self, protocol: ServedConnection) -> Session:
         """
         A connection was made: begin its session.
         """

@@ -17,8 +17,8 @@ from twisted.internet.interfaces import IDelayedCall
 
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.server.connection_host import ServedConnection
 from beanstalk_twisted.server.executor import TURN_NS, ExecutionContext
-from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
@@ -34,7 +34,7 @@ class TurnScheduler:
 
     def __init__(
         self, reactor: Clock, context: ExecutionContext,
-        connections: Mapping[Session, BeanstalkProtocol], ends: FailStop,
+        connections: Mapping[Session, ServedConnection], ends: FailStop,
         plan: Callable[[], None], set_timer: Callable[[], None],
     ) -> None:  # fmt: skip
         """
@@ -51,7 +51,7 @@ class TurnScheduler:
         self._set_timer = set_timer
         self._connections = connections
         self._unsent: list[ReplyQueue] = []
-        self._resting: deque[BeanstalkProtocol] = deque()
+        self._resting: deque[ServedConnection] = deque()
         self._rest_call: IDelayedCall | None = None
         self._is_in_turn = False
         self._is_delivering = False
@@ -128,7 +128,7 @@ class TurnScheduler:
 
     # Rests.
 
-    def rest(self, protocol: BeanstalkProtocol) -> None:
+    def rest(self, protocol: ServedConnection) -> None:
         """
         Call ``protocol.rested`` when others have had their turn.
         """
@@ -159,7 +159,7 @@ class TurnScheduler:
         if resting:
             self._arm_rest()
 
-    def _end_rest_of(self, protocol: BeanstalkProtocol) -> None:
+    def _end_rest_of(self, protocol: ServedConnection) -> None:
         try:
             protocol.rested()
         except Exception:
