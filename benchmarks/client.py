@@ -3,7 +3,7 @@ The client's speed, beside greenstalk (blocking) and aiostalk (asyncio), on the 
 
     python benchmarks/client.py [--server NAME] [--jobs N] [--rounds N]
 
-Needs ``pip install 'beanstalk-twisted[bench]'``.  Each measurement is a new server on a free port
+Needs ``pip install '.[bench]'``.  Each measurement is a new server on a free port
 of 127.0.0.1, and a process of its own that puts the jobs, then reserves and deletes them all.
 Rounds of all clients follow each other, so that whatever else the machine does hits all alike; the
 medians are compared, and the bests, which come near to what a quiet machine would show.

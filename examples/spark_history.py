@@ -1,7 +1,7 @@
 """
 What has happened in a queue, counted by Spark: ``python examples/spark_history.py LOG…``.
 
-LOG is a server's binlog directory, its archive, or both.  Needs ``beanstalk-twisted[spark]`` and a
+LOG is a server's binlog directory, its archive, or both.  Needs ``pip install '.[spark]'`` and a
 Java; docs/spark.md.
 """
 

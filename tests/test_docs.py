@@ -412,6 +412,15 @@ def test_every_module_that_a_page_names_is_there() -> None:
     assert [each for each in sorted(named) if not (ROOT / each).is_file()] == []
 
 
+def test_every_package_is_named_in_the_architecture_and_every_name_is_a_package() -> None:
+    named = [quoted(package) for package, _ in table(ARCHITECTURE, "Packages")]
+    found = [
+        *(ROOT / "beanstalk_twisted").rglob("*/__init__.py"),
+        *(ROOT / "binlog_tools").glob("*/__init__.py"),
+    ]
+    assert sorted(named) == sorted(f"{path.parent.relative_to(ROOT)}/" for path in found)
+
+
 def test_the_list_of_modules_has_each_with_its_first_sentence() -> None:
     command = [sys.executable, "docs/modules.py"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)

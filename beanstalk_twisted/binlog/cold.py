@@ -19,6 +19,8 @@ from beanstalk_twisted.binlog.records import READY, Flag
 Column = memoryview
 """A u32 of each record."""
 
+Bodies = list[bytes] | list[memoryview]
+
 RUN_RECORDS: Final = 1024
 """Records that are gathered: few enough to stay in the cache, enough to pay for a call on each."""
 
@@ -50,7 +52,7 @@ class ColdJobs(NamedTuple):
     """
 
     job_ids: list[int]
-    bodies: list[bytes]
+    bodies: Bodies
     created_low: Column
     created_high: Column
     priority: Column
@@ -96,7 +98,7 @@ class Records:
 
         :param tubes: the ids that have a name.
         """
-        records, heap = b"".join(self._arrays), b"".join(self._heaps)
+        records = b"".join(self._arrays)
         words = memoryview(records).cast("I")
         bases = chain.from_iterable(map(repeat, self._bases, self._counts))
         starts = list(map(add, words[_DATA_OFF::_WORDS].tolist(), bases))
@@ -108,8 +110,17 @@ class Records:
             records = b"".join(compress(chain.from_iterable(_RECORDS.iter_unpack(records)), keep))
             job_ids = list(compress(job_ids, keep))
             starts, ends = list(compress(starts, keep)), list(compress(ends, keep))
-        bodies = list(map(heap.__getitem__, map(slice, starts, ends)))
+        bodies = self._cut(list(map(slice, starts, ends)))
         return _cold_jobs(job_ids, bodies, memoryview(records).cast("I"), segment), others
+
+    def _cut(self, places: list[slice]) -> Bodies:
+        """
+        Small bodies are cut out of a copy, which is quicker; of one large one that is alone there
+        is none but where it stays.
+        """
+        if len(self.job_ids) == 1:
+            return list(map(self._heaps[0].__getitem__, places))
+        return list(map(b"".join(self._heaps).__getitem__, places))
 
     def _which(self, records: bytes, ends: list[int], tubes: Container[int]) -> list[bool]:
         limits = chain.from_iterable(map(repeat, self._limits(), self._counts))
@@ -164,7 +175,7 @@ def values(column: Column) -> Sequence[int]:
 
 
 def _cold_jobs(
-    job_ids: list[int], bodies: list[bytes], words: memoryview, segment: int
+    job_ids: list[int], bodies: Bodies, words: memoryview, segment: int
 ) -> ColdJobs:  # fmt: skip
     return ColdJobs(
         job_ids, bodies, words[_CREATED_LOW::_WORDS], words[_CREATED_HIGH::_WORDS],

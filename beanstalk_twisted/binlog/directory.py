@@ -40,6 +40,11 @@ _OURS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 the server's user may write."""
 
 
+JOINED_BYTES: Final = 1 << 20
+"""Up to so many bytes are copied to be written in one call; more have a call for each of their
+frames, which are mostly as large, and no copy."""
+
+
 class File(Protocol):
     """
     A segment that is being written.  All methods raise OSError.
@@ -86,6 +91,11 @@ class Readable(Protocol):
     def read(self, name: str) -> Buffer:
         """
         The whole file.
+        """
+
+    def read_part(self, name: str, start: int, end: int) -> Buffer:
+        """
+        The bytes of a file from ``start`` to ``end``, which it has.
         """
 
 
@@ -180,12 +190,14 @@ class RealFile:
         """
         Short writes go on with the remainder.
         """
-        content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        view = memoryview(content)
-        while view:
-            count = os.pwrite(self._fd, view, offset)
-            view = view[count:]
-            offset += count
+        if len(chunks) > 1 and sum(map(len, chunks)) <= JOINED_BYTES:
+            chunks = [b"".join(chunks)]
+        for chunk in chunks:
+            view = memoryview(chunk)
+            while view:
+                count = os.pwrite(self._fd, view, offset)
+                view = view[count:]
+                offset += count
 
     def allocate(self, size: int) -> None:
         """
@@ -348,11 +360,23 @@ class RealDirectory:
         """
         A read-only mapping, so that a log larger than memory can be read.
         """
+        return self._mapped(name, 0, None)
+
+    def read_part(self, name: str, start: int, end: int) -> Buffer:
+        """
+        A mapping too, of the part only: a limit on memory counts what is mapped.
+        """
+        return self._mapped(name, start, end)
+
+    def _mapped(self, name: str, start: int, end: int | None) -> Buffer:
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if not os.fstat(fd).st_size:
+            size = os.fstat(fd).st_size if end is None else end
+            if size == start:
                 return b""
-            return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+            before = start % mmap.ALLOCATIONGRANULARITY
+            whole = mmap.mmap(fd, size - start + before, prot=mmap.PROT_READ, offset=start - before)
+            return memoryview(whole)[before:]
         finally:
             os.close(fd)
 

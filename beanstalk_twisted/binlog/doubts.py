@@ -125,9 +125,9 @@ def _look_for(newest: Segment) -> str:
 
 
 def _is_sealed(survey: Survey, newest: Segment) -> bool:
-    buffer = survey.read(newest)
-    last = newest.frame(buffer, newest.frame_offsets[-1])
-    return is_sealed(buffer, newest.header, last)
+    at = newest.frame_offsets[-1]
+    buffer = survey.read_part(newest, at, newest.ending.offset)
+    return is_sealed(buffer, newest.header, newest.frame(buffer, 0))
 
 
 def _begins(survey: Survey, spare: str, seq: int) -> bool:

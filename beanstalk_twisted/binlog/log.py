@@ -103,7 +103,7 @@ class Log:
         self._salt = salt
         self._writer = writer
         self._keeps_unsafe = keeps_unsafe
-        self._position = position
+        self._position = position._replace(rehomed=())
         self._time_ns = position.time_ns
         self._rehomed = tuple(position.rehomed)
         self._unsafe: deque[Unsafe] = deque()
@@ -146,6 +146,15 @@ class Log:
         About how many bytes the next batches will have.
         """
         return self._open_bytes + self._pending_bytes
+
+    @property
+    def undurable_bytes(self) -> int:
+        """
+        How many bytes are framed and not known durable: if the process ends now, the next one has
+        to frame them anew.
+        """
+        seq, end = self._safe
+        return self._framing.end - (end if seq == self.segment else 0)
 
     @property
     def total_bytes(self) -> int:

@@ -234,6 +234,12 @@ class MemoryDirectory:
         """
         return bytes(self._inode(name).written)
 
+    def read_part(self, name: str, start: int, end: int) -> Buffer:
+        """
+        See `Readable.read_part`.
+        """
+        return bytes(memoryview(self._inode(name).written)[start:end])
+
     def forget_cached(self, name: str) -> None:
         """
         Forget cached pages: what a failed sync has put in doubt is gone.

@@ -399,9 +399,10 @@ Record: TypeAlias = (
 Raw: TypeAlias = tuple[int, ...]
 """A record's 20 fields, as `format.RECORD` unpacks them."""
 
-# Positions in a Raw tuple.
-TYPE, FLAGS, JOB_ID, TS_NS, DEADLINE_NS = 0, 2, 5, 6, 7
-DELAY_S, TUBE_ID, DATA_OFF, DATA_LEN, DATA_CRC, AUX = 8, 10, 16, 17, 18, 19
+# Positions in a Raw tuple, in the order of docs/binlog-format.md, "Record".
+TYPE, STATE, FLAGS, REASON, PRIORITY, JOB_ID, TS_NS, DEADLINE_NS = range(8)
+DELAY_S, TTR_S, TUBE_ID, RESERVES, TIMEOUTS, RELEASES, BURIES, KICKS = range(8, 16)
+DATA_OFF, DATA_LEN, DATA_CRC, AUX = range(16, 20)
 
 JOB_KINDS: Final = {int(kind): kind for kind in Kind}
 """The types of records of jobs."""
@@ -442,11 +443,11 @@ def decode_job(raw: Raw, data: bytes) -> JobImage:
     :param raw: its type is in `JOB_KINDS`.
     :raise NotUnderstood: state or data are not of this version.
     """
-    state = _STATES.get(raw[1])
+    state = _STATES.get(raw[STATE])
     if state is None:
-        raise NotUnderstood(f"job state {raw[1]} is unknown")
+        raise NotUnderstood(f"job state {raw[STATE]} is unknown")
     body = _without_extensions(data) if raw[FLAGS] & _EXT else data
-    reason = _REASONS.get(raw[3], _NO_REASON)
+    reason = _REASONS.get(raw[REASON], _NO_REASON)
     # From the priority to the kicks, a record and an image have the same fields in the same order.
     fields = (JOB_KINDS[raw[TYPE]], state, reason, *raw[4:16], raw[AUX], body)
     return tuple.__new__(JobImage, fields)
@@ -476,7 +477,7 @@ def _decode_counters(raw: Raw, data: bytes) -> Counters:
 _OTHERS: Final[Mapping[int, Callable[[Raw, bytes], Record]]] = {
     TubeDef.kind: lambda raw, data: TubeDef(raw[TUBE_ID], data, raw[TS_NS]),
     Pause.kind: lambda raw, data: Pause(
-        raw[TUBE_ID], raw[DELAY_S], raw[DEADLINE_NS], raw[TS_NS], _reason(raw[3])
+        raw[TUBE_ID], raw[DELAY_S], raw[DEADLINE_NS], raw[TS_NS], _reason(raw[REASON])
     ),
     Counters.kind: _decode_counters,
     Trim.kind: lambda raw, data: Trim(raw[JOB_ID], raw[TS_NS]),

@@ -8,7 +8,8 @@ Whoever wants the jobs applies them; this package knows nothing of queues.
 Differs from beanstalkd: priorities, counters, pauses and the order of burial outlive a restart.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -37,7 +38,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     decode_job,
 )
-from beanstalk_twisted.binlog.segment import content_end
+from beanstalk_twisted.binlog.segment import file_content_end
 from beanstalk_twisted.binlog.selection import Found, Pick, Place, Selection
 from beanstalk_twisted.binlog.survey import Progress, Segment, Survey
 
@@ -55,31 +56,79 @@ class Survivor(NamedTuple):
     segment_seq: int
 
 
-OPEN_SEGMENTS: Final = 16
+PART_BYTES: Final = 1 << 20
 """
-Segments that are mapped at once while jobs are loaded, each for a file descriptor: they come in the
-order of their ids, mostly that of the segments.
+How much of a segment is mapped at a time while jobs are loaded, and how much is copied before it is
+where it stays: a server that starts needs little more memory than it did when it ended.  It is that
+of most frames (`FRAME_TARGET_BYTES`); a larger one is mapped by itself.
 """
+
+OPEN_PARTS: Final = 32
+"""
+Parts that are mapped at once while jobs are gone through in the order of their ids, mostly that of
+the segments: each takes a file descriptor.
+"""
+
+
+class Part(NamedTuple):
+    """
+    Some frames of a segment, one behind the other.
+
+    :ivar offsets: where they are in the segment; the part begins with the first.
+    :ivar end: where the last one ends.
+    """
+
+    segment: Segment
+    offsets: Sequence[int]
+    end: int
+
+    @property
+    def start(self) -> int:
+        """
+        Where the first one begins.
+        """
+        return self.offsets[0]
+
+    def frames(self, buffer: Buffer) -> Iterator[Frame]:
+        """
+        The frames as they lie in the part, the last one first.
+        """
+        start = self.start
+        return (frames.known(buffer, offset - start) for offset in reversed(self.offsets))
+
+
+def parts(segment: Segment, most: int = PART_BYTES) -> Iterator[Part]:
+    """
+    All frames of a segment, in parts of so many bytes or of one frame, the last one first.
+    """
+    offsets = segment.frame_offsets
+    last, end = len(offsets), segment.ending.offset
+    while last:
+        first = min(bisect_left(offsets, end - most), last - 1)
+        yield Part(segment, offsets[first:last], end)
+        last, end = first, offsets[first]
 
 
 class _Buffers:
     """
-    The segments that were read last.
+    The parts that were read last.
     """
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
-        self._open: dict[str, Buffer] = {}
+        self._open: dict[tuple[str, int], Buffer] = {}
 
-    def of(self, segment: Segment) -> Buffer:
+    def of(self, place: Place) -> Buffer:
         """
-        The whole segment.
+        The part that a frame is in.
         """
-        buffer = self._open.get(segment.name)
+        key = place.segment.name, place.start
+        buffer = self._open.get(key)
         if buffer is None:
-            if len(self._open) >= OPEN_SEGMENTS:
+            if len(self._open) >= OPEN_PARTS:
                 del self._open[next(iter(self._open))]
-            buffer = self._open[segment.name] = self._survey.read(segment)
+            buffer = self._survey.read_part(place.segment, place.start, place.end)
+            self._open[key] = buffer
         return buffer
 
 
@@ -120,6 +169,14 @@ class Replay:
         """
         return self.survey.dead
 
+    @property
+    def largest_part(self) -> int:
+        """
+        The most bytes that are mapped at once while jobs are loaded.
+        """
+        sizes = (part.end - part.start for each in self._segments for part in parts(each))
+        return max(sizes, default=0)
+
     def position(self, store_uuid: bytes) -> Position:
         """
         How the log goes on: in a new segment that begins with all that is not known durable.
@@ -129,7 +186,7 @@ class Replay:
         if not self._segments:
             return Position(1, 1, 0, 1, store_uuid, 0, 1, 0)
         newest = self._segments[-1]
-        rehomed = list(self._undurable(newest))
+        rehomed = list(self._undurable(newest))[::-1]
         flags = (0 if self.small.is_clean else AFTER_UNCLEAN_STOP) | (REHOMED if rehomed else 0)
         return Position(
             newest.header.seq + 1, rehomed[0].base_lsn if rehomed else newest.ending.next_lsn,
@@ -159,7 +216,7 @@ class Replay:
         if torn is None or newest is None:
             return ""
         name = f"{newest.name}-{torn.offset}-{newest.header.incarnation}.torn"
-        return directory.quarantine(name, self.survey.read(newest)[torn.offset : torn.end])
+        return directory.quarantine(name, self.survey.read_part(newest, torn.offset, torn.end))
 
     def give_space(self, directory: Directory) -> None:
         """
@@ -167,8 +224,8 @@ class Replay:
         reads as before.
         """
         for newest in self._segments[-1:]:
-            buffer = self.survey.read(newest)
-            directory.cut(newest.name, content_end(buffer, newest.ending.offset))
+            end = file_content_end(directory, newest.name, newest.ending.offset, newest.size)
+            directory.cut(newest.name, end)
 
     def remove_dead(self, directory: Directory, segments: bool) -> None:
         """
@@ -214,52 +271,66 @@ class Replay:
         """
         selection = Selection()
         found: list[Found] = []
-        for pick in self._picks(selection):
-            found += pick.found()
-        yield from self._images(found + selection.changed, now_ns)
+        for part in self._parts():
+            for pick in self._picks(selection, part, self._read(part)):
+                found += pick.found()
+        self._refuse_without_bodies(selection)
+        found += selection.changed
+        found.sort(key=itemgetter(0))
+        buffers = _Buffers(self.survey)
+        for job in found:
+            yield self._survivor(job, buffers.of(job[2]), now_ns)
 
     def survivors_in_bulk(self, now_ns: int) -> Iterator[ColdJobs | Survivor]:
         """
-        The same jobs in another order: first those that can be had many at once, then each other.
+        The same jobs in another order, those that can be had many at once together.  Each is gone
+        through where it stands in the log, newest first: nothing is kept of it, and no more of the
+        log is mapped than a part.
         """
         if not frames.CAN_CUT_COLUMNS:
             yield from self.survivors(now_ns)
             return
         selection = Selection()
-        found: list[Found] = []
-        for run in self._runs(selection):
-            yield from self._cold(run, found)
-        yield from self._images(found + selection.changed, now_ns)
+        for part in self._parts():
+            yield from self._of_part(selection, part, now_ns)
+        self._refuse_without_bodies(selection)
 
-    def _picks(self, selection: Selection) -> Iterator[Pick]:
+    def _of_part(
+        self, selection: Selection, part: Part, now_ns: int
+    ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
         """
-        All frames, newest first, shown to a selection.
+        What a part has beside what is newer, and lets go of it.
+        """
+        found: list[Found] = []
+        buffer = self._read(part)
+        for run in _runs(self._picks(selection, part, buffer)):
+            yield from self._cold(run, found)
+        found += selection.changed
+        selection.changed.clear()
+        found.sort(key=itemgetter(0))
+        for job in found:
+            yield self._survivor(job, buffer, now_ns)
+
+    def _parts(self) -> Iterator[Part]:
+        """
+        All of the log, newest first.
         """
         for segment in reversed(self._segments):
-            buffer = self.survey.read(segment)
-            for offset in reversed(segment.frame_offsets):
-                frame = segment.frame(buffer, offset)
-                place = Place(segment, frame, self._home(segment, frame))
-                indexes, job_ids = selection.pick(buffer, place)
-                if indexes:
-                    yield Pick(buffer, place, indexes, job_ids)
-        if selection.without_body:
-            raise self._bodies_missing(selection.without_body)
+            yield from parts(segment)
 
-    def _runs(self, selection: Selection) -> Iterator[list[Pick]]:
+    def _read(self, part: Part) -> Buffer:
+        return self.survey.read_part(part.segment, part.start, part.end)
+
+    def _picks(self, selection: Selection, part: Part, buffer: Buffer) -> Iterator[Pick]:
         """
-        Picks of one segment and one home, enough for `cold.RUN_RECORDS`, oldest first.
+        The frames of a part, newest first, shown to a selection.
         """
-        run: list[Pick] = []
-        count = 0
-        for pick in self._picks(selection):
-            if run and (count >= cold.RUN_RECORDS or not pick.is_beside(run[-1])):
-                yield run[::-1]
-                run, count = [], 0
-            run.append(pick)
-            count += len(pick.indexes)
-        if run:
-            yield run[::-1]
+        segment = part.segment
+        for frame in part.frames(buffer):
+            place = Place(segment, part.start, part.end, frame, self._home(segment, frame))
+            indexes, job_ids = selection.pick(buffer, place)
+            if indexes:
+                yield Pick(buffer, place, indexes, job_ids)
 
     def _cold(self, run: list[Pick], found: list[Found]) -> Iterator[ColdJobs]:
         """
@@ -276,24 +347,24 @@ class Replay:
         if jobs.job_ids:
             yield jobs
 
-    def _images(self, found: list[Found], now_ns: int) -> Iterator[Survivor]:
-        found.sort(key=itemgetter(0))
-        tubes = self.small.tubes
-        buffers = _Buffers(self.survey)
-        reading = None
-        for job_id, at, place, newest in found:
-            if place is not reading:
-                reading = place
-                buffer, frame = buffers.of(place.segment), place.frame
-            try:
-                image = decode_job(*frames.whole_record(buffer, frame, at))
-                if newest is not None or image.state is not READY:
-                    image = _as_loaded(image, newest, now_ns)
-            except NotUnderstood as problem:
-                raise self._not_understood(job_id, place, problem) from None
-            if image.tube_id not in tubes:
-                raise self._tube_missing(image)
-            yield Survivor(image, place.home)
+    def _survivor(self, found: Found, buffer: Buffer, now_ns: int) -> Survivor:
+        """
+        :param buffer: the part that the job's full record is in.
+        """
+        job_id, at, place, newest = found
+        try:
+            image = decode_job(*frames.whole_record(buffer, place.frame, at))
+            if newest is not None or image.state is not READY:
+                image = _as_loaded(image, newest, now_ns)
+        except NotUnderstood as problem:
+            raise self._not_understood(job_id, place, problem) from None
+        if image.tube_id not in self.small.tubes:
+            raise self._tube_missing(image)
+        return Survivor(image, place.home)
+
+    def _refuse_without_bodies(self, selection: Selection) -> None:
+        if selection.without_body:
+            raise self._bodies_missing(selection.without_body)
 
     def _bodies_missing(self, newest: Collection[int]) -> Damaged:
         ids = ", ".join(map(str, sorted(newest)[:10]))
@@ -305,9 +376,10 @@ class Replay:
         )
 
     def _not_understood(self, job_id: int, place: Place, problem: NotUnderstood) -> Incompatible:
+        offset = place.start + place.frame.offset
         return Incompatible(
             f"not a usable binlog: {self.survey.path}; nothing was changed: "
-            f"{place.segment.name}: offset {place.frame.offset}: job {job_id}: {problem}"
+            f"{place.segment.name}: offset {offset}: job {job_id}: {problem}"
         )
 
     def _tube_missing(self, image: JobImage) -> Damaged:
@@ -324,12 +396,16 @@ class Replay:
 
     def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
         """
-        Frames above the watermark: all in the newest segment, whose header vouches for the others.
+        Frames above the watermark, the last one first: all in the newest segment, whose header
+        vouches for the others.
         """
-        buffer = self.survey.read(newest)
-        for offset in newest.frame_offsets:
-            frame = newest.frame(buffer, offset)
-            if frame.n_rec and frame.base_lsn > self.survey.durable_lsn:
+        for part in parts(newest):
+            buffer = self._read(part)
+            for frame in part.frames(buffer):
+                if frame.n_rec and frame.base_lsn <= self.survey.durable_lsn:
+                    return
+                if not frame.n_rec:
+                    continue
                 heap_end = frame.heap_at + frame.heap_len
                 yield RehomedFrame(
                     bytes(buffer[frame.records_at : frame.heap_at]),
@@ -342,12 +418,29 @@ class Replay:
         Where the last frame ends that is known durable.  A sync mark is never synced itself, so
         nothing may build on one at the end.
         """
-        buffer = self.survey.read(segment)
-        for offset in reversed(segment.frame_offsets):
-            frame = segment.frame(buffer, offset)
-            if frame.n_rec and frame.next_lsn - 1 <= self.survey.durable_lsn:
-                return frame.end
+        for part in parts(segment):
+            for frame in part.frames(self._read(part)):
+                if frame.n_rec and frame.next_lsn - 1 <= self.survey.durable_lsn:
+                    return part.start + frame.end
         return SEGMENT_HEADER_BYTES
+
+
+def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:
+    """
+    Picks of one home, enough for `cold.RUN_RECORDS`, oldest first.
+
+    :param picks: of one part, newest first.
+    """
+    run: list[Pick] = []
+    count = 0
+    for pick in picks:
+        if run and (count >= cold.RUN_RECORDS or pick.place.home != run[-1].place.home):
+            yield run[::-1]
+            run, count = [], 0
+        run.append(pick)
+        count += len(pick.indexes)
+    if run:
+        yield run[::-1]
 
 
 def _as_loaded(image: JobImage, newest: bytes | None, now_ns: int) -> JobImage:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.format import (
     MADE_BY_TOOL,
     REHOMED,
@@ -124,3 +125,16 @@ def content_end(buffer: Buffer, at: int) -> int:
     Where the zeros at the end of a segment begin, ``at`` or behind it.
     """
     return at + len(bytes(memoryview(buffer)[at:]).rstrip(b"\0"))
+
+
+def file_content_end(directory: Readable, name: str, at: int, size: int) -> int:
+    """
+    `content_end` in a file of ``size`` bytes, of which little is in memory at a time.
+    """
+    while size > at:
+        start = max(at, size - len(_ZEROS))
+        end = content_end(directory.read_part(name, start, size), 0)
+        if end:
+            return start + end
+        size = start
+    return at

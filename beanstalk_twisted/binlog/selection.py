@@ -19,10 +19,14 @@ class Place(NamedTuple):
     """
     A frame with full records of surviving jobs.
 
+    :ivar start: where the part of the segment begins that was read; ``end`` where it ends.
+    :ivar frame: as it lies in that part.
     :ivar home: the segment that holds them, once what is not durable has moved.
     """
 
     segment: Segment
+    start: int
+    end: int
     frame: Frame
     home: int
 
@@ -46,17 +50,85 @@ class Pick(NamedTuple):
     indexes: Sequence[int]
     job_ids: Sequence[int]
 
-    def is_beside(self, other: "Pick") -> bool:
-        """
-        Whether both are of one segment, and will be.
-        """
-        return self.buffer is other.buffer and self.place.home == other.place.home
-
     def found(self) -> Iterator[Found]:
         """
         Each by itself.
         """
         return zip(self.job_ids, self.indexes, repeat(self.place), repeat(None))
+
+
+_PAGE_BITS: Final = 8
+_PAGE_SIZE: Final = 1 << _PAGE_BITS
+_PAGE_MASK: Final = _PAGE_SIZE - 1
+_BITS: Final = tuple(1 << at for at in range(_PAGE_SIZE))
+
+
+class JobIds:
+    """
+    A set of job ids, a bit for each, in pages: a log may speak of millions, which a set would keep
+    as long as the jobs are loaded, at 60 to 100 bytes each.  Ids are dense, so that most pages are
+    full: then it is less than one.
+    """
+
+    def __init__(self) -> None:
+        self._pages: dict[int, int] = {}
+
+    def __contains__(self, job_id: int) -> bool:
+        return bool(self._pages.get(job_id >> _PAGE_BITS, 0) >> (job_id & _PAGE_MASK) & 1)
+
+    def add(self, job_id: int) -> None:
+        """
+        One enters, which may be there.
+        """
+        number = job_id >> _PAGE_BITS
+        self._pages[number] = self._pages.get(number, 0) | 1 << (job_id & _PAGE_MASK)
+
+    def add_run(self, first: int, count: int) -> bool:
+        """
+        Ids one after the other enter, if none of them is there.
+
+        :return: whether they did.
+        """
+        pages, masks = self._pages, list(_masks(first, count))
+        if any(pages.get(number, 0) & mask for number, mask in masks):
+            return False
+        for number, mask in masks:
+            pages[number] = pages.get(number, 0) | mask
+        return True
+
+    def add_all(self, job_ids: Sequence[int]) -> list[int]:
+        """
+        Ids enter.
+
+        :param job_ids: at least one.
+        :return: where those are in ``job_ids`` that were not there.
+        """
+        pages, new = self._pages, []
+        number = job_ids[0] >> _PAGE_BITS
+        page = pages.get(number, 0)
+        for at, job_id in enumerate(job_ids):
+            if job_id >> _PAGE_BITS != number:
+                pages[number] = page
+                number = job_id >> _PAGE_BITS
+                page = pages.get(number, 0)
+            bit = _BITS[job_id & _PAGE_MASK]
+            if not page & bit:
+                page |= bit
+                new.append(at)
+        pages[number] = page
+        return new
+
+
+def _masks(first: int, count: int) -> Iterator[tuple[int, int]]:
+    """
+    The pages that ids one after the other are in, and their bits there.
+    """
+    end = first + count
+    while first < end:
+        at = first & _PAGE_MASK
+        here = min(_PAGE_SIZE - at, end - first)
+        yield first >> _PAGE_BITS, (1 << here) - 1 << at
+        first += here
 
 
 _FULL_KINDS: Final = bytes(sorted(FULL))
@@ -67,12 +139,13 @@ class Selection:
     """
     What has been met of each job; frames are shown to it newest-first.
 
-    :ivar changed: the surviving jobs whose newest record is not their full one.
+    :ivar changed: the surviving jobs whose newest record is not their full one.  Whoever takes
+        them out has them only.
     """
 
     def __init__(self) -> None:
         self.changed: list[Found] = []
-        self._finished: set[int] = set()
+        self._finished = JobIds()
         self._newest: dict[int, bytes] = {}
 
     @property
@@ -89,19 +162,27 @@ class Selection:
         :return: the full records that nothing newer is known of, ascending, and their jobs.
         """
         job_ids = frames.ids_if_all(buffer, place.frame, _FULL_KINDS)
-        if job_ids is None or len(different := set(job_ids)) < len(job_ids):
+        if not job_ids or len(different := set(job_ids)) < len(job_ids):
             return self._pick_each(buffer, place)
-        fresh = different.difference(self._finished)
-        self._finished |= fresh
-        changed = set(filter(self._newest.__contains__, fresh)) if self._newest else set[int]()
-        if len(fresh) == len(job_ids) and not changed:
-            return range(len(job_ids)), job_ids
-        for index, job_id in enumerate(job_ids):
-            if job_id in changed:
-                self.changed.append((job_id, index, place, self._newest.pop(job_id)))
-        fresh -= changed
-        indexes = [index for index, job_id in enumerate(job_ids) if job_id in fresh]
-        return indexes, [job_ids[index] for index in indexes]
+        first, count = min(job_ids), len(job_ids)
+        if max(job_ids) - first == count - 1 and self._finished.add_run(first, count):
+            indexes: Sequence[int] = range(count)
+        else:
+            indexes = self._finished.add_all(job_ids)
+        if not self._newest.keys().isdisjoint(different):
+            indexes = [at for at in indexes if not self._is_changed(job_ids[at], at, place)]
+        if len(indexes) == count:
+            return range(count), job_ids
+        return indexes, [job_ids[at] for at in indexes]
+
+    def _is_changed(self, job_id: int, index: int, place: Place) -> bool:
+        """
+        Whether a newer record of a job was met than its full one, which is this.
+        """
+        newest = self._newest.pop(job_id, None)
+        if newest is not None:
+            self.changed.append((job_id, index, place, newest))
+        return newest is not None
 
     def _pick_each(
         self, buffer: Buffer, place: Place

@@ -37,7 +37,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     decode_record,
 )
-from beanstalk_twisted.binlog.segment import Ending, content_end, walk
+from beanstalk_twisted.binlog.segment import Ending, file_content_end, walk
 
 Progress = Callable[[int, int], None]
 """Called now and then with bytes read and bytes in all."""
@@ -250,6 +250,12 @@ class Survey:
         """
         return self.directory.read(segment.name)
 
+    def read_part(self, segment: Segment, start: int, end: int) -> Buffer:
+        """
+        A part of a segment; frames in it are found at their offsets less ``start``.
+        """
+        return self.directory.read_part(segment.name, start, end)
+
     def refuse_if_unsound(self) -> None:
         """
         :raise Damaged: durable records cannot be read.
@@ -293,7 +299,7 @@ class Survey:
             return None
         newest = self.segments[-1]
         ending = newest.ending
-        end = content_end(self.read(newest), ending.offset)
+        end = file_content_end(self.directory, newest.name, ending.offset, newest.size)
         return TornTail(newest.name, ending.offset, end, ending.next_lsn, ending.problem)
 
     def _refuse_beanstalkd(self, names: list[str]) -> None:
@@ -318,6 +324,7 @@ class Survey:
             buffer = directory.read(name)
             self._read_total += len(buffer)
             named[seq] = (name, decode_segment_header(bytes(buffer[:SEGMENT_HEADER_BYTES])))
+            del buffer  # One segment at a time is mapped: a limit on memory counts it.
         claimed = under_their_numbers(named)
         self._judge_names(named, claimed)
         headers = {
@@ -424,9 +431,10 @@ class Survey:
             before = seq
 
     def _last_watermark(self, newest: Segment) -> int:
-        buffer = self.read(newest)
-        last = newest.frame_offsets[-1:]
-        return max((newest.frame(buffer, at).durable_lsn for at in last), default=0)
+        end = newest.ending.offset
+        for at in newest.frame_offsets[-1:]:
+            return newest.frame(self.read_part(newest, at, end), 0).durable_lsn
+        return 0
 
     def _settle(self) -> None:
         """

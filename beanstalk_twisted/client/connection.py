@@ -270,7 +270,7 @@ class Connection(Protocol, Commands):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
-        It is over.
+        Fail what has no answer yet, and those who wait to send.
         """
         self.is_open = False
         self._deadline.stop()

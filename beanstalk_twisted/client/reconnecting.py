@@ -110,7 +110,7 @@ class Presence:
         """
         was_absent, self._is_absent = self._is_absent, True
         if self._logs and not was_absent:
-            _log.warn("no connection to {server}: {why}; it is waited for",
+            _log.warn("no connection to {server}: {why}; retrying",
                       server=self.name, why=why)  # fmt: skip
 
     def present(self) -> None:

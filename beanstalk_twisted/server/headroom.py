@@ -7,6 +7,10 @@ So some is kept for those who cannot be refused, by refusing puts in time.  Now 
 is asked whether it would give that much; if not, puts are answered with OUT_OF_MEMORY, and all else
 goes on, until jobs were deleted.  New connections are taken until half of it is gone too.
 
+So much is kept, too, that a server that is killed when it is full can start again under the same
+limit.  A start has the jobs in memory, and beside them for a moment the part of the log that it
+reads (one frame, `replay.PART_BYTES` or one large job), and at its end what it frames anew.
+
 A limit on what is resident (a container's) is not seen from here: the kernel kills whoever passes
 it, and what was answered is on disk.
 
@@ -44,6 +48,12 @@ kept until they are durable, in one that is being made, and in what is being wri
 AGAIN_S: Final = 0.01
 """From a look that found too little to the next: it may have taken some milliseconds."""
 
+REHOMING_COPIES: Final = 2
+"""
+How often a start has in memory what was not known durable when the last server was killed: as it
+was read, and framed anew.
+"""
+
 PIECED_BYTES: Final = 2 * HEADROOM_BYTES
 """So much is looked for between what is in use, which takes its pages for a moment; not more."""
 
@@ -54,6 +64,11 @@ PIECE_BYTES: Final = 64 << 10
 class Headroom:
     """
     Says whether jobs may be taken.
+
+    :ivar unsettled: how many bytes wait for the disk.
+    :ivar undurable: how many bytes a start would have to frame anew.
+    :ivar largest: bytes of the largest part that a start reads of the log at once; None if there
+        is no log.  It does not become less while the server runs.
     """
 
     log = Logger()
@@ -66,6 +81,8 @@ class Headroom:
         :param has: whether so many bytes can be had; by default the kernel is asked.
         """
         self.unsettled: Callable[[], int] = lambda: 0
+        self.undurable: Callable[[], int] = lambda: 0
+        self.largest: int | None = None
         self._has = can_have if has is None else has
         self._seconds = seconds
         self._left = 0
@@ -91,14 +108,25 @@ class Headroom:
         now_s = self._seconds()
         if self._is_short and now_s < self._again_s:
             return False
-        is_short = not self._has(HEADROOM_BYTES + COPIES * (self.unsettled() + size))
+        is_short = not self._has(HEADROOM_BYTES + self._wanted(size))
         self._left = 0 if is_short else LOOK_BYTES
         if is_short:
             self._again_s = self._seconds() + AGAIN_S
+        elif self.largest is not None:
+            self.largest = max(self.largest, size)
         if is_short != self._is_short:
             self._is_short = is_short
             self._tell()
         return not is_short
+
+    def _wanted(self, size: int) -> int:
+        """
+        What is to be kept beside the headroom, with a job of so many bytes.
+        """
+        now = COPIES * (self.unsettled() + size)
+        if self.largest is None:
+            return now
+        return max(now, self.largest, REHOMING_COPIES * (self.undurable() + size))
 
     def _tell(self) -> None:
         if self._is_short:

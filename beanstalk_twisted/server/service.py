@@ -139,6 +139,7 @@ class BeanstalkService(Service):
         if self._directory is not None:
             progress = StartProgress(self.log)
             self._found = load(self._directory, self.queue, self.clock, progress)
+            self._headroom.largest = self._found.largest_part
 
     def startService(self) -> None:
         """
@@ -190,6 +191,7 @@ class BeanstalkService(Service):
         )  # fmt: skip
         BALLAST.hold()
         self._fail_stop.is_armed = True
+        self._headroom.undurable = lambda: opened.log.undurable_bytes
         self._headroom.unsettled = lambda: self._store.unsettled_bytes if self._store else 0
         self.common.settled_lsn = self._store.settled_lsn
         self._store.tell(self.process.log)

@@ -128,7 +128,7 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
 
 
 def _cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
-    why = problem.strerror if isinstance(problem, OSError) else problem
+    why = problem.strerror if isinstance(problem, OSError) else str(problem)
     return CannotUse(
         f"binlog directory {directory.path} cannot be used: {why or type(problem).__name__}; "
         f"nothing was lost. {_advice(problem)}, then start again."
@@ -139,7 +139,7 @@ def _advice(problem: BaseException | None) -> str:
     number = problem.errno if isinstance(problem, OSError) else None
     if number == errno.ENOMEM or isinstance(problem, MemoryError):
         return (
-            "All jobs are loaded into memory, which takes up to twice of what they take later: "
+            "All jobs are loaded into memory, and before that segment by segment is looked at: "
             "give it more (ulimit -v, the limit of a container)"
         )
     if number in (errno.EMFILE, errno.ENFILE):
@@ -171,6 +171,7 @@ def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -
             apply_cold(queue.state, each)
         else:
             queue.state.apply(each.image, segment=each.segment_seq)
+        del each  # It may keep a part of the log mapped, and the next one is about to be.
         if len(queue.state.jobs) >= told + REPORT_JOBS:
             told = len(queue.state.jobs)
             report.loaded(told)

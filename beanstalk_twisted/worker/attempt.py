@@ -143,7 +143,7 @@ class Attempt(Generic[T]):
 
     def end(self) -> None:
         """
-        It is over.
+        Forget how to touch and to cancel: the job is no longer ours.
         """
         self._toucher = None
         self._cancels.clear()

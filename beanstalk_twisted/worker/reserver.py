@@ -162,7 +162,7 @@ class Reserver:
 
     def drop(self, number: int, held: "Held") -> None:
         """
-        It is over.
+        Forget a reservation that has ended.
         """
         self.jobs.discard(held)
         if self._newest.get(number) is held:

@@ -25,6 +25,7 @@ from beanstalk_twisted.binlog.records import (
     FULL,
     JOB_ID,
     JOB_KINDS,
+    STATE,
     TUBE_ID,
     TYPE,
     Kind,
@@ -267,7 +268,7 @@ def _ids(raws: list[Raw]) -> tuple[int, ...]:
 
 
 def _is_plausible(raw: Raw) -> bool:
-    return raw[TYPE] in JOB_KINDS and raw[1] in set(State) and raw[JOB_ID] > 0
+    return raw[TYPE] in JOB_KINDS and raw[STATE] in set(State) and raw[JOB_ID] > 0
 
 
 def is_data_good(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
@@ -386,8 +387,8 @@ class _Contents:
         if kind not in JOB_KINDS:
             return
         job_id = raw[JOB_ID]
-        if raw[1] not in _STATES:
-            self._note(name, frame, index, raw, f"job state {raw[1]} is unknown")
+        if raw[STATE] not in _STATES:
+            self._note(name, frame, index, raw, f"job state {raw[STATE]} is unknown")
         if kind in FULL:
             self._bodies.add(job_id)
             self._lacking.discard(job_id)

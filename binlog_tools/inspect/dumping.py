@@ -10,13 +10,22 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import (
     AUX,
+    BURIES,
     DATA_LEN,
     DEADLINE_NS,
     DELAY_S,
     FLAGS,
     JOB_ID,
     JOB_KINDS,
+    KICKS,
+    PRIORITY,
+    REASON,
+    RELEASES,
+    RESERVES,
+    STATE,
+    TIMEOUTS,
     TS_NS,
+    TTR_S,
     TUBE_ID,
     TYPE,
     CleanStop,
@@ -143,13 +152,13 @@ class Records:
         return (
             (index, raw)
             for index, raw in everything
-            if raw[0] in always
+            if raw[TYPE] in always
             or (
                 first <= index <= last
-                and (types is None or raw[0] in types)
-                and (jobs is None or (raw[5] in jobs and raw[0] in JOB_KINDS))
-                and (tube_ids is None or raw[10] in tube_ids)
-                and (states is None or (raw[1] in states and raw[0] in JOB_KINDS))
+                and (types is None or raw[TYPE] in types)
+                and (jobs is None or (raw[JOB_ID] in jobs and raw[TYPE] in JOB_KINDS))
+                and (tube_ids is None or raw[TUBE_ID] in tube_ids)
+                and (states is None or (raw[STATE] in states and raw[TYPE] in JOB_KINDS))
             )
         )
 
@@ -239,7 +248,8 @@ def fields_of(entry: Entry) -> Fields:
     fields: Fields = {
         "lsn": entry.lsn, "type": type_name(raw[TYPE]), "time": format_time_exactly(raw[TS_NS]),
         "logged": format_time_exactly(entry.time_ns), "segment": entry.segment,
-        "offset": entry.offset, "flags": _FLAG_NAMES[raw[FLAGS]], "reason": reason_name(raw[3]),
+        "offset": entry.offset, "flags": _FLAG_NAMES[raw[FLAGS]],
+        "reason": reason_name(raw[REASON]),
     }  # fmt: skip
     fields.update(_job_fields(entry) if raw[TYPE] in JOB_KINDS else _other_fields(entry))
     return fields
@@ -249,10 +259,12 @@ def _job_fields(entry: Entry) -> Fields:
     raw = entry.raw
     return {
         "job": raw[JOB_ID], "tube": text_of(entry.tube), "tube_id": raw[TUBE_ID],
-        "state": state_name(raw[1]), "priority": raw[4], "delay_s": raw[DELAY_S], "ttr_s": raw[9],
+        "state": state_name(raw[STATE]), "priority": raw[PRIORITY],
+        "delay_s": raw[DELAY_S], "ttr_s": raw[TTR_S],
         "deadline": format_time_exactly(raw[DEADLINE_NS]) if raw[DEADLINE_NS] else None,
-        "reserves": raw[11], "timeouts": raw[12], "releases": raw[13], "buries": raw[14],
-        "kicks": raw[15], "connection": raw[AUX], "bytes": raw[DATA_LEN],
+        "reserves": raw[RESERVES], "timeouts": raw[TIMEOUTS], "releases": raw[RELEASES],
+        "buries": raw[BURIES],
+        "kicks": raw[KICKS], "connection": raw[AUX], "bytes": raw[DATA_LEN],
     }  # fmt: skip
 
 

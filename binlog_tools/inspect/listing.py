@@ -8,10 +8,16 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records import (
     AUX,
+    DATA_LEN,
     DEADLINE_NS,
     DELAY_S,
+    FLAGS,
     FULL,
+    PRIORITY,
+    REASON,
+    STATE,
     TS_NS,
+    TTR_S,
     TYPE,
     Kind,
     Reason,
@@ -175,7 +181,7 @@ def story_of(source: Source, job_id: int, now_ns: int) -> Story:
         if isinstance(entry, Gap):
             continue
         is_start = entry.raw[TYPE] == Start.kind
-        if is_start and not (events and events[-1].entry.raw[1] == State.RESERVED):
+        if is_start and not (events and events[-1].entry.raw[STATE] == State.RESERVED):
             continue
         # A full record says when the job was put, a COPY is written when it is written.
         at = entry.time_ns if entry.raw[TYPE] == Kind.COPY else entry.raw[TS_NS]
@@ -190,13 +196,13 @@ def _in_words(entry: Entry) -> str:
     tube = text_of(entry.tube)
     words = _WORDS.get(raw[TYPE], "changed")
     text = words.format(
-        tube=tube, by=f" by connection {raw[AUX]}" if raw[AUX] else "", priority=raw[4],
-        state=state_name(raw[1]), delay=raw[DELAY_S], ttr=raw[9],
-        why=_WHY.get(raw[3], ""), size=raw[17],
+        tube=tube, by=f" by connection {raw[AUX]}" if raw[AUX] else "", priority=raw[PRIORITY],
+        state=state_name(raw[STATE]), delay=raw[DELAY_S], ttr=raw[TTR_S],
+        why=_WHY.get(raw[REASON], ""), size=raw[DATA_LEN],
     )  # fmt: skip
-    if raw[1] == State.DELAYED:
+    if raw[STATE] == State.DELAYED:
         text += f", ready at {format_time(raw[DEADLINE_NS])}"
-    elif raw[1] == State.RESERVED:
+    elif raw[STATE] == State.RESERVED:
         text += f", until {format_time(raw[DEADLINE_NS])}"
     return text
 
@@ -224,10 +230,10 @@ def _ending(events: list[Event], now_ns: int) -> str:
         return f"gone since {format_time(last.raw[TS_NS])}"
     if not any(event.entry.raw[TYPE] in FULL for event in events):
         return "alive, but the log has no body for it: a server refuses this log"
-    state = "ready" if last.raw[TYPE] == Start.kind else state_name(last.raw[1])
-    if last.raw[1] == State.RESERVED:
+    state = "ready" if last.raw[TYPE] == Start.kind else state_name(last.raw[STATE])
+    if last.raw[STATE] == State.RESERVED:
         return "reserved; a server that starts now has it ready"
-    if last.raw[1] == State.DELAYED and last.raw[DEADLINE_NS] <= now_ns:
+    if last.raw[STATE] == State.DELAYED and last.raw[DEADLINE_NS] <= now_ns:
         return "ready, its delay is over"
     return f"{state} for {format_duration(max(0, now_ns - last.raw[TS_NS]))}"
 
@@ -250,6 +256,6 @@ def without_extensions(entry: Entry) -> bytes:
     """
     The body in the data of a full record.
     """
-    if not entry.raw[2] & 1:
+    if not entry.raw[FLAGS] & 1:
         return entry.data
     return entry.data[2 + int.from_bytes(entry.data[:2], "little") :]

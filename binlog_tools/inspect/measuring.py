@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.compaction import Policy, Pressure
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Frame
-from beanstalk_twisted.binlog.records import TUBE_ID, Kind, State
+from beanstalk_twisted.binlog.records import STATE, TUBE_ID, Kind, State
 from binlog_tools.logs.live_set import LiveJob, LiveSet, sound_frames, sound_segments
 from binlog_tools.logs.reading import OpenSegment, names_ahead
 from binlog_tools.logs.selection import STATE_NAMES, type_name
@@ -272,9 +272,9 @@ def _sum_up(
         pins[job.seq].append(job_id)
         bytes_of[job.seq] += size
         raw = RECORD.unpack(job.record)
-        states[raw[1]] += 1
+        states[raw[STATE]] += 1
         counts = tubes.setdefault(raw[TUBE_ID], [0] * 6)
-        counts[raw[1]] += 1
+        counts[raw[STATE]] += 1
         counts[5] += job.size
     total = sum(segment.end for segment in segments.values())
     living = bytes_of.total()

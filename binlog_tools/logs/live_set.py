@@ -19,6 +19,7 @@ from beanstalk_twisted.binlog.records import (
     DELAY_S,
     FLAGS,
     JOB_KINDS,
+    STATE,
     TS_NS,
     TUBE_ID,
     Flag,
@@ -173,7 +174,7 @@ def _made_ready(record: bytes) -> bytes:
     The same record with state ready and no deadline.
     """
     raw = list(RECORD.unpack(record))
-    raw[1], raw[DEADLINE_NS] = State.READY, 0
+    raw[STATE], raw[DEADLINE_NS] = State.READY, 0
     return RECORD.pack(*raw)
 
 
@@ -337,7 +338,7 @@ class _Later:
         reservation of a client that had gone when a server started.
         """
         raw = RECORD.unpack(job.record)
-        if raw[1] != State.READY:
+        if raw[STATE] != State.READY:
             return False
         # Whatever delayed it is older than the log.
         delay_ends = self.since_ns + raw[DELAY_S] * NS

@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
-from beanstalk_twisted.binlog.records import NotUnderstood, Raw, TubeDef
+from beanstalk_twisted.binlog.records import TUBE_ID, NotUnderstood, Raw, TubeDef
 from beanstalk_twisted.binlog.segment import NO_FRAME, content_end, has_content, is_trailer
 from beanstalk_twisted.binlog.survey import NamedHeader, under_their_numbers
 from binlog_tools.logs.sources import Source
@@ -223,7 +223,7 @@ def tubes_named(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, bytes]]:
         if kind == TubeDef.kind:
             raw = frames.raw_record(buffer, frame, index)
             try:
-                yield raw[10], frames.data_of(buffer, frame, raw)
+                yield raw[TUBE_ID], frames.data_of(buffer, frame, raw)
             except NotUnderstood:
                 continue
 

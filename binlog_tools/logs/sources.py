@@ -199,6 +199,12 @@ class Source:
             self._newest = (name, buffer)
         return buffer
 
+    def read_part(self, name: str, start: int, end: int) -> Buffer:
+        """
+        See `Readable.read_part`; bytes of what `read` gives.
+        """
+        return memoryview(self.read(name))[start:end]
+
     def header(self, name: str) -> SegmentHeader | HeaderProblem:
         """
         A segment's header, without the rest of it.

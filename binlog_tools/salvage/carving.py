@@ -25,6 +25,7 @@ from beanstalk_twisted.binlog.records import (
     FULL,
     JOB_ID,
     JOB_KINDS,
+    STATE,
     TYPE,
     Counters,
     Raw,
@@ -227,7 +228,7 @@ class Carver:
         ``before`` if that cannot be found out.
         """
         end = span(raw)[1]
-        if raw[TYPE] not in JOB_KINDS or raw[1] not in _STATES or heap_at + end > self._limit:
+        if raw[TYPE] not in JOB_KINDS or raw[STATE] not in _STATES or heap_at + end > self._limit:
             return before
         for by in range(1, SHIFT_BYTES + 1):
             for shift in (before + by, before - by):

@@ -16,7 +16,9 @@ from beanstalk_twisted.binlog.records import (
     DATA_LEN,
     DATA_OFF,
     FLAGS,
+    STATE,
     TS_NS,
+    TUBE_ID,
     JobImage,
     Kind,
     NotUnderstood,
@@ -255,9 +257,11 @@ class Judge:
 
     def _lost(self, job_id: int, entry: Entry, why: Why) -> Outcome:
         raw = RECORD.unpack(entry.newest) if entry.newest else self._raw(entry.full)
-        state = _STATES.get(raw[1], State.GONE)
-        tube = self._living.tubes.get(raw[10])
-        return Outcome(None, Judgement(job_id, tube, raw[10], state, entry.lsn, why, None, None))
+        state = _STATES.get(raw[STATE], State.GONE)
+        tube = self._living.tubes.get(raw[TUBE_ID])
+        return Outcome(
+            None, Judgement(job_id, tube, raw[TUBE_ID], state, entry.lsn, why, None, None)
+        )
 
     def _set_aside(self, image: JobImage, lsn: int, why: Why, claimed_id: int = 0) -> Outcome:
         """
@@ -380,7 +384,7 @@ class Judge:
             raw = RECORD.unpack_from(self._buffers.of(body.seq), body.record_at)
         ts_ns = raw[TS_NS]
         born_ns = ts_ns if 0 < ts_ns <= self._living.time_ns else self._living.time_ns
-        state = _STATES.get(raw[1], State.GONE)
+        state = _STATES.get(raw[STATE], State.GONE)
         data = self._bytes(body)
         raw = (Kind.PUT, State.BURIED, *raw[FLAGS:])
         try:

@@ -17,8 +17,8 @@ def need(extra: str, *modules: str) -> None:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         print(
-            f"[NO_PACKAGE] {sys.executable} has no {', '.join(missing)}; run: "
-            f"{sys.executable} -m pip install 'beanstalk-twisted[{extra}]'",
+            f"[NO_PACKAGE] {sys.executable} has no {', '.join(missing)}; run in a "
+            f"checkout of beanstalk-twisted: {sys.executable} -m pip install '.[{extra}]'",
             file=sys.stderr,
         )
         raise SystemExit(CODES["NO_PACKAGE"])

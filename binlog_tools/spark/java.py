@@ -36,7 +36,8 @@ _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _UNKNOWN_MODULE: Final = "--add-modules=jdk.incubator.vector"
 _ADVICE: Final = (
     f"Spark needs a Java {OLDEST_JAVA} or newer. Debian and Ubuntu: apt-get install "
-    "openjdk-17-jre-headless; without root: pip install 'beanstalk-twisted[java]'"
+    "openjdk-17-jre-headless; without root, in a checkout of beanstalk-twisted: "
+    "pip install '.[java]'"
 )
 
 

@@ -33,7 +33,7 @@ def taken(*frames: tuple[bytes, bytes]) -> tuple[list[tuple[int, bytes]], list[i
         count += size
     jobs, others = records.take(TUBES, 9)
     assert jobs.segment == 9
-    return list(zip(jobs.job_ids, jobs.bodies, strict=True)), list(others)
+    return list(zip(jobs.job_ids, map(bytes, jobs.bodies), strict=True)), list(others)
 
 
 ODD = {

@@ -21,6 +21,7 @@ import pytest
 from beanstalk_twisted.binlog.directory import (
     DELETED,
     IN_PLACE,
+    JOINED_BYTES,
     LOCKS,
     Directory,
     File,
@@ -172,6 +173,25 @@ def test_what_was_read_stays_as_it_was_when_the_file_is_removed(directory: Direc
     seen = directory.read("a")
     directory.remove("a")
     assert bytes(seen) == b"abc"
+
+
+@pytest.mark.parametrize("start", [0, 1, 4095, 4096, 4097, 9999, 10_000])
+@pytest.mark.parametrize("size", [0, 1, 5000])
+def test_a_part_of_a_file_is_read_without_the_rest(
+    directory: Directory, start: int, size: int
+) -> None:
+    content = bytes(range(250)) * 40
+    directory.create("a").write_at(0, [content])
+    end = min(start + size, len(content))
+    assert bytes(directory.read_part("a", start, end)) == content[start:end]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_few_and_many_bytes_are_written_alike(directory: Directory, more: int) -> None:
+    chunks = [b"a" * (JOINED_BYTES - 5), b"", b"bcdef" + b"g" * more]
+    file = directory.create("a")
+    file.write_at(3, chunks)
+    assert bytes(directory.read("a")) == bytes(3) + b"".join(chunks)
 
 
 def test_syncs_and_advice_need_no_file_to_have_changed(directory: Directory) -> None:

@@ -7,8 +7,16 @@ import pytest
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import MADE_BY_TOOL, REHOMED, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Frame
+from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Counters, Record, Seal, Start
-from beanstalk_twisted.binlog.segment import NO_FRAME, NO_SEAL, Ending, content_end, walk
+from beanstalk_twisted.binlog.segment import (
+    NO_FRAME,
+    NO_SEAL,
+    Ending,
+    content_end,
+    file_content_end,
+    walk,
+)
 from tests.binlog.scribe import SALT, T0, delete, flipped, header, put
 
 HEADER = header()
@@ -198,3 +206,11 @@ def test_a_frame_out_of_its_turn_is_a_problem() -> None:
 def test_content_ends_where_the_last_zeros_begin() -> None:
     assert content_end(b"ab\0c\0\0", 1) == 4
     assert content_end(b"ab\0\0", 2) == 2
+
+
+@pytest.mark.parametrize("zeros", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5 << 20])
+@pytest.mark.parametrize("content", [b"", b"a", b"ab\0c" + bytes(3 << 19) + b"d"])
+def test_content_of_a_file_ends_there_too(content: bytes, zeros: int) -> None:
+    raw = b"before" + content + bytes(zeros)
+    directory = MemoryDirectory({"a": raw})
+    assert file_content_end(directory, "a", 6, len(raw)) == 6 + len(content)

@@ -64,7 +64,7 @@ def test_the_errors_are_those_of_the_code() -> None:
 
 
 def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
-    rows = table(PAGE, "When the connection is lost")
+    rows = table(PAGE, "Lost connections")
     again = {word for what, fate in rows if fate.startswith("sent again") for word in
              re.findall(r"`(\w+…?)`", what)}  # fmt: skip
     for name, form in specs.FORMS.items():

@@ -82,7 +82,7 @@ def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is() -> None:
         world.advance(100)
     assert heard(events) == [("warn", "no")]
     message = str(formatEvent(next(each for each in events if each["log_namespace"] == SERVER_LOG)))
-    assert "refused" in message and message.endswith("it is waited for")
+    assert "refused" in message and message.endswith("retrying")
     world.endpoint.is_refusing = False
     with capturedLogs() as events:
         come_back(world)

@@ -198,17 +198,33 @@ class HeldBackDisk(FlawedDisk):
 
 class SyncsAgain(FlawedFile):
     """
-    A sync that fails is tried again.
+    A sync of a segment that fails is tried again.
     """
 
     def sync(self) -> None:
         """
-        Twice, if need be.
+        Twice, if need be and it has its name.
         """
         try:
             self.inner.sync()
         except OSError:
+            if not self._is_tried_again:
+                raise
             self.inner.sync()
+
+    @property
+    def _is_tried_again(self) -> bool:
+        return self.is_named
+
+
+class MadeSyncsAgain(SyncsAgain):
+    """
+    Likewise while the segment is being made.
+    """
+
+    @property
+    def _is_tried_again(self) -> bool:
+        return not self.is_named
 
 
 def disk_of(

@@ -3,299 +3,31 @@ An exception at every moment on the way from a command to its reply: the server 
 one connection, or one reply; and what a server then finds is what was promised.
 
 The moments are all lines of the modules on that way, and all calls of functions written in C that
-they make.  After each exception the process is killed or its power lost, and the next one started.
+they make.
 """
 
 from __future__ import annotations
 
-import gc
-import os
+import json
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
-from twisted.internet.error import ConnectionLost
-from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.storage.fail_stop import FailStop
-from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.testing.memory_server import STARTED_S
-from tests.crash.clients import Expected, Talker
-from tests.crash.disks import after_kill, only_synced
-from tests.crash.explorer import Explorer, without_garbage_collection
-from tests.crash.promises import Promises, Recorder
-from tests.crash.simulation import SOUND, Server, SteppedIo
-from tests.interruption import Interruption, files_of
+from beanstalk_twisted.storage.group_commit import ALWAYS
+from tests.crash.exceptions import POLICIES, Outcome
 
-WAY: Final = files_of(
-    "binlog.log", "binlog.framing", "binlog.frames", "binlog.seal", "binlog.batches",
-    "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "commit", "space", "shortcut",
-    "keeping", "compactor", "service", "protocol", "chunks", "pipeline", "outlet",
-)  # fmt: skip
+EVERY: Final = 500
+"""
+One of so many moments is tried, another one for each kind of exception: 15 s of processor time for
+both policies.
+"""
 
-EVERY: Final = int(os.environ.get("EXCEPTIONS_EVERY", "60"))
-"""One of so many moments is tried, another one for each kind of exception.  1 is all of them."""
-
-ERRORS: Final = {"memory": MemoryError, "disk": OSError, "signal": KeyboardInterrupt}
-POLICIES: Final = {"always": ALWAYS, "never": NEVER}
-
-REFUSALS: Final = {b"OUT_OF_MEMORY", b"INTERNAL_ERROR"}
-
-LARGE: Final = b"b" * 1500
-"""Three of them fill a segment."""
-
-
-class Thread(SteppedIo):
-    """
-    A thread that tells of all that work can raise.
-    """
-
-    @staticmethod
-    def _outcome(work: Any) -> Any:
-        try:
-            return work()
-        except (Exception, KeyboardInterrupt):
-            return Failure()
-
-
-class ExposedServer(Server):
-    """
-    A server whose reactor goes on whatever a call has raised, as Twisted's does.
-
-    :ivar raised: what has come through to it.
-    """
-
-    def __init__(self, promises: Promises) -> None:
-        self.raised: list[BaseException] = []
-        super().__init__(promises, SOUND)
-
-    def _make_io(self) -> SteppedIo:
-        self.thread = Thread()
-        return self.thread
-
-    @property
-    def is_over(self) -> bool:
-        """
-        Whether the process has ended.
-        """
-        return bool(self.failures)
-
-    def advance(self, seconds: float = 0.0) -> None:
-        """
-        See `MemoryServer.advance`.
-        """
-        if self.is_over:
-            return
-        try:
-            super().advance(seconds)
-        except (MemoryError, OSError, KeyboardInterrupt) as error:
-            self.raised.append(error)
-
-    def settle(self) -> None:
-        """
-        Let the disk do all that it was asked for, and the reactor hear of it.
-        """
-        self.advance()
-        for _ in range(200):
-            if self.is_over or self.is_idle:
-                return
-            if self.thread.has_news:
-                self.thread.tell()
-            else:
-                self.thread.work()
-            self.advance()
-        raise AssertionError("the disk never comes to rest")
-
-
-class ExposedTalker(Talker):
-    """
-    A client whose connection Twisted ends when its protocol raises.
-    """
-
-    _server: ExposedServer
-
-    def __init__(self, server: ExposedServer) -> None:
-        super().__init__(server)
-        transport: Any = self._client.transport
-        self._read = transport.read
-        transport.read = self._be_read
-
-    def _be_read(self) -> None:
-        try:
-            self._read()
-        except (MemoryError, OSError, KeyboardInterrupt) as error:
-            self._server.raised.append(error)
-            self.leave()
-
-    @property
-    def is_gone(self) -> bool:
-        """
-        Whether the connection has ended.
-        """
-        return bool(self._client.is_closed)
-
-    @property
-    def is_answered(self) -> bool:
-        """
-        Whether there is a reply to all that was sent, or nobody to hear it.
-        """
-        return self.is_gone or not self._expected
-
-    def say(self, command: bytes, job_id: int = 0) -> None:
-        """
-        See `Talker.say`.
-        """
-        if not self.is_gone and not self._server.is_over:
-            self.send(command)
-            committed_of = self._promises.committed_of
-            word, of_all = command.split()[0], self._promises.committed_lsn
-            self._expected.append(Expected(word, job_id, committed_of(job_id), of_all))
-
-    def send(self, data: bytes) -> None:
-        """
-        Send bytes.
-        """
-        if not self._server.is_over:
-            self._client.send(data)
-
-    def leave(self) -> None:
-        """
-        See `Talker.leave`.
-        """
-        if self._server.is_over:
-            return
-        try:
-            self._client.transport.end(ConnectionLost())
-        except (MemoryError, OSError, KeyboardInterrupt) as error:
-            self._server.raised.append(error)
-
-    def hear(self) -> None:
-        """
-        See `Talker.hear`.
-        """
-        if not self._server.is_over and not self.is_gone:
-            super().hear()
-
-    def _heard(self, expected: Expected, words: list[bytes], body: bytes | None) -> None:
-        if words[0] not in REFUSALS:
-            super()._heard(expected, words, body)
-
-
-def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterator[None]:
-    """
-    A little of everything, in steps.  Most jobs are large, so that segments end; the first is not,
-    and stays, so that compaction has something to copy.
-    """
-    one, two, three = talkers
-    for word, talker in zip((b"a", b"b", b"a"), talkers, strict=True):
-        talker.say(b"watch %b\r\n" % word)
-    three.say(b"put 9 0 60 4\r\nkeep\r\n")
-    yield
-    for _ in range(2):
-        one.say(b"put 0 0 60 1500\r\n" + LARGE + b"\r\n")
-        two.say(b"put 5 0 1 1500\r\n" + LARGE + b"\r\n")
-        yield
-    one.say(b"reserve-with-timeout 0\r\n")
-    one.say(b"bury 2 3\r\n", 2)
-    two.say(b"reserve-job 3\r\n", 3)
-    two.say(b"put 7 2 60 2\r\nxy\r\n")
-    yield
-    one.say(b"use a\r\n")
-    three.say(b"watch late\r\n")
-    three.say(b"ignore default\r\n")
-    three.say(b"reserve-with-timeout 9\r\n")
-    one.send(b"put 1 0 60 1500\r\n" + LARGE[:700])
-    yield
-    one.say(LARGE[700:] + b"\r\n")
-    yield
-    one.say(b"use default\r\n")
-    one.say(b"kick 9\r\n")
-    two.say(b"peek 1\r\n", 1)
-    two.say(b"stats-job 1\r\n", 1)
-    two.say(b"list-tubes\r\n")
-    two.say(b"touch 3\r\n", 3)
-    yield
-    server.advance(2.5)  # A TTR ends, and a delay.
-    yield
-    two.say(b"reserve-job 3\r\n", 3)
-    two.say(b"release 3 3 0\r\n", 3)
-    three.say(b"delete 7\r\n", 7)
-    one.say(b"pause-tube default 4\r\n")
-    yield
-    for job_id in (2, 3, 4, 5):
-        one.say(b"delete %d\r\n" % job_id, job_id)
-        one.say(b"put 0 0 60 1500\r\n" + LARGE + b"\r\n")
-        yield
-    one.say(b"reserve-job 8\r\n", 8)
-    two.leave()
-    yield
-    for job_id in range(8, 11):
-        one.say(b"delete %d\r\n" % job_id, job_id)
-    yield
-    one.say(b"reserve-job 11\r\n", 11)
-    one.leave()
-    yield
-    server.advance(10)  # A pause ends, and what goes on by itself comes to rest.
-    yield
-
-
-class Outcome:
-    """
-    What a conversation has come to.
-
-    :ivar promises: what its clients were told.
-    :ivar moments: how many there were; ``where`` the exception was raised.
-    """
-
-    def __init__(self, policy: FsyncPolicy, at: int, error: BaseException) -> None:
-        self.promises = Promises(policy)
-        self.server = server = ExposedServer(self.promises)
-        self.promises.starts(0, self.now_ns, was_power_lost=False)
-        server.start()
-        server.settle()
-        talkers = [ExposedTalker(server) for _ in range(3)]
-        exempt = (FailStop.__call__, FailStop.caught, ExposedTalker._heard, Recorder._note)
-        with Interruption(WAY, at, error, exempt) as interruption:
-            for _ in conversation(server, talkers):
-                server.settle()
-                if server.is_over:
-                    break
-                for talker in talkers:
-                    talker.hear()
-        self.moments, self.where = interruption.moments, interruption.where
-        self.are_answered = all(talker.is_answered for talker in talkers)
-
-    @property
-    def now_ns(self) -> int:
-        """
-        The wall clock.
-        """
-        return round(self.server.now_s() * NS) + STARTED_S * NS
-
-    @property
-    def way(self) -> str:
-        """
-        What the exception has cost.
-        """
-        if self.server.is_over:
-            return "the server"
-        return "a connection" if self.server.raised else "nothing, or a reply"
-
-    def check(self) -> None:
-        """
-        A server starts after a kill, and after a loss of power, and has what was promised.
-        """
-        if not self.server.is_over:
-            assert self.are_answered, f"{self.where}: somebody waits for ever"
-            self.promises.check_queue(self.now_ns)
-        directory: Any = self.server.directory
-        explorer = Explorer(0, 1 << 30)
-        for left in (after_kill(directory), only_synced(directory)):
-            least = self.promises.least(left.is_power_lost)
-            explorer.examine(left, self.promises, self.now_ns, least)
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def test_the_conversation_comes_to_its_end_and_has_all_that_it_should_have() -> None:
@@ -312,28 +44,11 @@ def _numbers(directory: Directory | None) -> list[int]:
     return [int(name[:20]) for name in directory.names() if name.endswith(".tql")]
 
 
-@pytest.mark.skipif(
-    "EXCEPTIONS_EVERY" not in os.environ,
-    reason="alone, with EXCEPTIONS_EVERY=60: Deferreds that it leaves are told of in later tests",
-)
-@pytest.mark.parametrize("kind", ERRORS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_exception_on_the_way_breaks_a_promise(
-    policy: str, kind: str, clean_reactor: list[Failure]
-) -> None:
-    costs: Counter[str] = Counter()
-    with without_garbage_collection():
-        moments = Outcome(POLICIES[policy], 0, MemoryError()).moments
-        first = 1 + EVERY * list(ERRORS).index(kind) // len(ERRORS)
-        for at in range(first, moments + 1, EVERY):
-            outcome = Outcome(POLICIES[policy], at, ERRORS[kind]())
-            assert outcome.where, at
-            outcome.check()
-            costs[outcome.way] += 1
-        del outcome
-    # Each failure that was told of holds others that were not: they are now, not in another test.
-    while clean_reactor:
-        clean_reactor.clear()
-        gc.collect()
-    assert costs["the server"] > sum(costs.values()) // 3, costs
+def test_no_exception_on_the_way_breaks_a_promise(policy: str) -> None:
+    command = [sys.executable, "-m", "tests.crash.exceptions", policy, str(EVERY)]
+    walked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert walked.returncode == 0, walked.stderr[-4000:]
+    costs = Counter[str](json.loads(walked.stdout.splitlines()[-1]))
+    assert costs["the server"] > costs.total() // 3, costs
     assert costs["nothing, or a reply"], costs

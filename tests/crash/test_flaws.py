@@ -18,6 +18,7 @@ from tests.crash.flaws import (
     HeaderFirst,
     HeldBack,
     HeldBackDisk,
+    MadeSyncsAgain,
     NamesNotSynced,
     NeverSynced,
     NotRehomed,
@@ -65,8 +66,11 @@ FLAWS: Final = {
     "replies do not wait": Flaw(Parts(fsync=INTERVAL), "the log ends with LSN"),
     "nothing is synced in time": Flaw(Parts(fsync=NEVER), "the log ends with LSN", INTERVAL),
     "a failed sync is tried again": Flaw(
-        Parts(disk=disk_of(SyncsAgain)),
-        "the log ends with LSN|shorter than its header|no frame follows the header",
+        Parts(disk=disk_of(SyncsAgain)), "the log ends with LSN", failing="sync"
+    ),
+    "a failed sync of a segment without a name is tried again": Flaw(
+        Parts(disk=disk_of(MadeSyncsAgain)),
+        "shorter than its header|no frame follows the header",
         failing="sync",
     ),
     "names are not synced": Flaw(

@@ -231,7 +231,7 @@ def restore(setting: Setting, into: Path, *left_out: str) -> None:
     Do what docs/operations.md says, but for the lines that begin with these words, and without
     starting the server.
     """
-    _, _, section = OPERATIONS.read_text().partition("### Restore from it\n")
+    _, _, section = OPERATIONS.read_text().partition("### Restore from the archive\n")
     script = section.split("```sh\n")[1].split("```")[0]
     for documented, path in {
         "/var/lib/bs-restored": into,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -21,17 +22,30 @@ HALF_SENT = 100
 ROUNDS = 200
 
 
-def limited(tmp_path: Path, spare_mb: int) -> ServerProcess:
+def limited(tmp_path: Path, spare_mb: int, *options: str) -> ServerProcess:
     """
     Start a server with so much more memory than one needs that has done nothing yet.
     """
-    command = ours_at_once("-p0", "-z", "1000000", "-b", tmp_path / "log")
-    with ServerProcess([*command[:-1], str(tmp_path / "other")], tmp_path) as server:
+    return started(tmp_path, needed_kb(tmp_path) + (spare_mb << 10), *options)
+
+
+def needed_kb(tmp_path: Path) -> int:
+    """
+    How much memory a server has asked for that has done nothing yet.
+    """
+    with ServerProcess(ours_at_once("-p0", "-b", tmp_path / "other"), tmp_path) as server:
         server.connect()
         status = Path(f"/proc/{server.process.pid}/status").read_text()
     peak = re.search(r"VmPeak:\s+(\d+) kB", status)
     assert peak is not None
-    limit_kb = int(peak[1]) + (spare_mb << 10)
+    return int(peak[1])
+
+
+def started(tmp_path: Path, limit_kb: int, *options: str) -> ServerProcess:
+    """
+    Start a server under a limit.
+    """
+    command = ours_at_once("-p0", "-z", "20000000", *options, "-b", tmp_path / "log")
     return ServerProcess(["sh", "-c", f'ulimit -v {limit_kb}; exec "$@"', "sh", *command], tmp_path)
 
 
@@ -81,15 +95,10 @@ def test_new_jobs_are_refused_and_all_else_goes_on(tmp_path: Path, spare_mb: int
                 del taken[job_id]
         for half in halves:
             half.close()
-        job_id = put_again(control)
+        taken[put_again(control)] = 0
         server.kill()
     with ServerProcess(ours_at_once("-p0", "-b", tmp_path / "log"), tmp_path) as server:
-        control = server.connect()
-        for known, number in taken.items():
-            head, _, body = control.ask(b"peek %d\r\n" % known).partition(b"\r\n")
-            assert body == (b"%08d" % number) * (BODY_BYTES // 8) + b"\r\n", head
-        found = control.ask(b"stats-tube default\r\n")
-        assert b"current-jobs-ready: %d\n" % (len(taken) + 1) in found, job_id
+        check(server.connect(), taken)
 
 
 def put_again(control: Connection) -> int:
@@ -101,6 +110,46 @@ def put_again(control: Connection) -> int:
         assert reply == b"OUT_OF_MEMORY\r\n" and time.monotonic() < give_up
         time.sleep(0.02)
     return int(reply.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("body_bytes", "delay_s", "policy"),
+    [(300, 0, "always"), (2_000, 3600, "always"), (60_000, 0, "always"), (60_000, 0, "never"),
+     (7_000_000, 0, "always")],
+)  # fmt: skip
+def test_a_full_server_that_was_killed_starts_again_under_the_same_limit(
+    tmp_path: Path, body_bytes: int, delay_s: int, policy: str
+) -> None:
+    """
+    Twice: what the first one had is in order in the memory of the second, which takes more.
+    """
+    limit_kb = needed_kb(tmp_path) + (8 << 10)
+    last_id = 0
+    for _ in range(2):
+        with started(tmp_path, limit_kb, "--fsync", policy) as server:
+            last_id = put_until_full(server.connect(), body_bytes, delay_s, last_id)
+            server.kill()
+    with started(tmp_path, limit_kb, "--fsync", policy) as server:
+        found = server.connect().ask(b"stats-tube default\r\n")
+        assert b"current-jobs-%s: %d\n" % (b"delayed" if delay_s else b"ready", last_id) in found
+
+
+def put_until_full(client: Connection, body_bytes: int, delay_s: int, last_id: int) -> int:
+    """
+    Put jobs until one is refused.
+
+    :param last_id: how many are there.
+    :return: how many are there then.
+    """
+    count = max(1, 500_000 // body_bytes)
+    line = b"put 0 %d 60 %d\r\n%s\r\n" % (delay_s, body_bytes, b"b" * body_bytes)
+    replies: Counter[bytes] = Counter()
+    while not replies[b"OUT_OF_MEMORY\r\n"]:
+        client.send(line * count)
+        replies = Counter(client.reply().split(b" ")[0] for _ in range(count))
+        assert not replies.keys() - {b"INSERTED", b"OUT_OF_MEMORY\r\n"}
+        last_id += replies[b"INSERTED"]
+    return last_id
 
 
 def test_where_memory_ends_all_the_same_a_connection_or_the_server_ends_and_says_so(
@@ -125,12 +174,29 @@ def test_where_memory_ends_all_the_same_a_connection_or_the_server_ends_and_says
                 break
             watched += 500
         assert watched < 400_000
+        jobs = {1: 7}
         if server.says("while serving a connection"):
-            assert control.ask(b"peek 1\r\n").startswith(b"FOUND 1 ")
+            server.wait_for("MemoryError")
+            check(control, jobs)
+            jobs[put_again(control)] = 0
+            assert server.process.poll() is None, "it is the connection that has ended"
             server.kill()
         else:
             status, said = server.ended()
             assert status == 74
             assert re.search(r"the server ends: MemoryError in \S+, line \d+ \(.*\); .* LSN", said)
     with ServerProcess(ours_at_once("-p0", "-b", tmp_path / "log"), tmp_path) as server:
-        assert server.connect().ask(b"peek 1\r\n").startswith(b"FOUND 1 ")
+        check(server.connect(), jobs)
+
+
+def check(control: Connection, jobs: dict[int, int]) -> None:
+    """
+    These jobs are there, as they were put, and no other.
+
+    :param jobs: what was put, by id.
+    """
+    for job_id, number in jobs.items():
+        head, _, body = control.ask(b"peek %d\r\n" % job_id).partition(b"\r\n")
+        assert body == (b"%08d" % number) * (BODY_BYTES // 8) + b"\r\n", head
+    found = control.ask(b"stats-tube default\r\n")
+    assert b"current-jobs-ready: %d\n" % len(jobs) in found

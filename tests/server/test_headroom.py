@@ -15,6 +15,7 @@ from beanstalk_twisted.server.headroom import (
     HEADROOM_BYTES,
     JOB_BYTES,
     LOOK_BYTES,
+    REHOMING_COPIES,
     Headroom,
     can_have,
 )
@@ -81,6 +82,42 @@ def test_while_memory_is_short_it_is_asked_for_now_and_then_and_taken_when_it_is
     bench.now_s += AGAIN_S
     assert bench.headroom.takes(1)
     assert len(bench.asked) == 3
+
+
+def test_so_much_is_kept_too_that_a_full_server_can_start_again() -> None:
+    bench = Bench()
+    headroom = bench.headroom
+    headroom.largest = 0
+    headroom.undurable = lambda: 70_000
+    assert headroom.takes(1000)
+    assert bench.asked == [HEADROOM_BYTES + REHOMING_COPIES * 71_000]
+    headroom.largest = 200_000
+    assert headroom.takes(LOOK_BYTES)
+    assert bench.asked[1:] == [HEADROOM_BYTES + COPIES * LOOK_BYTES]
+    assert headroom.takes(LOOK_BYTES - JOB_BYTES), "what the last look has found"
+    assert headroom.takes(1000)
+    assert bench.asked[2:] == [HEADROOM_BYTES + LOOK_BYTES], "the largest job so far"
+
+
+def test_a_job_that_was_refused_is_none_that_a_start_has_to_read() -> None:
+    bench = Bench()
+    bench.headroom.largest = 100
+    bench.free = HEADROOM_BYTES + 3 * COPIES
+    assert not bench.headroom.takes(LOOK_BYTES)
+    assert bench.headroom.largest == 100
+    bench.free = 1 << 40
+    bench.now_s += AGAIN_S
+    assert bench.headroom.takes(LOOK_BYTES)
+    assert bench.headroom.largest == LOOK_BYTES
+
+
+def test_without_a_log_there_is_nothing_that_a_start_has_to_read() -> None:
+    bench = Bench()
+    bench.headroom.undurable = lambda: 1 << 30
+    assert bench.headroom.takes(LOOK_BYTES)
+    assert bench.headroom.takes(LOOK_BYTES - JOB_BYTES), "what the last look has found"
+    assert bench.headroom.takes(1000)
+    assert bench.asked[1:] == [HEADROOM_BYTES + COPIES * 1000]
 
 
 def test_the_kernel_gives_what_there_is_and_not_more() -> None:

@@ -37,7 +37,7 @@ def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(
         cwd=tmp_path, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.stderr == (
-        f"[NO_PACKAGE] {sys.executable} has no {missing}; run: {sys.executable} -m pip install "
-        f"'beanstalk-twisted[{extra}]'\n"
+        f"[NO_PACKAGE] {sys.executable} has no {missing}; run in a checkout of "
+        f"beanstalk-twisted: {sys.executable} -m pip install '.[{extra}]'\n"
     )
     assert done.returncode == 69

@@ -37,12 +37,12 @@ def test_the_manual_has_every_option() -> None:
 
 
 def test_the_manual_has_every_option_of_a_stream() -> None:
-    (rows,) = tables(section(DOCS / "spark-streaming.md", "Following logs, by Spark"))
+    (rows,) = tables(section(DOCS / "spark-streaming.md", "Spark: following logs"))
     assert rows == [[f"`{name}`", meaning] for name, meaning in STREAM_OPTIONS.items()]
 
 
 def test_the_manual_has_every_column_and_option_of_a_write() -> None:
-    columns, options = tables(section(DOCS / "spark-writing.md", "Writing jobs, by Spark"))
+    columns, options = tables(section(DOCS / "spark-writing.md", "Spark: writing jobs"))
     assert [row[0] for row in columns] == [f"`{name}`" for name in TYPES]
     assert options == [[f"`{name}`", meaning] for name, meaning in SINK_OPTIONS.items()]
 

@@ -5,6 +5,7 @@ the other.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Record, State, TubeDef
-from beanstalk_twisted.binlog.replay import Replay
+from beanstalk_twisted.binlog.replay import PART_BYTES, Replay, parts
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.loading import apply_cold
 from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK
@@ -273,6 +274,63 @@ def test_a_run_ends_when_it_is_long_enough(more: int) -> None:
     assert [len(ids) for ids in runs] == [cold.RUN_RECORDS] + [more] * more
     assert [n for run in reversed(runs) for n in run] == list(range(1, cold.RUN_RECORDS + more + 1))
     assert all_of(in_bulk(found)) == all_of(one_by_one(found))
+
+
+@settings(max_examples=25, deadline=None)
+@given(logs(), st.sampled_from([1, 300, 2000]))
+def test_parts_are_all_frames_of_a_segment_the_last_one_first(files: Files, most: int) -> None:
+    for segment in read_or_reject(files).survey.segments:
+        found = list(parts(segment, most))
+        assert [n for part in reversed(found) for n in part.offsets] == [*segment.frame_offsets]
+        ends = [segment.ending.offset, *(part.start for part in found)]
+        assert [part.end for part in found] == ends[: len(found)]
+        assert all(part.end - part.start <= most or len(part.offsets) == 1 for part in found)
+
+
+class Counted(MemoryDirectory):
+    """
+    Counts the parts of files that somebody has in memory.
+
+    :ivar most: the most bytes at a time, once segments are no longer read as a whole.
+    """
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self.parts: list[weakref.ref[Any]] = []
+        self.most = 0
+
+    def read_part(self, name: str, start: int, end: int) -> memoryview:
+        """
+        See `Readable`.
+        """
+        self.parts = [each for each in self.parts if each() is not None]
+        part = memoryview(super().read_part(name, start, end))
+        self.parts.append(weakref.ref(part))
+        self.most = max(self.most, sum(len(known) for each in self.parts if (known := each())))
+        return part
+
+
+def test_a_start_holds_little_of_the_log_at_a_time_however_much_there_is() -> None:
+    scribe = Scribe(opening=TUBES, segment_bytes=8 * PART_BYTES)
+    scribe.write(*TUBES)
+    for job_id in range(1, 201):
+        delay = {"state": State.DELAYED, "deadline_ns": NOW} if job_id % 3 == 0 else {}
+        scribe.write(put(job_id, bytes(60_000), **delay))
+    scribe.finish()
+    directory = Counted(scribe.files())
+    found = replay.read(directory, quiet)
+    directory.most = 0
+    state = tubes_of(found)
+    for each in found.survivors_in_bulk(NOW):
+        if isinstance(each, ColdJobs):
+            assert sum(map(len, each.bodies)) <= PART_BYTES
+            apply_cold(state, each)
+        else:
+            state.apply(each.image, segment=each.segment_seq)
+    assert len(state.jobs) == 200
+    assert directory.most <= 2 * PART_BYTES
+    found.position(bytes(16))
+    assert directory.most <= 2 * PART_BYTES
 
 
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")

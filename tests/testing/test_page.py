@@ -38,7 +38,7 @@ def test_the_options_are_those_of_the_code() -> None:
         for name, each in inspect.signature(kind).parameters.items():
             if each.kind is each.KEYWORD_ONLY:
                 defaults[name] = each.default
-    rows = tables(section(PAGE, "Which one"))[1]
+    rows = tables(section(PAGE, "Fixtures"))[1]
     written = {quoted(name): quoted(default) for name, default, _ in rows}
     assert written == {
         name: f'"{default}"' if isinstance(default, str) else str(default)
@@ -59,12 +59,12 @@ def written_signature(name: str) -> str:
 
 
 def test_the_assertions_are_those_of_the_code() -> None:
-    listed = [quoted(row[0]) for row in table(PAGE, "What was done")]
+    listed = [quoted(row[0]) for row in table(PAGE, "Assertions")]
     names = [name for name in vars(Assertions) if name.startswith("assert_")]
     assert sorted(listed) == sorted(map(written_signature, names))
 
 
-@pytest.mark.parametrize("heading", ["Time", "What is there", "What goes wrong"])
+@pytest.mark.parametrize("heading", ["Time", "Inspection", "Faults"])
 def test_what_can_be_called_is_there(heading: str) -> None:
     for row in table(PAGE, heading):
         names = re.findall(r"`(\w+)[(`]", row[0])
@@ -73,7 +73,7 @@ def test_what_can_be_called_is_there(heading: str) -> None:
 
 
 def test_every_fault_is_listed() -> None:
-    listed = "".join(row[0] for row in table(PAGE, "What goes wrong"))
+    listed = "".join(row[0] for row in table(PAGE, "Faults"))
     faults = {name for name in vars(Faults) if not name.startswith("_")} - {"connections"}
     assert {name for name in faults if f"`{name}(" not in listed} == set()
 

@@ -80,9 +80,7 @@ def test_the_fields_of_records_are_those_of_the_code() -> None:
 def test_the_fields_of_json_are_named() -> None:
     told = documents(run("dump", "--json", GOLDEN / "v1-every-kind"))
     fields = {name for document in told for name in document} - {"v"}
-    assert fields <= named_in(section("dump")) | named_in(
-        section("What all commands have in common")
-    )
+    assert fields <= named_in(section("dump")) | named_in(section("Common to all commands"))
     for command, title in (("check", "check"), ("stats", "stats"), ("jobs", "jobs")):
         for document in documents(run(command, "--json", GOLDEN / "v1-rotated")):
             assert document.keys() - {"v"} <= named_in(section(title)), command

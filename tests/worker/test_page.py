@@ -66,7 +66,7 @@ def test_what_an_attempt_has_is_what_the_page_lists() -> None:
     ours = {"begin", "read", "end", "cancel"}
     public = {name for name in vars(Attempt) if name[0] != "_"} - ours
     public |= set(re.findall(r"self\.([a-z]\w*) ?[:=]", made)) - {"deadline_s"}
-    (rows,) = [rows for rows in tables_of("What is done with a job") if "`touch()`" in str(rows)]
+    (rows,) = [rows for rows in tables_of("Handlers") if "`touch()`" in str(rows)]
     assert set(named(rows)) == public
 
 
@@ -140,7 +140,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         ["between two polls", f"{demand.POLL_FIRST_S:g} to {demand.POLL_MOST_S:g} seconds"],
         ["after an error", f"{demand.REST_S:g} second"],
     ]
-    text = " ".join(section(PAGE, "Keeping a job").split())
+    text = " ".join(section(PAGE, "Touching and losing a job").split())
     assert (
         EARLIEST == 0.5
         and f"after half of its TTR, or by chance up to {LATEST:.0%}".replace("%", " %") in text

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from beanstalk_twisted.binlog.records import TS_NS, TYPE
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
 from binlog_tools.cli.gaps import code_of_gaps, end_with_gaps, place
@@ -256,7 +257,7 @@ def _tell(output: Output, story: Story) -> None:
     output.line(f"job {story.job_id}")
     for event in story.events:
         raw = event.entry.raw
-        at = event.entry.time_ns if raw[0] == 16 else raw[6]
+        at = event.entry.time_ns if raw[TYPE] == 16 else raw[TS_NS]
         since = f"+{format_duration(event.since_ns)}" if event.since_ns else ""
         output.line(f"  {format_time(at)} {since:>8}  LSN {event.entry.lsn:<8} {event.what}")
     output.line(f"  {story.ending}")

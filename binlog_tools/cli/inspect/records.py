@@ -7,7 +7,20 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, Final, Protocol, TextIO
 
-from beanstalk_twisted.binlog.records import DEADLINE_NS, FULL, JOB_KINDS, TS_NS, TYPE
+from beanstalk_twisted.binlog.records import (
+    DATA_LEN,
+    DEADLINE_NS,
+    DELAY_S,
+    FLAGS,
+    FULL,
+    JOB_ID,
+    JOB_KINDS,
+    PRIORITY,
+    STATE,
+    TS_NS,
+    TTR_S,
+    TYPE,
+)
 from beanstalk_twisted.printable import escape
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.output import as_json
@@ -141,17 +154,17 @@ class TerminalLines(_Lines):
         if raw[TYPE] not in JOB_KINDS:
             return head + _details(fields_of(entry))
         text = (
-            f"{raw[5]:>8}  {escape(text_of(entry.tube)):<12} "
-            f"{state_name(raw[1]):<8} pri {raw[4]} ttr {raw[9]}"
+            f"{raw[JOB_ID]:>8}  {escape(text_of(entry.tube)):<12} "
+            f"{state_name(raw[STATE]):<8} pri {raw[PRIORITY]} ttr {raw[TTR_S]}"
         )
-        if raw[8]:
-            text += f" delay {raw[8]}"
+        if raw[DELAY_S]:
+            text += f" delay {raw[DELAY_S]}"
         if raw[DEADLINE_NS]:
-            text += f" until {format_time(raw[DEADLINE_NS])}" if raw[1] != 3 else ""
+            text += f" until {format_time(raw[DEADLINE_NS])}" if raw[STATE] != 3 else ""
         if raw[TYPE] in FULL:
             body = body_text(entry.data[: PREVIEW_CHARACTERS + 1], self._how)
             shown = body if len(body) <= PREVIEW_CHARACTERS else body[:PREVIEW_CHARACTERS] + "…"
-            text += f"  {raw[17]} bytes  {shown}"
+            text += f"  {raw[DATA_LEN]} bytes  {shown}"
         return head + text
 
 
@@ -188,7 +201,7 @@ def row_of(entry: Entry, how: str) -> Row:
 def _row_of_other(entry: Entry) -> Row:
     fields = fields_of(entry)
     row = {name: fields.get(name) for name in COLUMNS}
-    row["flags"] = "+".join(flag_names(entry.raw[2]))
+    row["flags"] = "+".join(flag_names(entry.raw[FLAGS]))
     row["body"] = _details(fields)
     return tuple(row.values())
 
@@ -253,7 +266,8 @@ class Parquet:
         except ImportError:
             fail(
                 USAGE,
-                "Parquet needs pyarrow: pip install 'beanstalk-twisted[parquet]'; "
+                "Parquet needs pyarrow: in a checkout of beanstalk-twisted, "
+                "pip install '.[parquet]'; "
                 "nothing was written. --format csv or json need nothing.",
             )
         self._how = how

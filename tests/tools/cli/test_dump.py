@@ -139,7 +139,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "pip install 'beanstalk-twisted[parquet]'" in done.stderr
+    assert "pip install '.[parquet]'" in done.stderr
     assert not target.exists()
 
 

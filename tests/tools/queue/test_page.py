@@ -86,7 +86,7 @@ def test_every_example_of_the_older_dialect_is_understood(line: str) -> None:
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
-    rows = table(PAGE, "What all commands have in common")
+    rows = table(PAGE, "Common to all commands")
     codes = [exits.DONE, exits.NOTHING, exits.USAGE, exits.REFUSED, exits.INTERRUPTED, 141]
     assert [int(row[0]) for row in rows] == codes
 
