@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     """
     What is to be done: so many jobs, or for so many seconds, whatever is over first.
 
-    :ivar jobs: 0: any number.
+    :ivar jobs: 0: any number.  One more is put at the end, to time out.
     :ivar seconds: 0: any time.
     :ivar rate: jobs in a second, at most; 0: as fast as it goes.
     :ivar restarts: of the server, the first by kill -9, the next in order, and so on.
@@ -305,6 +305,15 @@ class Clients:
         if chance.random() < 0.01:
             self._ask([(self._producers[0], [b"pause-tube %b 1\r\n" % tube])])
 
+    def sleep_over_one(self) -> None:
+        """
+        Put and reserve one more job whose TTR is a second: so there is one that times out, whatever
+        chance and the speed of this machine have left.
+        """
+        ((inserted,),) = self._ask([(self._producers[0], [b"put 0 0 1 2\r\n{}\r\n"])])
+        self.put += 1
+        self._ask([(self._workers[0], [b"reserve-job %b\r\n" % inserted.words[1]])])
+
     def speak_to_nobody(self) -> None:
         """
         Put jobs, and do not wait for replies: the server is to be killed over them.
@@ -377,6 +386,7 @@ def _rest(clients: Clients) -> None:
     """
     for last in range(LAST_ROUNDS):
         if last == LAST_ROUNDS // 2:
+            clients.sleep_over_one()
             time.sleep(ASLEEP_S)
         clients.round(0)
 

@@ -23,6 +23,7 @@ from beanstalk_twisted.testing.memory_server import (
     MemoryServer,
 )
 from beanstalk_twisted.wire import yaml
+from tests.sampling import share
 from tests.server.test_protocol import SMALL_LIMIT, cut, everything
 from tests.storage.test_full_disk import SPACE_BYTES, Bounded
 
@@ -458,7 +459,7 @@ def test_an_old_client_that_does_not_read_is_not_parsed_for_ever() -> None:
     server = MemoryServer()
     old = server.connect("v1")
     old.ask(b"put 0 60000\r\n" + b"x" * 60_000 + b"\r\n")
-    peeks = 1000
+    peeks = share(1000)
     old.send(b"peek 1\r\n" * peeks)
     server.advance()
     assert len(old.transport.unread) <= 2 * (OUTPUT_LIMIT_BYTES + 60_000)

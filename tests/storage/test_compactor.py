@@ -13,6 +13,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.statistics import job as job_statistics
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.sampling import one_in
 
 SEGMENT_BYTES = 1 << 16
 
@@ -159,7 +160,7 @@ def test_the_log_is_bounded_by_what_lives(case: Case) -> None:
     assert load.share() <= 1.1
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.run.__name__)
+@pytest.mark.parametrize("case", one_in(3, CASES), ids=lambda case: case.run.__name__)
 def test_compaction_changes_nothing_but_the_size(case: Case) -> None:
     load = Workload()
     case.run(load)
