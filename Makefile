@@ -11,11 +11,12 @@ PORT ?= 11300
 BINLOG ?= ./binlog
 ARGS ?=
 
-# What runs on the modules that are compiled: their own tests, and the quick path against the plain.
+# What runs on the modules that are compiled: their own tests, and the executor against its oracle.
 COMPILED_TESTS := tests/binlog tests/jobs tests/wire tests/stateful tests/conformance \
-    tests/server/test_chunks.py tests/server/test_commands.py tests/server/test_pipeline.py \
-    tests/server/test_protocol.py tests/server/test_recognition.py tests/server/test_service.py \
-    tests/storage/test_opening.py tests/test_version.py tests/testing
+    tests/server/test_executor.py tests/server/test_one_path.py tests/server/test_protocol.py \
+    tests/server/test_reply_queue.py tests/server/test_service.py tests/server/test_v1.py \
+    tests/storage/test_opening.py tests/test_version.py \
+    tests/testing
 
 BIN := .venv/bin
 # The pip of Debian 12 would else build pyspark in its old way, with a warning, and again each time.

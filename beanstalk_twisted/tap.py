@@ -57,7 +57,6 @@ from beanstalk_twisted.daemon.options import (
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.server.accepting import AcceptErrors
-from beanstalk_twisted.server.commands_v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archiver
@@ -68,6 +67,7 @@ from beanstalk_twisted.storage.io_thread import IoThread
 from beanstalk_twisted.storage.opening import refuse_beanstalkd
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION
+from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""

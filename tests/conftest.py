@@ -26,8 +26,6 @@ from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.server.factory import BeanstalkFactory
-from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from tests import sampling
 
 LIMIT_SECONDS = 60.0
@@ -46,16 +44,14 @@ CoroutineTest = Callable[..., Coroutine[Deferred[Any], Any, None]]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """
-    Let everything be run, and the tests of the wire on the reference of its quick path too.
+    Let everything be run.
     """
     parser.addoption("--all", action="store_true", help="run everything, of long walks too")
-    parser.addoption("--plain", action="store_true", help="serve by BeanstalkProtocol itself")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """
-    Make the marks known, choose how much is run and on which path, and say how processes are
-    started.
+    Make the marks known, choose how much is run, and say how processes are started.
     """
     for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(variable, SHORT_LIVED_JAVA)
@@ -65,8 +61,6 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--all"):
         sampling.walk_everything()
-    if config.getoption("--plain"):
-        BeanstalkFactory.makes = BeanstalkProtocol
     configure_hypothesis()
     config.addinivalue_line("markers", f"exhaustive: {ONLY_WITH_ALL}")
     config.addinivalue_line(

@@ -28,16 +28,16 @@ from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
 from beanstalk_twisted.jobs.workqueue import SLICE_TUBES, WorkQueue
-from beanstalk_twisted.server import commands_v1, protocol
+from beanstalk_twisted.server import protocol
 from beanstalk_twisted.server.accepting import MAX_ACCEPTS
-from beanstalk_twisted.server.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
-from beanstalk_twisted.server.pipeline import MIN_SHARE_NS, TURN_NS
+from beanstalk_twisted.server.executor import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNSETTLED_BYTES
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
-from beanstalk_twisted.wire import grammar, replies
+from beanstalk_twisted.wire import grammar, replies, v1
+from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Document, Reply, Word
 from tests.server_process import LIMIT_S, ServerProcess, ours
@@ -143,7 +143,7 @@ def test_the_table_of_commands_is_that_of_the_code() -> None:
 
 def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
     documented = [(line, counter) for line, counter, *_ in table(PROTOCOL, "Commands of v1")]
-    assert documented == [generated_row(command) for command in commands_v1.dialect().rows]
+    assert documented == [generated_row(command) for command in v1.dialect().rows]
 
 
 def test_the_replies_to_commands_of_v1_are_those_that_our_client_takes() -> None:
@@ -162,7 +162,7 @@ def test_every_reply_of_v1_is_described_and_no_other() -> None:
 
 def test_the_keys_of_statistics_of_v1_are_those_of_the_code_in_order() -> None:
     told = re.findall(r"`([a-z-]+)`", section(PROTOCOL, "Statistics of v1"))
-    keys = [*commands_v1.SERVER_KEYS, *commands_v1.JOB_KEYS]
+    keys = [*v1.SERVER_KEYS, *v1.JOB_KEYS]
     assert [word for word in told if word in keys] == [*keys]
 
 
@@ -205,8 +205,8 @@ def test_the_limits_are_those_of_the_code() -> None:
         ],
         [
             "TTR of a job put in [protocol v1](#protocol-v1)",
-            f"{commands_v1.MIN_TTR_S} to {commands_v1.MAX_TTR_S:,} seconds",
-            f"{commands_v1.DEFAULT_TTR_S} seconds",
+            f"{v1.MIN_TTR_S} to {v1.MAX_TTR_S:,} seconds",
+            f"{v1.DEFAULT_TTR_S} seconds",
         ],
         [
             "input read ahead of the parser, for each connection",

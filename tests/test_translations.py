@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import pytest
 
-from beanstalk_twisted.server import commands_v1
-from beanstalk_twisted.server.commands import MODERN, Command
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire import replies, v1
+from beanstalk_twisted.wire.commands import Command
+from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.replies import Word
 from tests.test_docs import PROTOCOL, README, ROOT, blocks, slug, tables
 
@@ -199,7 +199,7 @@ def test_punctuation_beside_chinese_is_chinese(page: Path) -> None:
 # The code's tables.
 
 
-DIALECTS = (MODERN.rows, commands_v1.dialect().rows)
+DIALECTS = (MODERN.rows, v1.dialect().rows)
 
 
 def line_and_counter(command: Command) -> tuple[list[str], list[str]]:
@@ -225,7 +225,7 @@ def every_reply() -> set[str]:
     """
     Gather the first words of all replies that the code can encode.
     """
-    values = [*vars(replies).values(), *vars(commands_v1).values()]
+    values = [*vars(replies).values(), *vars(v1).values()]
     words = {each.text.decode() for each in values if isinstance(each, Word)}
     source = Path(replies.__file__).read_text()
     return words | set(re.findall(r'(?:return|word =) b"([A-Z_]+)[ \\"]', source))

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
-from beanstalk_twisted.server.commands import COMMANDS, Command
 from beanstalk_twisted.wire import grammar, yaml
+from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.grammar import Field, ParseError
 
 STOCK: Final = frozenset((
@@ -333,7 +333,7 @@ FORMS: Final = {form.name: form for form in list(globals().values()) if isinstan
 ANY_EXTENDED: Final = any(form.is_extended for form in FORMS.values())
 """Whether the table has commands that are not beanstalkd's own."""
 
-_PROBE_ROW: Final = Command(b"capabilities", (), None, False, None, grammar.line_pattern(()))
+_PROBE_ROW: Final = Command(b"capabilities", is_counted=False)
 CAPABILITIES: Final = Form(_PROBE_ROW, b"OK", DOCUMENT, _names, {}, is_repeatable=True)
 """
 Asks for the names of the commands that a server has beside beanstalkd's.  It is one bare line, so a

@@ -21,8 +21,8 @@ from beanstalk_twisted.client.command_specs import (
     Reply,
     Shape,
 )
-from beanstalk_twisted.server import commands_v1
-from beanstalk_twisted.wire import grammar
+from beanstalk_twisted.wire import grammar, v1
+from beanstalk_twisted.wire.commands import Command
 
 Args = tuple[Any, ...]
 
@@ -66,7 +66,7 @@ def _none(reply: Reply) -> None:
 
 JOB: Final = Shape(_job_and_size, has_body=True)
 
-_ROWS: Final = {row.prefix: row for row in commands_v1.dialect().rows}
+_ROWS: Final = {row.prefix: row for row in v1.dialect().rows}
 
 
 def _form(
@@ -76,7 +76,7 @@ def _form(
     row = _ROWS[prefix]
     written = tuple(field for field in row.fields if field.is_written)
     shapes = {kind.word: BARE for kind in failures}
-    row = row._replace(fields=written)
+    row = Command(prefix, written, has_body=row.has_body)
     return Form(row, success, shape, result, shapes, is_repeatable=is_repeatable)
 
 

@@ -46,9 +46,9 @@ from beanstalk_twisted.client.pending import (
 )
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.tubes import DEFAULT, UsedTube
-from beanstalk_twisted.server.commands import MODERN
-from beanstalk_twisted.server.commands_v1 import NAME as V1
-from beanstalk_twisted.server.commands_v1 import check_dialect
+from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.v1 import NAME as V1
+from beanstalk_twisted.wire.v1 import check_dialect
 
 T = TypeVar("T")
 

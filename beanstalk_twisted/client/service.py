@@ -49,9 +49,9 @@ from beanstalk_twisted.client.pending import (
 )
 from beanstalk_twisted.client.reconnecting import Backoff, Presence
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
-from beanstalk_twisted.server.commands import MODERN
-from beanstalk_twisted.server.commands_v1 import NAME as V1
-from beanstalk_twisted.server.commands_v1 import check_dialect
+from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.v1 import NAME as V1
+from beanstalk_twisted.wire.v1 import check_dialect
 
 _TUBES: Final = frozenset((specs.USE, specs.WATCH, specs.IGNORE))
 

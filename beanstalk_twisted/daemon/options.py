@@ -17,10 +17,10 @@ from twisted.python import usage
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.daemon.addresses import MAX_PORT
-from beanstalk_twisted.server.commands_v1 import DEFAULT_TTR_S
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
+from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S
 
 ADDRESS: Final = "127.0.0.1"
 """Differs from beanstalkd: it listens on all addresses, and the protocol knows no passwords."""

@@ -1,21 +1,20 @@
 """
-The wire, on Twisted: one `BeanstalkProtocol` for each connection.
+The wire, on Twisted: one `BeanstalkProtocol` for each connection, whatever it speaks.
 
-`LineReceiver` cuts lines; the rest is four modes, of which one is on at a time::
+It is a `LineReceiver`: commands are lines, and for a body it switches to raw mode.  Whole commands
+go to the `Executor` as they came, all that one packet brings in one call; the protocol sees to what
+has not wholly come::
 
-    lines      lineReceived: parse, execute, answer
-    body       raw: size + 2 bytes of a job
-    skip body  raw: size + 2 bytes of a job that is too big, then JOB_TOO_BIG
-    skip line  raw: a line of more than 224 bytes up to its CR LF, then BAD_FORMAT
+    lines   Executor.execute: all commands that have wholly come
+            lineReceived: a `put` whose body is still to come, or is too large
+            lineLengthExceeded: a line of more than 224 bytes
+    raw     rawDataReceived: an `Incoming`: a body that is collected or skipped, or the rest of a
+            line that is too long
 
-Replies leave in order.  They are gathered, and sent as one when all that has come is carried out.
-If by then the disk does not have all that they tell of, they are held as one, and so are all behind
-them; those before the first such one are sent alone.  So a turn whose records are written
-at its end holds nothing: of round trips on 50 connections with a log and no fsync that
-saves 1.2 of 10 µs a command, the kernel's part left aside (unoptimised CPython 3.11).
+Answers go from the executor to the `ReplyQueue`, and from there to the `Output`.
 
-Flow: the parser rests when the connection has had its share of a turn, and lets others have theirs:
-a client that has little to ask is never behind all that others have sent.  It stops while
+Flow: the executor rests when the connection has had its share of a turn, and lets others have
+theirs: a client that has little to ask is never behind all that others have sent.  It stops while
 a `reserve` waits, while a large kick runs, while the peer does not
 read its replies or too many are held.  The socket is still read then, so that a hang-up is
 noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a bounded amount of
@@ -27,7 +26,6 @@ too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some 
 the next command.
 """
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.interfaces import IHalfCloseableProtocol, ITCPTransport
@@ -37,23 +35,16 @@ from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.server.commands import MAX_LINE_BYTES, MODERN, Dialect, Parsed
+from beanstalk_twisted.server.connection_host import ConnectionHost
 from beanstalk_twisted.server.epoll_reader import SocketSource
-from beanstalk_twisted.server.outlet import Outlet, total_bytes
-from beanstalk_twisted.server.pipeline import CRLF, Pipeline
-from beanstalk_twisted.server.shell import Shell
-from beanstalk_twisted.wire.grammar import ParseError
-from beanstalk_twisted.wire.replies import (
-    BAD_FORMAT,
-    EXPECTED_CRLF,
-    JOB_TOO_BIG,
-    OUT_OF_MEMORY,
-    JobReply,
-    Reply,
-)
+from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
+from beanstalk_twisted.server.incoming import Incoming
+from beanstalk_twisted.server.output import Output
+from beanstalk_twisted.server.reply_queue import CRLF, ReplyQueue
+from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
+from beanstalk_twisted.wire.dialects import MODERN, Dialect
 
 MAX_BUFFERED_BYTES: Final = 64 << 10
 """Unparsed input above which the socket is not read: one read of Twisted's."""
@@ -71,6 +62,8 @@ class BeanstalkProtocol(LineReceiver):
     One connection.
 
     :ivar dialect: what it speaks.
+    :ivar session: its session; there is one from `connectionMade` on.
+    :ivar replies: its replies.
     """
 
     delimiter = CRLF
@@ -80,38 +73,32 @@ class BeanstalkProtocol(LineReceiver):
     # So many attributes would make a dictionary of their own in each connection: 1.7 KB of 4.4, and
     # with 1,000 connections, whose memory no cache holds, a tenth of our own time a command.
     __slots__ = (
-        "_aside", "_buffer", "_busyReceiving", "_chunks", "_feed", "_held_bytes",
+        "_context", "_executor", "_feed", "_host", "_incoming", "_input", "_is_executing",
         "_is_half_closed", "_is_leaving", "_is_output_full", "_is_reading", "_is_resting",
-        "_missing", "_outlet", "_put",
-        "_raw", "_share_ends_ns", "_shell", "_write", "dialect", "line_mode", "paused", "pipeline",
+        "_output", "_share_ends_ns", "_turns", "dialect", "line_mode", "paused", "replies",
         "session", "transport",
     )  # fmt: skip
 
     session: Session
+    replies: ReplyQueue
     transport: Any
     """An ITransport that is also an IConsumer and an IPushProducer."""
 
-    _outlet: Outlet
-    pipeline: Pipeline
-    _buffer: bytes
-    _busyReceiving: bool
+    _executor: Executor
+    _output: Output
 
-    def __init__(self, shell: Shell, dialect: Dialect = MODERN) -> None:
+    def __init__(self, host: ConnectionHost, dialect: Dialect = MODERN) -> None:
         self.dialect = dialect
         self.transport = None
         self.line_mode = 1
-        self.paused = self._busyReceiving = False
-        self._buffer = b""
-        self._shell = shell
-        # How the answer to the newest command is written.  It is given before the next one begins.
-        self._write: Callable[[Reply], bytes] | None = None
-        self._aside = b""
-        self._raw: Mode = BeanstalkProtocol._skip_line
-        self._missing = 0
-        self._chunks: list[bytes] = []
+        self.paused = False
+        self._host = host
+        self._context = host.context
+        self._turns = host.turns
+        self._input = b""
+        self._incoming: Incoming | None = None
         self._feed: SocketSource | None = None
-        self._put: tuple[Parsed, Draft] | None = None
-        self._held_bytes = 0
+        self._is_executing = False
         self._is_output_full = False
         self._is_reading = True
         self._is_half_closed = False
@@ -128,60 +115,92 @@ class BeanstalkProtocol(LineReceiver):
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
-        self._outlet = Outlet(self.transport, self)
-        self._feed = self._shell.feed(self)
-        self.session = self._shell.connected(self)
-        self.pipeline = Pipeline(self._shell.common, self.session, self._outlet, self)
+        self._output = Output(self.transport, self)
+        self._feed = self._host.feed(self)
+        self.session = self._host.connected(self)
+        self.replies = ReplyQueue(self._context.durability, self._output, self)
+        self._executor = Executor(self._context, self.dialect, self.session, self.replies)
 
     def dataReceived(self, data: bytes) -> None:
         """
-        `LineReceiver` leaves its loop when a line is too long, with the rest unparsed: feed it
-        what was laid aside.
+        Carry out what has come, as far as that may be done now.
+
+        This takes the place of `LineReceiver.dataReceived`, its loop and its buffer, and of nothing
+        else: the loop in `received` calls the same methods (`lineReceived`, `lineLengthExceeded`,
+        `rawDataReceived`) and heeds the same attributes (``line_mode``, ``paused``), but before it
+        cuts a line it has the executor carry out all commands that have wholly come.  Line by line,
+        a command costs a third more.
         """
-        if self._busyReceiving:
-            super().dataReceived(data)
-            return
-        if not self._is_resting:
-            self._share_ends_ns = self._shell.now_ns() + self._shell.common.share_ns
-        super().dataReceived(data)
-        while self._aside and not self._is_resting:
-            aside, self._aside = self._aside, b""
-            super().dataReceived(aside)
-        self._end_chunk()
+        self.received(data, self._context.now_ns())
 
     def received(self, data: bytes, now_ns: int) -> None:
         """
         As `dataReceived`, from who knows the time.
         """
-        self.dataReceived(data)
+        self._input = self._input + data if self._input else data
+        if self._is_executing:
+            return
+        if not self._is_resting:
+            self._share_ends_ns = now_ns + self._context.share_ns
+        self._is_executing = True
+        try:
+            while self._input and not self.paused:
+                if not self.line_mode:
+                    data, self._input = self._input, b""
+                    self.rawDataReceived(data)
+                elif not self._take_lines(now_ns):
+                    break
+                now_ns = self._context.now_ns()
+        finally:
+            self._is_executing = False
+        self._end_chunk()
 
     def lineReceived(self, line: bytes) -> None:
         """
-        A command line has come.
+        A `put` whose body is still to come, or is too large: the one command that the executor
+        leaves.
         """
-        if not self._is_leaving:
-            self._attempt(BeanstalkProtocol._obey, line)
+        try:
+            self._incoming = self._executor.begin_body(line, self._context.now_ns())
+        except BaseException:
+            self._answer_failure()
+            if not self._is_leaving:
+                # What follows could be understood wrongly.
+                self.break_off()
+        else:
+            self.setRawMode()
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """
-        Skip the line up to its end, which may be in ``line`` or yet to come.
+        Skip the line up to its end.
+
+        :param line: its start; all of it, the start included, comes in raw mode.
         """
-        self._aside = line
-        self._raw = BeanstalkProtocol._skip_line
+        self._incoming = self._executor.begin_long_line(line)
         self.setRawMode()
 
     def rawDataReceived(self, data: bytes) -> None:
         """
-        Bytes for the mode that is on.
+        Another piece of a body, or of a line that is too long.
         """
-        self._attempt(self._raw, data)
+        incoming = self._incoming
+        assert incoming is not None
+        try:
+            rest = incoming.receive(data)
+            if rest is not None:
+                self._incoming = None
+                self.setLineMode(rest)
+                self._executor.finish(incoming, self._context.now_ns())
+        except BaseException:
+            self._answer_failure()
+        self._heed()
 
     def readConnectionLost(self) -> None:
         """
         The peer will send no more; what it has sent is still carried out, then we part.
         """
         self._is_half_closed = True
-        self._shell.half_closed(self.session)
+        self._host.half_closed(self.session)
         self._part_when_done()
 
     def writeConnectionLost(self) -> None:
@@ -198,10 +217,10 @@ class BeanstalkProtocol(LineReceiver):
         """
         self._is_leaving = self.paused = True
         self._stop_reading()
-        self.pipeline.forget()
-        self._outlet.forget()
-        self._chunks.clear()
-        self._shell.disconnected(self.session)
+        self.replies.forget()
+        self._output.forget()
+        self._incoming = None
+        self._host.disconnected(self.session)
 
     def pauseProducing(self) -> None:
         """
@@ -226,51 +245,30 @@ class BeanstalkProtocol(LineReceiver):
 
     def answer(self, answer: Answer) -> None:
         """
-        Send a reply as soon as it may be seen, and all before it are.
+        Give the answer to the newest command, which comes later than the command.
         """
-        reply = answer.reply
         try:
-            if self._write is None and isinstance(reply, JobReply):
-                self.pipeline.add_job(reply, answer.lsn)
-            elif encoded := reply.encode() if self._write is None else self._write(reply):
-                self.pipeline.add(encoded, answer.lsn)
-            else:
-                # The dialect has no word for it: nothing that follows could be understood.
+            self._executor.answer(answer)
+            if self._executor.is_over:
                 self._quit()
-                return
-            if not self._busyReceiving:
+            elif not self._is_executing:
                 # Whoever is not carrying out what has come has nothing to wait for.
-                self._shell.send_soon(self)
+                self._turns.send_soon(self.replies)
         except Exception:
             self.break_off()
 
     def rested(self) -> None:
         """
-        Others have had their turn: parse on.
+        Others have had their turn: carry on.
         """
         self._is_resting = False
         self._go_on()
 
     def unblocked(self) -> None:
         """
-        The answer that the session waited for was given: parse on.
+        The answer that the session waited for was given: carry on.
         """
         self._go_on()
-
-    def release(self) -> bool:
-        """
-        Send the held replies that may be seen by now.
-
-        :return: whether others are still held.
-        """
-        output = self.pipeline.take_settled()
-        has_more = bool(self.pipeline.held)
-        if output:
-            self._held_bytes -= total_bytes(output)
-            self._outlet.write(output)
-            if self.paused or self._is_half_closed:
-                self._go_on_in_turn()
-        return has_more
 
     def refuse_commands(self) -> None:
         """
@@ -284,8 +282,8 @@ class BeanstalkProtocol(LineReceiver):
         one: the exception that is being handled costs the connection, and nobody else anything.
         """
         self._is_leaving = self.paused = True
-        self.pipeline.forget()
-        self._shell.disconnected(self.session)
+        self.replies.forget()
+        self._host.disconnected(self.session)
         self.log.failure("while serving a connection")
         self.transport.abortConnection()
 
@@ -293,73 +291,77 @@ class BeanstalkProtocol(LineReceiver):
         """
         The server stops, and all that was begun is answered.
         """
-        self.pipeline.send()
-        self._outlet.close()
+        self.replies.send()
+        self._output.close()
         self._stop_reading()
         self.transport.loseConnection()
 
-    # Replies.
+    # What the replies call.
 
-    def hold(self, pieces: list[bytes]) -> None:
+    def replies_held(self) -> None:
         """
-        Keep these replies until they may be seen.
+        More replies are held: carry out nothing more if these are too many.
         """
-        if not self.pipeline.held:
-            self._shell.holds(self)
-        self.pipeline.held.append((self.pipeline.lsn, pieces))
-        self._held_bytes += total_bytes(pieces)
         self._update_pause()
 
-    # Lines.
-
-    def _attempt(self, step: "Mode", received: bytes) -> None:
+    def replies_released(self) -> None:
         """
-        The outermost call for all that a peer sends.  What is wrong with it costs a reply; what is
-        wrong with how we read it costs the connection, since what follows could be understood
-        wrongly.  The shell has judged what the command itself has failed with.
+        Held replies were sent: carry on if nothing else is in the way.
+        """
+        if self.paused or self._is_half_closed:
+            self._go_on_in_turn()
+
+    # Commands.
+
+    def _take_lines(self, now_ns: int) -> bool:
+        """
+        Carry out the commands that have wholly come, or begin one that has not.
+
+        :return: whether there may be more to do.
+        """
+        executor = self._executor
+        try:
+            ending = executor.execute(self._input, now_ns, self._share_ends_ns)
+        except BaseException:
+            self._answer_failure()
+            ending = STOPPED
+        self._input = self._input[executor.at :]
+        if ending == ALL:
+            return bool(self._input)
+        if ending == LEFT:
+            return self._take_line()
+        if executor.is_over:
+            self._quit()
+        self._heed()
+        return True
+
+    def _take_line(self) -> bool:
+        """
+        :return: whether there was one.
+        """
+        data = self._input
+        end = data.find(CRLF, 0, MAX_LINE_BYTES)
+        if end >= 0:
+            self._input = data[end + len(CRLF) :]
+            self.lineReceived(data[:end])
+        elif len(data) >= MAX_LINE_BYTES:
+            self.lineLengthExceeded(data[:MAX_LINE_BYTES])
+        else:
+            return False
+        return True
+
+    def _answer_failure(self) -> None:
+        """
+        The exception that is being handled has ended a command, which is answered; or it came
+        between two: what follows could be understood wrongly, which costs the connection.
         """
         try:
-            step(self, received)
-        except ParseError as error:
-            self._refuse(error)
+            if self._executor.line:
+                self._executor.answer_failure()
+            else:
+                self.break_off()
         except Exception:
             self.break_off()
-        self._rest_if_due()
-        self._update_pause()
-
-    def _refuse(self, error: ParseError) -> None:
-        self._shell.count(error.counter)
-        self._say(error.reply)
-
-    def _rest_if_due(self) -> None:
-        if not self._is_resting and self._shell.now_ns() > self._share_ends_ns:
-            self._rest()
-
-    def _rest(self) -> None:
-        """
-        Others have their turn before this connection's next command.
-        """
-        if not self._is_resting:
-            self._is_resting = self.paused = True
-            self._shell.rest(self)
-
-    def _obey(self, line: bytes) -> None:
-        parsed = self._parse(line)
-        self._write = parsed.command.write
-        if parsed.command.run is None:
-            self._quit()
-        elif parsed.command.has_body:
-            self._begin_body(parsed)
-        else:
-            answer = self._shell.execute(self.session, self._shell.now_ns(), parsed)
-            if answer is not None:
-                self.answer(answer)
-
-    def _parse(self, line: bytes) -> Parsed:
-        return self.dialect.parse(line)
-
-    def _say(self, reply: Reply) -> None:
-        self.answer(Answer(reply, 0))
 
     def _quit(self) -> None:
         """
@@ -368,114 +370,43 @@ class BeanstalkProtocol(LineReceiver):
         self._is_leaving = True
         self._part_when_done()
 
-    # Bodies.
-
-    def _begin_body(self, parsed: Parsed) -> None:
-        """
-        The size is looked at before what may follow it on the line (beanstalkd prot.c, OP_PUT).
-        """
-        size = parsed.args[-1]
-        if size > self._shell.max_job_bytes:
-            self._shell.count(parsed.command.counter)
-            self._expect(size + len(CRLF), BeanstalkProtocol._skip_body)
-        elif parsed.has_junk:
-            self._shell.count(parsed.command.counter)
-            self._say(BAD_FORMAT)
-        else:
-            now_ns = self._shell.now_ns()
-            self._put = parsed, self._shell.begin_put(self.session, now_ns, parsed)
-            self._expect(size + len(CRLF), BeanstalkProtocol._collect_body)
-
-    def _expect(self, count: int, mode: "Mode") -> None:
-        self._missing = count
-        self._raw = mode
-        self.setRawMode()
-
-    def _collect_body(self, data: bytes) -> None:
-        """
-        If there is no memory for it the rest is skipped (beanstalkd prot.c, OP_PUT).
-        """
-        size = min(len(data), self._missing)
-        if not self._shell.common.queue.memory.takes(size):
-            self._drop_body(data)
-            return
-        try:
-            self._chunks.append(data[:size])
-            body = b"".join(self._chunks) if size == self._missing else None
-        except MemoryError:
-            self._drop_body(data)
-            return
-        self._missing -= size
-        if body is not None:
-            self._chunks.clear()
-            self.setLineMode(data[size:])
-            self._end_body(body)
-
-    def _drop_body(self, data: bytes) -> None:
-        self._chunks.clear()
-        self._put = None
-        self._raw = BeanstalkProtocol._skip_unheld_body
-        self._skip_unheld_body(data)
-
-    def _end_body(self, body: bytes) -> None:
-        assert self._put is not None
-        (parsed, draft), self._put = self._put, None
-        if body.endswith(CRLF):
-            now_ns = self._shell.now_ns()
-            answer = self._shell.put(self.session, now_ns, draft, parsed, body[: -len(CRLF)])
-            if answer is not None:
-                self.answer(answer)
-        else:
-            self._say(EXPECTED_CRLF)
-
-    def _skip_body(self, data: bytes) -> None:
-        self._skip(data, JOB_TOO_BIG)
-
-    def _skip_unheld_body(self, data: bytes) -> None:
-        self._skip(data, OUT_OF_MEMORY)
-
-    def _skip(self, data: bytes, reply: Reply) -> None:
-        """
-        :param reply: what to say when all is skipped.
-        """
-        skipped = min(len(data), self._missing)
-        self._missing -= skipped
-        if not self._missing:
-            self.setLineMode(data[skipped:])
-            self._say(reply)
-
-    def _skip_line(self, data: bytes) -> None:
-        """
-        Remember a CR at the end: its LF may come in another packet.
-        """
-        data = b"".join(self._chunks) + data
-        self._chunks.clear()
-        _, found, rest = data.partition(CRLF)
-        if found:
-            self.setLineMode(rest)
-            self._say(BAD_FORMAT)
-        elif data.endswith(b"\r"):
-            self._chunks.append(b"\r")
-
     # Flow.
 
+    def _heed(self) -> None:
+        """
+        Let others have their turn if this connection's share is used up, and see what is in the way
+        of the next command.
+        """
+        if not self._is_resting and self._context.now_ns() > self._share_ends_ns:
+            self._rest()
+        self._update_pause()
+
+    def _rest(self) -> None:
+        """
+        Others have their turn before this connection's next command.
+        """
+        if not self._is_resting:
+            self._is_resting = self.paused = True
+            self._turns.rest(self)
+
     def _update_pause(self) -> None:
+        held_bytes = self.replies.held_bytes
         self.paused = (
             self._is_leaving
             or self._is_resting
             or self._is_output_full
             or self.session.is_blocked
-            or self._held_bytes > MAX_HELD_BYTES
-            or bool(self.pipeline.held and self._shell.is_congested)
+            or held_bytes > MAX_HELD_BYTES
+            or (held_bytes > 0 and self._host.is_congested)
         )
 
     def _go_on(self) -> None:
         """
-        Parse what waits, if nothing is in the way any more.
+        Carry out what waits, if nothing is in the way any more.
         """
         self._update_pause()
         if not self.paused:
-            if self._buffer or self._aside:
+            if self._input:
                 self.dataReceived(b"")
             elif not self._is_reading:
                 self._watch_input()
@@ -488,14 +419,14 @@ class BeanstalkProtocol(LineReceiver):
         turn.
         """
         self._update_pause()
-        if not self.paused and (self._buffer or self._aside):
+        if not self.paused and self._input:
             self._rest()
         else:
             self._go_on()
 
     def _end_chunk(self) -> None:
         try:
-            self._shell.end_chunk(self)
+            self._turns.end_chunk(self.replies)
         except Exception:
             self.break_off()
         if self.paused or not self._is_reading:
@@ -507,7 +438,7 @@ class BeanstalkProtocol(LineReceiver):
         into a share sends no more until that is carried out.
         """
         most = 0 if self._is_resting else MAX_BUFFERED_BYTES
-        has_room = not (self.paused and len(self._buffer) > most)
+        has_room = not (self.paused and len(self._input) > most)
         if has_room != self._is_reading and not self._is_half_closed:
             self._is_reading = has_room
             source = self._feed or self.transport
@@ -527,11 +458,7 @@ class BeanstalkProtocol(LineReceiver):
         before that: whoever connects next finds them.
         """
         if self._is_leaving or (self._is_half_closed and not self.paused):
-            self._shell.disconnected(self.session)
-            self.pipeline.send()
-            if not self.pipeline.held:
+            self._host.disconnected(self.session)
+            self.replies.send()
+            if not self.replies.is_holding:
                 self.part()
-
-
-Mode = Callable[[BeanstalkProtocol, bytes], None]
-"""What is done with the bytes that come."""

@@ -5,11 +5,11 @@ How a server was told to be: its options as values.
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
-from beanstalk_twisted.server.commands_v1 import DEFAULT_TTR_S
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.store import LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
+from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S
 
 IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
 

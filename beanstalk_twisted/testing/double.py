@@ -12,12 +12,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.server.commands_v1 import check_dialect
 from beanstalk_twisted.testing.conversation import Conversation
 from beanstalk_twisted.testing.endpoint import MemoryEndpoint
 from beanstalk_twisted.testing.faults import Faults
 from beanstalk_twisted.testing.inspection import Inspection
 from beanstalk_twisted.testing.memory_server import READ_BYTES
+from beanstalk_twisted.wire.v1 import check_dialect
 
 T = TypeVar("T")
 
@@ -46,11 +46,11 @@ class Double(Inspection, Faults):
         with self._turn():
             self._check_up()
             client = self.server.connect()
-            client.protocol.is_recorded = False  # type: ignore[attr-defined]
             line = b"put %d %d %d %d\r\n" % (priority, delay, ttr, len(raw))
-            said = client.ask(b"use " + tube.encode() + b"\r\n")
-            if said.startswith(b"USING "):
-                said = client.ask(line + raw + b"\r\n")
+            with self.server.recorder.ignoring(client.protocol.session):
+                said = client.ask(b"use " + tube.encode() + b"\r\n")
+                if said.startswith(b"USING "):
+                    said = client.ask(line + raw + b"\r\n")
             client.hang_up()
         if not said.startswith(b"INSERTED "):
             raise ValueError(f"put into {tube!r}: {said.decode().strip()}")
@@ -80,8 +80,8 @@ class Double(Inspection, Faults):
         with self._turn():
             if self.is_up:
                 self._service.clear()
-            self.server.commands.clear()
-            self.server.planted.clear()
+            self.server.recorder.commands.clear()
+            self.server.recorder.planted.clear()
         self.release_replies()
         self.delay_replies(0)
 

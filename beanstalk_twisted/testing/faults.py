@@ -84,7 +84,7 @@ class Faults(Harness):
         if times < 1:
             raise ValueError(f"cannot be planted {times} times; at least once")
         with self._turn():
-            self.server.planted.setdefault(command, deque()).extend([reply] * times)
+            self.server.recorder.planted.setdefault(command, deque()).extend([reply] * times)
 
     def drain(self) -> None:
         """

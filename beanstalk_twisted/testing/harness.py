@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Self
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.server.commands import MODERN
-from beanstalk_twisted.server.commands_v1 import check_dialect
 from beanstalk_twisted.testing.network import Network
-from beanstalk_twisted.testing.recording import WatchedServer, WatchedService
+from beanstalk_twisted.testing.recording import RecordedServer, RecordedService
 from beanstalk_twisted.testing.wire import Wire
+from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.v1 import check_dialect
 
 
 class Harness:
@@ -37,7 +37,7 @@ class Harness:
         check_dialect(dialect)
         self._dialect = dialect
         directory = MemoryDirectory() if has_log else None
-        self.server = WatchedServer(directory=directory, max_job_bytes=max_job_bytes)
+        self.server = RecordedServer(directory=directory, max_job_bytes=max_job_bytes)
         self.network = Network(self.server)
         self.is_up = True
         self._lock = threading.RLock()
@@ -96,9 +96,9 @@ class Harness:
     # For the other parts.
 
     @property
-    def _service(self) -> WatchedService:
+    def _service(self) -> RecordedService:
         self._check_up()
-        assert isinstance(self.server.service, WatchedService)
+        assert isinstance(self.server.service, RecordedService)
         return self.server.service
 
     def _check_up(self) -> None:

@@ -23,7 +23,7 @@ class Inspection(Harness, Assertions):
         Every command that was received, in order, since the start or `clear`.
         """
         with self._turn():
-            return list(self.server.commands)
+            return list(self.server.recorder.commands)
 
     def counts(self) -> Counter[str]:
         """

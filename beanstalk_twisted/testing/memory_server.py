@@ -23,8 +23,6 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.server.commands import MODERN
-from beanstalk_twisted.server.commands_v1 import NAME as V1
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
@@ -32,6 +30,8 @@ from beanstalk_twisted.storage.archiver import Archiver
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
+from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.v1 import NAME as V1
 
 T = TypeVar("T")
 

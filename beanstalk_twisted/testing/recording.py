@@ -6,23 +6,23 @@ instead of being carried out.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from twisted.internet.task import Clock
+
 from beanstalk_twisted.binlog.records import Kind, Reason, State
-from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import SAFETY_MARGIN_NS, Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.server import commands_v1
-from beanstalk_twisted.server.commands import COMMANDS, MAX_LINE_BYTES, MODERN, Dialect, Parsed
-from beanstalk_twisted.server.factory import BeanstalkFactory
-from beanstalk_twisted.server.protocol import BeanstalkProtocol
+from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import grammar
-from beanstalk_twisted.wire.grammar import ParseError
+from beanstalk_twisted.wire.commands import COMMANDS
+from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.replies import Inserted, Reply, Reserved, Word
 
 PLANTABLE: Final = (
@@ -32,7 +32,7 @@ PLANTABLE: Final = (
 """Replies that may be planted: those that say that nothing was done."""
 
 
-NAMES: Final = frozenset(row.name for row in COMMANDS if row.run is not None)
+NAMES: Final = frozenset(row.name for row in COMMANDS if not row.ends_connection)
 """Of the commands that there are."""
 
 
@@ -95,91 +95,87 @@ def shown(body: bytes) -> str:
     return repr(body) if len(body) <= most else f"{body[:most]!r}... ({len(body)} bytes)"
 
 
-class WatchedProtocol(BeanstalkProtocol):
+class Recorder:
     """
-    A connection that notes its commands.  Each has one answer, and they come in order, since the
-    next command is not begun before: so an answer belongs to the newest command.
+    The `executor.Observer` of a double: records each command with its answer, and gives planted
+    answers instead of having commands carried out.
 
-    :ivar is_recorded: whether it is one of the code under test, and not one of the double's own.
-    """
-
-    def __init__(self, service: "WatchedService", dialect: Dialect) -> None:
-        super().__init__(service, dialect)
-        self.is_recorded = True
-        self.current: Command | None = None
-        self._service = service
-
-    def lineReceived(self, line: bytes) -> None:
-        """
-        See `BeanstalkProtocol.lineReceived`.
-        """
-        self._note(line)
-        super().lineReceived(line)
-
-    def lineLengthExceeded(self, line: bytes) -> None:
-        """
-        See `BeanstalkProtocol.lineLengthExceeded`.
-        """
-        self._note(line[:MAX_LINE_BYTES])
-        super().lineLengthExceeded(line)
-
-    def answer(self, answer: Answer) -> None:
-        """
-        See `BeanstalkProtocol.answer`.
-        """
-        if self.current is not None:
-            reply, write = answer.reply, self._write
-            encoded = reply.encode() if write is None else write(reply)
-            self._service.note_answer(self.current, reply, encoded)
-            self.current = None
-        super().answer(answer)
-
-    def _note(self, line: bytes) -> None:
-        if not self.is_recorded:
-            return
-        self.current = self._service.note_command(self.session, self.dialect, line)
-
-
-class WatchedFactory(BeanstalkFactory):
-    """
-    Makes a `WatchedProtocol` for each connection.
+    :ivar commands: every command received, in order.
+    :ivar planted: by command, the words that the next ones are answered with.
     """
 
-    def __init__(self, service: "WatchedService", dialect: Dialect = MODERN) -> None:
-        super().__init__(service, dialect)
-        self._service = service
+    _queue: WorkQueue
+    _clock: Clock
 
-    def buildProtocol(self, addr: object) -> WatchedProtocol | None:
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.planted: dict[str, deque[str]] = {}
+        # Of each session the newest command, until that has its answer.
+        self._newest: dict[Session, Command] = {}
+        self._ignored: set[Session] = set()
+
+    def look_on(self, queue: WorkQueue, clock: Clock) -> None:
         """
-        See `BeanstalkFactory.buildProtocol`.
+        A process begins, with this queue.
         """
-        has_room = self._service.has_room
-        return WatchedProtocol(self._service, self._dialect) if has_room else None
+        self._queue = queue
+        self._clock = clock
+        self._newest.clear()
 
-
-class WatchedService(BeanstalkService):
-    """
-    The server, watched by a `WatchedServer`.
-    """
-
-    watcher: "WatchedServer"
-
-    # Noting.
-
-    def note_command(self, session: Session, dialect: Dialect, line: bytes) -> Command:
+    @contextmanager
+    def ignoring(self, session: Session) -> Iterator[None]:
         """
-        A line has come.
+        This session is the double's own: its commands are neither recorded nor answered otherwise.
         """
-        command = Command(session.number, self.watcher.clock.seconds(), line)
+        self._ignored.add(session)
         try:
-            parsed = dialect.parse(line)
-        except ParseError:
-            pass
-        else:
+            yield
+        finally:
+            self._ignored.discard(session)
+
+    # What executors call.
+
+    def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
+        """
+        Record a command.
+        """
+        if session in self._ignored:
+            return
+        command = Command(session.number, self._clock.seconds(), line)
+        if parsed is not None:
             command.name, command.args = parsed.command.name, arguments(parsed)
             self._note_subject(command, session)
-        self.watcher.commands.append(command)
-        return command
+        self._newest[session] = command
+        self.commands.append(command)
+
+    def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
+        """
+        Record a body, and answer with what is planted, if anything is.
+        """
+        command = self._newest.get(session)
+        if command is None:
+            return None
+        if body is not None:
+            command.body = body
+        waiting = self.planted.get(command.name)
+        return Answer(Word(waiting.popleft().encode()), 0) if waiting else None
+
+    def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
+        """
+        Record an answer; a connection that ends instead has none.
+        """
+        command = self._newest.pop(session, None)
+        if command is None:
+            return
+        if encoded:
+            command.reply = encoded
+            command.answered_at = self._clock.seconds()
+        if isinstance(reply, Reserved):
+            self._note_job(command, reply.job_id)
+        elif isinstance(reply, Inserted):
+            command.job_id = reply.job_id
+
+    # What a command is about.
 
     def _note_subject(self, command: Command, session: Session) -> None:
         if "id" in command.args:
@@ -191,58 +187,16 @@ class WatchedService(BeanstalkService):
 
     def _note_job(self, command: Command, job_id: int) -> None:
         command.job_id = job_id
-        job = self.queue.state.jobs.look(job_id)
+        job = self._queue.state.jobs.look(job_id)
         if job is not None:
-            command.tube = self.queue.state.tubes.by_id(job.tube_id).name.decode()
+            command.tube = self._queue.state.tubes.by_id(job.tube_id).name.decode()
             command.body = job.body
 
-    def note_answer(self, command: Command, reply: Reply, encoded: bytes) -> None:
-        """
-        A command was answered.
 
-        :param encoded: in the words of its connection; empty if the connection ends instead.
-        """
-        if encoded:
-            command.reply = encoded
-            command.answered_at = self.watcher.clock.seconds()
-        if isinstance(reply, Reserved):
-            self._note_job(command, reply.job_id)
-        elif isinstance(reply, Inserted):
-            command.job_id = reply.job_id
-
-    # What connections call.
-
-    def execute(self, session: Session, now_ns: int, parsed: Parsed) -> Answer | None:
-        """
-        See `BeanstalkService.execute`.
-        """
-        planted = self._planted(session, parsed)
-        if planted is None:
-            return super().execute(session, now_ns, parsed)
-        self.queue.count(parsed.command.counter)
-        return planted
-
-    def put(
-        self, session: Session, now_ns: int, draft: Draft, parsed: Parsed, body: bytes
-    ) -> Answer | None:
-        """
-        See `BeanstalkService.put`.
-        """
-        protocol = self._protocols[session]
-        assert isinstance(protocol, WatchedProtocol)
-        if protocol.current is not None:
-            protocol.current.body = body
-        planted = self._planted(session, parsed)
-        return super().put(session, now_ns, draft, parsed, body) if planted is None else planted
-
-    def _planted(self, session: Session, parsed: Parsed) -> Answer | None:
-        protocol = self._protocols[session]
-        waiting = self.watcher.planted.get(parsed.command.name)
-        if not waiting or not getattr(protocol, "is_recorded", False):
-            return None
-        return Answer(Word(waiting.popleft().encode()), 0)
-
-    # What tests make happen.
+class RecordedService(BeanstalkService):
+    """
+    The server, and what only tests make happen to it.
+    """
 
     def shorten_ttrs(self) -> int:
         """
@@ -258,7 +212,7 @@ class WatchedService(BeanstalkService):
                 self._set_deadline(session, job_id, now_ns)
                 count += 1
             self.queue._reservations.end_wait(session, now_ns)
-        self._after_change()
+        self.turns.after_change()
         return count
 
     def _set_deadline(self, session: Session, job_id: int, now_ns: int) -> None:
@@ -287,7 +241,7 @@ class WatchedService(BeanstalkService):
         self.queue.disconnect(cleaner, now_ns)
         self.queue.tally.connections -= 1
         self._forget_counts()
-        self._after_change()
+        self.turns.after_change()
 
     def _forget_counts(self) -> None:
         tally = self.queue.tally
@@ -309,25 +263,22 @@ def arguments(parsed: Parsed) -> dict[str, Any]:
     return args
 
 
-class WatchedServer(MemoryServer):
+class RecordedServer(MemoryServer):
     """
-    A `MemoryServer` that keeps a record over all its processes.
+    A `MemoryServer` that is recorded over all its processes.
 
-    :ivar commands: every command received, in order.
-    :ivar planted: by command, the words that the next ones are answered with.
+    :ivar recorder: has the record.
     """
 
     def __init__(self, **options: Any) -> None:
-        self.commands: list[Command] = []
-        self.planted: dict[str, deque[str]] = {}
+        self.recorder = Recorder()
         super().__init__(**options)
 
-    def make_service(self, log_clock: Any) -> WatchedService:
+    def make_service(self, log_clock: Any) -> RecordedService:
         """
-        See `MemoryServer.make_service`.
+        Make the process that is about to start, with the record's eyes on it.
         """
-        service = WatchedService(self.settings, self.clock, log_clock, self.directory, self.io)
-        service.watcher = self
-        service.factory = WatchedFactory(service)
-        service.factory_v1 = WatchedFactory(service, commands_v1.dialect(self.settings.v1_ttr_s))
+        service = RecordedService(self.settings, self.clock, log_clock, self.directory, self.io)
+        self.recorder.look_on(service.queue, self.clock)
+        service.context.observer = self.recorder
         return service

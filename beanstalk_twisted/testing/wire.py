@@ -9,8 +9,8 @@ goes wrong here goes wrong for all clients alike.
 from collections import deque
 from typing import Final
 
-from beanstalk_twisted.server.commands import MODERN
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from beanstalk_twisted.wire.dialects import MODERN
 
 CRLF: Final = b"\r\n"
 

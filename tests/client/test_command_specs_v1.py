@@ -15,11 +15,11 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Form, Job, Reply
 from beanstalk_twisted.client.command_specs_v1 import FORMS, JobV1, in_v1
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
-from beanstalk_twisted.server import commands_v1
-from beanstalk_twisted.server.commands import Command
+from beanstalk_twisted.wire import v1
+from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.grammar import MAX_U32, MAX_U64
 
-V1 = commands_v1.dialect()
+V1 = v1.dialect()
 EACH_ROW = pytest.mark.parametrize("row", V1.rows, ids=lambda row: row.prefix.decode())
 
 

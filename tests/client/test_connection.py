@@ -21,9 +21,9 @@ from beanstalk_twisted.client.command_specs import Form, Job
 from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
 from beanstalk_twisted.client.outbox import PIECE_BYTES
 from beanstalk_twisted.client.pending import Ended
-from beanstalk_twisted.server.commands import Command
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 from beanstalk_twisted.wire import grammar
+from beanstalk_twisted.wire.commands import Command
 from tests.client.world import Line, World, error, is_waiting, result
 
 STATS_JOB_7 = b"OK 14\r\n---\nid: 7\npri: 5\n\r\n".replace(b"OK 14", b"OK 17")
@@ -634,7 +634,7 @@ def extended(name: bytes = b"put-batch ") -> Form:
     """
     Make a command that a server may know or not.
     """
-    row = Command(name, (grammar.BYTES,), None, True, None, grammar.line_pattern(()))
+    row = Command(name, (grammar.BYTES,), has_body=True, is_counted=False)
     return Form(row, b"INSERTED", specs.NUMBER, lambda reply: reply.value, {})
 
 

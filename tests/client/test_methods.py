@@ -15,7 +15,7 @@ from beanstalk_twisted.client.command_specs import FORMS, Form, Job
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.methods import Commands
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.server.commands import COMMANDS
+from beanstalk_twisted.wire.commands import COMMANDS
 from tests.client.world import World
 
 METHODS = {

@@ -32,8 +32,9 @@ from tests.interruption import Interruption, files_of
 WAY: Final = files_of(
     "binlog.log", "binlog.framing", "binlog.frames", "binlog.seal", "binlog.batches",
     "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "storage.group_commit",
-    "storage.space", "storage.inline_sync", "storage.store", "storage.compactor", "server.service",
-    "server.protocol", "server.chunks", "server.pipeline", "server.outlet",
+    "storage.space", "storage.inline_sync", "storage.store", "storage.compactor",
+    "server.service", "server.turns", "server.protocol", "server.executor", "server.incoming",
+    "server.reply_queue", "server.output",
 )  # fmt: skip
 
 ERRORS: Final = {"memory": MemoryError, "disk": OSError, "signal": KeyboardInterrupt}

@@ -18,12 +18,12 @@ from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.replay import Replay, read
 from beanstalk_twisted.binlog.survey import Progress
-from beanstalk_twisted.server.commands import COUNTERS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.wire.commands import COUNTERS
 from tests.crash.promises import Promises, WatchedQueue
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ class Server(MemoryServer):
         """
         disk = self._parts.disk(self.directory)
         service = BeanstalkService(self.settings, self.clock, log_clock, disk, self.io)
-        service.queue = service.common.queue = WatchedQueue(
+        service.queue = service.context.queue = WatchedQueue(
             service.process.facts, COUNTERS, service.settings.max_job_bytes
         )  # fmt: skip
         service.queue.promises = self.promises

@@ -8,7 +8,9 @@ from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.statistics import ProcessFacts
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.server.commands import COUNTERS, parse
+from beanstalk_twisted.server.bindings import METHODS
+from beanstalk_twisted.wire.commands import COUNTERS
+from beanstalk_twisted.wire.dialects import MODERN
 from tests.jobs.ledger import RecordingLedger
 
 NS = 1_000_000_000
@@ -189,14 +191,13 @@ class Client:
 
     def _carry_out(self, line: bytes, body: bytes) -> Answer | None:
         queue, now_ns = self._server.queue, self._server.now_ns
-        parsed = parse(line)
+        parsed = MODERN.parse(line)
         queue.count(parsed.command.counter)
         if parsed.command.has_body:
             pri, delay, ttr, _ = parsed.args
             draft = queue.begin_put(self.session, now_ns)
             return queue.put(self.session, now_ns, draft, pri, delay, ttr, body)
-        assert parsed.command.run is not None
-        return parsed.command.run(queue, self.session, now_ns, *parsed.args)
+        return METHODS[parsed.command.operation](queue, self.session, now_ns, *parsed.args)
 
     def _take(self, answer: Answer) -> str:
         self.last = answer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.jobs.statistics import Tally
-from beanstalk_twisted.server.commands import COUNTERS
+from beanstalk_twisted.wire.commands import COUNTERS
 from tests.jobs.conversation import FACTS, Client, Server
 
 SAMPLES = Path(__file__).resolve().parent.parent / "samples" / "replies" / "HEAD"

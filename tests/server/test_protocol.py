@@ -15,8 +15,8 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.changes import Ledger
-from beanstalk_twisted.server.pipeline import MAX_GATHERED_BYTES
 from beanstalk_twisted.server.protocol import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
+from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES
 from beanstalk_twisted.storage.group_commit import MAX_UNSETTLED_BYTES
 from beanstalk_twisted.testing.memory_server import (
     OUTPUT_LIMIT_BYTES,

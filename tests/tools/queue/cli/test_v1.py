@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from beanstalk_twisted.server import commands_v1
+from beanstalk_twisted.wire import v1
 from binlog_tools.queue.cli.commands import COMMANDS, COMMANDS_V1, DIALECTS, cli
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 
@@ -254,8 +254,8 @@ def test_what_the_dialect_cannot_do_is_wrong_usage(words: list[str]) -> None:
 
 
 def test_the_dialects_are_those_of_the_server() -> None:
-    assert DIALECTS == commands_v1.DIALECTS
-    assert {row.name for row in commands_v1.dialect().rows} >= COMMANDS_V1.keys()
+    assert DIALECTS == v1.DIALECTS
+    assert {row.name for row in v1.dialect().rows} >= COMMANDS_V1.keys()
 
 
 def test_a_dialect_that_there_is_not_is_wrong_usage() -> None:

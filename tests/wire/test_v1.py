@@ -10,40 +10,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.server import commands, commands_v1
-from beanstalk_twisted.server.commands_v1 import DEFAULT_TTR_S, JOB_KEYS, SERVER_KEYS
-from beanstalk_twisted.wire import grammar, replies
+from beanstalk_twisted.wire import grammar, replies, v1
+from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS
+from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import Found, Inserted, Reply, Reserved
+from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S, JOB_KEYS, SERVER_KEYS
 
-V1 = commands_v1.dialect()
+V1 = v1.dialect()
 ROWS = {row.prefix: row for row in V1.rows}
 BAD_FORMAT, UNKNOWN_COMMAND = b"BAD_FORMAT\r\n", b"UNKNOWN_COMMAND\r\n"
 U32, U64 = 4294967295, 18446744073709551615
 
-METHODS = [
-    (b"put ", WorkQueue.put, "cmd-put"),
-    (b"reserve", WorkQueue.reserve, "cmd-reserve"),
-    (b"delete ", WorkQueue.delete, "cmd-delete"),
-    (b"release ", WorkQueue.release, "cmd-release"),
-    (b"bury ", WorkQueue.bury, "cmd-bury"),
-    (b"peek", WorkQueue.peek_buried, "cmd-peek"),
-    (b"peek ", WorkQueue.peek, "cmd-peek"),
-    (b"kick ", WorkQueue.kick, "cmd-kick"),
-    (b"stats", WorkQueue.stats, "cmd-stats"),
-    (b"stats ", WorkQueue.stats_job, "cmd-stats"),
+OPERATIONS = [
+    (b"put ", "put", "cmd-put"),
+    (b"reserve", "reserve", "cmd-reserve"),
+    (b"delete ", "delete", "cmd-delete"),
+    (b"release ", "release", "cmd-release"),
+    (b"bury ", "bury", "cmd-bury"),
+    (b"peek", "peek-buried", "cmd-peek"),
+    (b"peek ", "peek", "cmd-peek"),
+    (b"kick ", "kick", "cmd-kick"),
+    (b"stats", "stats", "cmd-stats"),
+    (b"stats ", "stats-job", "cmd-stats"),
 ]
 
 
-def test_each_command_stands_in_the_table_once_with_a_method_of_the_queue() -> None:
-    assert [(row.prefix, row.run, row.counter) for row in V1.rows] == METHODS
+def test_each_command_stands_in_the_table_once_with_what_it_does() -> None:
+    assert [(row.prefix, row.operation, row.counter) for row in V1.rows] == OPERATIONS
 
 
-def test_every_method_and_counter_is_one_of_the_modern_table() -> None:
-    modern = commands.MODERN.rows
-    assert {row.run for row in V1.rows} <= {row.run for row in modern}
-    assert {row.counter for row in V1.rows} <= set(commands.COUNTERS)
+def test_every_operation_and_counter_is_one_of_the_modern_table() -> None:
+    assert {row.operation for row in V1.rows} <= {row.operation for row in MODERN.rows}
+    assert {row.counter for row in V1.rows} <= set(COUNTERS)
 
 
 def test_only_a_put_has_a_body() -> None:
@@ -81,7 +80,7 @@ def test_a_line_means_its_row_and_the_values_that_its_method_takes(
 
 @pytest.mark.parametrize("ttr_s", [1, 7, U32])
 def test_the_ttr_of_a_put_is_that_of_the_port(ttr_s: int) -> None:
-    assert commands_v1.dialect(ttr_s).parse(b"put 1 2").args == (1, 0, ttr_s, 2)
+    assert v1.dialect(ttr_s).parse(b"put 1 2").args == (1, 0, ttr_s, 2)
 
 
 def refusal(line: bytes) -> bytes:
@@ -94,7 +93,7 @@ def refusal(line: bytes) -> bytes:
     return caught.value.reply.encode()
 
 
-ONLY_MODERN = sorted({row.name for row in commands.COMMANDS} - {row.name for row in V1.rows})
+ONLY_MODERN = sorted({row.name for row in COMMANDS} - {row.name for row in V1.rows})
 
 
 @pytest.mark.parametrize("name", ONLY_MODERN)
@@ -214,4 +213,4 @@ def test_statistics_show_the_keys_of_the_dialect_in_its_order(
 
 def test_the_numbers_of_the_dialect_are_those_that_its_description_gives() -> None:
     assert DEFAULT_TTR_S == 120
-    assert (commands_v1.MIN_TTR_S, commands_v1.MAX_TTR_S) == (1, grammar.MAX_U32)
+    assert (v1.MIN_TTR_S, v1.MAX_TTR_S) == (1, grammar.MAX_U32)

@@ -4,13 +4,15 @@ Lines understood at a glance mean what the parser says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.server import recognition
-from beanstalk_twisted.server.commands import COMMANDS, Parsed, parse
-from beanstalk_twisted.server.recognition import MAX_REMEMBERED, recognise
+from beanstalk_twisted.wire import v1
+from beanstalk_twisted.wire.commands import COMMANDS
+from beanstalk_twisted.wire.dialects import MAX_REMEMBERED, MODERN, Dialect, Parsed
 from beanstalk_twisted.wire.grammar import ParseError
 
 NUMBERS = st.one_of(
@@ -36,22 +38,26 @@ def lines(draw: st.DrawFn) -> bytes:
     return "".join([*parts, draw(GAPS)]).encode()
 
 
-def meaning(understand: object, line: bytes) -> object:
+DIALECTS = (MODERN, v1.dialect())
+
+
+def meaning(understand: Callable[[bytes], Parsed], line: bytes) -> object:
     """
     Say what a line is understood as, or why it is not.
     """
-    assert callable(understand)
     try:
-        return understand(line)
+        parsed = understand(line)
     except ParseError as error:
         return error.reply, error.counter
+    return parsed.command, parsed.args, parsed.has_junk
 
 
-@given(lines())
-def test_a_line_means_the_same_at_a_glance(line: bytes) -> None:
-    assert meaning(recognise, line) == meaning(parse, line)
+@given(st.sampled_from(DIALECTS), lines())
+def test_a_line_means_the_same_at_a_glance(dialect: Dialect, line: bytes) -> None:
+    assert meaning(dialect.parse, line) == meaning(dialect.parse_by_pattern, line)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=str)
 @pytest.mark.parametrize(
     "line",
     [
@@ -59,13 +65,23 @@ def test_a_line_means_the_same_at_a_glance(line: bytes) -> None:
         b"delete 18446744073709551615", b"delete 18446744073709551616", b"release 1 4294967295 0",
         b"release 1 4294967296 0", b"release 1 0 4294967296", b"release 1 2", b"touch 7",
         b"bury 7 1", b"reserve-job 3", b"put 1 2 3 4294967296", b"put 0 0 1 5 junk", b"reserve ",
+        b"put 1 2", b"put 1 2 junk", b"peek 7", b"peek", b"stats 7", b"stats", b"quit 7", b"\0",
     ],
 )  # fmt: skip
-def test_a_line_seen_twice_means_the_same_twice(line: bytes) -> None:
-    assert meaning(recognise, line) == meaning(recognise, line) == meaning(parse, line)
+def test_a_line_seen_twice_means_the_same_twice(dialect: Dialect, line: bytes) -> None:
+    first, second = meaning(dialect.parse, line), meaning(dialect.parse, line)
+    assert first == second == meaning(dialect.parse_by_pattern, line)
 
 
 def test_of_many_different_puts_only_so_many_are_remembered() -> None:
-    for size in range(2 * MAX_REMEMBERED):
-        assert isinstance(recognise(b"put 0 0 1 %d" % size), Parsed)
-    assert recognition.remembered.cache_info().currsize == MAX_REMEMBERED
+    dialect = Dialect("new", MODERN.rows)
+    for size in range(2 * MAX_REMEMBERED + 1):
+        assert dialect.parse(b"put 0 0 1 %d" % size).args == (0, 0, 1, size)
+        assert dialect.remembered == size % MAX_REMEMBERED + 1
+
+
+@pytest.mark.parametrize("line", [b"delete 1", b"touch 2", b"use a", b"put x", b"reserve 1", b"no"])
+def test_lines_that_do_not_come_again_are_not_remembered(line: bytes) -> None:
+    dialect = Dialect("new", MODERN.rows)
+    meaning(dialect.parse, line)
+    assert dialect.remembered == 0

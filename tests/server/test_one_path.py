@@ -1,5 +1,5 @@
 """
-The quick path says, byte for byte, what its reference says.
+There is one path for every connection, and it says, byte for byte, what its oracle says.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.server.chunks import ChunkProtocol
+from beanstalk_twisted.server.command_log import CommandLog
+from beanstalk_twisted.server.executor import Executor
+from beanstalk_twisted.server.factory import BeanstalkFactory
 from beanstalk_twisted.server.protocol import BeanstalkProtocol
+from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
+from beanstalk_twisted.testing.recording import Recorder
+from beanstalk_twisted.wire import v1
+from beanstalk_twisted.wire.dialects import MODERN
+from tests.oracle import OracleFactory
 
 CLIENTS = 3
 LARGEST = 40
@@ -31,19 +38,22 @@ OTHERS = (
     b"list-tubes\r\n", b"list-tube-used\r\n", b"list-tubes-watched\r\n", b"pause-tube a 1\r\n",
     b"foo\r\n", b"\r\n", b"\n\r\n", b"\r\r\n", b"a\0\r\n", b"delete \r\n", b"delete 1 \r\n",
     b"x" * 222 + b"\r\n", b"x" * 223 + b"\r\n", b"\r" * 224 + b"\n", b"y" * 500 + b"\r\n",
-    b"put 0 0 1 5 junk\r\nabcde\r\n", b"put 0 0 1\r\n", b"put 0 0 1 -1\r\n",
+    b"put 0 0 1 5 junk\r\nabcde\r\n", b"put 0 0 1\r\n", b"put 0 0 1 -1\r\n", b"peek\r\n",
+    b"put 0 5 junk\r\nabcde\r\n", b"put 0 %d junk\r\n%s\r\n" % (LARGEST + 1, bytes(LARGEST + 1)),
 )  # fmt: skip
 
 
 @st.composite
 def puts(draw: st.DrawFn) -> bytes:
     """
-    Draw a put; now and then its body is not as long as it says.
+    Draw a put of either dialect; now and then its body is not as long as it says.
     """
     body = draw(BODY)
     size = len(body) + draw(st.sampled_from([0, 0, 0, 0, 1, -1]))
     end = draw(st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\n", b""]))
     fields = draw(NUMBER), draw(st.sampled_from([b"0", b"0", b"1"])), draw(NUMBER), max(0, size)
+    if draw(st.integers(0, 3)) == 0:
+        return b"put %s %d\r\n" % (fields[0], fields[-1]) + body + end
     return b"put %s %s %s %d\r\n" % fields + body + end
 
 
@@ -78,13 +88,16 @@ class Path:
     A server whose connections go one way.
     """
 
-    def __init__(self, makes: type[BeanstalkProtocol], *, is_logged: bool) -> None:
+    def __init__(
+        self, dialect: str, *, is_logged: bool, makes: type[BeanstalkFactory] = BeanstalkFactory
+    ) -> None:
         self.io = HeldIo()
         directory = MemoryDirectory() if is_logged else None
         self.server = MemoryServer(directory=directory, io=lambda: self.io, max_job_bytes=LARGEST)
-        self.server.service.factory.makes = makes  # type: ignore[attr-defined]
-        self.clients = [self.server.connect() for _ in range(CLIENTS)]
-        assert {type(client.protocol) for client in self.clients} == {makes}
+        service = self.server.service
+        service.factory = makes(service)
+        service.factory_v1 = makes(service, v1.dialect())
+        self.clients = [self.server.connect(dialect) for _ in range(CLIENTS)]
 
     def send(self, number: int, packet: bytes, seconds: float) -> list[bytes]:
         """
@@ -119,25 +132,39 @@ def counters(server: MemoryServer) -> bytes:
     return b"\n".join(line for line in lines if line.startswith((b"cmd-", b"current-", b"total-")))
 
 
+def observed(dialect: str, *, is_logged: bool) -> Path:
+    """
+    Make a server that somebody looks on at.
+    """
+    path = Path(dialect, is_logged=is_logged)
+    recorder = Recorder()
+    recorder.look_on(path.server.service.queue, path.server.clock)
+    path.server.service.context.observer = recorder
+    return path
+
+
+@pytest.mark.parametrize("dialect", [MODERN.name, v1.NAME])
 @pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
-def test_any_conversation_cut_anywhere_has_the_same_replies_both_ways(is_logged: bool) -> None:
-    @settings(deadline=None, max_examples=150)
+def test_any_conversation_cut_anywhere_has_the_replies_of_the_oracle(
+    is_logged: bool, dialect: str
+) -> None:
+    @settings(deadline=None, max_examples=100)
     @given(packets(), st.lists(st.sampled_from([0.0, 0.0, 0.0, 1.0]), min_size=30, max_size=30))
     def each(sent: list[tuple[int, bytes]], waits: list[float]) -> None:
-        quick = Path(ChunkProtocol, is_logged=is_logged)
-        plain = Path(BeanstalkProtocol, is_logged=is_logged)
+        plain = Path(dialect, is_logged=is_logged, makes=OracleFactory)
+        quick = Path(dialect, is_logged=is_logged)
+        told = observed(dialect, is_logged=is_logged)
         for (number, packet), seconds in zip(sent, waits, strict=False):
-            assert quick.send(number, packet, seconds) == plain.send(number, packet, seconds)
-        assert quick.end() == plain.end()
+            said = plain.send(number, packet, seconds)
+            assert quick.send(number, packet, seconds) == said
+            assert told.send(number, packet, seconds) == said
+        assert plain.end() == quick.end() == told.end()
 
     each()
 
 
-@pytest.mark.parametrize("makes", [ChunkProtocol, BeanstalkProtocol])
-def test_what_comes_while_others_hear_of_it_waits_for_its_turn(
-    makes: type[BeanstalkProtocol],
-) -> None:
-    path = Path(makes, is_logged=False)
+def test_what_comes_while_others_hear_of_it_waits_for_its_turn() -> None:
+    path = Path(MODERN.name, is_logged=False)
     producer, worker, _ = path.clients
     worker.ask(b"reserve\r\n")
     later = [b"use a\r\n"]
@@ -150,3 +177,30 @@ def test_what_comes_while_others_hear_of_it_waits_for_its_turn(
     assert producer.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\nUSING a\r\n"
     assert worker.take() == b"RESERVED 1 1\r\nx\r\n"
     assert not later
+
+
+def telling() -> MemoryServer:
+    """
+    Start a server that tells its log of each command.
+    """
+    server = MemoryServer(is_started=False)
+    server.settings = server.settings._replace(verbosity=2)
+    server.start()
+    assert isinstance(server.service.context.observer, CommandLog)
+    return server
+
+
+def test_production_v1_the_log_of_commands_and_the_double_have_the_same_classes() -> None:
+    double = Beanstalk(uses_reactor=False)
+    assert isinstance(double.server.service.context.observer, Recorder)
+    clients = [
+        server.connect(dialect)
+        for server in (MemoryServer(), telling(), double.server)
+        for dialect in (MODERN.name, v1.NAME)
+    ]
+    assert {type(client.protocol) for client in clients} == {BeanstalkProtocol}
+    assert {type(client.protocol._executor) for client in clients} == {Executor}
+    for server in (MemoryServer(), telling(), double.server):
+        factories = {type(server.service.factory), type(server.service.factory_v1)}
+        assert factories == {BeanstalkFactory}
+    double.close()

@@ -21,6 +21,8 @@ from twisted.internet.interfaces import IPullProducer
 from twisted.internet.tcp import Connection
 from zope.interface import implementer
 
+from beanstalk_twisted.server.reply_queue import total_bytes
+
 PORTION_BYTES: Final = 4 << 10
 """
 What a transport is given of that which the peer has not taken: a page, and all that is copied for a
@@ -57,15 +59,8 @@ def is_plain(transport: object) -> bool:
     return isinstance(transport, Connection) and not getattr(transport, "TLS", False)
 
 
-def total_bytes(pieces: list[bytes]) -> int:
-    """
-    How long these are together; there is one, as a rule.
-    """
-    return len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
-
-
 @implementer(IPullProducer)
-class Outlet:
+class Output:
     """
     Sends at once what it can; see `is_plain` for when it does not try.
     """

@@ -12,11 +12,11 @@ import pytest
 from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 
-from beanstalk_twisted.server.outlet import (
+from beanstalk_twisted.server.output import (
     MAX_PIECES,
     MAX_SEND_BYTES,
     PORTION_BYTES,
-    Outlet,
+    Output,
     is_plain,
 )
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryServer
@@ -28,13 +28,13 @@ MUCH = bytes(range(256)) * 40_000
 
 class Replying(Wire):
     """
-    A connection with an outlet, and what that says.
+    A connection with an output, and what that says.
     """
 
     def __init__(self) -> None:
         super().__init__(HandReactor())
         self.said: list[str] = []
-        self.outlet = Outlet(self.transport, self)
+        self.output = Output(self.transport, self)
 
     def pauseProducing(self) -> None:
         """
@@ -57,45 +57,45 @@ def wire() -> Iterator[Replying]:
 
 
 def test_a_reply_is_sent_at_once(wire: Replying) -> None:
-    wire.outlet.write([b"DELETED\r\n"])
+    wire.output.write([b"DELETED\r\n"])
     assert wire.read() == b"DELETED\r\n"
     assert wire.reactor.writers == []
     assert wire.said == []
 
 
 def test_what_the_socket_does_not_take_comes_later_and_all_behind_it_too(wire: Replying) -> None:
-    wire.outlet.write([MUCH])
-    wire.outlet.write([b"two"])
+    wire.output.write([MUCH])
+    wire.output.write([b"two"])
     assert wire.said == ["pause"]
     start = wire.read()
     assert len(start) < len(MUCH)
-    wire.outlet.write([b"three"])
+    wire.output.write([b"three"])
     assert start + wire.read_on() == MUCH + b"twothree"
     assert wire.said == ["pause", "go on"]
 
 
 def test_a_peer_that_reads_again_gets_replies_at_once_again(wire: Replying) -> None:
     for _ in range(3):
-        wire.outlet.write([MUCH])
+        wire.output.write([MUCH])
         assert wire.read_on() == MUCH
-        wire.outlet.write([b"DELETED\r\n"])
+        wire.output.write([b"DELETED\r\n"])
         assert wire.reactor.writers == []
         assert wire.read() == b"DELETED\r\n"
     assert wire.said == ["pause", "go on"] * 3
 
 
 def test_a_connection_that_is_to_end_still_says_all(wire: Replying) -> None:
-    wire.outlet.write([MUCH])
-    wire.outlet.write([b"two"])
-    wire.outlet.close()
-    wire.outlet.write([b"three"])
+    wire.output.write([MUCH])
+    wire.output.write([b"two"])
+    wire.output.close()
+    wire.output.write([b"three"])
     wire.transport.loseConnection()
     assert wire.read_on() == MUCH + b"twothree"
 
 
 def test_a_broken_connection_is_left_to_twisted(wire: Replying) -> None:
     wire.far.close()
-    wire.outlet.write([b"DELETED\r\n"])
+    wire.output.write([b"DELETED\r\n"])
     assert wire.reactor.writers == [wire.transport]
 
 
@@ -112,10 +112,10 @@ def test_what_is_encrypted_or_wrapped_goes_through_the_transport(wire: Replying)
     assert not is_plain(transport)
     transport.unregisterProducer()
     wire.said.clear()
-    outlet = Outlet(transport, wire)
-    outlet.write([b"x" * OUTPUT_LIMIT_BYTES])
+    output = Output(transport, wire)
+    output.write([b"x" * OUTPUT_LIMIT_BYTES])
     assert wire.said == []
-    outlet.write([b"y"])
+    output.write([b"y"])
     assert wire.said == ["pause"]
     assert len(transport.drain()) == OUTPUT_LIMIT_BYTES + 1
     assert wire.said == ["pause", "go on"]
@@ -126,7 +126,7 @@ def test_peers_that_do_not_read_a_large_reply_cost_no_copy_of_it() -> None:
     tracemalloc.start()
     try:
         for wire in wires:
-            wire.outlet.write([b"FOUND\r\n", MUCH, b"\r\n"])
+            wire.output.write([b"FOUND\r\n", MUCH, b"\r\n"])
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -139,20 +139,20 @@ def test_peers_that_do_not_read_a_large_reply_cost_no_copy_of_it() -> None:
 
 def test_a_reply_of_more_pieces_than_the_kernel_takes_at_once_is_sent_whole(wire: Replying) -> None:
     pieces = [b"%d\r\n" % number for number in range(3 * MAX_PIECES + 1)]
-    wire.outlet.write(pieces)
+    wire.output.write(pieces)
     assert wire.read_on() == b"".join(pieces)
 
 
 @pytest.mark.parametrize("size", [PORTION_BYTES, PORTION_BYTES + 1, 3 * PORTION_BYTES])
 def test_what_waits_keeps_its_order_behind_a_portion(wire: Replying, size: int) -> None:
-    wire.outlet.write([MUCH])
-    wire.outlet.write([b"a" * size, b"b"])
-    wire.outlet.write([b"c" * size])
+    wire.output.write([MUCH])
+    wire.output.write([b"a" * size, b"b"])
+    wire.output.write([b"c" * size])
     assert wire.read_on() == MUCH + b"a" * size + b"b" + b"c" * size
 
 
 def test_a_peer_that_reads_again_is_sent_no_more_in_one_go_than_a_slice(wire: Replying) -> None:
-    wire.outlet.write([MUCH])
+    wire.output.write([MUCH])
     wire.read()
     wire.transport.doWrite()
     assert len(wire.read()) <= PORTION_BYTES + MAX_SEND_BYTES

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.server.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Parsed, parse
+from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES
+from beanstalk_twisted.wire.dialects import MODERN, Parsed
 from beanstalk_twisted.wire.grammar import MAX_TUBE_NAME, ParseError
 
 NS = 1_000_000_000
@@ -25,7 +25,7 @@ def refusal(line: bytes) -> ParseError:
     Parse a line that cannot be understood.
     """
     with pytest.raises(ParseError) as caught:
-        parse(line)
+        MODERN.parse(line)
     return caught.value
 
 
@@ -33,7 +33,7 @@ def meaning(line: bytes) -> tuple[str, tuple[Any, ...]]:
     """
     Parse a line that can be understood.
     """
-    parsed = parse(line)
+    parsed = MODERN.parse(line)
     assert not parsed.has_junk
     return parsed.command.name, parsed.args
 
@@ -195,7 +195,7 @@ def test_pause_tube_counts_when_only_its_name_is_bad(name: bytes) -> None:
 
 @pytest.mark.parametrize("junk", [b" ", b"x", b" junk", b"\n", b" 6"], ids=repr)
 def test_what_follows_the_size_of_a_put_is_left_to_be_judged(junk: bytes) -> None:
-    parsed = parse(b"put 0 0 1 5" + junk)
+    parsed = MODERN.parse(b"put 0 0 1 5" + junk)
     assert parsed.args == (0, 0, 1, 5)
     assert parsed.has_junk
 
@@ -203,39 +203,6 @@ def test_what_follows_the_size_of_a_put_is_left_to_be_judged(junk: bytes) -> Non
 def test_the_longest_legal_command_fills_the_longest_line() -> None:
     line = b"pause-tube " + NAME_200 + b" 4294967295\r\n"
     assert len(line) == MAX_LINE_BYTES == 224
-
-
-METHODS = {
-    "put": WorkQueue.put,
-    "peek": WorkQueue.peek,
-    "peek-ready": WorkQueue.peek_ready,
-    "peek-delayed": WorkQueue.peek_delayed,
-    "peek-buried": WorkQueue.peek_buried,
-    "reserve-with-timeout": WorkQueue.reserve_with_timeout,
-    "reserve-job": WorkQueue.reserve_job,
-    "reserve": WorkQueue.reserve,
-    "delete": WorkQueue.delete,
-    "release": WorkQueue.release,
-    "bury": WorkQueue.bury,
-    "kick": WorkQueue.kick,
-    "kick-job": WorkQueue.kick_job,
-    "touch": WorkQueue.touch,
-    "stats-job": WorkQueue.stats_job,
-    "stats-tube": WorkQueue.stats_tube,
-    "stats": WorkQueue.stats,
-    "use": WorkQueue.use,
-    "watch": WorkQueue.watch,
-    "ignore": WorkQueue.ignore,
-    "list-tubes-watched": WorkQueue.list_tubes_watched,
-    "list-tube-used": WorkQueue.list_tube_used,
-    "list-tubes": WorkQueue.list_tubes,
-    "quit": None,
-    "pause-tube": WorkQueue.pause_tube,
-}
-
-
-def test_each_command_stands_in_the_table_once_with_its_own_method() -> None:
-    assert [(row.name, row.run) for row in COMMANDS] == list(METHODS.items())
 
 
 def test_only_a_put_has_a_body() -> None:
@@ -265,7 +232,7 @@ def first_with_a_prefix_of(line: bytes) -> str:
 @given(st.lists(_PIECES, max_size=8).map(b"".join) | st.binary(max_size=222))
 def test_any_line_is_the_first_command_it_starts_like_or_refused(line: bytes) -> None:
     try:
-        parsed: Parsed = parse(line)
+        parsed: Parsed = MODERN.parse(line)
     except ParseError as error:
         is_known = any(line.startswith(row.prefix) for row in COMMANDS)
         is_bad = is_known or b"\0" in line

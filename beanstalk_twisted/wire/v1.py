@@ -3,8 +3,8 @@ The first protocol, v1, from before tubes, delays and TTRs: one more table besid
 
 A dialect is three things, and nothing else in the server knows of it:
 
-- **Rows.**  Each runs a method of the queue that a row of `commands` runs too, so the rules, the
-  log and the counters are those of everybody.  A field that v1 does not write has a value all the
+- **Rows.**  Each names an operation that a row of `commands` names too, so the rules, the log and
+  the counters are those of everybody.  A field that v1 does not write has a value all the
   same (`grammar.implied`): the delay is 0, the TTR the server's.
 - **How answers are written**, for each row, where it differs from how a reply writes itself.  The
   queue answers in values and never learns who asked.
@@ -20,9 +20,9 @@ when the peer closes its sending side.  That connection is closed.
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.server.commands import MODERN, Command, Dialect, command
 from beanstalk_twisted.wire import grammar, replies, yaml
+from beanstalk_twisted.wire.commands import Command
+from beanstalk_twisted.wire.dialects import MODERN, Dialect
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Reply, Reserved, Word
 
 NAME: Final = "v1"
@@ -112,16 +112,16 @@ def rows(ttr_s: int) -> tuple[Command, ...]:
     bury = (grammar.JOB_ID, grammar.PRIORITY)
     one_job = (grammar.JOB_ID,)
     return (
-        command(b"put ", put, WorkQueue.put, has_body=True, write=_write_put),
-        command(b"reserve", (), WorkQueue.reserve, write=_write_reserve),
-        command(b"delete ", one_job, WorkQueue.delete),
-        command(b"release ", release, WorkQueue.release, write=_write_release),
-        command(b"bury ", bury, WorkQueue.bury),
-        command(b"peek", (), WorkQueue.peek_buried, write=_write_peek),
-        command(b"peek ", one_job, WorkQueue.peek, write=_write_peek),
-        command(b"kick ", (grammar.COUNT,), WorkQueue.kick),
-        command(b"stats", (), WorkQueue.stats, write=_write_server),
-        command(b"stats ", one_job, WorkQueue.stats_job, write=_write_job),
+        Command(b"put ", put, has_body=True, write=_write_put),
+        Command(b"reserve", write=_write_reserve),
+        Command(b"delete ", one_job),
+        Command(b"release ", release, write=_write_release),
+        Command(b"bury ", bury),
+        Command(b"peek", operation="peek-buried", write=_write_peek),
+        Command(b"peek ", one_job, write=_write_peek),
+        Command(b"kick ", (grammar.COUNT,)),
+        Command(b"stats", write=_write_server),
+        Command(b"stats ", one_job, operation="stats-job", write=_write_job),
     )
 
 

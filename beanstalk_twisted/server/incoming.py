@@ -1,0 +1,119 @@
+"""
+What comes in raw mode, in pieces: the body of a `put`, and a line that is too long.
+"""
+
+from typing import Final
+
+from beanstalk_twisted.jobs.puts import Draft, Memory
+from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.replies import BAD_FORMAT, OUT_OF_MEMORY, Reply
+
+CRLF: Final = b"\r\n"
+
+
+class Incoming:
+    """
+    Something that comes in pieces.
+
+    :ivar line: the command that it belongs to.
+    :ivar refusal: what it is answered with if nothing is to be done with it, which may turn out
+        while it comes.
+    """
+
+    __slots__ = ("line", "refusal")
+
+    def __init__(self, line: bytes, refusal: Reply | None) -> None:
+        self.line = line
+        self.refusal = refusal
+
+    def receive(self, data: bytes) -> bytes | None:
+        """
+        Take the next piece.
+
+        :return: what is behind the end; None if that is yet to come.
+        """
+        raise NotImplementedError
+
+
+class IncomingBody(Incoming):
+    """
+    The body of a `put`: collected, or skipped if it is refused.
+
+    :ivar parsed: the command.
+    :ivar draft: the job to be; None if it was refused from the start.
+    :ivar body: what was collected when all of it has come, its end included.
+    """
+
+    __slots__ = ("_memory", "_missing", "_pieces", "body", "draft", "parsed")
+
+    def __init__(
+        self, line: bytes, parsed: Parsed, memory: Memory, *, draft: Draft | None,
+        refusal: Reply | None,
+    ) -> None:  # fmt: skip
+        """
+        :param memory: asked whether there is any for the next piece.
+        """
+        super().__init__(line, refusal)
+        self.parsed = parsed
+        self.draft = draft
+        self.body = b""
+        self._memory = memory
+        self._pieces: list[bytes] = []
+        size: int = parsed.args[-1]
+        self._missing = size + len(CRLF)
+
+    def receive(self, data: bytes) -> bytes | None:
+        """
+        Take the next piece.  If there is no memory for it the rest is skipped (beanstalkd prot.c,
+        OP_PUT).
+
+        :return: what is behind the end; None if that is yet to come.
+        """
+        size = min(len(data), self._missing)
+        if self.refusal is None and not self._keeps(data, size):
+            self._pieces.clear()
+            self.refusal = OUT_OF_MEMORY
+        self._missing -= size
+        return None if self._missing else data[size:]
+
+    def _keeps(self, data: bytes, size: int) -> bool:
+        """
+        :return: whether there was memory for it.
+        """
+        if not self._memory.takes(size):
+            return False
+        try:
+            self._pieces.append(data[:size])
+            if size == self._missing:
+                self.body = b"".join(self._pieces)
+                self._pieces.clear()
+        except MemoryError:
+            return False
+        return True
+
+
+class LongLine(Incoming):
+    """
+    A line of more than 224 bytes: skipped up to its CR LF.
+    """
+
+    __slots__ = ("_has_cr",)
+
+    def __init__(self, line: bytes) -> None:
+        """
+        :param line: its start.
+        """
+        super().__init__(line, BAD_FORMAT)
+        self._has_cr = False
+
+    def receive(self, data: bytes) -> bytes | None:
+        """
+        Look for the end.  A CR at the end of a piece is remembered: its LF may come in the next.
+
+        :return: what is behind the line; None if its end is yet to come.
+        """
+        if self._has_cr and data.startswith(b"\n"):
+            return data[1:]
+        _, found, rest = data.partition(CRLF)
+        self._has_cr = data.endswith(b"\r")
+        return rest if found else None

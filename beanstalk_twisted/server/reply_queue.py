@@ -1,0 +1,242 @@
+"""
+The replies of a connection, from the executor to the output.
+
+They are gathered, and sent as one when all that has come is carried out.  If by then the disk does
+not have all that they tell of, they are held as one, and so are all behind them; those before the
+first such one are sent alone.  So a turn whose records are written at its end holds nothing: of
+round trips on 50 connections with a log and no fsync that saves 1.2 of 10 µs a command, the
+kernel's part left aside (unoptimised CPython 3.11).
+
+A held reply goes one way: the executor adds it, the queue holds it, and when more is durable
+`Durability.advance` has the queue write it to the output, and tell its connection.
+
+Nothing here is Twisted's, so that it can be compiled with the executor.
+"""
+
+from typing import Final, Protocol
+
+from beanstalk_twisted.wire.replies import JobReply
+
+CRLF: Final = b"\r\n"
+
+MAX_GATHERED_BYTES: Final = 16 << 10
+"""
+Bytes of gathered replies from which they are sent: a call of the kernel is then a small part of
+what they cost, and a peer that does not read is noticed soon.
+"""
+
+MAX_JOINED_BYTES: Final = 16 << 10
+"""
+Bytes of a body from which it is sent from where it lies, together with others who hear of it: to
+copy less costs no more than another piece in a call of the kernel.
+"""
+
+
+class Output(Protocol):
+    """
+    Where replies leave; `output.Output` is one.
+    """
+
+    def write(self, pieces: list[bytes]) -> None:
+        """
+        Send these behind all that was written before.
+        """
+
+
+class Connection(Protocol):
+    """
+    Whose replies they are; `protocol.BeanstalkProtocol` is one.
+    """
+
+    def replies_held(self) -> None:
+        """
+        More replies are held: see whether too many are.
+        """
+
+    def replies_released(self) -> None:
+        """
+        Held replies were sent: go on if nothing else is in the way.
+        """
+
+    def break_off(self) -> None:
+        """
+        The exception that is being handled has cost a reply: end the connection.
+        """
+
+
+class Durability:
+    """
+    Up to where replies may be sent, and which queues wait for more: one for all connections.
+
+    :ivar acknowledgeable_lsn: what tells of this LSN or a lower one may be sent.
+    :ivar holding: the queues with replies that wait for more, each once.
+    """
+
+    def __init__(self) -> None:
+        self.acknowledgeable_lsn = 0
+        self.holding: list[ReplyQueue] = []
+
+    def add(self, queue: "ReplyQueue") -> None:
+        """
+        From now on this queue holds replies.
+        """
+        self.holding.append(queue)
+
+    def advance(self, lsn: int) -> None:
+        """
+        Replies may be sent up to this LSN: all that wait for no more than that are.
+        """
+        self.acknowledgeable_lsn = lsn
+        holding, self.holding = self.holding, []
+        for queue in holding:
+            if queue.release():
+                self.holding.append(queue)
+
+
+class ReplyQueue:
+    """
+    One connection's replies: gathered, held until durable, released in order.
+
+    :ivar lsn: what has to be durable before all the replies so far may be seen.
+    :ivar held_bytes: of the replies that are held.
+    """
+
+    __slots__ = (
+        "_connection", "_durability", "_gathered", "_gathered_bytes", "_held", "_is_large",
+        "_output", "held_bytes", "lsn",
+    )  # fmt: skip
+
+    def __init__(self, durability: Durability, output: Output, connection: Connection) -> None:
+        self._durability = durability
+        self._output = output
+        self._connection: Connection | None = connection
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._is_large = False
+        self._held: list[tuple[int, list[bytes]]] = []
+        self.held_bytes = 0
+        self.lsn = 0
+
+    @property
+    def is_holding(self) -> bool:
+        """
+        Whether replies wait for the disk; then what is behind them waits too.
+        """
+        return bool(self._held)
+
+    def add(self, encoded: bytes, lsn: int) -> bool:
+        """
+        Say this behind all that was said before.
+
+        :param lsn: what has to be durable before it may be seen.
+        :return: whether replies were sent or held.
+        """
+        is_first_to_wait = False
+        if lsn > self.lsn:
+            acknowledgeable_lsn = self._durability.acknowledgeable_lsn
+            is_first_to_wait = self.lsn <= acknowledgeable_lsn < lsn and bool(self._gathered)
+            if is_first_to_wait:
+                self.send()
+            self.lsn = lsn
+        self._gathered.append(encoded)
+        gathered_bytes = self._gathered_bytes = self._gathered_bytes + len(encoded)
+        if gathered_bytes >= MAX_GATHERED_BYTES:
+            self.send()
+            return True
+        return is_first_to_wait
+
+    def add_job(self, reply: JobReply, lsn: int) -> bool:
+        """
+        As `add`, with a job; a large body is not copied.
+        """
+        if len(reply.body) < MAX_JOINED_BYTES:
+            return self.add(reply.encode(), lsn)
+        self.add(reply.line(), lsn)
+        self._gathered = [b"".join(self._gathered), reply.body, CRLF]
+        self._is_large = True
+        self.send()
+        self._is_large = False
+        return True
+
+    def send(self) -> None:
+        """
+        Send what is gathered, or hold it until it may be seen.
+        """
+        gathered = self._gathered
+        if not gathered:
+            return
+        self._gathered = []
+        self._gathered_bytes = 0
+        if len(gathered) > 1 and not self._is_large:
+            gathered = [b"".join(gathered)]
+        if not self._held and self.lsn <= self._durability.acknowledgeable_lsn:
+            self._output.write(gathered)
+        else:
+            self._hold(gathered)
+
+    def break_off(self) -> None:
+        """
+        The exception that is being handled has cost a reply: end the connection.
+        """
+        if self._connection is not None:
+            self._connection.break_off()
+
+    def _hold(self, pieces: list[bytes]) -> None:
+        connection = self._connection
+        if connection is not None:
+            if not self._held:
+                self._durability.add(self)
+            self._held.append((self.lsn, pieces))
+            self.held_bytes += total_bytes(pieces)
+            connection.replies_held()
+
+    def release(self) -> bool:
+        """
+        Send the held replies that may be seen by now, and tell the connection.  What that fails
+        with costs the connection.
+
+        :return: whether others are still held.
+        """
+        connection = self._connection
+        try:
+            pieces = self._take_acknowledgeable()
+            has_more = bool(self._held)
+            if pieces:
+                self.held_bytes -= total_bytes(pieces)
+                self._output.write(pieces)
+                if connection is not None:
+                    connection.replies_released()
+            # What is held from now on has been told to `Durability` anew, if nothing was.
+            return has_more
+        except Exception:
+            self.break_off()
+            return False
+
+    def _take_acknowledgeable(self) -> list[bytes]:
+        lsn = self._durability.acknowledgeable_lsn
+        held = self._held
+        count = 0
+        while count < len(held) and held[count][0] <= lsn:
+            count += 1
+        if count == 1:
+            return held.pop(0)[1]
+        taken = [piece for _, pieces in held[:count] for piece in pieces]
+        del held[:count]
+        return taken
+
+    def forget(self) -> None:
+        """
+        Nobody hears the replies, neither these nor those to come.
+        """
+        self._connection = None
+        self._held.clear()
+        self.held_bytes = 0
+        self._gathered.clear()
+        self._gathered_bytes = 0
+
+
+def total_bytes(pieces: list[bytes]) -> int:
+    """
+    How long these are together; there is one, as a rule.
+    """
+    return len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))

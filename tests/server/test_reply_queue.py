@@ -1,0 +1,199 @@
+"""
+Replies leave in order, and none before what it tells of is durable.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.server.reply_queue import (
+    MAX_GATHERED_BYTES,
+    MAX_JOINED_BYTES,
+    Durability,
+    ReplyQueue,
+)
+from beanstalk_twisted.wire.replies import Found, Reserved
+
+
+class Place:
+    """
+    One connection's replies, its output and its connection.
+
+    :ivar sent: what was sent, in order, and ``pieces`` how.
+    :ivar told: what the connection was told.
+    :ivar fails: whether the output does.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.pieces: list[list[bytes]] = []
+        self.told: list[str] = []
+        self.fails = False
+        self.durability = Durability()
+        self.replies = ReplyQueue(self.durability, self, self)
+
+    def write(self, pieces: list[bytes]) -> None:
+        """
+        See `Output.write`.
+        """
+        if self.fails:
+            raise MemoryError
+        self.pieces.append(pieces)
+        self.sent.append(b"".join(pieces))
+
+    def replies_held(self) -> None:
+        """
+        See `Connection.replies_held`.
+        """
+        self.told.append("held")
+
+    def replies_released(self) -> None:
+        """
+        See `Connection.replies_released`.
+        """
+        self.told.append("released")
+
+    def break_off(self) -> None:
+        """
+        See `Connection.break_off`.
+        """
+        self.told.append("break off")
+        self.replies.forget()
+
+
+def test_a_large_body_is_sent_from_where_it_lies_behind_what_was_said_before() -> None:
+    place = Place()
+    for size in (MAX_JOINED_BYTES - 1, MAX_JOINED_BYTES):
+        reply = Found(1, bytes(size), 0)
+        place.pieces.clear()
+        place.replies.add(b"a\r\n", 0)
+        place.replies.add_job(reply, 0)
+        place.replies.send()
+        (pieces,) = place.pieces
+        assert b"".join(pieces) == b"a\r\n" + reply.encode()
+        assert any(piece is reply.body for piece in pieces) is (size == MAX_JOINED_BYTES)
+
+
+def test_a_large_body_waits_for_the_disk_from_where_it_lies_too() -> None:
+    place = Place()
+    reply = Reserved(1, bytes(MAX_JOINED_BYTES), 0)
+    place.replies.add(b"a\r\n", 0)
+    place.replies.add_job(reply, 5)
+    assert place.sent == [b"a\r\n"]
+    assert place.replies.held_bytes == len(reply.encode())
+    place.durability.advance(5)
+    assert b"".join(place.pieces[-1]) == reply.encode()
+    assert any(piece is reply.body for piece in place.pieces[-1])
+
+
+def test_replies_leave_as_soon_as_they_are_so_many_bytes_and_not_before() -> None:
+    place = Place()
+    assert not place.replies.add(bytes(MAX_GATHERED_BYTES - 1), 0)
+    assert place.sent == []
+    assert place.replies.add(b"x", 0)
+    assert place.sent == [bytes(MAX_GATHERED_BYTES - 1) + b"x"]
+    assert not place.replies.add(b"y", 0)
+
+
+def test_replies_are_held_from_the_first_on_that_the_disk_does_not_have() -> None:
+    place = Place()
+    replies = place.replies
+    place.durability.advance(4)
+    replies.add(b"a", 4)
+    assert replies.add(b"b", 5)
+    replies.add(b"c", 0)
+    replies.send()
+    replies.add(b"d", 7)
+    replies.send()
+    assert place.sent == [b"a"]
+    assert (replies.is_holding, replies.held_bytes) == (True, 3)
+    place.durability.advance(4)
+    assert place.sent == [b"a"]
+    place.durability.advance(6)
+    assert place.sent == [b"a", b"bc"]
+    assert (replies.is_holding, replies.held_bytes) == (True, 1)
+    place.durability.advance(7)
+    assert place.sent == [b"a", b"bc", b"d"]
+    assert (replies.is_holding, replies.held_bytes) == (False, 0)
+
+
+def test_several_held_replies_leave_as_one() -> None:
+    place = Place()
+    for lsn, text in ((1, b"a"), (2, b"b"), (3, b"c")):
+        place.replies.add(text, lsn)
+        place.replies.send()
+    place.durability.advance(2)
+    assert place.pieces == [[b"a", b"b"]]
+
+
+def test_what_comes_behind_held_replies_is_held_too() -> None:
+    place = Place()
+    place.replies.add(b"a", 1)
+    place.replies.send()
+    place.replies.add(b"b", 0)
+    place.replies.send()
+    assert place.sent == []
+    place.durability.advance(1)
+    assert place.sent == [b"ab"]
+
+
+def test_a_connection_is_told_when_replies_are_held_and_when_they_were_sent() -> None:
+    place = Place()
+    place.replies.add(b"a", 1)
+    place.replies.send()
+    assert (place.told, len(place.durability.holding)) == (["held"], 1)
+    place.durability.advance(1)
+    assert (place.told, len(place.durability.holding)) == (["held", "released"], 0)
+    place.durability.advance(2)
+    assert place.told == ["held", "released"]
+
+
+def test_a_queue_that_holds_replies_anew_while_it_is_released_waits_once() -> None:
+    class Eager(Place):
+        def replies_released(self) -> None:
+            super().replies_released()
+            if len(self.told) < 3:
+                self.replies.add(b"b", 2)
+                self.replies.send()
+
+    place = Eager()
+    place.replies.add(b"a", 1)
+    place.replies.send()
+    place.durability.advance(1)
+    assert (place.sent, len(place.durability.holding)) == ([b"a"], 1)
+    place.durability.advance(2)
+    assert (place.sent, len(place.durability.holding)) == ([b"a", b"b"], 0)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_reply_that_cannot_be_sent_costs_its_connection_and_no_other(is_held: bool) -> None:
+    durability = Durability()
+    broken, sound = Place(), Place()
+    for place in (broken, sound):
+        place.replies = ReplyQueue(durability, place, place)
+        place.replies.add(b"a", 1 if is_held else 0)
+        place.fails = place is broken
+        if is_held:
+            place.replies.send()
+    if is_held:
+        durability.advance(1)
+    else:
+        with pytest.raises(MemoryError):
+            broken.replies.send()
+        broken.replies.break_off()
+        sound.replies.send()
+    assert broken.told[-1] == "break off"
+    assert sound.sent == [b"a"]
+    assert len(durability.holding) == 0
+
+
+def test_nobody_hears_what_was_forgotten() -> None:
+    place = Place()
+    place.replies.add(b"a", 1)
+    place.replies.send()
+    place.replies.add(b"b", 1)
+    place.replies.forget()
+    place.durability.advance(1)
+    place.replies.add(b"c", 2)
+    place.replies.send()
+    assert (place.sent, place.told, len(place.durability.holding)) == ([], ["held"], 0)
