@@ -18,8 +18,8 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     segment_name,
 )
+from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
 from beanstalk_twisted.binlog.records import FULL
-from beanstalk_twisted.binlog.segment import Ending, walk
 
 SLICE_BYTES: Final = 256 << 10
 """Bytes of a segment that are read and checked at once: about a millisecond."""
@@ -127,23 +127,35 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
     :raise Damaged: it cannot all be read.
     """
     name = segment_name(seq)
-    buffer = directory.read(name)
-    header = decode_segment_header(bytes(buffer[:SEGMENT_HEADER_BYTES]))
+    header = decode_segment_header(bytes(directory.read_part(name, 0, SEGMENT_HEADER_BYTES)))
     if not isinstance(header, SegmentHeader):
         raise _damaged(directory, name, 0, header.why)
-    ids: list[int] = []
-    pause_at = SEGMENT_HEADER_BYTES + SLICE_BYTES
-    for found in walk(buffer, header, end):
-        if isinstance(found, Ending):
-            if found.problem:
-                raise _damaged(directory, name, found.offset, found.problem)
-            break
-        ids += [job_id for kind, job_id in frames.kinds_and_ids(buffer, found) if kind in FULL]
-        if found.end >= pause_at:
-            pause_at = found.end + SLICE_BYTES
-            yield ids
-            ids = []
-    yield ids
+    at, lsn = SEGMENT_HEADER_BYTES, header.first_lsn
+    while at < end:
+        part = _part(directory, name, at, end, header.salt)
+        ids, read = list[int](), 0
+        found = frames.decode(part, 0, len(part), header.salt)
+        while isinstance(found, Frame) and found.base_lsn == lsn:
+            ids += [job_id for kind, job_id in frames.kinds_and_ids(part, found) if kind in FULL]
+            read, lsn = found.end, found.next_lsn
+            found = frames.decode(part, read, len(part), header.salt)
+        if not read:
+            why = found.why if isinstance(found, Damage) else f"no whole frame with LSN {lsn}"
+            raise _damaged(directory, name, at, why)
+        at += read
+        yield ids
+
+
+def _part(directory: Directory, name: str, at: int, end: int, salt: int) -> Buffer:
+    """
+    As much of a segment as is looked at in a slice, or one frame if that is larger.  It may not all
+    be mapped: where a limit on memory has been reached there is place for little.
+    """
+    part = directory.read_part(name, at, min(at + SLICE_BYTES, end))
+    first = frames.decode_header(part, 0, len(part), salt)
+    if isinstance(first, Frame) and first.end > len(part):
+        return directory.read_part(name, at, min(at + first.end, end))
+    return part
 
 
 def _damaged(directory: Directory, name: str, offset: int, why: str) -> Damaged:

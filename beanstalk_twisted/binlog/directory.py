@@ -95,7 +95,7 @@ class Readable(Protocol):
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
         """
-        The bytes of a file from ``start`` to ``end``, which it has.
+        The bytes of a file from ``start`` to ``end``, or to where it ends.
         """
 
 
@@ -371,8 +371,10 @@ class RealDirectory:
     def _mapped(self, name: str, start: int, end: int | None) -> Buffer:
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size if end is None else end
-            if size == start:
+            size = os.fstat(fd).st_size
+            if end is not None:
+                size = min(size, end)
+            if size <= start:
                 return b""
             before = start % mmap.ALLOCATIONGRANULARITY
             whole = mmap.mmap(fd, size - start + before, prot=mmap.PROT_READ, offset=start - before)

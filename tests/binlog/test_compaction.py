@@ -2,13 +2,17 @@
 When to compact, and what has to move.
 """
 
+import errno
+import os
+
 import pytest
 
-from beanstalk_twisted.binlog.compaction import Policy, Pressure, full_records
+from beanstalk_twisted.binlog.compaction import SLICE_BYTES, Policy, Pressure, full_records
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.survey import Survey
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.scribe import DEFAULT_TUBE, Scribe, delete, put
 
 NAME = "00000000000000000001.tql"
 
@@ -44,6 +48,30 @@ def test_the_full_records_of_a_segment_are_found() -> None:
     directory = written_log()
     slices = full_records(directory, 1, frames_end(directory))
     assert [job_id for ids in slices for job_id in ids] == [1, 2]
+
+
+class OnlyParts(MemoryDirectory):
+    """
+    Has no memory for a whole segment.
+    """
+
+    def read(self, name: str) -> bytes:
+        """
+        Fails, as mapping too much does.
+        """
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
+def test_a_segment_is_read_part_by_part_since_memory_may_be_short() -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=16 * SLICE_BYTES)
+    sizes = [100, SLICE_BYTES // 3, 2 * SLICE_BYTES, 0, SLICE_BYTES - 200, SLICE_BYTES // 2, 10]
+    for job_id, size in enumerate(sizes, start=1):
+        scribe.write(put(job_id, bytes(size)))
+        scribe.write(delete(job_id))
+    files = scribe.files()
+    slices = list(full_records(OnlyParts(files), 1, frames_end(MemoryDirectory(files))))
+    assert [job_id for ids in slices for job_id in ids] == list(range(1, len(sizes) + 1))
+    assert len(slices) > 3
 
 
 def test_damage_is_named_with_its_place() -> None:
