@@ -22,7 +22,12 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import LOOKS, METHODS
 from beanstalk_twisted.server.incoming import Incoming, IncomingBody, LongLine
-from beanstalk_twisted.server.reply_queue import CRLF, Durability, ReplyQueue
+from beanstalk_twisted.server.reply_queue import (
+    CRLF,
+    MAX_JOINED_BYTES,
+    Durability,
+    ReplyQueue,
+)
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed
 from beanstalk_twisted.wire.grammar import ParseError
@@ -191,8 +196,9 @@ class Executor:
                         return LEFT
                 else:
                     self.line, self.at = line, end + 2
-                    if command.counter is not None:
-                        counts[command.counter] += 1
+                    counter = command.counter
+                    if counter is not None:
+                        counts[counter] += 1
                     if observer is not None:
                         answer = self._announce(observer, line, parsed, None, None)
                     if command.ends_connection:
@@ -215,7 +221,7 @@ class Executor:
             reply = answer.reply
             if not is_plain:
                 is_sent = self.answer(answer)
-            elif isinstance(reply, JobReply):
+            elif isinstance(reply, JobReply) and len(reply.body) >= MAX_JOINED_BYTES:
                 is_sent = replies.add_job(reply, answer.lsn)
             else:
                 is_sent = replies.add(reply.encode(), answer.lsn)
