@@ -26,7 +26,7 @@ def first_sentence(module: Path) -> str:
     if not docstring:
         raise ValueError(f"{module} has no docstring")
     paragraph = " ".join(docstring.partition("\n\n")[0].split())
-    return re.split(r"(?<=[.;]) ", paragraph)[0]
+    return re.split(r"(?<=\.) ", paragraph)[0]
 
 
 def show(package: Path, depth: int = 0) -> None:

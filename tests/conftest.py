@@ -55,10 +55,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(variable, SHORT_LIVED_JAVA)
+    # All that the tests start would ignore these too.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell without job control starts so what it starts with "&", and all that the tests
-        # start would ignore Ctrl-C too.
+        # A shell without job control starts so what it starts with "&".
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # So does `nohup`.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if config.getoption("--all"):
         sampling.walk_everything()
     configure_hypothesis()

@@ -153,7 +153,7 @@ class Reservations:
 
     def next_overdue(self, now_ns: int) -> Session | None:
         """
-        A session with something due, the earliest first; see `expire` and `end_wait`.
+        A session with something due, the earliest first; see `expired` and `end_wait`.
         """
         return self._deadlines.pop_due(now_ns)
 

@@ -6,26 +6,24 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.replies import Reply
 
 
 class CommandLog:
     """
-    An `executor.Observer` that tells the server's log of each command, without its body.
+    An `executor.Observer` that tells the server's log of each line as it came, without bodies: what
+    is no command too, which is what one looks for with it.
     """
 
     log = Logger()
 
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
         """
-        Tell of it, unless it is no command.
+        Tell of it.
         """
-        if parsed is not None:
-            self.log.info(
-                "connection {number}: {command} {args}",
-                number=session.number, command=parsed.command.name, args=parsed.args,
-            )  # fmt: skip
+        self.log.info("connection {number}: {line}", number=session.number, line=escape_all(line))
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
         """

@@ -51,7 +51,7 @@ from beanstalk_twisted.storage.fail_stop import (
 )
 from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
 from beanstalk_twisted.storage.opening import begin, load
-from beanstalk_twisted.storage.store import LogStore, StartProgress
+from beanstalk_twisted.storage.store import LogStore, StartProgress, jobs_in_words
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
@@ -182,8 +182,9 @@ class BeanstalkService(Service):
         for note in opened.notes:
             self.log.warn("binlog {path}: {note}", path=directory.path, note=note)
         self.log.info(
-            "binlog {path}: {jobs} jobs loaded, segment {seq} begun",
-            path=directory.path, jobs=len(self.queue.state.jobs), seq=opened.log.segment,
+            "binlog {path}: {jobs} loaded, segment {seq} begun",
+            path=directory.path, jobs=jobs_in_words(len(self.queue.state.jobs)),
+            seq=opened.log.segment,
         )  # fmt: skip
         self._store = LogStore(
             opened, self.queue, directory, io, unwatched, self._reactor, self.clock,

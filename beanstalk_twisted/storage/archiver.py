@@ -45,7 +45,7 @@ a disk or network that is in trouble.
 
 class Durability(Protocol):
     """
-    What is needed of a `commit.GroupCommit`.
+    What is needed of a `group_commit.GroupCommit`.
     """
 
     def schedule(self) -> None:

@@ -31,7 +31,7 @@ COPIES: Final = 100
 
 class Durability(Protocol):
     """
-    What is needed of a `commit.GroupCommit`.
+    What is needed of a `group_commit.GroupCommit`.
     """
 
     @property

@@ -101,7 +101,7 @@ class GroupCommit:
     """
     Takes a log's batches to disk and tells when they are settled.
 
-    Whatever goes wrong here ends the server, but for what the disk refuses: see `failstop`.  What
+    Whatever goes wrong here ends the server, but for what the disk refuses: see `fail_stop`.  What
     others call they call in steps of their own that do.
 
     :ivar settled_lsn: replies that wait for this LSN or a lower one may go.

@@ -225,6 +225,13 @@ class LogStore:
         self._changed()
 
 
+def jobs_in_words(count: int) -> str:
+    """
+    Say how many jobs: ``1 job``, ``2 jobs``.
+    """
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
 class StartProgress:
     """
     An `opening.Report`: logs how far a long start has come, at each tenth of what is read.
@@ -249,4 +256,4 @@ class StartProgress:
         """
         Log the number of jobs.
         """
-        self._log.info("replay: {jobs} jobs loaded", jobs=jobs)
+        self._log.info("replay: {jobs} loaded", jobs=jobs_in_words(jobs))

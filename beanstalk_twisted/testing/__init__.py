@@ -5,8 +5,8 @@ The test double: the real server on a clock that stands still, for the tests of 
 `sockets.BeanstalkServer` listens on a port, in a thread, for any other client.  Both are this
 package's own server, its queue, protocol and log; nothing of it is imitated.  What is added lies
 around it: time that passes when the test says so (`network`), connections to which things happen
-(`wire`), a record of every command (`watched`), and assertions.  `plugin` gives both to pytest; the
-page is docs/testing.md.
+(`wire`), a record of every command (`recording`), and assertions.  `plugin` gives both to pytest;
+the page is docs/testing.md.
 """
 
 from typing import TYPE_CHECKING

@@ -75,7 +75,7 @@ class Faults(Harness):
         Answer the next such commands with an error instead of carrying them out.
 
         :param command: its name, such as ``put``.
-        :param reply: such as ``OUT_OF_MEMORY``; one of `watched.PLANTABLE`.
+        :param reply: such as ``OUT_OF_MEMORY``; one of `recording.PLANTABLE`.
         :raise ValueError: there is no such command, or it cannot be answered so, or so often.
         """
         check_command(command)

@@ -32,12 +32,11 @@ Layers, each knowing only those before it::
     hooks, threads     for logs and metrics; where functions run that block
     attempt      one go at one job, as the application sees it
     keepalive    touching in time, noticing that it was too late
-    onasyncio    coroutines that await what is asyncio's
+    on_asyncio   coroutines that await what is asyncio's
     results      what a function has given, and what that says
-    sessions     which server is behind a connection
-    reserver         one connection, with what is reserved on it
+    reserver     one connection, with what is reserved on it, and which server is behind it
     asking       who is asked for more, and when; settling: telling the server what becomes of a job
-    carrying     a job from its reservation to its verdict
+    job_run      a job from its reservation to its verdict
     checks       what a worker is made with
     service      the worker: when it begins and when it stops
     shell, loading, signals, command     the command beanstalk-work

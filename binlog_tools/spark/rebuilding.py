@@ -4,7 +4,7 @@ their server, become a directory that a server starts on, with the jobs that it 
 
 What is heavy, finding in each segment which jobs may survive it, is `survivors`, in this process or
 in Spark's tasks (`gathering`).  What follows is small, and is done here: putting the rows together
-(`living`) and writing (`newlog`), in the order of LSNs, so that bodies are read from one segment
+(`living`) and writing (`new_log`), in the order of LSNs, so that bodies are read from one segment
 after the other.
 """
 

@@ -87,9 +87,10 @@ def test_a_server_tells_its_log_of_each_command_if_it_is_asked_to_twice(verbosit
     server.settings = server.settings._replace(verbosity=verbosity)
     server.start()
     with capturedLogs() as events:
-        assert server.connect().ask(b"use a\r\nwatch b\r\n") == b"USING a\r\nWATCHING 2\r\n"
-    told = [formatEvent(event) for event in cast(list[LogEvent], events) if "command" in event]
-    lines = ["connection 1: use (b'a',)", "connection 1: watch (b'b',)"]
+        client = server.connect()
+        assert client.ask(b"use a\r\nbogus\\\x1b\r\n") == b"USING a\r\nUNKNOWN_COMMAND\r\n"
+    told = [formatEvent(event) for event in cast(list[LogEvent], events) if "line" in event]
+    lines = ["connection 1: use a", "connection 1: bogus\\\\\\x1b"]
     assert told == (lines if verbosity == 2 else [])
 
 
