@@ -149,13 +149,13 @@ def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
 def test_the_replies_to_commands_of_v1_are_those_that_our_client_takes() -> None:
     always = {kind.word for kind in specs._ANY_COMMAND}
     rows = table(PROTOCOL, "Commands of v1")
-    for row, form in zip(rows, specs_v1.FORMS.values(), strict=True):
-        taken = {word.decode() for word in form.replies if word not in always}
-        assert set(re.findall(r"`([A-Z_]+)`", row[2])) == taken, form
+    for row, spec in zip(rows, specs_v1.SPECS.values(), strict=True):
+        taken = {word.decode() for word in spec.replies if word not in always}
+        assert set(re.findall(r"`([A-Z_]+)`", row[2])) == taken, spec
 
 
 def test_every_reply_of_v1_is_described_and_no_other() -> None:
-    words = {word.decode() for form in specs_v1.FORMS.values() for word in form.replies}
+    words = {word.decode() for spec in specs_v1.SPECS.values() for word in spec.replies}
     cells = [reply for reply, _ in table(PROTOCOL, "Replies of v1")]
     assert {word for cell in cells for word in re.findall(r"`([A-Z_]+)", cell)} == words
 

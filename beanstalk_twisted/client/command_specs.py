@@ -127,7 +127,7 @@ _LIMITS: Final = {
 _TUBES: Final = (grammar.TUBE, grammar.TUBE_THEN)
 
 
-class Form:
+class CommandSpec:
     """
     One command.
 
@@ -161,7 +161,7 @@ class Form:
         self._wait_at = _index(row, grammar.TIMEOUT)
 
     def __repr__(self) -> str:
-        return f"<Form {self.name}>"
+        return f"<CommandSpec {self.name}>"
 
     def line(self, args: tuple[Any, ...]) -> bytes:
         """
@@ -283,9 +283,9 @@ _ROWS: Final = {row.name: row for row in COMMANDS}
 def _form(
     name: str, success: bytes, shape: Shape, result: Callable[[Reply], Any],
     *failures: type[errors.ErrorReply], is_repeatable: bool = False, buried: Shape = BARE,
-) -> Form:  # fmt: skip
+) -> CommandSpec:  # fmt: skip
     shapes = {kind.word: buried if kind is errors.Buried else BARE for kind in failures}
-    return Form(_ROWS[name], success, shape, result, shapes, is_repeatable=is_repeatable)
+    return CommandSpec(_ROWS[name], success, shape, result, shapes, is_repeatable=is_repeatable)
 
 
 _MISSING: Final = errors.NotFound
@@ -327,14 +327,16 @@ LIST_TUBES: Final = _form("list-tubes", b"OK", DOCUMENT, _names, is_repeatable=T
 LIST_TUBES_WATCHED: Final = _form("list-tubes-watched", b"OK", DOCUMENT, _names, is_repeatable=True)
 LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, _value, is_repeatable=True)
 
-FORMS: Final = {form.name: form for form in list(globals().values()) if isinstance(form, Form)}
+SPECS: Final = {
+    spec.name: spec for spec in list(globals().values()) if isinstance(spec, CommandSpec)
+}
 """All of them, by the commands' names."""
 
-ANY_EXTENDED: Final = any(form.is_extended for form in FORMS.values())
+ANY_EXTENDED: Final = any(spec.is_extended for spec in SPECS.values())
 """Whether the table has commands that are not beanstalkd's own."""
 
 _PROBE_ROW: Final = Command(b"capabilities", is_counted=False)
-CAPABILITIES: Final = Form(_PROBE_ROW, b"OK", DOCUMENT, _names, {}, is_repeatable=True)
+CAPABILITIES: Final = CommandSpec(_PROBE_ROW, b"OK", DOCUMENT, _names, {}, is_repeatable=True)
 """
 Asks for the names of the commands that a server has beside beanstalkd's.  It is one bare line, so a
 server that does not know it does no more than say so.

@@ -1,7 +1,7 @@
 """
-The forms of the first protocol, v1, for the commands that it has.
+The command specs of the first protocol, v1, for the commands that it has.
 
-A method of the client asks for a modern form; `in_v1` gives the one that says the same here.  So
+A method of the client asks for a modern spec; `in_v1` gives the one that says the same here.  So
 the methods are the same in both dialects, and what v1 cannot say is refused before anything is
 sent.
 """
@@ -16,7 +16,7 @@ from beanstalk_twisted.client.command_specs import (
     DOCUMENT,
     MAX_BODY_BYTES,
     NUMBER,
-    Form,
+    CommandSpec,
     Job,
     Reply,
     Shape,
@@ -72,12 +72,12 @@ _ROWS: Final = {row.prefix: row for row in v1.dialect().rows}
 def _form(
     prefix: bytes, success: bytes, shape: Shape, result: Callable[[Reply], Any],
     *failures: type[errors.ErrorReply], is_repeatable: bool = False,
-) -> Form:  # fmt: skip
+) -> CommandSpec:  # fmt: skip
     row = _ROWS[prefix]
     written = tuple(field for field in row.fields if field.is_written)
     shapes = {kind.word: BARE for kind in failures}
     row = Command(prefix, written, has_body=row.has_body)
-    return Form(row, success, shape, result, shapes, is_repeatable=is_repeatable)
+    return CommandSpec(row, success, shape, result, shapes, is_repeatable=is_repeatable)
 
 
 _MISSING: Final = errors.NotFound
@@ -95,8 +95,8 @@ STATS_JOB: Final = _form(
     b"stats ", b"OK", DOCUMENT, specs.job_stats, _MISSING, is_repeatable=True
 )  # fmt: skip
 
-FORMS: Final = {
-    form.row.prefix: form for form in list(globals().values()) if isinstance(form, Form)
+SPECS: Final = {
+    spec.row.prefix: spec for spec in list(globals().values()) if isinstance(spec, CommandSpec)
 }
 """All of them, in the order of the table, by what their lines begin with."""
 
@@ -114,11 +114,11 @@ class _Said(NamedTuple):
     :ivar left_out: the fields that it cannot say: the place, and the value that need not be said.
     """
 
-    form: Form
+    spec: CommandSpec
     left_out: Mapping[int, int] = {}
 
 
-_IN_V1: Final[Mapping[Form, _Said]] = {
+_IN_V1: Final[Mapping[CommandSpec, _Said]] = {
     specs.PUT: _Said(PUT, {1: 0, 2: specs.DEFAULT_TTR_S}), specs.RESERVE: _Said(RESERVE),
     specs.DELETE: _Said(DELETE), specs.RELEASE: _Said(RELEASE, {2: 0}), specs.BURY: _Said(BURY),
     specs.PEEK: _Said(PEEK), specs.PEEK_BURIED: _Said(PEEK_BURIED), specs.KICK: _Said(KICK),
@@ -126,7 +126,7 @@ _IN_V1: Final[Mapping[Form, _Said]] = {
 }  # fmt: skip
 
 
-def in_v1(form: Form, args: Args, tube: bytes | None = None) -> tuple[Form, Args]:
+def in_v1(spec: CommandSpec, args: Args, tube: bytes | None = None) -> tuple[CommandSpec, Args]:
     """
     Say a modern command in v1.
 
@@ -134,15 +134,15 @@ def in_v1(form: Form, args: Args, tube: bytes | None = None) -> tuple[Form, Args
     :raise NotInDialect: it has no such command.
     :raise ValueError: it cannot say one of the arguments.
     """
-    if form is specs.QUIT:
+    if spec is specs.QUIT:
         return QUIT, (0,)
-    said = _IN_V1.get(form)
+    said = _IN_V1.get(spec)
     if said is None:
-        raise errors.NotInDialect(f"{form.name}: there is no such command in protocol v1")
+        raise errors.NotInDialect(f"{spec.name}: there is no such command in protocol v1")
     if tube is not None:
-        raise ValueError(f"{form.name}: protocol v1 cannot say tube; leave it out")
+        raise ValueError(f"{spec.name}: protocol v1 cannot say tube; leave it out")
     for place, usual in said.left_out.items():
         if args[place] != usual:
-            name = form.row.fields[place].name
-            raise ValueError(f"{form.name}: protocol v1 cannot say {name}; leave it out")
-    return said.form, tuple(value for at, value in enumerate(args) if at not in said.left_out)
+            name = spec.row.fields[place].name
+            raise ValueError(f"{spec.name}: protocol v1 cannot say {name}; leave it out")
+    return said.spec, tuple(value for at, value in enumerate(args) if at not in said.left_out)

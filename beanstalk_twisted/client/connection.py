@@ -30,7 +30,7 @@ from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import endpoint_of
-from beanstalk_twisted.client.command_specs import Form, Reply
+from beanstalk_twisted.client.command_specs import CommandSpec, Reply
 from beanstalk_twisted.client.deadline import Deadline
 from beanstalk_twisted.client.exchange import RESERVING, Exchange
 from beanstalk_twisted.client.flow_control import FlowControl
@@ -123,17 +123,17 @@ class Connection(Protocol, Commands):
     # What an application calls, beside the commands.
 
     def send(
-        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None,
-        reserved_on: object = None,
+        self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
+        tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
         Send a command, behind all that were sent before.
         """
         if reserved_on is not None and reserved_on is not self:
-            return fail(reservation_lost(form, args))
+            return fail(reservation_lost(spec, args))
         if self._is_v1:
-            form, args = specs_v1.in_v1(form, args, tube)
-        request = Pending(self._forget, form, args, body)
+            spec, args = specs_v1.in_v1(spec, args, tube)
+        request = Pending(self._forget, spec, args, body)
         request.mean(self._choice, tube)
         deferred = request.deferred
         self.submit(request)
@@ -184,13 +184,13 @@ class Connection(Protocol, Commands):
         """
         Send a request, or fail it.
         """
-        if not self.is_open or self._outbox or request.form.is_extended:
+        if not self.is_open or self._outbox or request.spec.is_extended:
             error = self._objection(request)
             if error is not None:
                 request.fail(error)
                 return
         request.forget = self._forget
-        if self._postponed or (self._giving_back and request.form in _WAITING):
+        if self._postponed or (self._giving_back and request.spec in _WAITING):
             self._postponed.append(request)
             return
         self._go_to(request)
@@ -206,7 +206,7 @@ class Connection(Protocol, Commands):
         else:
             request.is_begun = request.is_sent = True
             self._write(request.encode(), is_alone)
-        if request.form in QUITS:
+        if request.spec in QUITS:
             self.is_open = False
 
     def _go_to(self, request: Pending) -> None:
@@ -214,7 +214,7 @@ class Connection(Protocol, Commands):
         Send a `use` right before what is meant for another tube than the one before it.
         """
         tube = request.tube
-        if request.form is specs.USE:
+        if request.spec is specs.USE:
             self._last_used = request.args[0]
         elif tube is not None and tube != self._last_used:
             use = Aside(self._forget, specs.USE, (tube,))
@@ -311,16 +311,16 @@ class Connection(Protocol, Commands):
         """
         Say why a request cannot be sent.
         """
-        form = request.form
+        spec = request.spec
         if not self.is_open:
             closed = self._reason or errors.Closed("the connection is closed")
-            return errors.NotCarriedOut(form.name, request.job_id, closed)
-        if form.is_extended and form is not specs.CAPABILITIES and form.name not in self.announced:
+            return errors.NotCarriedOut(spec.name, request.job_id, closed)
+        if spec.is_extended and spec is not specs.CAPABILITIES and spec.name not in self.announced:
             return errors.NotAnnounced(
-                f"{form.name}: the server has not announced that it knows it"
+                f"{spec.name}: the server has not announced that it knows it"
             )
         if self._outbox.bytes > MAX_WAITING_BYTES:
-            return overfull(form)
+            return overfull(spec)
         return None
 
     def _write(self, data: bytes, is_alone: bool) -> None:
@@ -339,7 +339,7 @@ class Connection(Protocol, Commands):
         if request in self._postponed:
             self._postponed.remove(request)
             return
-        if not request.is_begun and request.form is specs.USE:
+        if not request.is_begun and request.spec is specs.USE:
             request.is_forgotten = True  # What is behind it counts on it.
             return
         if not request.is_begun:
@@ -360,14 +360,14 @@ class Connection(Protocol, Commands):
                 self._give_back(reply.value)
             return
         try:
-            result = request.form.result(request.args, reply)
-            if request.form in RESERVING:
+            result = request.spec.result(request.args, reply)
+            if request.spec in RESERVING:
                 result.reserved_on = self
         except errors.ClientError as error:
             request.fail(error)
             return
         request.succeed(result)
-        if request.form is specs_v1.QUIT:
+        if request.spec is specs_v1.QUIT:
             self.part()
 
     def _note_use(self, request: Pending, choice: UsedTube, reply: Reply) -> None:
@@ -376,15 +376,15 @@ class Connection(Protocol, Commands):
         for its tube is carried out in another one: that must not be called done, and only the end
         of the connection keeps the answers away.
         """
-        if reply.word == request.form.success:
+        if reply.word == request.spec.success:
             choice.confirm(request)
             return
         choice.take_back(request)
         for behind in self._exchange.unanswered:
-            if behind.form is specs.USE:
+            if behind.spec is specs.USE:
                 return
             if behind.tube is not None:
-                self.abort(errors.BY_WORD[reply.word](request.form.name, None))
+                self.abort(errors.BY_WORD[reply.word](request.spec.name, None))
                 return
         self._last_used = self._exchange.tubes.used
 
@@ -444,7 +444,7 @@ class Connection(Protocol, Commands):
     # Ends.
 
     def _give_up(self, patience_s: float) -> None:
-        oldest = self._exchange.unanswered[0].form.name
+        oldest = self._exchange.unanswered[0].spec.name
         why = f"no answer to {oldest} in {patience_s:g} s; the connection was cut"
         self.abort(errors.ServerSilent(why))
 
@@ -453,12 +453,12 @@ class Connection(Protocol, Commands):
         self.transport.abortConnection()
 
 
-def overfull(form: Form) -> errors.Overfull:
+def overfull(spec: CommandSpec) -> errors.Overfull:
     """
     Say that no more is taken.
     """
     return errors.Overfull(
-        f"{form.name}: more than {MAX_WAITING_BYTES} bytes wait to be sent; "
+        f"{spec.name}: more than {MAX_WAITING_BYTES} bytes wait to be sent; "
         "await room() before sending more"
     )
 

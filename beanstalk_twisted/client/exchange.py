@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import Form, Reply
+from beanstalk_twisted.client.command_specs import CommandSpec, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.client.tubes import TubeChoice
 
@@ -41,15 +41,15 @@ class Request:
     :ivar is_forgotten: nobody wants to hear of it any more.
     """
 
-    __slots__ = ("args", "body", "form", "is_begun", "is_forgotten", "is_sent", "line", "size")
+    __slots__ = ("args", "body", "is_begun", "is_forgotten", "is_sent", "line", "size", "spec")
 
-    def __init__(self, form: Form, args: tuple[Any, ...], body: bytes | None = None) -> None:
+    def __init__(self, spec: CommandSpec, args: tuple[Any, ...], body: bytes | None = None) -> None:
         """
         :raise TypeError, ValueError: an argument is not what it should be.
         """
-        self.form = form
+        self.spec = spec
         self.args = args
-        self.line = form.line(args)
+        self.line = spec.line(args)
         self.body = body
         self.size = len(self.line) + (0 if body is None else len(body) + len(CRLF))
         self.is_begun = False
@@ -70,7 +70,7 @@ class Request:
         """
         The job it is about, if it is about one.
         """
-        return self.form.job_id(self.args)
+        return self.spec.job_id(self.args)
 
 
 R = TypeVar("R", bound=Request)
@@ -103,9 +103,9 @@ class Exchange(Generic[R]):
             forgotten still waits in the server: that one's answer will be its.
         """
         orphan = self._orphan
-        if orphan is not None and request.form in _WATCHING:
+        if orphan is not None and request.spec in _WATCHING:
             self._orphan = None
-        elif orphan is not None and request.form in _RESERVES:
+        elif orphan is not None and request.spec in _RESERVES:
             self._orphan = None
             self.unanswered[self.unanswered.index(orphan)] = request
             request.is_begun = request.is_sent = True
@@ -131,7 +131,7 @@ class Exchange(Generic[R]):
         for other in reversed(self.unanswered):
             if other is request:
                 return True
-            if other.form in _WATCHING:
+            if other.spec in _WATCHING:
                 return False
         return False
 
@@ -145,16 +145,16 @@ class Exchange(Generic[R]):
         unanswered, next_reply = self.unanswered, self._reader.next
         while unanswered:
             request = unanswered[0]
-            reply = next_reply(request.form.replies)
+            reply = next_reply(request.spec.replies)
             if reply is None:
                 return
             if isinstance(reply, Impossible):
-                self.fault = errors.BadReply(f"{request.form.name}: {reply.why}")
+                self.fault = errors.BadReply(f"{request.spec.name}: {reply.why}")
                 return
             unanswered.popleft()
-            if request.is_forgotten and reply.word == request.form.success:
+            if request.is_forgotten and reply.word == request.spec.success:
                 request = self._next_wanted(request)
-            if request.form in _PUTS:
+            if request.spec in _PUTS:
                 self._note_put(request, reply)
             else:
                 self._note(request, reply)
@@ -170,13 +170,13 @@ class Exchange(Generic[R]):
         wanted, which waits in the server behind it, for the same tubes.  To give the job back would
         take until that one has an answer.  Its place is the forgotten one's from now on.
         """
-        if request.form not in _ANY_JOB:
+        if request.spec not in _ANY_JOB:
             return request
         for place, other in enumerate(self.unanswered):
-            if other.form in _WATCHING:
+            if other.spec in _WATCHING:
                 break
-            if other.form in _ANY_JOB and other.is_sent and not other.is_forgotten:
-                request.form, request.args, request.line = other.form, other.args, other.line
+            if other.spec in _ANY_JOB and other.is_sent and not other.is_forgotten:
+                request.spec, request.args, request.line = other.spec, other.args, other.line
                 self.unanswered[place] = request
                 self._forget_reserve(request)
                 return other
@@ -188,23 +188,23 @@ class Exchange(Generic[R]):
         """
         if self._orphan is request:
             self._orphan = None
-        if request.form in _RESERVES and self._is_last_word_on_watching(request):
+        if request.spec in _RESERVES and self._is_last_word_on_watching(request):
             self._orphan = request
 
     def _note(self, request: R, reply: Reply) -> None:
-        form = request.form
-        if form in RESERVING:
+        spec = request.spec
+        if spec in RESERVING:
             self._note_reserve(request, reply)
-        elif form in _ENDING or form is specs.TOUCH:
-            if reply.word == errors.NotFound.word or form is not specs.TOUCH:
+        elif spec in _ENDING or spec is specs.TOUCH:
+            if reply.word == errors.NotFound.word or spec is not specs.TOUCH:
                 self.reserved.pop(request.args[0], None)
-        elif form in _TUBES and reply.word == form.success:
-            self.tubes.confirm(form.name, request.args[0])
+        elif spec in _TUBES and reply.word == spec.success:
+            self.tubes.confirm(spec.name, request.args[0])
 
     def _note_reserve(self, request: R, reply: Reply) -> None:
         if request is self._orphan:
             self._orphan = None
-        if reply.word == request.form.success and not request.is_forgotten:
+        if reply.word == request.spec.success and not request.is_forgotten:
             self.reserved[reply.value] = None
 
     def _note_put(self, request: R, reply: Reply) -> None:
@@ -222,5 +222,5 @@ class Exchange(Generic[R]):
         if not self.unanswered:
             return None
         oldest = self.unanswered[0]
-        wait_s = oldest.form.server_time_s(oldest.args)
+        wait_s = oldest.spec.server_time_s(oldest.args)
         return None if wait_s is None else wait_s + grace_s

@@ -11,7 +11,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, Form, Job
+from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, CommandSpec, Job
 from beanstalk_twisted.client.command_specs_v1 import JobV1
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
 
@@ -50,8 +50,8 @@ class Commands:
     """
 
     def send(
-        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None,
-        reserved_on: object = None,
+        self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
+        tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
         Send a command, behind all that were sent before.
@@ -62,12 +62,12 @@ class Commands:
         """
         raise NotImplementedError
 
-    def _send_of(self, form: Form, job: AnyJob, *args: object) -> Deferred[None]:
+    def _send_of(self, spec: CommandSpec, job: AnyJob, *args: object) -> Deferred[None]:
         """
         Send a command about a job.  What is more than its number is true of one connection only.
         """
         reserved_on = job.reserved_on if isinstance(job, Job) else None
-        return self.send(form, (_id(job), *args), reserved_on=reserved_on)
+        return self.send(spec, (_id(job), *args), reserved_on=reserved_on)
 
     # For whoever puts jobs in.
 

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import Form
+from beanstalk_twisted.client.command_specs import CommandSpec
 from beanstalk_twisted.client.exchange import Request
 from beanstalk_twisted.client.methods import Args
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
@@ -31,10 +31,10 @@ class Pending(Request):
     __slots__ = ("choice", "deferred", "forget", "reserved_on", "tube")
 
     def __init__(
-        self, forget: Callable[["Pending"], None], form: Form, args: Args,
+        self, forget: Callable[["Pending"], None], spec: CommandSpec, args: Args,
         body: bytes | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(form, args, body)
+        super().__init__(spec, args, body)
         self.forget = forget
         self.tube: bytes | None = None
         self.reserved_on: object = None
@@ -48,8 +48,8 @@ class Pending(Request):
         :param choice: which tube the application uses.
         :param tube: the one that the command names itself.
         """
-        self.tube = choice.of(self, self.form, self.args, tube)
-        if self.form is specs.USE:
+        self.tube = choice.of(self, self.spec, self.args, tube)
+        if self.spec is specs.USE:
             self.choice = choice
 
     def _cancelled(self, deferred: Deferred[Any]) -> None:
@@ -77,11 +77,11 @@ class Pending(Request):
         """
         if self.is_forgotten:
             return None
-        if self.form in QUITS and self.is_sent:
+        if self.spec in QUITS and self.is_sent:
             self.succeed(None)
             return None
         kind = errors.Unanswered if self.is_sent else errors.NotCarriedOut
-        return kind(self.form.name, self.job_id, reason)
+        return kind(self.spec.name, self.job_id, reason)
 
 
 class Aside(Pending):
@@ -116,9 +116,9 @@ def lose_all(ended: Ended) -> None:
             request.fail(error)
 
 
-def reservation_lost(form: Form, args: Args) -> errors.ReservationLost:
+def reservation_lost(spec: CommandSpec, args: Args) -> errors.ReservationLost:
     """
     What a command about a job fails with when the job is of another connection.
     """
     over = errors.Closed("the connection that had reserved it has ended")
-    return errors.ReservationLost(form.name, form.job_id(args), over)
+    return errors.ReservationLost(spec.name, spec.job_id(args), over)

@@ -29,7 +29,7 @@ from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import endpoint_of
-from beanstalk_twisted.client.command_specs import Form
+from beanstalk_twisted.client.command_specs import CommandSpec
 from beanstalk_twisted.client.connection import (
     GRACE_S,
     MAX_WAITING_BYTES,
@@ -128,8 +128,8 @@ class Client(ClientService, Commands):
     # What an application calls, beside the commands.
 
     def send(
-        self, form: Form, args: Args = (), body: bytes | None = None, tube: bytes | None = None,
-        reserved_on: object = None,
+        self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
+        tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
         Send a command, behind all that were sent before.
@@ -138,10 +138,10 @@ class Client(ClientService, Commands):
         if ready is not None and not ready.is_open:
             ready = None
         if reserved_on is not None and reserved_on is not ready:
-            return fail(reservation_lost(form, args))
+            return fail(reservation_lost(spec, args))
         if self._is_v1:
-            form, args = specs_v1.in_v1(form, args, tube)
-        request = Pending(self._forget, form, args, body)
+            spec, args = specs_v1.in_v1(spec, args, tube)
+        request = Pending(self._forget, spec, args, body)
         request.mean(self._used, tube)
         request.reserved_on = reserved_on
         deferred = request.deferred
@@ -243,7 +243,7 @@ class Client(ClientService, Commands):
         self._newest = connection
         tubes = () if self._is_v1 else self._tubes.commands()
         asked: list[Deferred[Any]] = [
-            connection.send(specs.FORMS[name], (tube,)) for name, tube in tubes
+            connection.send(specs.SPECS[name], (tube,)) for name, tube in tubes
         ]
         if self._probes:
             asked.append(connection.probe())
@@ -312,17 +312,17 @@ class Client(ClientService, Commands):
         behind it was meant for that tube.
         """
         if request.is_forgotten:
-            return request.form in _TUBES
-        return request.reserved_on is None and (request.form.is_repeatable or not request.is_sent)
+            return request.spec in _TUBES
+        return request.reserved_on is None and (request.spec.is_repeatable or not request.is_sent)
 
     # What waits for a connection.
 
     def _wait(self, request: Pending) -> None:
         if self._has_stopped:
             closed = errors.Closed("the client was stopped")
-            request.fail(errors.NotCarriedOut(request.form.name, request.job_id, closed))
+            request.fail(errors.NotCarriedOut(request.spec.name, request.job_id, closed))
         elif self._waiting_bytes > MAX_WAITING_BYTES:
-            request.fail(overfull(request.form))
+            request.fail(overfull(request.spec))
         else:
             self._waiting[request] = None
             self._waiting_bytes += cost(request)

@@ -6,7 +6,7 @@ meant for, whatever is in use when it is sent.
 from typing import Any, Final
 
 from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client.command_specs import Form
+from beanstalk_twisted.client.command_specs import CommandSpec
 
 DEFAULT: Final = b"default"
 """The tube that a new connection uses and watches (protocol.txt, "Tubes")."""
@@ -64,7 +64,7 @@ class UsedTube:
         self._said: dict[object, bytes] = {}
 
     def of(
-        self, use: object, form: Form, args: tuple[Any, ...], tube: bytes | None
+        self, use: object, spec: CommandSpec, args: tuple[Any, ...], tube: bytes | None
     ) -> bytes | None:
         """
         Say which tube a command is meant for, and note a `use`; None if it is not about the tube in
@@ -73,9 +73,9 @@ class UsedTube:
         :param use: what tells a `use` from all others, for `confirm` and `take_back`.
         :param tube: the one that it names itself.
         """
-        if form is specs.USE:
+        if spec is specs.USE:
             self._said[use] = args[0]
-        if form not in IN_TUBE:
+        if spec not in IN_TUBE:
             return None
         return next(reversed(self._said.values()), self._confirmed) if tube is None else tube
 

@@ -1,6 +1,6 @@
 """
 The table: every command once, with its fields, its body and its counter.  The parser (`dialects`),
-the client's forms, the counters of `stats` and the table in docs/protocol.md derive from it.
+the client's specs, the counters of `stats` and the table in docs/protocol.md derive from it.
 
 Nothing here knows the rules: a row names its operation, and which method of the queue that is, is
 said in `bindings`, which the server alone imports.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import BARE, FORMS, Form, Reply
+from beanstalk_twisted.client.command_specs import BARE, SPECS, CommandSpec, Reply
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.dialects import MODERN
@@ -49,15 +49,15 @@ def sample(row: Command) -> tuple[Any, ...]:
 
 
 def test_every_row_of_the_table_has_a_form_and_every_form_a_row() -> None:
-    assert sorted(FORMS) == sorted(row.name for row in COMMANDS)
-    assert all(FORMS[row.name].row is row for row in COMMANDS)
+    assert sorted(SPECS) == sorted(row.name for row in COMMANDS)
+    assert all(SPECS[row.name].row is row for row in COMMANDS)
 
 
 @given(st.data())
 def test_the_server_reads_from_a_line_what_the_client_has_written(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([row for row in COMMANDS if not row.ends_connection]))
     args = data.draw(st.tuples(*map(values_of, row.fields)))
-    line = FORMS[row.name].line(args)
+    line = SPECS[row.name].line(args)
     parsed = MODERN.parse(line.removesuffix(b"\r\n"))
     units = {grammar.TIMEOUT: NS}
     read = [value * units.get(field, 1) for field, value in zip(row.fields, args, strict=True)]
@@ -75,11 +75,11 @@ def test_a_number_is_taken_up_to_its_limit_and_not_past_it(row: Command) -> None
             continue
         args = list(sample(row))
         args[at] = LARGEST[field]
-        assert str(LARGEST[field]).encode() in FORMS[row.name].line(tuple(args))
+        assert str(LARGEST[field]).encode() in SPECS[row.name].line(tuple(args))
         for wrong in (LARGEST[field] + 1, -1):
             args[at] = wrong
             with pytest.raises(ValueError, match=f"{row.name}: {field.name} is 0 to"):
-                FORMS[row.name].line(tuple(args))
+                SPECS[row.name].line(tuple(args))
 
 
 @EACH_ROW
@@ -89,73 +89,73 @@ def test_a_value_of_the_wrong_kind_is_refused(row: Command, wrong: object) -> No
         args = list(sample(row))
         args[at] = wrong
         with pytest.raises((TypeError, ValueError)):
-            FORMS[row.name].line(tuple(args))
+            SPECS[row.name].line(tuple(args))
 
 
 @pytest.mark.parametrize("name", [b"", b"-a", b"a" * 201, b"a\r\nquit", b"a b", b"\xff"])
 def test_a_name_that_is_none_is_refused_before_anything_is_sent(name: bytes) -> None:
     with pytest.raises(ValueError, match="not the name of a tube"):
-        FORMS["use"].line((name,))
-    assert FORMS["use"].line((b"a" * 200,)) == b"use " + b"a" * 200 + b"\r\n"
+        SPECS["use"].line((name,))
+    assert SPECS["use"].line((b"a" * 200,)) == b"use " + b"a" * 200 + b"\r\n"
 
 
 def test_too_few_or_too_many_values_are_refused() -> None:
     for args in ((), (1, 2)):
         with pytest.raises((TypeError, ValueError)):
-            FORMS["delete"].line(args)
+            SPECS["delete"].line(args)
 
 
 def test_the_replies_of_the_protocols_page_are_those_a_client_expects() -> None:
     for line, _, replies, *_ in table(PROTOCOL, "Commands"):
-        form = FORMS[quoted(line).split()[0]]
+        spec = SPECS[quoted(line).split()[0]]
         documented = {word.encode() for word in re.findall(r"`([A-Z_]+)`", replies)}
         always = {kind.word for kind in specs._ANY_COMMAND}
-        never_by_us = {errors.Buried.word} - {form.success}  # Only beanstalkd says so.
-        assert set(form.replies) - always - never_by_us == documented - always, form.name
+        never_by_us = {errors.Buried.word} - {spec.success}  # Only beanstalkd says so.
+        assert set(spec.replies) - always - never_by_us == documented - always, spec.name
 
 
 def test_commands_that_are_not_beanstalkds_own_are_known_as_such() -> None:
-    assert not any(form.is_extended for form in FORMS.values())
+    assert not any(spec.is_extended for spec in SPECS.values())
     row = Command(b"put-batch ", is_counted=False)
-    assert Form(row, b"OK", BARE, lambda reply: None, {}).is_extended
+    assert CommandSpec(row, b"OK", BARE, lambda reply: None, {}).is_extended
 
 
 def test_what_changes_jobs_is_never_sent_twice() -> None:
     changing = {
         "put", "delete", "release", "bury", "touch", "kick", "kick-job", "pause-tube", "quit",
     }  # fmt: skip
-    assert {form.name for form in FORMS.values() if not form.is_repeatable} == changing
+    assert {spec.name for spec in SPECS.values() if not spec.is_repeatable} == changing
 
 
 def test_an_error_names_the_command_and_the_job() -> None:
     for name, args in ("stats-tube", (b"nope",)), ("pause-tube", (b"nope", 3)):
         with pytest.raises(errors.NotFound, match=rf"{name} \(tube nope\): NOT_FOUND: ") as of:
-            specs.FORMS[name].result(args, Reply(b"NOT_FOUND", None, b""))
+            specs.SPECS[name].result(args, Reply(b"NOT_FOUND", None, b""))
         assert of.value.tube == "nope" and of.value.job_id is None
     with pytest.raises(errors.NotFound, match=r"release \(job 7\): NOT_FOUND: ") as raised:
-        FORMS["release"].result((7, 0, 0), Reply(b"NOT_FOUND", None, b""))
+        SPECS["release"].result((7, 0, 0), Reply(b"NOT_FOUND", None, b""))
     assert (raised.value.command, raised.value.job_id) == ("release", 7)
 
 
 def test_a_buried_put_tells_the_new_job_and_a_buried_release_the_old_one() -> None:
     with pytest.raises(errors.Buried) as raised:
-        FORMS["put"].result((0, 0, 1, 0), Reply(b"BURIED", 12, b""))
+        SPECS["put"].result((0, 0, 1, 0), Reply(b"BURIED", 12, b""))
     assert raised.value.job_id == 12
     with pytest.raises(errors.Buried) as raised:
-        FORMS["release"].result((7, 0, 0), Reply(b"BURIED", None, b""))
+        SPECS["release"].result((7, 0, 0), Reply(b"BURIED", None, b""))
     assert raised.value.job_id == 7
-    assert FORMS["bury"].result((7, 0), Reply(b"BURIED", None, b"")) is None
+    assert SPECS["bury"].result((7, 0), Reply(b"BURIED", None, b"")) is None
 
 
 def test_a_document_that_is_none_is_an_error_of_that_command() -> None:
     with pytest.raises(errors.BadReply, match="list-tubes: no YAML document"):
-        FORMS["list-tubes"].result((), Reply(b"OK", None, b"- default\n"))
+        SPECS["list-tubes"].result((), Reply(b"OK", None, b"- default\n"))
     with pytest.raises(errors.BadReply, match="stats-job: the value of 'pri'"):
-        FORMS["stats-job"].result((1,), Reply(b"OK", None, b"---\npri: high\n"))
+        SPECS["stats-job"].result((1,), Reply(b"OK", None, b"---\npri: high\n"))
 
 
 def test_a_server_may_take_the_time_that_a_command_gives_it() -> None:
-    times = {name: form.server_time_s(sample(form.row)) for name, form in FORMS.items()}
+    times = {name: spec.server_time_s(sample(spec.row)) for name, spec in SPECS.items()}
     assert times.pop("reserve") is None
     assert times.pop("reserve-with-timeout") == 7
     assert set(times.values()) == {0}
@@ -164,7 +164,7 @@ def test_a_server_may_take_the_time_that_a_command_gives_it() -> None:
 def test_there_is_a_class_for_every_error_of_the_protocols_page() -> None:
     rows = table(PROTOCOL, "Replies") + table(PROTOCOL, "Replies of v1")
     words = {quoted(reply).split()[0].encode() for reply, _ in rows}
-    successes = {form.success for form in FORMS.values() if form is not specs.BURY}
+    successes = {spec.success for spec in SPECS.values() if spec is not specs.BURY}
     assert set(errors.BY_WORD) == words - successes
 
 

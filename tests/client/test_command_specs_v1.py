@@ -12,8 +12,8 @@ import pytest
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import Form, Job, Reply
-from beanstalk_twisted.client.command_specs_v1 import FORMS, JobV1, in_v1
+from beanstalk_twisted.client.command_specs import CommandSpec, Job, Reply
+from beanstalk_twisted.client.command_specs_v1 import SPECS, JobV1, in_v1
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import Command
@@ -24,13 +24,13 @@ EACH_ROW = pytest.mark.parametrize("row", V1.rows, ids=lambda row: row.prefix.de
 
 
 def test_every_row_of_the_table_has_a_form_and_every_form_a_row() -> None:
-    assert list(FORMS) == [row.prefix for row in V1.rows]
+    assert list(SPECS) == [row.prefix for row in V1.rows]
 
 
 @EACH_ROW
 def test_a_line_is_understood_by_the_server_as_it_was_meant(row: Command) -> None:
     written = [at for at, field in enumerate(row.fields) if field.is_written]
-    line = FORMS[row.prefix].line(tuple(at + 3 for at in written))
+    line = SPECS[row.prefix].line(tuple(at + 3 for at in written))
     assert line.endswith(b"\r\n")
     parsed = V1.parse(line[:-2])
     assert (parsed.command.prefix, parsed.has_junk) == (row.prefix, False)
@@ -39,20 +39,20 @@ def test_a_line_is_understood_by_the_server_as_it_was_meant(row: Command) -> Non
 
 @EACH_ROW
 def test_a_number_is_taken_up_to_its_limit_and_not_past_it(row: Command) -> None:
-    form = FORMS[row.prefix]
-    for at, field in enumerate(form.row.fields):
+    spec = SPECS[row.prefix]
+    for at, field in enumerate(spec.row.fields):
         limit = MAX_U64 if field.name == "id" else MAX_U32
-        args: list[Any] = [1] * len(form.row.fields)
+        args: list[Any] = [1] * len(spec.row.fields)
         for value in (0, limit):
             args[at] = value
-            V1.parse(form.line(tuple(args))[:-2])
+            V1.parse(spec.line(tuple(args))[:-2])
         for value in (-1, limit + 1):
             args[at] = value
             with pytest.raises(ValueError, match=f"{field.name} is 0 to {limit}"):
-                form.line(tuple(args))
+                spec.line(tuple(args))
 
 
-SAID: list[tuple[Form, Sequence[Any], bytes]] = [
+SAID: list[tuple[CommandSpec, Sequence[Any], bytes]] = [
     (specs.PUT, (5, 0, 60, 2), b"put 5 2\r\n"),
     (specs.RESERVE, (), b"reserve\r\n"),
     (specs.DELETE, (7,), b"delete 7\r\n"),
@@ -67,25 +67,25 @@ SAID: list[tuple[Form, Sequence[Any], bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("form", "args", "line"), SAID, ids=str)
+@pytest.mark.parametrize(("spec", "args", "line"), SAID, ids=str)
 def test_a_modern_command_is_said_in_the_older_dialect(
-    form: Form, args: tuple[Any, ...], line: bytes
+    spec: CommandSpec, args: tuple[Any, ...], line: bytes
 ) -> None:
-    spoken, values = in_v1(form, args)
+    spoken, values = in_v1(spec, args)
     assert spoken.line(values) == line
 
 
 def test_every_other_command_is_refused_by_its_name() -> None:
-    sayable = {form for form, _, _ in SAID}
-    others = [form for form in specs.FORMS.values() if form not in sayable]
-    assert len(others) == len(specs.FORMS) - len(SAID) == 14
-    for form in [*others, specs.CAPABILITIES]:
-        with pytest.raises(errors.NotInDialect, match=rf"^{form.name}: .* protocol v1$"):
-            in_v1(form, ())
+    sayable = {spec for spec, _, _ in SAID}
+    others = [spec for spec in specs.SPECS.values() if spec not in sayable]
+    assert len(others) == len(specs.SPECS) - len(SAID) == 14
+    for spec in [*others, specs.CAPABILITIES]:
+        with pytest.raises(errors.NotInDialect, match=rf"^{spec.name}: .* protocol v1$"):
+            in_v1(spec, ())
 
 
 @pytest.mark.parametrize(
-    ("form", "args", "field"),
+    ("spec", "args", "field"),
     [
         (specs.PUT, (5, 1, 60, 2), "delay"),
         (specs.PUT, (5, 0, 61, 2), "ttr"),
@@ -94,22 +94,22 @@ def test_every_other_command_is_refused_by_its_name() -> None:
     ],
 )
 def test_an_argument_that_cannot_be_said_is_refused(
-    form: Form, args: tuple[Any, ...], field: str
+    spec: CommandSpec, args: tuple[Any, ...], field: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"{form.name}: protocol v1 cannot say {field}"):
-        in_v1(form, args)
+    with pytest.raises(ValueError, match=f"{spec.name}: protocol v1 cannot say {field}"):
+        in_v1(spec, args)
 
 
-def read(form: Form, stream: bytes, args: tuple[Any, ...] = ()) -> Any:
+def read(spec: CommandSpec, stream: bytes, args: tuple[Any, ...] = ()) -> Any:
     """
     Read a reply as the client does, and give what it means.
     """
     reader = ReplyReader()
     reader.feed(stream)
-    reply = reader.next(form.replies)
+    reply = reader.next(spec.replies)
     assert isinstance(reply, Reply), reply
     assert reader.is_empty
-    return form.result(args, reply)
+    return spec.result(args, reply)
 
 
 def test_a_job_comes_with_its_priority() -> None:
@@ -142,7 +142,7 @@ def test_a_put_tells_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "reply", "kind"),
+    ("spec", "reply", "kind"),
     [
         (specs_v1.PUT, b"NOT_INSERTED\r\n", errors.NotInserted),
         (specs_v1.PUT, b"EXPECTED_CRLF\r\n", errors.ExpectedCrlf),
@@ -156,17 +156,17 @@ def test_a_put_tells_no_number() -> None:
     ],
 )
 def test_a_refusal_is_an_error_of_its_own_kind(
-    form: Form, reply: bytes, kind: type[errors.ErrorReply]
+    spec: CommandSpec, reply: bytes, kind: type[errors.ErrorReply]
 ) -> None:
     with pytest.raises(kind):
-        read(form, reply, tuple(1 for _ in form.row.fields))
+        read(spec, reply, tuple(1 for _ in spec.row.fields))
 
 
 def test_only_reserve_may_be_answered_late() -> None:
-    late = {name for name, form in FORMS.items() if form.server_time_s((1, 1)) is None}
+    late = {name for name, spec in SPECS.items() if spec.server_time_s((1, 1)) is None}
     assert late == {b"reserve"}
 
 
 def test_what_changes_jobs_is_never_sent_twice() -> None:
     changing = {b"put ", b"delete ", b"release ", b"bury ", b"kick "}
-    assert {name for name, form in FORMS.items() if not form.is_repeatable} == changing
+    assert {name for name, spec in SPECS.items() if not spec.is_repeatable} == changing

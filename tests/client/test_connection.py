@@ -17,7 +17,7 @@ from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import connection as module
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import endpoint_of
-from beanstalk_twisted.client.command_specs import Form, Job
+from beanstalk_twisted.client.command_specs import CommandSpec, Job
 from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
 from beanstalk_twisted.client.outbox import PIECE_BYTES
 from beanstalk_twisted.client.pending import Ended
@@ -521,7 +521,7 @@ def test_who_owns_a_connection_hears_what_is_left() -> None:
     (ended,) = ends
     assert ended.reserved == (5,)
     assert (ended.tubes.used, list(ended.tubes.watched)) == (b"a", [b"default", b"b"])
-    assert [request.form for request in ended.left] == [specs.KICK]
+    assert [request.spec for request in ended.left] == [specs.KICK]
     assert is_waiting(left)
 
 
@@ -630,12 +630,12 @@ def test_a_transport_that_only_wraps_a_socket_is_not_passed_by() -> None:
 # Commands that are not beanstalkd's own.
 
 
-def extended(name: bytes = b"put-batch ") -> Form:
+def extended(name: bytes = b"put-batch ") -> CommandSpec:
     """
     Make a command that a server may know or not.
     """
     row = Command(name, (grammar.BYTES,), has_body=True, is_counted=False)
-    return Form(row, b"INSERTED", specs.NUMBER, lambda reply: reply.value, {})
+    return CommandSpec(row, b"INSERTED", specs.NUMBER, lambda reply: reply.value, {})
 
 
 def test_an_extended_command_is_not_sent_to_a_server_that_has_not_announced_it() -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client.command_specs import Form
+from beanstalk_twisted.client.command_specs import CommandSpec
 from beanstalk_twisted.client.exchange import Exchange, Request
 
 
-def asked(exchange: Exchange[Request], form: Form, *args: object) -> Request:
+def asked(exchange: Exchange[Request], spec: CommandSpec, *args: object) -> Request:
     """
     Ask something that is sent at once.
     """
-    request = Request(form, args)
+    request = Request(spec, args)
     if exchange.ask(request):
         request.is_begun = request.is_sent = True
     return request
@@ -35,9 +35,9 @@ def test_a_reply_belongs_to_the_oldest_command_without_one() -> None:
 
 def test_the_tubes_are_those_that_the_server_has_confirmed() -> None:
     exchange: Exchange[Request] = Exchange()
-    for form, tube in ((specs.USE, b"a"), (specs.WATCH, b"a"), (specs.IGNORE, b"default"),
+    for spec, tube in ((specs.USE, b"a"), (specs.WATCH, b"a"), (specs.IGNORE, b"default"),
                        (specs.IGNORE, b"a"), (specs.USE, b"b")):  # fmt: skip
-        asked(exchange, form, tube)
+        asked(exchange, spec, tube)
     list(exchange.receive(b"USING a\r\nWATCHING 2\r\nWATCHING 1\r\nNOT_IGNORED\r\n"))
     assert (exchange.tubes.used, list(exchange.tubes.watched)) == (b"a", [b"a"])
 
@@ -99,7 +99,7 @@ def test_a_job_for_a_forgotten_reserve_is_the_next_ones_that_waits(
     assert list(exchange.reserved) == [7]
     assert list(exchange.unanswered) == [other, forgotten]
     # The place of the one that was served is nobody's; what it asks for has not changed.
-    assert (forgotten.form, forgotten.args) == (second[0], second[1:])
+    assert (forgotten.spec, forgotten.args) == (second[0], second[1:])
     # So a reserve takes it, if that is what waits in the server.
     assert exchange.ask(Request(specs.RESERVE, ())) is (second[0] is not specs.RESERVE)
 

@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.command_specs import FORMS, Form, Job
+from beanstalk_twisted.client.command_specs import SPECS, CommandSpec, Job
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.methods import Commands
 from beanstalk_twisted.client.service import Client
@@ -31,16 +31,16 @@ class Recorder(Commands):
     """
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Form, tuple[Any, ...], bytes | None]] = []
+        self.sent: list[tuple[CommandSpec, tuple[Any, ...], bytes | None]] = []
 
     def send(
-        self, form: Form, args: tuple[Any, ...] = (), body: bytes | None = None,
+        self, spec: CommandSpec, args: tuple[Any, ...] = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         """
         See `Commands.send`.
         """
-        self.sent.append((form, args, body))
+        self.sent.append((spec, args, body))
         self.tube = tube
         return Deferred()
 
@@ -58,9 +58,9 @@ def test_a_method_sends_its_own_command_with_its_own_fields(row: Any) -> None:
     ]  # fmt: skip
     recorder = Recorder()
     method(recorder, *wanted)
-    ((form, args, body),) = recorder.sent
-    assert form is FORMS[row.name]
-    assert form.line(args).startswith(row.prefix)
+    ((spec, args, body),) = recorder.sent
+    assert spec is SPECS[row.name]
+    assert spec.line(args).startswith(row.prefix)
     assert (body is not None) == row.has_body
     if row.has_body:
         assert args[-1] == len(SAMPLES["body"])

@@ -67,13 +67,13 @@ def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
     rows = table(PAGE, "Lost connections")
     again = {word for what, fate in rows if fate.startswith("sent again") for word in
              re.findall(r"`(\w+…?)`", what)}  # fmt: skip
-    for name, form in specs.FORMS.items():
+    for name, spec in specs.SPECS.items():
         method = name.replace("-", "_")
         is_listed = any(
             method == word or (word.endswith("…") and method.startswith(word[:-1]))
             for word in again
         )
-        assert is_listed == form.is_repeatable, name
+        assert is_listed == spec.is_repeatable, name
 
 
 def test_what_a_pool_does_and_when_is_what_the_page_says() -> None:

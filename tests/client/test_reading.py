@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.client import reading
-from beanstalk_twisted.client.command_specs import FORMS, MAX_BODY_BYTES, Reply
+from beanstalk_twisted.client.command_specs import MAX_BODY_BYTES, SPECS, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Kicked, Reserved, Using
@@ -36,9 +36,9 @@ def test_a_reply_split_at_every_byte_is_not_there_until_its_last(at: int) -> Non
     for cut in range(len(encoded)):
         reader = ReplyReader()
         reader.feed(encoded[:cut])
-        assert reader.next(FORMS[name].replies) is None
+        assert reader.next(SPECS[name].replies) is None
         reader.feed(encoded[cut:])
-        assert reader.next(FORMS[name].replies) == expected
+        assert reader.next(SPECS[name].replies) == expected
         assert reader.is_empty
 
 
@@ -53,7 +53,7 @@ def test_replies_in_pieces_of_any_size_come_out_whole_and_in_order(
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         reader.feed(stream[start:end])
         while len(read) < len(cases):
-            reply = reader.next(FORMS[cases[len(read)][0]].replies)
+            reply = reader.next(SPECS[cases[len(read)][0]].replies)
             if reply is None:
                 break
             read.append(reply)
@@ -77,7 +77,7 @@ def test_replies_in_pieces_of_any_size_come_out_whole_and_in_order(
 def test_what_cannot_be_an_answer_is_said_to_be_impossible(name: str, sent: bytes) -> None:
     reader = ReplyReader()
     reader.feed(sent)
-    reply = reader.next(FORMS[name].replies)
+    reply = reader.next(SPECS[name].replies)
     assert isinstance(reply, Impossible)
     assert reply.why
 
@@ -87,18 +87,18 @@ def test_a_line_has_a_limit() -> None:
     for line, why in ((longest + b"\r\n", "not an answer"), (longest + b"xx", "no line")):
         reader = ReplyReader()
         reader.feed(line)
-        reply = reader.next(FORMS["put"].replies)
+        reply = reader.next(SPECS["put"].replies)
         assert isinstance(reply, Impossible) and why in reply.why
     reader = ReplyReader()
     reader.feed(longest + b"\r")
-    assert reader.next(FORMS["put"].replies) is None
+    assert reader.next(SPECS["put"].replies) is None
 
 
 def test_a_body_has_a_limit() -> None:
     for size, kind in ((MAX_BODY_BYTES, type(None)), (MAX_BODY_BYTES + 1, Impossible)):
         reader = ReplyReader()
         reader.feed(b"RESERVED 1 %d\r\n" % size)
-        assert isinstance(reader.next(FORMS["reserve"].replies), kind)
+        assert isinstance(reader.next(SPECS["reserve"].replies), kind)
 
 
 def test_a_large_body_in_small_pieces_is_put_together_once() -> None:
@@ -107,9 +107,9 @@ def test_a_large_body_in_small_pieces_is_put_together_once() -> None:
     stream = Reserved(1, body, 0).encode() + Inserted(2).encode()
     for start in range(0, len(stream), 1000):
         reader.feed(stream[start : start + 1000])
-        reply = reader.next(FORMS["reserve"].replies)
+        reply = reader.next(SPECS["reserve"].replies)
         if reply is not None:
             break
     assert reply == Reply(b"RESERVED", 1, body)
     reader.feed(stream[start + 1000 :])
-    assert reader.next(FORMS["put"].replies) == Reply(b"INSERTED", 2, b"")
+    assert reader.next(SPECS["put"].replies) == Reply(b"INSERTED", 2, b"")

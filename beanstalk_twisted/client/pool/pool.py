@@ -29,7 +29,7 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import addresses
 from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, Form, Job
+from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, CommandSpec, Job
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
 from beanstalk_twisted.client.pool.connections import JobConnection, JobConnections, PoolJob
@@ -252,16 +252,16 @@ class Pool(Service):
         """
         return self._peek(tube, specs.PEEK_BURIED)
 
-    def _peek(self, tube: Tube, form: Form) -> Deferred[PoolJob]:
-        found: Deferred[Job] = self._in(tube, form)
+    def _peek(self, tube: Tube, spec: CommandSpec) -> Deferred[PoolJob]:
+        found: Deferred[Job] = self._in(tube, spec)
         return found.addCallback(lambda job: PoolJob(self.server_of(tube), job.id, job.body))
 
-    def _in(self, tube: Tube, form: Form, args: Args = ()) -> Deferred[Any]:
+    def _in(self, tube: Tube, spec: CommandSpec, args: Args = ()) -> Deferred[Any]:
         """
         Send a command that is about the tube in use, for this one.
         """
         name = tube_name(tube)
-        return self._at(tube).send(form.name, lambda client: client.send(form, args, tube=name))
+        return self._at(tube).send(spec.name, lambda client: client.send(spec, args, tube=name))
 
     # Jobs, from whichever server has any.
 
