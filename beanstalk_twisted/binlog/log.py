@@ -71,7 +71,7 @@ class Log:
     :ivar durable_lsn: highest LSN known durable, inclusive.
     :ivar records_written: how many records were appended.
     :ivar segment_bytes: the usual size of a segment.
-    :ivar room: how much more can be appended.
+    :ivar budget: how much more can be appended.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Log:
         self.durable_lsn = position.first_lsn - 1
         self.records_written = 0
         self.segment_bytes = segment_bytes
-        self.room = SpaceBudget(segment_bytes)
+        self.budget = SpaceBudget(segment_bytes)
         self._trim_seq = position.trim_seq
         self._ends = dict(position.ends)
         self._sealed_bytes = sum(self._ends.values())
@@ -219,10 +219,10 @@ class Log:
 
         :param time_ns: log time.
         """
-        if 2 * body_bytes + PLENTY_BYTES <= self.room.rest:
+        if 2 * body_bytes + PLENTY_BYTES <= self.budget.rest:
             return
         least = new_job_bytes(body_bytes)
-        if least > self.room.rest:
+        if least > self.budget.rest:
             self._change_segment(least, time_ns)
 
     def append(self, record: Record) -> int:
@@ -231,10 +231,10 @@ class Log:
         """
         size = RECORD_BYTES + len(record.data)
         own = self._cost(record, size)
-        if own > self.room.rest:
+        if own > self.budget.rest:
             self._change_segment(own + FRAME_BYTES, self._time_ns)
         if isinstance(record, TubeDef):
-            self.room.name_tube(len(record.name))
+            self.budget.name_tube(len(record.name))
         return self._enter(record, size, own)
 
     def append_run(self, records: Iterator[Record]) -> int:
@@ -247,12 +247,12 @@ class Log:
         run = list(records)
         count = len(run)
         first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
-        rest = self.room.rest - framed_bytes(count * RECORD_BYTES)
+        rest = self.budget.rest - framed_bytes(count * RECORD_BYTES)
         open_bytes = self._open_bytes + count * RECORD_BYTES
         records_written = self.records_written + count
         commits = self._commits or run[0].commits
         self._open.extend(run)
-        self.room.rest, self._open_bytes, self._commits = rest, open_bytes, commits
+        self.budget.rest, self._open_bytes, self._commits = rest, open_bytes, commits
         self._run_bytes = HALF_FRAME_BYTES + 1  # What comes next pays for a frame.
         self.last_lsn, self.records_written = last_lsn, records_written
         return first_lsn
@@ -278,11 +278,11 @@ class Log:
         Exchanging references needs no memory, so behind the list all happens or nothing.
         """
         lsn, records_written = self.last_lsn + 1, self.records_written + 1
-        rest, open_bytes = self.room.rest - own, self._open_bytes + size
+        rest, open_bytes = self.budget.rest - own, self._open_bytes + size
         run_bytes = size + (self._run_bytes if self._run_bytes <= HALF_FRAME_BYTES else 0)
         commits = self._commits or record.commits
         self._open.append(record)
-        self.room.rest, self._open_bytes, self._run_bytes = rest, open_bytes, run_bytes
+        self.budget.rest, self._open_bytes, self._run_bytes = rest, open_bytes, run_bytes
         self.last_lsn, self.records_written, self._commits = lsn, records_written, commits
         return lsn
 
@@ -411,7 +411,7 @@ class Log:
         self._unsafe.clear()
         for batch in self._pending:
             if batch.file is not None:
-                self.room.give_back(batch.file)
+                self.budget.give_back(batch.file)
         self._pending.clear()
         self._pending_bytes = 0
         names = {**self._names, **self._framing.index.tubes}
@@ -433,7 +433,7 @@ class Log:
         assert batch.file is not None and not self._open
         self._limit = batch.file.size // 2
         self._count_rest()
-        if self.room.rest < new_job_bytes(0):
+        if self.budget.rest < new_job_bytes(0):
             return None
         return batch._replace(file=batch.file._replace(size=self._limit))
 
@@ -457,7 +457,7 @@ class Log:
             self._sealed_bytes += prev_end
             self.segment += 1
             self._begin_segment(prev_end, flags=0)
-        if least > self.room.rest:
+        if least > self.budget.rest:
             self._settle_in(least)
         self._is_midway = False
 
@@ -487,17 +487,17 @@ class Log:
         :param least: free bytes that it must have for what comes first.
         """
         if self._file is not None:
-            self.room.give_back(self._file)
+            self.budget.give_back(self._file)
         self._heads = len(self._open)
         self._content = self._begun_bytes()
         smallest = self._content + max(least, new_job_bytes(0))
         # However much state a segment opens with: half of the usual size is free for new records.
         usual = max(self.segment_bytes, self._content + self.segment_bytes // 2)
-        self._file = self.room.choose(smallest, usual)
+        self._file = self.budget.choose(smallest, usual)
         self._limit = self._file.size
         tubes = sum(isinstance(record, TubeDef) for record in self._open)
         growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * tubes
-        self.room.begin(self._limit - self._content, self._content + growth)
+        self.budget.begin(self._limit - self._content, self._content + growth)
 
     def _begun_bytes(self) -> int:
         """
@@ -519,7 +519,7 @@ class Log:
         """
         All is framed: how much is left can be said exactly.
         """
-        self.room.rest = self._limit - self._framing.index.end - self._ending_bytes()
+        self.budget.rest = self._limit - self._framing.index.end - self._ending_bytes()
 
     def _cost(self, record: Record, size: int) -> int:
         """

@@ -72,7 +72,7 @@ class Ledger(Protocol):
         """
 
     @property
-    def room(self) -> SpaceBudget:
+    def budget(self) -> SpaceBudget:
         """
         How much more it can take.
         """
@@ -137,7 +137,7 @@ class NoLedger:
     """
 
     segment = 0
-    room: Final = Unlimited()
+    budget: Final = Unlimited()
     is_behind = False
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
@@ -180,21 +180,21 @@ class Changes:
         """
         Whether the log has room for a change that is no deletion.
         """
-        room = self.ledger.room
-        return not room.is_short or room.takes_change(len(self._state.jobs))
+        budget = self.ledger.budget
+        return not budget.is_short or budget.takes_change(len(self._state.jobs))
 
     def has_room_for(self, body_bytes: int) -> bool:
         """
         Whether the log has room for a new job, and then for the end of all jobs.
         """
         ledger = self.ledger
-        return ledger is NOWHERE or ledger.room.takes_put(body_bytes, len(self._state.jobs))
+        return ledger is NOWHERE or ledger.budget.takes_put(body_bytes, len(self._state.jobs))
 
     def has_room_to_copy(self, body_bytes: int) -> bool:
         """
         Whether the log has room to state a job again, and then for the end of all jobs.
         """
-        return self.ledger.room.takes_copy(body_bytes, len(self._state.jobs))
+        return self.ledger.budget.takes_copy(body_bytes, len(self._state.jobs))
 
     def make(self, image: JobImage) -> int:
         """
@@ -233,12 +233,12 @@ class Changes:
         :return: how many; 0 where each has to be looked at, since room is short.
         """
         ledger = self.ledger
-        if ledger.room.is_short or not queue.count:
+        if ledger.budget.is_short or not queue.count:
             return 0
         ledger.make_room(0, now_ns)
         if tube.defined_in != ledger.segment:
             self._define(tube, now_ns)
-        most = min(most, ledger.room.run_records)
+        most = min(most, ledger.budget.run_records)
         if not most:
             return 0
         jobs = self._state.jobs.pick(queue.firsts(most))

@@ -122,7 +122,7 @@ class Compactor:
         oldest = self._log.oldest
         if oldest >= self._log.written_seq or not self._may_free(oldest):
             return False
-        self._is_pressed |= self._log.room.is_short
+        self._is_pressed |= self._log.budget.is_short
         is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
         self._is_pressed &= is_wanted
         return is_wanted and self._has_room()
@@ -132,12 +132,12 @@ class Compactor:
         On a full disk, a segment is begun only if it can be finished.
         """
         _, record_bytes = self._queue.state.live.of(self._log.oldest)
-        return self._log.room.takes_copies(record_bytes, len(self._queue.state.jobs))
+        return self._log.budget.takes_copies(record_bytes, len(self._queue.state.jobs))
 
     def _pressure(self) -> Pressure:
         log = self._log
         # Segments have heads: what lives takes as many more as it needs segments.
-        usable = max(log.segment_bytes - log.room.overhead, log.segment_bytes // 2)
+        usable = max(log.segment_bytes - log.budget.overhead, log.segment_bytes // 2)
         live = self._queue.state.live.live_bytes * log.segment_bytes // usable
         segments = log.segment - log.oldest
         return Pressure(log.total_bytes, live, log.segment_bytes, segments, self._is_pressed)

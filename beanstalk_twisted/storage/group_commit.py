@@ -127,7 +127,7 @@ class GroupCommit:
         self.settled: Callable[[], None] = lambda: None
         self.advanced: Callable[[], None] = lambda: None
         self.before_batch: Callable[[], None] = lambda: None
-        self.space = Space(log.room, clock, self._try_again)
+        self.space = Space(log.budget, clock, self._try_again)
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
@@ -388,7 +388,7 @@ class GroupCommit:
     @property
     def _has_next(self) -> bool:
         is_ending = self._finished is not None
-        return self._is_due or self._log.room.is_short or self._wants_sync or is_ending
+        return self._is_due or self._log.budget.is_short or self._wants_sync or is_ending
 
     def _call_durable(self) -> None:
         while self._durable_calls and self._durable_calls[0][0] <= self._log.durable_lsn:
@@ -484,7 +484,7 @@ class GroupCommit:
         Whether something is durable that the log does not say yet; any frame that is written now
         says it.  On a full disk every byte is for changes.
         """
-        return self._log.durable_lsn > self._marked_lsn and not self._log.room.is_short
+        return self._log.durable_lsn > self._marked_lsn and not self._log.budget.is_short
 
     @fail_stop
     def _end_idle_flush(self) -> None:
@@ -502,7 +502,7 @@ class GroupCommit:
 
     def _end_log(self) -> None:
         batch = self._log.finish(self._now_ns())
-        spares = self._log.room.leave()
+        spares = self._log.budget.leave()
         running = self._run(self._io.run, partial(self._writer.end, batch, spares), self._ended)
         running.addErrback(self._fail)
 

@@ -248,14 +248,14 @@ def _prepare(writer: Writer, log: Log, queue: WorkQueue) -> None:
     """
     So that the first job does not have to wait.
     """
-    while (spare := log.room.wanted(queue.demand())) is not None:
+    while (spare := log.budget.wanted(queue.demand())) is not None:
         try:
             writer.prepare(spare)
         except NoSpace:
             # The committer tries again, and tells of it.
-            log.room.is_short = True
+            log.budget.is_short = True
             return
-        log.room.add(spare)
+        log.budget.add(spare)
 
 
 def _distrust_cache(directory: Directory) -> None:

@@ -23,16 +23,16 @@ class Space:
     """
     Sees that a log's room is as large as the queue wants it to be.
 
-    :ivar room: the log's.
+    :ivar budget: the log's.
     :ivar demand: says how much room the queue wants; ``changed`` is called when there is more, or
         none is to be had.
     """
 
-    def __init__(self, room: SpaceBudget, clock: Clock, again: Callable[[], None]) -> None:
+    def __init__(self, budget: SpaceBudget, clock: Clock, again: Callable[[], None]) -> None:
         """
         :param again: called when a disk that was full is to be tried again.
         """
-        self.room = room
+        self.budget = budget
         self.demand: Callable[[], Demand] = Demand
         self.changed: Callable[[Failure | None], None] = lambda refusal: None
         self._clock = clock
@@ -43,20 +43,20 @@ class Space:
         """
         A file that is to be made ready now.
         """
-        return None if self._pause is not None else self.room.wanted(self.demand())
+        return None if self._pause is not None else self.budget.wanted(self.demand())
 
     def none_wanted(self) -> None:
         """
         Of a disk that was full nothing more is wanted: it may be asked for something else.
         """
-        if self.room.is_short and self._pause is None:
+        if self.budget.is_short and self._pause is None:
             self.was_given()
 
     def made(self, spare: Spare) -> None:
         """
         The file is ready.
         """
-        self.room.add(spare)
+        self.budget.add(spare)
         self.was_given()
 
     def was_given(self) -> None:
@@ -64,16 +64,16 @@ class Space:
         A disk that was full no longer is when it has given all that is wanted, not before: else
         each segment that compaction frees would be news.
         """
-        room = self.room
-        if not room.is_short or room.wanted(self.demand()) is None:
-            room.is_short = False
+        budget = self.budget
+        if not budget.is_short or budget.wanted(self.demand()) is None:
+            budget.is_short = False
             self.changed(None)
 
     def was_refused(self, failure: Failure) -> None:
         """
         The disk is full: the next try is a second from now, also if another one was planned.
         """
-        self.room.is_short = True
+        self.budget.is_short = True
         if self._pause is not None:
             self._pause.cancel()
         self._pause = self._clock.callLater(SPACE_RETRY_S, self._end_pause)

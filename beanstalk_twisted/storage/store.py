@@ -218,7 +218,7 @@ class LogStore:
             self._refusal = said
             if said:
                 self.log.critical("{what} {free} bytes are left.", what=said,
-                                  free=self._log.room.free)  # fmt: skip
+                                  free=self._log.budget.free)  # fmt: skip
             else:
                 self.log.warn("binlog {path}: there is space again", path=self._path)
         self._queue.room_changed(self._clock.now_ns())

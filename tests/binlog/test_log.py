@@ -201,7 +201,7 @@ def test_a_run_of_records_makes_the_batch_that_they_make_one_by_one() -> None:
     assert quick.open_bytes == plain.open_bytes
     assert quick.records_written == plain.records_written
     assert taken(quick) == taken(plain)
-    assert quick.room.rest == plain.room.rest
+    assert quick.budget.rest == plain.budget.rest
 
 
 @pytest.mark.parametrize("kind", [Kind.RESERVE, Kind.KICK])
@@ -216,10 +216,10 @@ def test_runs_fill_a_large_segment_but_do_not_outgrow_it() -> None:
     appending = Appending(3 << 20)
     for most in (1, 9_000, *[1 << 30] * 20):
         appending.delete_many(most)
-        promised = appending.log.room.rest
+        promised = appending.log.budget.rest
         appending.take_all()
-        assert appending.log.room.rest >= promised
-    assert appending.log.room.rest < RECORD_BYTES + FRAME_BYTES
+        assert appending.log.budget.rest >= promised
+    assert appending.log.budget.rest < RECORD_BYTES + FRAME_BYTES
     appending.finish()
     assert len(appending.files[segment_name(1)]) > (3 << 20) * 0.95
 
@@ -255,14 +255,14 @@ def filling(log: Log, job_id: int, left: int = 0) -> Record:
     """
     A record that leaves so many bytes of the segment free.
     """
-    return put(job_id, b"x" * (log.room.rest - RECORD_BYTES - FRAME_BYTES - left))
+    return put(job_id, b"x" * (log.budget.rest - RECORD_BYTES - FRAME_BYTES - left))
 
 
 def test_a_record_that_just_fits_seals_nothing() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
     taken(log)
     log.append(filling(log, 1))
-    assert (log.segment, log.room.rest) == (1, 0)
+    assert (log.segment, log.budget.rest) == (1, 0)
     batch = taken(log)
     assert not batch.seals
     assert not log.has_open
@@ -309,7 +309,7 @@ def test_room_for_two_records_is_made_in_one_segment() -> None:
     taken(log)
     left = new_job_bytes(5)
     log.append(filling(log, 1, left))
-    assert log.room.rest == left
+    assert log.budget.rest == left
     log.make_room(5, NOW)
     assert log.segment == 1
     log.make_room(6, NOW)
@@ -356,7 +356,7 @@ def test_the_next_segment_opens_with_the_state_of_that_moment() -> None:
 def test_half_of_a_segment_is_free_however_much_it_opens_with() -> None:
     opening = [TubeDef(n, b"t" * 200) for n in range(1, 100)]
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=opening)
-    assert log.room.rest == MIN_SEGMENT_BYTES // 2
+    assert log.budget.rest == MIN_SEGMENT_BYTES // 2
     start = taken(log)
     assert start.file is not None
     assert start.file.size > start.end > 2 * MIN_SEGMENT_BYTES
@@ -398,8 +398,8 @@ def test_a_spare_that_is_ready_is_taken_before_one_is_made() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
     taken(log)
     small, large = Spare(7, MIN_SEGMENT_BYTES, True), Spare(8, 20_000, True)
-    log.room.add(small)
-    log.room.add(large)
+    log.budget.add(small)
+    log.budget.add(large)
     log.append(put(1, b"x" * 14_000))
     taken(log)
     assert taken(log).file == large, "the other one is too small"
@@ -412,11 +412,11 @@ def test_re_homing_keeps_the_spares_of_batches_that_were_not_written() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
     taken(log)
     spare = Spare(7, 20_000, True)
-    log.room.add(spare)
+    log.budget.add(spare)
     for job_id in (1, 2, 3):
         log.append(put(job_id, b"x" * 5000))
     log.rehome(NOW)
-    assert log.room.choose(spare.size, spare.size) == spare
+    assert log.budget.choose(spare.size, spare.size) == spare
 
 
 def test_a_first_segment_can_be_shrunk_as_long_as_a_job_still_fits() -> None:
@@ -426,7 +426,7 @@ def test_a_first_segment_can_be_shrunk_as_long_as_a_job_still_fits() -> None:
     while (smaller := log.shrink(batch)) is not None:
         batch = smaller
         assert batch.file is not None
-        assert log.room.rest >= new_job_bytes(0)
+        assert log.budget.rest >= new_job_bytes(0)
         sizes.append(batch.file.size)
     assert sizes == [1 << 15, 1 << 14, 1 << 13]
 
@@ -467,11 +467,11 @@ class Appending:
         """
         A record that takes all that is said to be left.
         """
-        left = self.log.room.rest - RECORD_BYTES - FRAME_BYTES
+        left = self.log.budget.rest - RECORD_BYTES - FRAME_BYTES
         if left >= 0:
             segment = self.log.segment
             self.log.append(image(Kind.COPY, 1, body=bytes(left), tube_id=0))
-            assert (self.log.segment, self.log.room.rest >= 0) == (segment, True)
+            assert (self.log.segment, self.log.budget.rest >= 0) == (segment, True)
 
     def delete(self) -> None:
         """
@@ -484,12 +484,12 @@ class Appending:
         As many as that in one run, or as surely fit.
         """
         segment, lsn = self.log.segment, self.log.last_lsn
-        count = min(count, self.log.room.run_records)
+        count = min(count, self.log.budget.run_records)
         if count:
             record = image(Kind.DELETE, 1, state=State.GONE, tube_id=0)
             assert self.log.append_run(iter([record] * count)) == lsn + 1
             assert (self.log.segment, self.log.last_lsn) == (segment, lsn + count)
-            assert self.log.room.rest >= 0
+            assert self.log.budget.rest >= 0
 
     def take(self, keeps: bool) -> None:
         """
@@ -522,7 +522,7 @@ class Appending:
         """
         Space is made ready.
         """
-        self.log.room.add(Spare(next(self.salts), size, True))
+        self.log.budget.add(Spare(next(self.salts), size, True))
 
     def rehome(self) -> None:
         """

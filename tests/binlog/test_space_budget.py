@@ -38,16 +38,16 @@ OVERHEAD = 5000
 MOST_SPARES = 64
 
 
-def room_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBudget:
+def budget_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBudget:
     """
-    A room with so much left of its segment, and ready spares of these sizes.
+    A budget with so much left of its segment, and ready spares of these sizes.
     """
-    room = SpaceBudget(SEGMENT_BYTES)
-    room.begin(rest, OVERHEAD)
+    budget = SpaceBudget(SEGMENT_BYTES)
+    budget.begin(rest, OVERHEAD)
     for number, size in enumerate(spares, start=1000):
-        room.add(Spare(number, size, True))
-    room.is_short = is_short
-    return room
+        budget.add(Spare(number, size, True))
+    budget.is_short = is_short
+    return budget
 
 
 # What it takes.
@@ -113,101 +113,101 @@ def test_a_job_is_taken_only_with_the_deletion_of_all_and_the_reserve(
     jobs: int, body_bytes: int
 ) -> None:
     exact = needed(body_bytes, jobs)
-    assert room_with(exact).takes_put(body_bytes, jobs)
-    assert not room_with(exact - 1).takes_put(body_bytes, jobs)
-    assert not room_with(exact).takes_put(body_bytes, jobs + 1)
-    assert not room_with(exact).takes_put(body_bytes + 1, jobs)
+    assert budget_with(exact).takes_put(body_bytes, jobs)
+    assert not budget_with(exact - 1).takes_put(body_bytes, jobs)
+    assert not budget_with(exact).takes_put(body_bytes, jobs + 1)
+    assert not budget_with(exact).takes_put(body_bytes + 1, jobs)
 
 
 def test_a_job_has_to_fit_into_one_piece() -> None:
     own = new_job_bytes(30_000)
     fits, does_not = own + OVERHEAD, own + OVERHEAD - 1
     many = [SEGMENT_BYTES // 2] * 20
-    assert not room_with(0, does_not, *many).takes_put(30_000, 0)
-    assert room_with(0, fits, *many).takes_put(30_000, 0)
-    assert room_with(own, does_not, *many).takes_put(30_000, 0), "the newest segment has a piece"
-    assert not room_with(own - 1, does_not, *many).takes_put(30_000, 0)
+    assert not budget_with(0, does_not, *many).takes_put(30_000, 0)
+    assert budget_with(0, fits, *many).takes_put(30_000, 0)
+    assert budget_with(own, does_not, *many).takes_put(30_000, 0), "the newest segment has a piece"
+    assert not budget_with(own - 1, does_not, *many).takes_put(30_000, 0)
 
 
 def test_what_is_left_of_a_segment_does_not_count_for_a_job_that_is_too_large_for_it() -> None:
     large, rest = 30_000, 20_000
     spare = OVERHEAD + needed(large, 0)
-    assert room_with(rest, spare).takes_put(large, 0)
-    assert not room_with(rest, spare - 1).takes_put(large, 0)
+    assert budget_with(rest, spare).takes_put(large, 0)
+    assert not budget_with(rest, spare - 1).takes_put(large, 0)
 
 
 def test_the_end_of_each_segment_is_promised_to_nobody() -> None:
-    assert room_with(TAIL_BYTES).free == 0
-    assert room_with(TAIL_BYTES + 1).free == 1
-    assert room_with(0, OVERHEAD + TAIL_BYTES).free == 0
-    assert room_with(0, OVERHEAD + TAIL_BYTES + 1, OVERHEAD + TAIL_BYTES + 1).free == 2
-    assert room_with(-100).free == 0, "a sync mark may overdraw it"
+    assert budget_with(TAIL_BYTES).free == 0
+    assert budget_with(TAIL_BYTES + 1).free == 1
+    assert budget_with(0, OVERHEAD + TAIL_BYTES).free == 0
+    assert budget_with(0, OVERHEAD + TAIL_BYTES + 1, OVERHEAD + TAIL_BYTES + 1).free == 2
+    assert budget_with(-100).free == 0, "a sync mark may overdraw it"
 
 
 def test_a_tube_that_was_named_makes_the_next_segments_smaller() -> None:
-    room = room_with(0, SEGMENT_BYTES, SEGMENT_BYTES)
-    before = room.free
-    room.name_tube(200)
-    assert room.free < before - 2 * 2 * 200
+    budget = budget_with(0, SEGMENT_BYTES, SEGMENT_BYTES)
+    before = budget.free
+    budget.name_tube(200)
+    assert budget.free < before - 2 * 2 * 200
 
 
 # Changes, copies and deletions on a full disk.
 
 
 def test_any_change_is_taken_as_long_as_the_disk_gives_more() -> None:
-    assert room_with(0).takes_change(1 << 20)
-    assert room_with(0).takes_copies(1 << 20, 1 << 20)
+    assert budget_with(0).takes_change(1 << 20)
+    assert budget_with(0).takes_copies(1 << 20, 1 << 20)
 
 
 def test_a_copy_waits_for_its_room_even_if_the_disk_has_refused_nothing_yet() -> None:
     # A large one needs a file of its own, which the disk may refuse: nobody is to wait behind that.
-    room = room_with(SEGMENT_BYTES, SEGMENT_BYTES)
-    assert not room.takes_copy(2 * SEGMENT_BYTES, 1)
+    budget = budget_with(SEGMENT_BYTES, SEGMENT_BYTES)
+    assert not budget.takes_copy(2 * SEGMENT_BYTES, 1)
     size = new_job_bytes(2 * SEGMENT_BYTES)
-    while (spare := room.wanted(Demand(1, size, size))) is not None:
-        room.add(spare)
-    assert room.takes_copy(2 * SEGMENT_BYTES, 1)
+    while (spare := budget.wanted(Demand(1, size, size))) is not None:
+        budget.add(spare)
+    assert budget.takes_copy(2 * SEGMENT_BYTES, 1)
 
 
 @pytest.mark.parametrize("jobs", [0, 1000])
 def test_on_a_full_disk_changes_leave_a_segment_and_all_deletions(jobs: int) -> None:
     exact = SEGMENT_BYTES + (jobs + 1) * DELETE_BYTES + TAIL_BYTES
-    assert room_with(exact, is_short=True).takes_change(jobs)
-    assert not room_with(exact - 1, is_short=True).takes_change(jobs)
-    assert not room_with(exact, is_short=True).takes_change(jobs + 1)
+    assert budget_with(exact, is_short=True).takes_change(jobs)
+    assert not budget_with(exact - 1, is_short=True).takes_change(jobs)
+    assert not budget_with(exact, is_short=True).takes_change(jobs + 1)
 
 
 @pytest.mark.parametrize("jobs", [0, 1000])
 def test_on_a_full_disk_copies_leave_all_deletions(jobs: int) -> None:
     one = new_job_bytes(500) + 2 * TAIL_BYTES + jobs * DELETE_BYTES
-    assert room_with(one, is_short=True).takes_copy(500, jobs)
-    assert not room_with(one - 1, is_short=True).takes_copy(500, jobs)
+    assert budget_with(one, is_short=True).takes_copy(500, jobs)
+    assert not budget_with(one - 1, is_short=True).takes_copy(500, jobs)
 
 
 def test_a_segment_is_begun_to_be_copied_only_if_all_of_it_has_room() -> None:
-    limit = next(n for n in range(200_000) if room_with(n, is_short=True).takes_copies(50_000, 9))
+    limit = next(n for n in range(200_000) if budget_with(n, is_short=True).takes_copies(50_000, 9))
     assert limit > framed_bytes(50_000) + 9 * DELETE_BYTES
     assert limit < framed_bytes(50_000) + 9 * DELETE_BYTES + 3 * TAIL_BYTES
-    assert not room_with(limit, is_short=True).takes_copies(50_001, 9)
-    assert not room_with(limit, is_short=True).takes_copies(50_000, 10)
+    assert not budget_with(limit, is_short=True).takes_copies(50_001, 9)
+    assert not budget_with(limit, is_short=True).takes_copies(50_000, 10)
 
 
 def test_what_copies_leave_is_enough_to_free_a_segment_in_which_nothing_lives() -> None:
-    room = room_with(new_job_bytes(0) + 2 * TAIL_BYTES, is_short=True)
-    assert room.takes_copy(0, 0)
-    room.rest -= new_job_bytes(0)
-    assert room.takes_copies(0, 0)
+    budget = budget_with(new_job_bytes(0) + 2 * TAIL_BYTES, is_short=True)
+    assert budget.takes_copy(0, 0)
+    budget.rest -= new_job_bytes(0)
+    assert budget.takes_copies(0, 0)
 
 
 def test_new_jobs_stop_before_changes_and_changes_before_copies() -> None:
     jobs = 10
     rules: list[Callable[[SpaceBudget], bool]] = [
-        lambda room: room.takes_copy(0, jobs),
-        lambda room: room.takes_change(jobs),
-        lambda room: room.takes_put(0, jobs),
+        lambda budget: budget.takes_copy(0, jobs),
+        lambda budget: budget.takes_change(jobs),
+        lambda budget: budget.takes_put(0, jobs),
     ]
     limits = [
-        next(rest for rest in range(0, 1 << 18, 8) if takes(room_with(rest, is_short=True)))
+        next(rest for rest in range(0, 1 << 18, 8) if takes(budget_with(rest, is_short=True)))
         for takes in rules
     ]
     assert limits == sorted(set(limits))
@@ -217,47 +217,47 @@ def test_new_jobs_stop_before_changes_and_changes_before_copies() -> None:
 
 
 def test_spares_are_used_in_the_order_they_were_made_if_they_are_large_enough() -> None:
-    room = room_with(0, 10_000, 30_000, 20_000)
-    assert [room.choose(least, 8192).size for least in (15_000, 15_000, 1, 1)] == [
+    budget = budget_with(0, 10_000, 30_000, 20_000)
+    assert [budget.choose(least, 8192).size for least in (15_000, 15_000, 1, 1)] == [
         30_000, 20_000, 10_000, 8192,
     ]  # fmt: skip
 
 
 def test_a_file_that_has_to_be_made_is_as_large_as_usual_or_as_it_must_be() -> None:
-    room = room_with()
-    usual, large = room.choose(9000, 9000), room.choose(9001, 9000)
+    budget = budget_with()
+    usual, large = budget.choose(9000, 9000), budget.choose(9001, 9000)
     assert (usual.size, large.size) == (9000, 9001)
     assert (usual.is_ready, large.is_ready) == (False, False)
     assert usual.number != large.number
 
 
 def test_only_a_ready_file_is_worth_being_given_back() -> None:
-    room = room_with(0, 10_000, 10_000)
-    first = room.choose(1, 1)
-    room.give_back(first)
-    assert room.choose(1, 1) == first
-    before = room.free
-    room.give_back(Spare(5, 1 << 20, False))
-    assert room.free == before
+    budget = budget_with(0, 10_000, 10_000)
+    first = budget.choose(1, 1)
+    budget.give_back(first)
+    assert budget.choose(1, 1) == first
+    before = budget.free
+    budget.give_back(Spare(5, 1 << 20, False))
+    assert budget.free == before
 
 
 def test_without_jobs_some_room_is_kept_ready_and_no_more() -> None:
-    room = room_with()
-    fill(room, Demand())
-    assert room.takes_put(0, 0)
-    assert room.free < 3 * SEGMENT_BYTES
+    budget = budget_with()
+    fill(budget, Demand())
+    assert budget.takes_put(0, 0)
+    assert budget.free < 3 * SEGMENT_BYTES
 
 
-def fill(room: SpaceBudget, demand: Demand) -> None:
+def fill(budget: SpaceBudget, demand: Demand) -> None:
     """
     Make ready all that is wanted, as a disk without limits does.
     """
     for _ in range(MOST_SPARES):
-        spare = room.wanted(demand)
+        spare = budget.wanted(demand)
         if spare is None:
             return
         assert spare.is_ready
-        room.add(spare)
+        budget.add(spare)
     raise AssertionError("it never has enough")
 
 
@@ -272,21 +272,21 @@ def fill(room: SpaceBudget, demand: Demand) -> None:
 def test_a_job_that_waits_is_taken_when_all_that_is_wanted_was_made(
     segment_bytes: int, rest: int, overhead: int, spares: list[int], jobs: int, waiting: list[int]
 ) -> None:
-    room = SpaceBudget(segment_bytes)
-    room.begin(rest, overhead)
+    budget = SpaceBudget(segment_bytes)
+    budget.begin(rest, overhead)
     for number, size in enumerate(spares, start=1000):
-        room.add(Spare(number, size, True))
+        budget.add(Spare(number, size, True))
     own = [new_job_bytes(size) for size in waiting]
     demand = Demand(jobs, sum(own), max(own))
-    refused = [size for size in waiting if not room.takes_put(size, jobs)]
-    assert not refused or room.wanted(demand) is not None
+    refused = [size for size in waiting if not budget.takes_put(size, jobs)]
+    assert not refused or budget.wanted(demand) is not None
     most = (demand.waiting + jobs * DELETE_BYTES) // (segment_bytes // 2 - TAIL_BYTES) + 9
     made = 0
-    while (spare := room.wanted(demand)) is not None:
-        room.add(spare)
+    while (spare := budget.wanted(demand)) is not None:
+        budget.add(spare)
         made += 1
         assert made <= most
-    assert all(room.takes_put(size, jobs) for size in waiting)
+    assert all(budget.takes_put(size, jobs) for size in waiting)
 
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 16, 1000, 32_767, 65_535, 65_536, 1 << 20, 1 << 30])

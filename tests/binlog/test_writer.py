@@ -104,7 +104,7 @@ def test_a_spare_is_made_ready_and_then_used_without_asking_for_space_again() ->
         f"create {name}", f"allocate {name}",
     ]  # fmt: skip
     assert len(watched.directory.read(name)) == 20_000
-    watched.scribe.log.room.add(spare)
+    watched.scribe.log.budget.add(spare)
     steps = watched.steps_of(lambda: watched.scribe.write(LARGE))
     assert steps[-4:] == [f"write {name}", f"sync {name}", f"rename {TWO}", "sync directory "]
     assert not any(step.startswith(("create", "allocate")) for step in steps)
@@ -218,7 +218,7 @@ def test_a_ready_spare_is_kept_when_even_that_finds_no_space() -> None:
     assert isinstance(scribe.directory, MemoryDirectory)
     spare = Spare(9, 20_000, True)
     scribe.writer.prepare(spare)
-    scribe.log.room.add(spare)
+    scribe.log.budget.add(spare)
     scribe.log.append(LARGE)
     seal, batch = scribe.log.take(T0), scribe.log.take(T0)
     assert seal is not None and batch is not None

@@ -18,7 +18,7 @@ class RecordingLedger:
     def __init__(self) -> None:
         self.segment = 1
         self.records: list[Record] = []
-        self.room: SpaceBudget = Unlimited()
+        self.budget: SpaceBudget = Unlimited()
         self.is_behind = False
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
@@ -32,7 +32,7 @@ class RecordingLedger:
         """
         first = len(self.records) + 1
         self.records += records
-        assert 0 <= len(self.records) - first < self.room.run_records
+        assert 0 <= len(self.records) - first < self.budget.run_records
         return first
 
     def append(self, record: Record) -> int:

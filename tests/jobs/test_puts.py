@@ -53,8 +53,8 @@ class Place:
 
     def __init__(self) -> None:
         self.server = Server()
-        self.room = Narrow()
-        self.server.ledger.room = self.room
+        self.budget = Narrow()
+        self.server.ledger.budget = self.budget
         self.clients: list[Client] = []
 
     def waits(self, body: bytes = b"x", line: str = "put 0 0 60 {}") -> Client:
@@ -84,20 +84,20 @@ class Place:
 def test_a_put_that_has_room_is_answered_at_once() -> None:
     place = Place()
     assert place.server.connect().put() == 1
-    assert place.room.asked == [(1, 0)]
+    assert place.budget.asked == [(1, 0)]
     place.server.connect().put(b"second")
-    assert place.room.asked[-1] == (6, 1), "how many others there are matters"
+    assert place.budget.asked[-1] == (6, 1), "how many others there are matters"
 
 
 def test_a_put_without_room_waits_and_no_job_exists_until_then() -> None:
     place = Place()
-    place.room.largest = None
+    place.budget.largest = None
     client = place.waits()
     assert place.job_ids == []
     assert not place.server.ledger.records
     place.change()
     assert client.hears() is None, "there is still none"
-    place.room.largest = 1
+    place.budget.largest = 1
     place.change()
     assert client.hears() == "INSERTED 1"
     assert not client.session.is_blocked
@@ -106,12 +106,12 @@ def test_a_put_without_room_waits_and_no_job_exists_until_then() -> None:
 
 def test_puts_that_wait_are_taken_in_order() -> None:
     place = Place()
-    place.room.largest = None
+    place.budget.largest = None
     clients = [place.waits(b"x" * size) for size in (5, 3, 4)]
-    place.room.largest = 4
+    place.budget.largest = 4
     place.change()
     assert [client.hears() for client in clients] == [None] * 3, "the first one is too large"
-    place.room.largest = 5
+    place.budget.largest = 5
     place.change()
     assert [client.hears() for client in clients] == ["INSERTED 1", "INSERTED 2", "INSERTED 3"]
     assert [image.job_id for image in place.server.ledger.images()] == [1, 2, 3]
@@ -119,31 +119,31 @@ def test_puts_that_wait_are_taken_in_order() -> None:
 
 def test_the_first_that_has_no_room_keeps_its_place() -> None:
     place = Place()
-    place.room.largest = None
+    place.budget.largest = None
     clients = [place.waits(b"x" * size) for size in (1, 5, 1)]
-    place.room.largest = 1
+    place.budget.largest = 1
     place.change()
     assert [client.hears() for client in clients] == ["INSERTED 1", None, None]
-    place.room.largest = 5
+    place.budget.largest = 5
     place.change()
     assert [client.hears() for client in clients] == [None, "INSERTED 2", "INSERTED 3"]
 
 
 def test_a_put_is_refused_when_the_disk_has_no_more_to_give() -> None:
     place = Place()
-    place.room.largest, place.room.is_short = None, True
+    place.budget.largest, place.budget.is_short = None, True
     client = place.server.connect()
     assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
     assert client.last is not None and client.last.lsn == 0
     assert not client.session.is_blocked
     assert (place.job_ids, place.server.ledger.records) == ([], [])
-    place.room.largest = 1
+    place.budget.largest = 1
     assert client.put() == 2, "an id is used up by the line"
 
 
 def test_a_small_put_is_taken_from_a_full_disk_as_long_as_it_has_room() -> None:
     place = Place()
-    place.room.largest, place.room.is_short = 10, True
+    place.budget.largest, place.budget.is_short = 10, True
     client = place.server.connect()
     assert client.says("put 0 0 60 11", b"x" * 11) == "OUT_OF_MEMORY"
     assert client.put(b"x" * 10) == 2
@@ -151,9 +151,9 @@ def test_a_small_put_is_taken_from_a_full_disk_as_long_as_it_has_room() -> None:
 
 def test_all_that_wait_are_refused_when_the_disk_turns_out_to_be_full() -> None:
     place = Place()
-    place.room.largest = None
+    place.budget.largest = None
     clients = [place.waits() for _ in range(3)]
-    place.room.is_short = True
+    place.budget.is_short = True
     place.change()
     assert [client.hears() for client in clients] == ["OUT_OF_MEMORY"] * 3
     assert not any(client.session.is_blocked for client in clients)
@@ -162,11 +162,11 @@ def test_all_that_wait_are_refused_when_the_disk_turns_out_to_be_full() -> None:
 
 def test_the_put_of_a_connection_that_has_gone_is_forgotten() -> None:
     place = Place()
-    place.room.largest = None
+    place.budget.largest = None
     gone, stays = place.waits(), place.waits()
     gone.leaves()
     assert place.server.queue.demand().waiting == new_job_bytes(1)
-    place.room.largest = 1
+    place.budget.largest = 1
     place.change()
     assert stays.hears() == "INSERTED 2"
     assert gone.hears() is None
@@ -180,10 +180,10 @@ def test_it_is_forgotten_also_while_the_end_of_the_connection_takes_its_time() -
         client.put()
         client.takes()
     client.says("use elsewhere")
-    place.room.largest = None
+    place.budget.largest = None
     assert client.says("put 0 0 60 1", b"x") is None
     client.leaves()
-    place.room.largest = 1
+    place.budget.largest = 1
     place.change()
     assert place.server.finish_slices() > 1
     assert place.job_ids == list(range(1, 1201))
@@ -191,10 +191,10 @@ def test_it_is_forgotten_also_while_the_end_of_the_connection_takes_its_time() -
 
 def test_the_time_of_a_put_is_when_its_body_was_there_and_its_delay_when_it_was_taken() -> None:
     place = Place()
-    place.room.largest = None
+    place.budget.largest = None
     client = place.waits(line="put 7 10 60 {}")
     place.server.pass_time(5)
-    place.room.largest = 1
+    place.budget.largest = 1
     place.change()
     assert client.hears() == "INSERTED 1"
     facts = client.asks("stats-job 1")
@@ -206,11 +206,11 @@ def test_a_job_that_had_to_wait_goes_to_who_waits_for_it() -> None:
     worker = place.server.connect()
     worker.says("watch mail")
     assert worker.says("reserve") is None
-    place.room.largest = None
+    place.budget.largest = None
     producer = place.server.connect()
     producer.says("use mail")
     assert producer.says("put 0 0 60 1", b"x") is None
-    place.room.largest = 1
+    place.budget.largest = 1
     place.change()
     assert producer.hears() == "INSERTED 1"
     assert worker.hears() == "RESERVED 1 1\r\nx"
@@ -218,10 +218,10 @@ def test_a_job_that_had_to_wait_goes_to_who_waits_for_it() -> None:
 
 def test_a_put_that_waits_is_taken_although_the_server_has_begun_to_drain() -> None:
     place = Place()
-    place.room.largest = None
+    place.budget.largest = None
     client = place.waits()
     place.server.queue.is_draining = True
-    place.room.largest = 1
+    place.budget.largest = 1
     place.change()
     assert client.hears() == "INSERTED 1"
     assert client.says("put 0 0 60 1", b"x") == "DRAINING"
@@ -232,7 +232,7 @@ def test_the_demand_is_all_that_waits_and_all_deletions() -> None:
     for _ in range(3):
         place.server.connect().put()
     assert place.server.queue.demand() == (3, 0, 0)
-    place.room.largest = None
+    place.budget.largest = None
     for size in (10, 70_000, 20):
         place.waits(b"x" * size)
     own = [new_job_bytes(size) for size in (10, 70_000, 20)]
@@ -275,7 +275,7 @@ class Full(Place):
         assert (self.worker.takes(), self.worker.takes()) == (buried, held)
         self.worker.says(f"bury {buried} 0")
         self.ready, self.delayed, self.buried, self.held = ready, delayed, buried, held
-        self.server.ledger.room = Edge()
+        self.server.ledger.budget = Edge()
         self.records = len(self.server.ledger.records)
 
     def states(self) -> list[tuple[int, str, str]]:
@@ -309,7 +309,7 @@ def test_a_change_without_room_is_refused_and_changes_nothing(line: str) -> None
     assert (full.states(), full.worker.asks("stats-tube default")["cmd-pause-tube"]) == before
     assert full.logged == 0
     assert not full.worker.session.is_blocked
-    full.server.ledger.room = Narrow()
+    full.server.ledger.budget = Narrow()
     assert full.worker.says(line.format(**vars(full))) != "OUT_OF_MEMORY"
 
 
@@ -347,7 +347,7 @@ def test_a_kick_ends_where_the_room_does(count: int) -> None:
     client = place.server.connect()
     for _ in range(count + 5):
         client.put(delay=1000)
-    place.server.ledger.room = Edge(changes=count + 1)
+    place.server.ledger.budget = Edge(changes=count + 1)
     reply = client.says(f"kick {count + 5}")
     if reply is None:
         place.server.finish_slices()
@@ -398,7 +398,7 @@ def test_the_pause_of_a_tube_that_is_forgotten_ends_without_a_record() -> None:
     client.says("use paused")
     client.says("pause-tube paused 100")
     records = len(place.server.ledger.records)
-    place.server.ledger.room = Edge()
+    place.server.ledger.budget = Edge()
     client.says("use default")
     assert len(place.server.ledger.records) == records
     assert client.lists("list-tubes") == ["default"]
@@ -412,12 +412,12 @@ def test_copies_stop_before_the_first_that_has_no_room_and_go_on_there() -> None
     client = place.server.connect()
     ids = [client.put(b"x" * size) for size in (1, 2, 30, 4)]
     place.server.ledger.begin_segment([])
-    place.room.largest_copy = 29
+    place.budget.largest_copy = 29
     queue = place.server.queue
     assert queue.copy(ids, 1) == 2
     assert queue.copy(ids[2:], 1) == 0
     assert queue.tally.copies == 2
-    place.room.largest_copy = 30
+    place.budget.largest_copy = 30
     assert queue.copy(ids[2:], 1) == 2
     copies = [image for image in place.server.ledger.images() if image.kind is Kind.COPY]
     assert [image.job_id for image in copies] == ids
@@ -427,7 +427,7 @@ def test_what_is_no_longer_in_a_segment_needs_no_room_to_be_copied() -> None:
     place = Place()
     client = place.server.connect()
     ids = [client.put() for _ in range(3)]
-    place.room.largest_copy = -1
+    place.budget.largest_copy = -1
     client.says(f"delete {ids[0]}")
     assert place.server.queue.copy(ids, 1) == 1
     assert place.server.queue.copy(ids, 7) == 3

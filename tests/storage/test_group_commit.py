@@ -93,9 +93,9 @@ class Bench:
         self.log.durable(batch.last_lsn)
 
     def _prepare(self) -> None:
-        while (spare := self.log.room.wanted(Demand())) is not None:
+        while (spare := self.log.budget.wanted(Demand())) is not None:
             self.writer.prepare(spare)
-            self.log.room.add(spare)
+            self.log.budget.add(spare)
 
     def _committer(self, policy: FsyncPolicy, io: Io) -> GroupCommit:
         committer = GroupCommit(
@@ -587,7 +587,7 @@ def test_space_is_made_ready_ahead_one_file_at_a_time_until_there_is_enough() ->
         counts.append(len(spares_of(bench)))
     assert counts == list(range(1, len(counts) + 1))
     assert bench.told == [None] * len(counts)
-    assert bench.log.room.wanted(Demand()) is None
+    assert bench.log.budget.wanted(Demand()) is None
     assert "sync" not in bench.operations, "a spare promises nothing"
     assert not bench.clock.getDelayedCalls()
 
@@ -617,7 +617,7 @@ def test_a_full_disk_is_told_and_tried_again_each_second_until_it_gives_more() -
     bench.finish_io()
     (refusal,) = bench.told
     assert refusal is not None and refusal.type is NoSpace
-    assert bench.log.room.is_short
+    assert bench.log.budget.is_short
     for tries in range(2, 5):
         bench.clock.advance(SPACE_RETRY_S - 0.001)
         assert not bench.io
@@ -629,7 +629,7 @@ def test_a_full_disk_is_told_and_tried_again_each_second_until_it_gives_more() -
     bench.clock.advance(SPACE_RETRY_S)
     bench.finish_io()
     assert bench.told[4:] and not any(bench.told[4:])
-    assert not bench.log.room.is_short
+    assert not bench.log.budget.is_short
     assert not bench.clock.getDelayedCalls() and not bench.failures
 
 
@@ -760,7 +760,7 @@ def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
         bench.finish_io()
         assert (len(moved), len(bench.failures)) == ((1, 0) if may_rehome else (0, 1))
         assert (bench.committer.settled_lsn >= lsn) is may_rehome
-        assert not bench.log.room.is_short
+        assert not bench.log.budget.is_short
         if may_rehome:
             assert bench.jobs_after_power_loss() == {1}
 

@@ -130,14 +130,14 @@ class Started:
         """
         As the committer does it between commits.
         """
-        room = self.log.room
-        while (spare := room.wanted(self.queue.demand())) is not None:
+        budget = self.log.budget
+        while (spare := budget.wanted(self.queue.demand())) is not None:
             try:
                 self.opened.writer.prepare(spare)
             except NoSpace:
-                room.is_short = True
+                budget.is_short = True
                 return
-            room.add(spare)
+            budget.add(spare)
 
     def jobs_after_restart(self) -> set[int]:
         """
@@ -371,7 +371,7 @@ def test_a_start_makes_room_ready_so_that_the_first_job_does_not_wait() -> None:
     session = started.connect()
     queue, now_ns = started.queue, started.clock.now_ns()
     assert started.spares()
-    assert started.log.room.wanted(queue.demand()) is None
+    assert started.log.budget.wanted(queue.demand()) is None
     draft = queue.begin_put(session, now_ns)
     assert queue.put(session, now_ns, draft, 0, 0, 60, b"x") is not None
 
@@ -697,7 +697,7 @@ def test_a_start_on_a_full_disk_uses_the_space_that_was_never_written() -> None:
     before = directory.space = used(directory)
     started = Started(directory, segment_bytes=1 << 16)
     assert set(started.jobs()) == {1, 2}
-    assert started.log.room.is_short
+    assert started.log.budget.is_short
     assert len(directory.read(TWO)) == 1 << 15, "half of what was asked for"
     assert used(directory) <= before
     assert started.jobs_after_restart() == {1, 2}

@@ -101,7 +101,7 @@ def states() -> dict[str, Segment]:
     killed = {**files_of(began().directory), "LOCK": b"", "lock": b""}
     stopped = began()
     now_ns = stopped.clock.now_ns()
-    stopped.opened.writer.end(stopped.log.finish(now_ns), stopped.log.room.leave())
+    stopped.opened.writer.end(stopped.log.finish(now_ns), stopped.log.budget.leave())
     ended = {**files_of(stopped.directory), "LOCK": b"", "lock": b""}
     one, two = (segment_name(n) for n in (1, 2))
     return {

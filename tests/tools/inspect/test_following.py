@@ -98,7 +98,7 @@ def test_files_that_are_to_become_segments_are_not_shown_before(tmp_path: Path) 
     def prepare() -> None:
         spare = Spare(1, 1 << 14, is_ready=True)
         scribe.writer.prepare(spare)
-        scribe.log.room.add(spare)
+        scribe.log.budget.add(spare)
 
     def go_on() -> None:
         scribe.end_segment()
