@@ -96,7 +96,8 @@ def called() -> int:
         forgive_stderr()
         code = _code()
         INTERRUPTS.end_at_once()
-        return _flushed(code)
+        # An exception that comes in the middle of a ``__del__`` goes no further.
+        return INTERRUPTED if INTERRUPTS.have_come else _flushed(code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception:

@@ -192,6 +192,15 @@ def test_behind_nohup_an_interrupt_stays_ignored() -> None:
     assert (done.returncode, done.stdout) == (0, "on\n")
 
 
+def test_an_interrupt_whose_exception_went_no_further_shows_in_the_exit_code() -> None:
+    # As one that comes in the middle of a ``__del__``.
+    code = "import sys; from binlog_tools.cli import commands;"
+    code += "sys.argv = ['binlog-inspect', '--version'];"
+    code += "commands.INTERRUPTS.have_come = True; sys.exit(commands.called())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+
+
 def test_little_is_imported_before_an_interrupt_is_answered() -> None:
     code = "import sys; before = set(sys.modules); import binlog_tools.cli.main;"
     code += "print(sorted(set(sys.modules) - before))"
