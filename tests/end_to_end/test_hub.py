@@ -186,6 +186,7 @@ def connected(server: ServerProcess, socket_path: Path | None) -> Connection:
     return Connection(server.port()) if socket_path is None else UnixConnection(socket_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("family", ["tcp", "unix"])
 @BOTH
 @KINDS

@@ -184,6 +184,7 @@ def test_a_program_ends_with_one_line_and_a_code(
     assert result.stderr.startswith(f"[{code}] ") and result.stderr.count("\n") == 1
 
 
+@pytest.mark.exhaustive
 def test_tables_that_were_not_all_made_bear_a_sign_and_are_not_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
