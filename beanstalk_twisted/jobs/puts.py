@@ -174,4 +174,4 @@ class Puts:
         self._tally.total_jobs += 1
         tube.total_jobs += 1
         self._timekeeping.settle(tube, now_ns)
-        return Answer(replies.Inserted(job_id), lsn)
+        return replies.Inserted(job_id), lsn

@@ -332,9 +332,9 @@ class BeanstalkService(Service):
             if error is not None and not isinstance(error, Exception):
                 raise error
         elif isinstance(error, MemoryError):
-            return Answer(OUT_OF_MEMORY, 0)
+            return OUT_OF_MEMORY, 0
         self.log.failure("while executing {line!r}", line=line[:MAX_LINE_BYTES])
-        return Answer(INTERNAL_ERROR, 0)
+        return INTERNAL_ERROR, 0
 
     # After each change.
 

@@ -191,14 +191,14 @@ class Client:
 
     def _carry_out(self, line: bytes, body: bytes) -> Answer | None:
         queue, now_ns = self._server.queue, self._server.now_ns
-        parsed = MODERN.parse(line)
-        queue.count(parsed.command.counter)
-        if parsed.command.has_body:
-            pri, delay, ttr, _ = parsed.args
+        command, args, _ = MODERN.parse(line)
+        queue.count(command.counter)
+        if command.has_body:
+            pri, delay, ttr, _ = args
             draft = queue.begin_put(self.session, now_ns)
             return queue.put(self.session, now_ns, draft, pri, delay, ttr, body)
-        return METHODS[parsed.command.operation](queue, self.session, now_ns, *parsed.args)
+        return METHODS[command.operation](queue, self.session, now_ns, *args)
 
     def _take(self, answer: Answer) -> str:
         self.last = answer
-        return answer.reply.encode().decode("latin-1").removesuffix("\r\n")
+        return answer[0].encode().decode("latin-1").removesuffix("\r\n")

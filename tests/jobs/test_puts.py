@@ -101,7 +101,7 @@ def test_a_put_without_room_waits_and_no_job_exists_until_then() -> None:
     place.change()
     assert client.hears() == "INSERTED 1"
     assert not client.session.is_blocked
-    assert client.last is not None and client.last.lsn == place.server.ledger.committed_lsn(1)
+    assert client.last is not None and client.last[1] == place.server.ledger.committed_lsn(1)
 
 
 def test_puts_that_wait_are_taken_in_order() -> None:
@@ -134,7 +134,7 @@ def test_a_put_is_refused_when_the_disk_has_no_more_to_give() -> None:
     place.budget.largest, place.budget.is_short = None, True
     client = place.server.connect()
     assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
-    assert client.last is not None and client.last.lsn == 0
+    assert client.last is not None and client.last[1] == 0
     assert not client.session.is_blocked
     assert (place.job_ids, place.server.ledger.records) == ([], [])
     place.budget.largest = 1
@@ -370,7 +370,7 @@ def test_a_reply_of_what_is_not_logged_still_waits_for_the_job_itself() -> None:
     full = Full()
     full.worker.takes()
     assert full.worker.last is not None
-    assert full.worker.last.lsn == full.server.ledger.committed_lsn(full.ready) > 0
+    assert full.worker.last[1] == full.server.ledger.committed_lsn(full.ready) > 0
 
 
 def test_ttrs_end_and_connections_end_without_a_record() -> None:

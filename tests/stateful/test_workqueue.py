@@ -225,7 +225,7 @@ class Clients(RuleBasedStateMachine):
         if word in ("INSERTED", "RESERVED", "FOUND"):
             job_id = int(rest.split()[0])
             assert client.last is not None
-            assert client.last.lsn == self.server.ledger.committed_lsn(job_id)
+            assert client.last[1] == self.server.ledger.committed_lsn(job_id)
 
     def tell(self, client: Client, line: str, expected: str) -> None:
         """
