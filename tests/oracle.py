@@ -13,8 +13,7 @@ from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.server.bindings import METHODS
 from beanstalk_twisted.server.connection_host import ConnectionHost
-from beanstalk_twisted.server.factory import BeanstalkFactory
-from beanstalk_twisted.server.protocol import BeanstalkProtocol
+from beanstalk_twisted.server.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
 from beanstalk_twisted.wire.grammar import ParseError

@@ -120,7 +120,7 @@ class Puts:
             return NO_ROOM
         if self._changes.has_room_for(len(body)):
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
-        if self._changes.ledger.budget.is_short:
+        if self._changes.log.budget.is_short:
             return NO_ROOM
         session.is_busy = True
         self._waiting.append((session, NewJob(draft, priority, delay_s, ttr_s, body)))

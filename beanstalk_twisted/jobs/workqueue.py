@@ -32,7 +32,7 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
-from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
+from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import Kicks
 from beanstalk_twisted.jobs.ordered import ID_MASK
@@ -89,11 +89,11 @@ class WorkQueue:
         )
         self.state.default()
 
-    def keep_in(self, ledger: Ledger) -> None:
+    def keep_in(self, log: JobLog) -> None:
         """
         Log all changes from now on.
         """
-        self._changes.ledger = ledger
+        self._changes.log = log
 
     # Sessions.
 

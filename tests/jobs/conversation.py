@@ -11,7 +11,7 @@ from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import METHODS
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.dialects import MODERN
-from tests.jobs.ledger import RecordingLedger
+from tests.jobs.recording_log import RecordingLog
 
 NS = 1_000_000_000
 
@@ -30,14 +30,14 @@ FACTS = ProcessFacts(
 
 class Server:
     """
-    A queue, its ledger and its time.
+    A queue, its log and its time.
     """
 
     def __init__(self) -> None:
         self.facts = FACTS
-        self.ledger = RecordingLedger()
+        self.log = RecordingLog()
         self.queue = WorkQueue(lambda: self.facts, COUNTERS, max_job_bytes=65535)
-        self.queue.keep_in(self.ledger)
+        self.queue.keep_in(self.log)
         self.now_ns = START_NS
         self._clients: dict[Session, Client] = {}
         self._ticked_ns = self._ticks = 0

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from beanstalk_twisted.jobs.changes import Ledger
+from beanstalk_twisted.jobs.changes import JobLog
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -250,7 +250,7 @@ def test_each_command_has_its_own_time() -> None:
 
 def test_after_a_fault_it_is_known_which_command_it_was_and_where_the_next_one_begins() -> None:
     place = Place()
-    place.queue.keep_in(cast(Ledger, None))
+    place.queue.keep_in(cast(JobLog, None))
     data = b"use a\r\nput 0 0 1 1\r\nx\r\n"
     with pytest.raises(AttributeError):
         place.execute(data + b"use b\r\n")
@@ -354,7 +354,7 @@ def test_a_command_that_fails_is_answered_by_whether_it_only_looks(
     data: bytes, has_only_looked: bool
 ) -> None:
     place = Place()
-    place.queue.keep_in(cast(Ledger, None))
+    place.queue.keep_in(cast(JobLog, None))
     with pytest.raises((TypeError, AttributeError)):
         place.execute(data)
     place.executor.answer_failure()
@@ -369,7 +369,7 @@ def test_a_collected_put_that_fails_is_known_by_its_line() -> None:
     incoming = place.begin(b"put 0 0 1 1")
     assert place.executor.line == b""
     incoming.receive(b"x\r\n")
-    place.queue.keep_in(cast(Ledger, None))
+    place.queue.keep_in(cast(JobLog, None))
     with pytest.raises(AttributeError):
         place.executor.finish(incoming, 0)
     assert place.executor.line == b"put 0 0 1 1"
