@@ -25,6 +25,7 @@ from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
+from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
 from beanstalk_twisted.jobs.workqueue import SLICE_TUBES, WorkQueue
@@ -239,7 +240,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     ]  # fmt: skip
 
 
-Ask = Callable[[WorkQueue, Session], object]
+Ask = Callable[[WorkQueue, Session], Answer]
 
 STATISTICS: dict[str, Ask] = {
     "stats": lambda queue, session: queue.stats(session, 0),
@@ -253,7 +254,7 @@ def test_the_keys_of_statistics_are_those_the_server_sends_in_order(name: str) -
     queue = WorkQueue(Process(LogClock(), 8192).facts, COUNTERS, max_job_bytes=10)
     session = queue.connect()
     queue.put(session, 0, queue.begin_put(session, 0), 0, 0, 1, b"body")
-    reply = getattr(STATISTICS[name](queue, session), "reply", None)
+    reply, _ = STATISTICS[name](queue, session)
     assert isinstance(reply, Document)
     sent = [line.partition(":")[0] for line in reply.content.decode().splitlines()[1:]]
     assert [quoted(key) for key, _ in table(PROTOCOL, name)] == sent
