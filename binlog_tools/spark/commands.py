@@ -16,6 +16,8 @@ from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from binlog_tools.console.output import Output, aside
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.quantities import format_size, parse_size, parse_time
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import unfinished
 from binlog_tools.spark.events import read_events, write_events
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
@@ -23,7 +25,6 @@ from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.session import explained, session, wants_stacks
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.surviving.gathering import with_spark
-from binlog_tools.spark.tables.errors import TableError
 from binlog_tools.spark.tables.pipelines import (
     FORMATS,
     MODES,
@@ -33,7 +34,6 @@ from binlog_tools.spark.tables.pipelines import (
     write,
 )
 from binlog_tools.spark.tables.poison import FAILURES
-from binlog_tools.spark.wholeness import unfinished
 
 FUTURE: Final = (
     "--at is in the future, behind the end of the log: what will happen until then is not in it; "

@@ -14,14 +14,14 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from binlog_tools.spark.columns import BY_NAME, ddl
+from binlog_tools.spark.definitions.columns import BY_NAME, ddl
+from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import Share, Task, Trouble
 from binlog_tools.spark.source import BinlogReader, TaskPartition
 from binlog_tools.spark.tables.agreement import obsolete, refuse_renamed
 from binlog_tools.spark.tables.committing import commit, missing, opened
-from binlog_tools.spark.tables.errors import TableError
-from binlog_tools.spark.tables.segmentfiles import Batches, Receipt, Split, write_split
+from binlog_tools.spark.tables.segment_files import Batches, Receipt, Split, write_split
 
 WHOLE: Final = 1 << 50
 """Bytes: no segment is as large, so none is cut."""

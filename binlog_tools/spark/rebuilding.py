@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, REHOMED
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
-from binlog_tools.spark.errors import unreadable
+from binlog_tools.spark.definitions.errors import unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.copies import soundest
 from binlog_tools.spark.reading.finding import find

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from binlog_tools.spark.writing.complaints import SinkError
-from binlog_tools.spark.writing.jobrows import JobRows
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import JobRows
 from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import note_partitions, noted_rows, partition_of
 from binlog_tools.spark.writing.putting import Tally, put_partition

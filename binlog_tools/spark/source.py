@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from binlog_tools.spark.columns import BY_NAME, ddl
-from binlog_tools.spark.errors import SourceError, damaged, unreadable
+from binlog_tools.spark.definitions.columns import BY_NAME, ddl
+from binlog_tools.spark.definitions.errors import SourceError, damaged, unreadable
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.reading.candidates import BrokenFile

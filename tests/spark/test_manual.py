@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from binlog_tools.spark.columns import COLUMNS
 from binlog_tools.spark.commands import cli
-from binlog_tools.spark.errors import CODES
+from binlog_tools.spark.definitions.columns import COLUMNS
+from binlog_tools.spark.definitions.errors import CODES
 from binlog_tools.spark.following.startings import STREAM_OPTIONS
 from binlog_tools.spark.java import EXIT_UNAVAILABLE
 from binlog_tools.spark.reading.options import OPTIONS
 from binlog_tools.spark.reading.summaries import SEGMENT_COLUMNS
-from binlog_tools.spark.writing.jobrows import TYPES
+from binlog_tools.spark.writing.job_rows import TYPES
 from binlog_tools.spark.writing.options import OPTIONS as SINK_OPTIONS
 from tests.test_docs import ROOT, section, tables
 

@@ -7,5 +7,5 @@ each store is looked at as it now is (`logs`, `frontier`), the position is found
 has the options, `streaming` what Spark calls beside the driver, `streamtasks` what runs in the
 tasks.
 
-Imports `reading` and `segments`, and `errors` of the package above.
+Imports `reading` and `segments`.
 """

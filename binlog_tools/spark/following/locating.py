@@ -14,7 +14,7 @@ import numpy as np
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.frames import Frame
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.segments.framing import Run

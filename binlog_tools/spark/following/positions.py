@@ -9,7 +9,7 @@ more, in another segment, with the same LSNs: then the place is no longer true, 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 
 VERSION: Final = 1
 """Of the form of an offset."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from binlog_tools.logs.quantities import parse_size, parse_time
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.following.admission import UNLIMITED
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position

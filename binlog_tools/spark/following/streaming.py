@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from binlog_tools.spark.errors import SourceError, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.following.admission import UNLIMITED
 from binlog_tools.spark.following.frontier import Durable
 from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
@@ -32,7 +32,7 @@ from binlog_tools.spark.following.startings import Streamed
 from binlog_tools.spark.following.stores import look
 from binlog_tools.spark.following.streamtasks import Beside, StreamPartition, task_batches
 from binlog_tools.spark.following.tailing import Part, advance, parts
-from binlog_tools.spark.following.tubememory import TubeMemory
+from binlog_tools.spark.following.tube_memory import TubeMemory
 from binlog_tools.spark.reading.paths import expanded
 from binlog_tools.spark.reading.planning import Share, Trouble, named, packed
 from binlog_tools.spark.segments.producing import Place

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from binlog_tools.spark.errors import unreadable
+from binlog_tools.spark.definitions.errors import unreadable
 from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import Share, Task, Trouble, open_share
 from binlog_tools.spark.segments.decoding import Wanted, batches

@@ -6,5 +6,5 @@ From paths (`paths`) to segments, each once (`candidates`), with how far each ma
 cut into tasks (`planning`).  `options` has what a user may ask for, `summaries` the view of
 segments.
 
-Imports `segments`, and `columns` and `errors` of the package above.
+Imports `segments`.
 """

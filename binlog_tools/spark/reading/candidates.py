@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
 )
 from binlog_tools.logs.sources import Source, parse_archived_name
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
 

@@ -7,7 +7,7 @@ archive reads the bytes that lie in both twice, and others pay nothing.
 
 import os
 
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import Share, open_share
 from binlog_tools.spark.segments.framing import Verify, is_intact
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.survey import beanstalkd_file, import_command
 from binlog_tools.logs.sources import open_sources, parse_archived_name
-from binlog_tools.spark.errors import SourceError, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import (
     BrokenFile,
     Candidate,

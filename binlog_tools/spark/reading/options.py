@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
 from binlog_tools.logs.quantities import parse_size, parse_time
-from binlog_tools.spark.columns import BY_NAME
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.columns import BY_NAME
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import TASK_BYTES
 from binlog_tools.spark.segments.conditions import Condition
 from binlog_tools.spark.segments.decoding import (

@@ -5,7 +5,7 @@ The files and directories that a path or pattern names.
 import glob
 import os
 
-from binlog_tools.spark.errors import unreadable
+from binlog_tools.spark.definitions.errors import unreadable
 
 
 def expanded(path: str) -> list[str]:

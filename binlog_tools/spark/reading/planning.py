@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, decode_segment_header
-from binlog_tools.spark.errors import SourceError, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.finding import Gap
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.conditions import EVERY, Span

@@ -11,7 +11,7 @@ import pyarrow as pa
 from beanstalk_twisted.binlog.records import Seal
 from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.selection import type_name
-from binlog_tools.spark.columns import ARROW_TYPES, Column
+from binlog_tools.spark.definitions.columns import ARROW_TYPES, Column
 from binlog_tools.spark.segments.framing import Run, Stretch, Verify, bad_heaps, runs, words_of
 from binlog_tools.spark.segments.producing import Place
 from binlog_tools.spark.segments.rows import TYPE, Rows

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from binlog_tools.spark.reporting.errors import TableFileError
-from binlog_tools.spark.wholeness import SUCCESS, TEMPORARY, UNFINISHED, is_whole
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import SUCCESS, TEMPORARY, UNFINISHED, is_whole
 
 BINS: Final = 360
 """Points along a time axis at most: more than the page has room for says no more."""
@@ -93,18 +93,20 @@ def read(tables: Path) -> Readings:
     """
     The tables in a directory, each in the one that is named after it.
 
-    :raise TableFileError: there is none, or one cannot be read, or they were not finished.
+    :raise TableError: there is none, or one cannot be read, or they were not finished.
     """
     if (tables / UNFINISHED).exists():
-        raise TableFileError(
+        raise TableError(
+            "TABLE_NOT_FOUND",
             f"{tables}: the run that made these tables has not come to its end; make them again: "
-            f"python -m binlog_tools.spark tables LOG -o {tables} --mode overwrite"
+            f"python -m binlog_tools.spark tables LOG -o {tables} --mode overwrite",
         )
     found = {name: dataset(tables / name) for name in KNOWN if (tables / name).is_dir()}
     if not found:
-        raise TableFileError(
+        raise TableError(
+            "TABLE_NOT_FOUND",
             f"{tables}: there is none of the tables {', '.join(KNOWN)}; make them: "
-            f"python -m binlog_tools.spark tables LOG -o {tables}"
+            f"python -m binlog_tools.spark tables LOG -o {tables}",
         )
     readings = Readings(absent=tuple(name for name in KNOWN if name not in found))
     for name, fold in KNOWN.items():
@@ -117,12 +119,13 @@ def dataset(path: Path) -> Any:
     """
     A table of Parquet files; without a row, and in partitions, it has none.
 
-    :raise TableFileError: it is not whole, or cannot be read.
+    :raise TableError: it is not whole, or cannot be read.
     """
     if not is_whole(path):
-        raise TableFileError(
+        raise TableError(
+            "TABLE_NOT_FOUND",
             f"{path}: it is not whole (no {SUCCESS}, or {TEMPORARY} in it): whoever writes it has "
-            "not finished, or was killed; wait, or make it again with --mode overwrite"
+            "not finished, or was killed; wait, or make it again with --mode overwrite",
         )
     partitions = ds.partitioning(
         pa.schema([("server", pa.string()), ("date", pa.string())]), flavor="hive"
@@ -130,7 +133,9 @@ def dataset(path: Path) -> Any:
     try:
         found = ds.dataset(path, format="parquet", partitioning=partitions)
     except (pa.ArrowInvalid, OSError) as problem:
-        raise TableFileError(f"{path}: {str(problem).partition(chr(10))[0]}") from None
+        raise TableError(
+            "TABLE_NOT_FOUND", f"{path}: {str(problem).partition(chr(10))[0]}"
+        ) from None
     return found
 
 
@@ -138,15 +143,16 @@ def rows_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """
     These columns, batch by batch.
 
-    :raise TableFileError: one is missing.
+    :raise TableError: one is missing.
     """
     if not table.files:
         return
     missing = [name for name in names if name not in table.schema.names]
     if missing:
-        raise TableFileError(
+        raise TableError(
+            "TABLE_NOT_FOUND",
             f"{Path(table.files[0]).parent}: no column {', '.join(missing)}; was it made by "
-            "python -m binlog_tools.spark?"
+            "python -m binlog_tools.spark?",
         )
     for batch in table.to_batches(columns=list(names)):
         if batch.num_rows:

@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.records import Flag, Start
 from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.selection import TYPE_NAMES
-from binlog_tools.spark.errors import SourceError, damaged
+from binlog_tools.spark.definitions.errors import SourceError, damaged
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import Bodies
 from binlog_tools.spark.segments.conditions import Condition, bounds

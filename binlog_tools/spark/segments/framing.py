@@ -23,7 +23,7 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
 )
 from binlog_tools.logs.reading import Hole, hole_at
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 
 MAX_NUMBER: Final = 1 << 63
 """Spark's integers are signed: what they cannot say is refused."""

@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.format import SegmentHeader
 from beanstalk_twisted.binlog.records import JOB_KINDS, Counters, Flag, Pause, TubeDef
 from binlog_tools.inspect.dumping import reason_name, state_name
 from binlog_tools.logs.selection import type_name
-from binlog_tools.spark.columns import ARROW_TYPES, BY_NAME, arrow_schema
+from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, arrow_schema
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import Bodies
 from binlog_tools.spark.segments.framing import Ints, Run

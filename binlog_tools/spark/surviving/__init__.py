@@ -6,5 +6,5 @@ That of many is had in this process or in Spark's tasks (`gathering`), put toget
 server would load (`living`), and the bodies are fetched (`restoring`).  `errors` is what can go
 wrong.
 
-Imports `reading` and `segments`, and `columns` and `errors` of the package above.
+Imports `reading` and `segments`.
 """

@@ -5,7 +5,7 @@ What can go wrong when a log is rebuilt.
 import shlex
 from collections.abc import Sequence
 
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 
 
 def damaged(path: str, offset: int, what: str) -> SourceError:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlog_tools.logs.live_set import Point
-from binlog_tools.spark.errors import unreadable
+from binlog_tools.spark.definitions.errors import unreadable
 from binlog_tools.spark.reading.planning import Share, Task, packed
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.surviving.survivors import DDL, survivors

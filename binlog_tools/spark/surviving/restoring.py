@@ -11,7 +11,7 @@ from typing import Final
 from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.records import NotUnderstood
 from binlog_tools.logs.stored import StoredJob
-from binlog_tools.spark.errors import SourceError, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.surviving.errors import damaged, trimmed
 from binlog_tools.spark.surviving.living import Living, Survivor

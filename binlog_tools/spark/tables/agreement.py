@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
+from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.tables.committing import SEGMENTS
-from binlog_tools.spark.tables.errors import TableError
-from binlog_tools.spark.tables.segmentfiles import Receipt, Split, read_receipt
+from binlog_tools.spark.tables.segment_files import Receipt, Split, read_receipt
 
 DROPPED: Final = "dropped"
 """The version of what is no part of the table any more."""

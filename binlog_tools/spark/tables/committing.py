@@ -24,8 +24,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from binlog_tools.spark.tables.errors import TableError
-from binlog_tools.spark.tables.segmentfiles import (
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import SUCCESS
+from binlog_tools.spark.tables.segment_files import (
     NEW,
     Receipt,
     Split,
@@ -34,7 +35,6 @@ from binlog_tools.spark.tables.segmentfiles import (
     sync,
     write_durably,
 )
-from binlog_tools.spark.wholeness import SUCCESS
 
 SEGMENTS: Final = "_segments"
 COMMIT: Final = "_commit.json"

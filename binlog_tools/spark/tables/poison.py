@@ -14,7 +14,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from binlog_tools.spark.tables.errors import TableError, need
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.tables.querying import need
 
 FAILURES: Final = 3
 """So many failures make a job poison, unless told otherwise: two may be bad luck."""

@@ -7,7 +7,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
 
-from binlog_tools.spark.tables.errors import TableError, need
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.tables.querying import need
 
 COLUMNS: Final = (
     "server", "incarnation", "lsn", "event", "time_ns", "logged_ns", "job", "tube", "state",

@@ -23,8 +23,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
 
-from binlog_tools.spark.tables.errors import need
-from binlog_tools.spark.tables.querying import in_steps
+from binlog_tools.spark.tables.querying import in_steps, need
 
 COLUMNS: Final = (
     "server", "incarnation", "lsn", "event", "time_ns", "logged_ns", "job", "tube", "state",

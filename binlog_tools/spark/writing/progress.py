@@ -18,8 +18,8 @@ from glob import escape as glob_escape
 from glob import glob
 from typing import IO, Any, Final
 
-from binlog_tools.spark.writing.complaints import SinkError
-from binlog_tools.spark.writing.jobrows import Puts
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import Puts
 from binlog_tools.spark.writing.sending import Confirmed, Run
 
 VERSION: Final = 1

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from binlog_tools.client import Connection, Lost, parse_stats
-from binlog_tools.spark.writing.complaints import SinkError
-from binlog_tools.spark.writing.jobrows import JobRows, Puts
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import Progress
 from binlog_tools.spark.writing.sending import Clock, Confirmed, Run, Sender, windows

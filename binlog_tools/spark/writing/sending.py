@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from binlog_tools.client import Lost, tube_request
-from binlog_tools.spark.writing.complaints import SinkError, spans
-from binlog_tools.spark.writing.jobrows import Puts
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import Puts
 from binlog_tools.spark.writing.options import WINDOW_BYTES
 
 FIRST_PAUSE_S: Final = 0.1
@@ -278,3 +278,18 @@ class Sender:
             f"{what} of this partition; rows {self._numbers(unknown)} may be in the queue or not, "
             f"those before them are, and none behind them",
         )
+
+
+def spans(rows: Sequence[int]) -> str:
+    """
+    Row numbers as people read them: ``3-7, 9``.
+
+    :param rows: ascending, without repetition.
+    """
+    found: list[list[int]] = []
+    for row in rows:
+        if found and found[-1][1] == row - 1:
+            found[-1][1] = row
+        else:
+            found.append([row, row])
+    return ", ".join(f"{first}-{last}" if first < last else str(first) for first, last in found)

@@ -22,7 +22,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
 )
 from binlog_tools.logs.live_set import END, Point
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.framing import Stretch
 from binlog_tools.spark.surviving.living import Living

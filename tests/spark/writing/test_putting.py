@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.writing.complaints import SinkError
-from binlog_tools.spark.writing.jobrows import JobRows, Puts
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import WINDOW_BYTES, SinkOptions
 from binlog_tools.spark.writing.progress import Progress, name_of, partition_of
 from binlog_tools.spark.writing.putting import Tally, put_partition

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.writing.complaints import SinkError
+from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
 from binlog_tools.tube_names import is_tube_name
 
