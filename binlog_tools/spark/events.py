@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
 
 from binlog_tools.spark.definitions.columns import BY_NAME, ddl
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.reading.options import Asked
-from binlog_tools.spark.reading.planning import Share, Task, Trouble
-from binlog_tools.spark.source import BinlogReader, TaskPartition
+from binlog_tools.spark.reading.planning import Share, Trouble
+from binlog_tools.spark.source import BinlogReader
 from binlog_tools.spark.tables.agreement import obsolete, refuse_renamed
 from binlog_tools.spark.tables.committing import commit, missing, opened
 from binlog_tools.spark.tables.segment_files import Batches, Receipt, Split, write_split
@@ -38,12 +39,12 @@ def splits(asked: Asked) -> tuple[list[Split], Batches]:
     reader = BinlogReader(asked._replace(partition_bytes=WHOLE), asked.names)
     choice = (asked.names, asked.records, asked.copies, asked.damage)
     options = hashlib.sha256(repr(choice).encode()).hexdigest()[:8]
-    items = [item for partition in reader.partitions() for item in partition.task.items]
+    items = [item for partition in reader.partitions() for item in partition.value]
     return [_split(item, options) for item in items], reader.read
 
 
 def _split(item: Share | Trouble, options: str) -> Split:
-    contents = TaskPartition(Task((item,)))
+    contents = InputPartition((item,))
     if isinstance(item, Share):
         header = item.place.header
         name = f"{header.seq:020d}-{header.first_lsn:020d}"

@@ -17,9 +17,9 @@ from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.spark.definitions.errors import unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
-from binlog_tools.spark.reading.copies import soundest
 from binlog_tools.spark.reading.finding import find
 from binlog_tools.spark.reading.measuring import Segment
+from binlog_tools.spark.reading.opening import soundest
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place

@@ -23,8 +23,8 @@ from binlog_tools.spark.definitions.errors import SourceError, damaged, unreadab
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.reading.candidates import BrokenFile
-from binlog_tools.spark.reading.copies import soundest
 from binlog_tools.spark.reading.finding import Findings, Gap, find
+from binlog_tools.spark.reading.opening import open_share, soundest, task_batches
 from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
 from binlog_tools.spark.reading.planning import (
     Share,
@@ -32,16 +32,12 @@ from binlog_tools.spark.reading.planning import (
     Trouble,
     gap_trouble,
     in_order,
-    named,
-    open_share,
     packed,
     shares_of,
 )
 from binlog_tools.spark.reading.pruning import conditions_of, may_match, stats_of
 from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, segment_batch, summary
 from binlog_tools.spark.segments.conditions import EVERY, Condition, bounds
-from binlog_tools.spark.segments.decoding import Wanted, batches
-from binlog_tools.spark.segments.producing import damage_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,16 +91,6 @@ def columns_of(schema: "StructType", options: Any) -> tuple[str, ...]:
     return check_schema(fields, SEGMENT_BY_NAME if view == "segments" else BY_NAME)
 
 
-class TaskPartition(InputPartition):
-    """
-    What one task reads.
-    """
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(task)
-        self.task = task
-
-
 class BinlogReader(DataSourceReader):
     """
     Plans a read, and reads.
@@ -126,13 +112,13 @@ class BinlogReader(DataSourceReader):
             self._conditions = (*self._asked.conditions, *conditions_of(filters))
         return filters
 
-    def partitions(self) -> list[TaskPartition]:
+    def partitions(self) -> list[InputPartition]:
         """
         Look at what there is, and cut it into tasks.
         """
         found = find(self._asked.paths, self._asked.live)
         items = list(self._items(found))
-        return [TaskPartition(task) for task in packed(items, self._asked.partition_bytes)]
+        return [InputPartition(task) for task in packed(items, self._asked.partition_bytes)]
 
     def _items(self, found: Findings) -> Iterator[Share | Trouble]:
         for broken in found.broken:
@@ -141,7 +127,7 @@ class BinlogReader(DataSourceReader):
             if isinstance(each, Gap):
                 yield from self._gap(each)
                 continue
-            server = self._server(each.header.store_uuid)
+            server = self._asked.server_of(each.header)
             if may_match(stats_of(each, server, self._asked.records), self._conditions):
                 task_bytes = self._asked.partition_bytes
                 if self._asked.view == "segments":
@@ -150,9 +136,6 @@ class BinlogReader(DataSourceReader):
                 yield from shares_of(
                     each, server, task_bytes, bounds(wanted, "lsn"), bounds(wanted, "logged_ns")
                 )
-
-    def _server(self, uuid: bytes) -> str:
-        return named(self._asked.servers)(uuid)
 
     def _gap(self, gap: Gap) -> Iterator[Trouble]:
         """
@@ -165,7 +148,7 @@ class BinlogReader(DataSourceReader):
         if bounds(wanted, "lsn").meets(first, after.first_lsn - 1) and (
             bounds(wanted, "logged_ns").meets(since_ns, until_ns)
         ):
-            yield self._tolerated(gap_trouble(gap, self._server(after.store_uuid)))
+            yield self._tolerated(gap_trouble(gap, self._asked.server_of(after)))
 
     def _tolerated(self, trouble: Trouble) -> Trouble:
         """
@@ -180,40 +163,20 @@ class BinlogReader(DataSourceReader):
         """
         The batches of a task.
         """
-        if not isinstance(partition, TaskPartition):
-            # Spark's stand-in for no partitions at all.
-            return
-        for item in partition.task.items:
-            try:
-                yield from self._read_item(item)
-            except OSError as problem:
-                raise unreadable(problem) from None
-
-    def _read_item(self, item: Share | Trouble) -> Iterator[Any]:
-        if isinstance(item, Share):
-            with_bodies = "body" in self._columns or self._asked.view == "segments"
-            item = soundest(item, self._asked.verify, with_bodies)
-        if self._asked.view == "segments":
-            yield segment_batch([self._summary(item)], self._columns)
-        elif isinstance(item, Trouble):
-            yield damage_row(self._columns, item.place, item.lsn, item.problem, size=item.size)
-        else:
-            opened = open_share(item)
-            yield from batches(
-                opened.buffer, item.place, item.stretch, self._wanted(), opened.tubes
-            )
-
-    def _wanted(self) -> Wanted:
-        asked = self._asked
-        return Wanted(
-            self._columns, asked.records, asked.copies, asked.damage, asked.verify,
-            asked.conditions,
-        )  # fmt: skip
+        # None is Spark's stand-in for no partitions at all.
+        task: Task = partition.value or ()
+        if self._asked.view == "events":
+            return task_batches(task, self._asked.wanted(self._columns))
+        return (segment_batch([self._summary(item)], self._columns) for item in task)
 
     def _summary(self, item: Share | Trouble) -> dict[str, object]:
+        verify = self._asked.verify
         if isinstance(item, Share):
-            opened = open_share(item)
-            return summary(opened.buffer, item.place, item.stretch, self._asked.verify)
+            try:
+                share = soundest(item, verify, with_bodies=True)
+                return summary(open_share(share).buffer, share.place, share.stretch, verify)
+            except OSError as problem:
+                raise unreadable(problem) from None
         server = item.place.server if item.place else None
         return {"server": server, "damages": 1, "damaged_bytes": item.size,
                 "problem": item.problem}  # fmt: skip

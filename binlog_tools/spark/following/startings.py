@@ -11,11 +11,13 @@ from typing import Final, NamedTuple
 
 from binlog_tools.logs.quantities import parse_size, parse_time
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.following.admission import UNLIMITED
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.reading.options import OPTIONS, ROWS_ONLY, Asked, parse_options
 from binlog_tools.spark.segments.framing import MAX_NUMBER
+
+UNLIMITED: Final = MAX_NUMBER - 1
+"""No limit, in bytes or records."""
 
 BATCH_BYTES: Final = 256 << 20
 """What a batch reads at most: a few tasks of the usual size, some seconds of work."""

@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from binlog_tools.logs.sources import parse_archived_name
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.reading.paths import expanded
+from binlog_tools.spark.reading.candidates import expanded
 
 _STORE: Final = re.compile(r"[0-9a-f]{32}")
 

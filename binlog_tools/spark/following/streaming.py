@@ -23,18 +23,17 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
-from binlog_tools.spark.following.admission import UNLIMITED
 from binlog_tools.spark.following.frontier import Durable
 from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position, Positions, decode, encode
-from binlog_tools.spark.following.startings import Streamed
+from binlog_tools.spark.following.startings import UNLIMITED, Streamed
 from binlog_tools.spark.following.stores import look
-from binlog_tools.spark.following.streamtasks import Beside, StreamPartition, task_batches
 from binlog_tools.spark.following.tailing import Part, advance, parts
 from binlog_tools.spark.following.tube_memory import TubeMemory
-from binlog_tools.spark.reading.paths import expanded
-from binlog_tools.spark.reading.planning import Share, Trouble, named, packed
+from binlog_tools.spark.reading.candidates import expanded
+from binlog_tools.spark.reading.opening import task_batches
+from binlog_tools.spark.reading.planning import Share, Trouble, packed
 from binlog_tools.spark.segments.producing import Place
 
 LOOKS: Final = 5
@@ -93,14 +92,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._pinned = self._looking(_frontiers)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[StreamPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """
         What lies between two offsets, cut into tasks.
         """
         rows = self._streamed.rows
         begins, ends = decode(start, rows), decode(end, rows)
-        items, beside = self._looking(lambda logs: self._items(logs, begins, ends))
-        return [StreamPartition(task, beside) for task in packed(items)]
+        items = self._looking(lambda logs: self._items(logs, begins, ends))
+        return [InputPartition(task) for task in packed(items)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """
@@ -116,8 +115,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         The batches of a task; this runs where the task does, on a pickled copy.
         """
-        if isinstance(partition, StreamPartition):
-            yield from task_batches(partition, self._streamed.asked, self._columns)
+        return task_batches(partition.value or (), self._streamed.asked.wanted(self._columns))
 
     # What it does.
 
@@ -221,30 +219,26 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _items(
         self, logs: dict[str, Log], begins: Positions, ends: Positions
-    ) -> tuple[list[Share | Trouble], dict[str, Beside]]:
-        items: list[Share | Trouble] = []
-        beside: dict[str, Beside] = {}
+    ) -> list[Share | Trouble]:
         self._refuse_missing(logs, {store: at for store, at in begins.items()
                                     if at.lsn < _lsn(ends.get(store))})  # fmt: skip
-        for store in sorted(begins.keys() & ends.keys() & logs.keys()):
-            for part in parts(logs[store], begins[store], ends[store]):
-                items.append(self._item(part))
-                if isinstance(part, Part):
-                    wants_tubes = "tube" in self._columns
-                    beside[part.paths[0]] = Beside(
-                        (*part.paths[1:], *self._archived(part)),
-                        self._tubes.before(part) if wants_tubes else None,
-                    )
-        return items, beside
+        stores = sorted(begins.keys() & ends.keys() & logs.keys())
+        return [
+            self._item(part)
+            for store in stores
+            for part in parts(logs[store], begins[store], ends[store])
+        ]
 
     def _item(self, part: Part | Lost) -> Share | Trouble:
-        server = named(self._streamed.asked.servers)
+        server = self._streamed.asked.server_of(part.header)
         if isinstance(part, Part):
-            place = Place(part.paths[0], part.header, server(part.header.store_uuid))
-            return Share(place, part.stretch, part.size)
+            place = Place(part.paths[0], part.header, server)
+            elsewhere = (*part.paths[1:], *self._archived(part))
+            tubes = self._tubes.before(part) if "tube" in self._columns else None
+            return Share(place, part.stretch, part.size, elsewhere=elsewhere, tubes=tubes)
         if not self._streamed.tolerates_loss:
             raise part.error()
-        place = Place(part.path, part.header, server(part.header.store_uuid))
+        place = Place(part.path, part.header, server)
         return Trouble(place, part.what, part.before.lsn, None)
 
     def _archived(self, part: Part) -> Iterator[str]:

@@ -5,13 +5,14 @@ Going forward in a log that is being written, never beyond what is durable.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from beanstalk_twisted.binlog.format import REHOMED, SegmentHeader
 from binlog_tools.logs.reading import Hole
-from binlog_tools.spark.following.admission import Limits
 from binlog_tools.spark.following.locating import Lost, find, locate
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
-from binlog_tools.spark.segments.framing import Stretch
+from binlog_tools.spark.segments.framing import Run, Stretch
 
 
 class Part(NamedTuple):
@@ -28,6 +29,33 @@ class Part(NamedTuple):
     size: int
 
 
+class _Limits:
+    """
+    How much more may be taken.  One frame with records may be, however large it is.
+    """
+
+    def __init__(self, most_bytes: int, most_rows: int) -> None:
+        self._bytes = most_bytes
+        self._rows = most_rows
+        self._has_taken = False
+
+    def take(self, run: Run, to_lsn: int) -> int:
+        """
+        :return: how many frames of a run.
+        """
+        lengths, rows = np.cumsum(run.length), np.cumsum(run.n_rec)
+        within = int(np.searchsorted(run.base_lsn + run.n_rec, to_lsn, "right"))
+        fits = (lengths <= self._bytes) & (rows <= self._rows)
+        count = min(int(fits.sum()), within)
+        if count == 0 and within and not self._has_taken:
+            count = 1
+        if count:
+            self._has_taken = self._has_taken or bool(rows[count - 1])
+            self._bytes -= int(lengths[count - 1])
+            self._rows -= int(rows[count - 1])
+        return count
+
+
 def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: int) -> Position:
     """
     Go on by so much at most, but by one frame at least if there is one.
@@ -35,7 +63,7 @@ def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: in
     :param at: where a frame is, as `locate` has found it.
     :param to: not beyond this LSN.
     """
-    limits = Limits(most_bytes, most_rows)
+    limits = _Limits(most_bytes, most_rows)
     while at.lsn < to.lsn:
         for piece in log.frames(at):
             if isinstance(piece, Hole):

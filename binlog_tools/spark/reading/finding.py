@@ -17,10 +17,10 @@ from binlog_tools.spark.reading.candidates import (
     Candidate,
     Key,
     candidates,
+    expanded,
     one_of_each,
 )
 from binlog_tools.spark.reading.measuring import Segment, Tail, measured
-from binlog_tools.spark.reading.paths import expanded
 from binlog_tools.spark.segments.durable import durable_part, loaded_part
 
 _TAILS: Final[tuple[Tail, Tail]] = (durable_part, loaded_part)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
+from beanstalk_twisted.binlog.format import SegmentHeader
 from binlog_tools.logs.quantities import parse_size, parse_time
 from binlog_tools.spark.definitions.columns import BY_NAME
 from binlog_tools.spark.definitions.errors import SourceError
@@ -23,6 +24,7 @@ from binlog_tools.spark.segments.decoding import (
     Copies,
     Damage,
     Records,
+    Wanted,
 )
 from binlog_tools.spark.segments.framing import MAX_NUMBER, VERIFY, Verify
 
@@ -90,6 +92,19 @@ class Asked(NamedTuple):
         if self.columns is not None:
             return self.columns
         return tuple(name for name in BY_NAME if self.body or name != "body")
+
+    def wanted(self, columns: tuple[str, ...]) -> Wanted:
+        """
+        What is to be decoded, with these columns.
+        """
+        return Wanted(columns, self.records, self.copies, self.damage, self.verify, self.conditions)
+
+    def server_of(self, header: SegmentHeader) -> str:
+        """
+        What the store of a segment is called.
+        """
+        store = header.store_uuid.hex()
+        return self.servers.get(store, store)
 
 
 def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = None) -> Asked:

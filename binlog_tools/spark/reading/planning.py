@@ -2,18 +2,13 @@
 How the work is cut: many small segments into one task, one large segment into many.
 """
 
-import mmap
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, decode_segment_header
-from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.finding import Gap
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.conditions import EVERY, Span
-from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import Stretch
 from binlog_tools.spark.segments.producing import Place
 
@@ -30,12 +25,16 @@ class Share(NamedTuple):
 
     :ivar size: how much of the file may be mapped.
     :ivar copies: other files that have the same.
+    :ivar elsewhere: where the file may be by then: a server moves segments on.
+    :ivar tubes: names that were said before; None: they are searched for, unless a seal says them.
     """
 
     place: Place
     stretch: Stretch
     size: int
     copies: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    tubes: Mapping[int, bytes] | None = None
 
 
 class Trouble(NamedTuple):
@@ -55,12 +54,8 @@ class Trouble(NamedTuple):
     path: str = ""
 
 
-class Task(NamedTuple):
-    """
-    What one task reads, in this order.
-    """
-
-    items: tuple[Share | Trouble, ...]
+Task = tuple[Share | Trouble, ...]
+"""What one task reads, in this order."""
 
 
 def shares_of(
@@ -118,70 +113,11 @@ def packed(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> li
     for item in items:
         own = item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
         if open_items and size + own > task_bytes:
-            tasks.append(Task(tuple(open_items)))
+            tasks.append(tuple(open_items))
             open_items, size = [], 0
         open_items.append(item)
         size += own
-    return [*tasks, Task(tuple(open_items))] if open_items else tasks
-
-
-class Opened(NamedTuple):
-    """
-    A segment where it is read.
-
-    :ivar tubes: the names that its seal says, None if it has none.
-    """
-
-    buffer: memoryview
-    tubes: Mapping[int, bytes] | None
-
-
-def open_share(share: Share) -> Opened:
-    """
-    Map the file, which has to be the one that was planned with.
-
-    :raise SourceError: it is gone, another one, or shorter.
-    """
-    place = share.place
-    try:
-        fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise _trimmed(place) from None
-    except OSError as problem:
-        raise unreadable(problem) from None
-    try:
-        size = os.fstat(fd).st_size
-        if decode_segment_header(os.pread(fd, SEGMENT_HEADER_BYTES, 0)) != place.header or (
-            size < share.size
-        ):
-            raise SourceError(
-                "BINLOG_CHANGED",
-                f"{place.path}: it is another file than when the query was planned; run it again",
-            )
-        footer = read_footer(fd, size, place.header)
-        mapped = mmap.mmap(fd, share.size, prot=mmap.PROT_READ)
-        return Opened(memoryview(mapped), footer.tubes if footer is not None else None)
-    finally:
-        os.close(fd)
-
-
-def _trimmed(place: Place) -> SourceError:
-    return SourceError(
-        "BINLOG_TRIMMED",
-        f"{place.path}: segment {place.header.seq} was there when the query was planned and is "
-        f"gone now: the server has trimmed it, or this machine does not see the same files; run "
-        f"the query again, with the archive among its paths if there is one",
-    )
-
-
-Named = Callable[[bytes], str]
-
-
-def named(servers: Mapping[str, str]) -> Named:
-    """
-    What a store is called, by its UUID.
-    """
-    return lambda uuid: servers.get(uuid.hex(), uuid.hex())
+    return [*tasks, tuple(open_items)] if open_items else tasks
 
 
 def in_order(segments: Sequence[Segment], gaps: Sequence[Gap]) -> Iterator[Segment | Gap]:

@@ -91,6 +91,6 @@ class InTask:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for share in self._tasks[number].items:
+                for share in self._tasks[number]:
                     if isinstance(share, Share):
                         yield self._reading.of(share)

@@ -21,7 +21,8 @@ from beanstalk_twisted.binlog.records import Kind, Pause, Start, Trim
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.definitions.columns import ARROW_TYPES
-from binlog_tools.spark.reading.planning import Share, open_share
+from binlog_tools.spark.reading.opening import open_share
+from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import IS_FULL
 from binlog_tools.spark.segments.decoding import Damage, refuse_large_ids, refuse_unknown
