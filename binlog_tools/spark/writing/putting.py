@@ -13,7 +13,7 @@ from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import Progress
-from binlog_tools.spark.writing.sending import Clock, Confirmed, Run, Sender, windows
+from binlog_tools.spark.writing.sending import Clock, Sender, windows
 
 
 class Tally(NamedTuple):
@@ -54,8 +54,8 @@ def put_partition(
     try:
         with _connected(host, port, options.timeout_s, history) as connection:
             puts = _Puts(rows, batches, _most_bytes(connection, history))
-            runs = progress.fresh(puts) if progress else _numbered(puts)
-            note = progress.note if progress else _forget
+            runs = progress.fresh(puts) if progress else puts
+            note = progress.note if progress else lambda rows, others: None
             sender = Sender(connection, options.retry_s, clock, note)
             sender.send(windows(runs, options.window_jobs))
         if progress:
@@ -65,12 +65,6 @@ def put_partition(
             progress.close()
     before = progress.before if progress else 0
     return Tally(puts.rows, sender.put, before, sender.buried, sender.refused)
-
-
-def _forget(confirmed: Confirmed) -> None:
-    """
-    Nobody asks.
-    """
 
 
 class _Puts:
@@ -89,13 +83,6 @@ class _Puts:
             puts = self._meaning.puts(batch, self.rows, self._most_bytes)
             self.rows += batch.num_rows
             yield puts
-
-
-def _numbered(puts: Iterable[Puts]) -> Iterator[Run]:
-    first = 0
-    for each in puts:
-        yield Run(first, each)
-        first += len(each.requests)
 
 
 def _history(attempt: int, progress: Progress | None) -> str:

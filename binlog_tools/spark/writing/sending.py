@@ -6,9 +6,9 @@ room refuses rows, not windows: those it took are done, and only the others are 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from binlog_tools.client import Lost, tube_request
+from binlog_tools.client import Connection, Lost, tube_request
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.job_rows import Puts
 from binlog_tools.spark.writing.options import WINDOW_BYTES
@@ -27,36 +27,6 @@ REFUSALS: Final = (b"DRAINING\r\n", b"OUT_OF_MEMORY\r\n")
 """The row was not taken; it may be, later."""
 
 
-class Window(NamedTuple):
-    """
-    Rows that are sent at once.
-
-    :ivar first: number of the first one.
-    """
-
-    first: int
-    tubes: Sequence[bytes]
-    requests: Sequence[bytes]
-
-
-class Line(Protocol):
-    """
-    A connection to a server.  See `binlog_tools.client.Connection`, which is one.
-    """
-
-    address: str
-
-    def send(self, request: bytes) -> None:
-        """
-        :raise Lost: it is gone.
-        """
-
-    def line(self) -> bytes:
-        """
-        :raise Lost: it is gone.
-        """
-
-
 class Clock(Protocol):
     """
     Where time comes from; `time` is one.
@@ -64,7 +34,7 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """
-        In seconds.
+        :return: seconds.
         """
 
     def sleep(self, seconds: float, /) -> None:
@@ -73,43 +43,24 @@ class Clock(Protocol):
         """
 
 
-class Confirmed(NamedTuple):
+Note = Callable[[int, Sequence[int]], None]
+"""Told what is in the queue: all rows below a number, and these."""
+
+
+def windows(runs: Iterable[Puts], most_jobs: int) -> Iterator[Puts]:
     """
-    What is known to be in the queue.
-
-    :ivar rows: all below this number.
-    :ivar beyond: and these.
+    Cut rows into windows, which are sent at once, each within `WINDOW_BYTES` or of one row.
     """
-
-    rows: int
-    beyond: Sequence[int]
-
-
-class Run(NamedTuple):
-    """
-    Rows that follow each other.
-
-    :ivar first: number of the first one.
-    """
-
-    first: int
-    puts: Puts
-
-
-def windows(runs: Iterable[Run], most_jobs: int) -> Iterator[Window]:
-    """
-    Cut rows into windows, each within `WINDOW_BYTES` or of one row.
-    """
-    for first, (tubes, requests) in runs:
+    for puts in runs:
         start = size = 0
-        for at, request in enumerate(requests):
+        for at, request in enumerate(puts.requests):
             own = len(request)
             if at > start and (size + own > WINDOW_BYTES or at - start >= most_jobs):
-                yield Window(first + start, tubes[start:at], requests[start:at])
+                yield puts.part(start, at)
                 start, size = at, 0
             size += own
-        if start < len(requests):
-            yield Window(first + start, tubes[start:], requests[start:])
+        if start < len(puts.requests):
+            yield puts.part(start)
 
 
 class Sender:
@@ -121,13 +72,10 @@ class Sender:
     :ivar refused: how often a row was refused.
     """
 
-    def __init__(
-        self, line: Line, retry_s: float, clock: Clock,
-        note: Callable[[Confirmed], None] = lambda confirmed: None,
-    ) -> None:  # fmt: skip
+    def __init__(self, line: Connection, retry_s: float, clock: Clock, note: Note) -> None:
         """
         :param retry_s: how long a server may refuse without taking a single row.
-        :param note: told after each answer what is in the queue.
+        :param note: called after each answer.
         """
         self.put = self.buried = self.refused = 0
         self._line = line
@@ -135,11 +83,11 @@ class Sender:
         self._clock = clock
         self._note = note
         self._tube = DEFAULT_TUBE
-        self._window = Window(0, (), ())
+        self._window = Puts((), ())
         self._left: Sequence[int] = ()
         self._expected: list[int] = []
 
-    def send(self, coming: Iterator[Window]) -> None:
+    def send(self, coming: Iterator[Puts]) -> None:
         """
         Put all rows.  While the server works on a window, the next one is made.
 
@@ -235,14 +183,11 @@ class Sender:
         self.refused += len(refused)
         unknown = [at for at in self._expected[heard:] if at != _USE]
         self._left = refused + unknown
-        self._note(self._confirmed())
-        return unknown
-
-    def _confirmed(self) -> Confirmed:
         first, left = self._window.first, set(self._left)
         rows = first + min(left, default=len(self._window.requests))
         beyond = range(rows, first + len(self._window.requests))
-        return Confirmed(rows, [row for row in beyond if row - first not in left])
+        self._note(rows, [row for row in beyond if row - first not in left])
+        return unknown
 
     # How it fails.
 
