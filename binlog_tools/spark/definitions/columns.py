@@ -83,12 +83,6 @@ COLUMNS: Final = (
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}
 
-JOB_EVENTS: Final = (
-    "put", "reserve", "release", "bury", "kick", "touch", "delete", "ttr-expired",
-    "disconnect-release",
-)  # fmt: skip
-"""What happens to a job.  `copy` is not among them: it says again what has happened before."""
-
 
 def ddl(names: tuple[str, ...]) -> str:
     """

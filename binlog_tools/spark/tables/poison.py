@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.tables.querying import need
+from binlog_tools.spark.tables.querying import in_steps, need
 
 FAILURES: Final = 3
 """So many failures make a job poison, unless told otherwise: two may be bad luck."""
@@ -71,6 +71,11 @@ SELECT tube, fingerprint, count(*) AS jobs, sum(failures) AS failures, sum(timeo
   max_by(struct(server, job), struct(failures, server, job)) AS example, max(last) AS last
 FROM {jobs} GROUP BY tube, fingerprint
 """
+_POISON: Final = """
+SELECT tube, fingerprint, jobs, failures, timeouts, releases, buries, disconnects, alive,
+  most_failures, example.server AS example_server, example.job AS example_job, last
+FROM {kinds}
+"""
 
 
 def poison_jobs(events: DataFrame, failures: int = FAILURES) -> DataFrame:
@@ -98,15 +103,7 @@ def poison(events: DataFrame, failures: int = FAILURES) -> DataFrame:
     :param events: see `poison_jobs`.
     :param failures: see `poison_jobs`.
     """
-    jobs = poison_jobs(events, failures)
-    return jobs.sparkSession.sql(_POISON, kinds=jobs.sparkSession.sql(_KINDS, jobs=jobs))
-
-
-_POISON: Final = """
-SELECT tube, fingerprint, jobs, failures, timeouts, releases, buries, disconnects, alive,
-  most_failures, example.server AS example_server, example.job AS example_job, last
-FROM {kinds}
-"""
+    return in_steps((("kinds", _KINDS), ("poison", _POISON)), jobs=poison_jobs(events, failures))
 
 
 def _fingerprints(events: DataFrame, failing: DataFrame) -> DataFrame:
