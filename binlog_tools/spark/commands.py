@@ -101,9 +101,6 @@ def _session(name: str, master: str | None) -> SparkSession:
 def _load(
     spark: SparkSession, inputs: tuple[str, ...], source: str, body: bool, damage: str, servers: str
 ) -> DataFrame:  # fmt: skip
-    """
-    The events, whatever they are in.
-    """
     if source == "events" or (source == "auto" and any(map(_has_parquet, inputs))):
         return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(
@@ -262,9 +259,6 @@ def rebuild_log(
 
 
 def _tell(made: Rebuilt, how: str) -> None:
-    """
-    Say what was made; and on stderr what was not.
-    """
     for gap in made.not_missed:
         aside(f"not needed: {gap}")
     for flaw in made.flaws:

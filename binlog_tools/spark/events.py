@@ -90,46 +90,37 @@ def write_events(spark: SparkSession, asked: Asked, out: Path) -> tuple[int, int
         other names.
     """
 
-    def run(todo: list[Split], writing: Writing) -> list[Receipt]:
-        found: list[Receipt] = (
-            spark.sparkContext.parallelize(todo, len(todo)).mapPartitions(writing).collect()
-        )
-        return found
+    def run(todo: list[Split], write: Write) -> list[Receipt]:
+        return spark.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).collect()
 
     return update(asked, out, run)
 
 
+Write = Callable[[Iterable[Split]], Iterator[Receipt]]
+"""What each task does."""
+
+
 def update(
-    asked: Asked, out: Path, run: "Callable[[list[Split], Writing], list[Receipt]]"
+    asked: Asked, out: Path, run: Callable[[list[Split], Write], list[Receipt]]
 ) -> tuple[int, int]:
     """
     The same, wherever the tasks run.
 
     :param run: gives the receipts of all splits.
     """
+
+    def write(todo: Iterable[Split]) -> Iterator[Receipt]:
+        return (write_split(out, split, batches) for split in todo)
+
     known, batches = splits(asked)
     with opened(out):
         refuse_renamed(out, known)
         todo, gone = missing(out, known), obsolete(out, known)
         if not todo and not gone:
             return 0, 0
-        receipts = run(todo, Writing(str(out), batches)) if todo else []
+        receipts = run(todo, write) if todo else []
         commit(out, [*receipts, *gone])
     return len(receipts), sum(file.rows for receipt in receipts for file in receipt.files)
-
-
-class Writing:
-    """
-    What each task does.
-    """
-
-    def __init__(self, out: str, batches: Batches) -> None:
-        self._out = out
-        self._batches = batches
-
-    def __call__(self, todo: Iterable[Split]) -> Iterator[Receipt]:
-        for split in todo:
-            yield write_split(Path(self._out), split, self._batches)
 
 
 def read_events(spark: SparkSession, *paths: str) -> DataFrame:

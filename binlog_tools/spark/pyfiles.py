@@ -54,9 +54,6 @@ def make_zip(path: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """
-    Write it where the command line says.
-    """
     parser = argparse.ArgumentParser(
         prog="python -m binlog_tools.spark.pyfiles",
         description="Write the zip for spark-submit --py-files.",

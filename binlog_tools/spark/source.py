@@ -13,12 +13,13 @@ Spark makes these objects, pickles them, and calls them in three places: `Binlog
 tasks.  So they hold what was asked for and nothing that is open.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from binlog_tools.spark.definitions.columns import BY_NAME, ddl
+from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, ddl
 from binlog_tools.spark.definitions.errors import SourceError, damaged, unreadable
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
@@ -36,7 +37,7 @@ from binlog_tools.spark.reading.planning import (
     shares_of,
 )
 from binlog_tools.spark.reading.pruning import conditions_of, may_match, stats_of
-from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, segment_batch, summary
+from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, summary
 from binlog_tools.spark.segments.conditions import EVERY, Condition, bounds
 
 if TYPE_CHECKING:
@@ -53,9 +54,6 @@ class BinlogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """
-        What ``format`` takes.
-        """
         return FORMAT
 
     def schema(self) -> str:
@@ -64,31 +62,27 @@ class BinlogSource(DataSource):
         """
         asked = parse_options(self.options, STREAM_OPTIONS)
         if asked.view == "segments":
-            return ", ".join(f"`{name}` {each.ddl}" for name, each in SEGMENT_BY_NAME.items())
+            return ddl(SEGMENT_BY_NAME, SEGMENT_BY_NAME)
         return ddl(asked.names)
 
     def streamReader(self, schema: "StructType") -> BinlogStreamReader:
         """
         Follows logs.  Its options are also those of `startings.STREAM_OPTIONS`.
         """
-        streamed = Streamed.of(self.options)
-        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        return BinlogStreamReader(streamed, check_schema(fields, BY_NAME))
+        return BinlogStreamReader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
 
     def reader(self, schema: "StructType") -> "BinlogReader":
         """
         Reads the columns of a schema: this one's, or what the user gave of it.
         """
-        return BinlogReader(parse_options(self.options), columns_of(schema, self.options))
+        asked = parse_options(self.options)
+        known = SEGMENT_BY_NAME if asked.view == "segments" else BY_NAME
+        return BinlogReader(asked, _columns_of(schema, known))
 
 
-def columns_of(schema: "StructType", options: Any) -> tuple[str, ...]:
-    """
-    The columns that a schema names, checked.
-    """
-    view = parse_options(options).view
+def _columns_of(schema: "StructType", known: Mapping[str, Column]) -> tuple[str, ...]:
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    return check_schema(fields, SEGMENT_BY_NAME if view == "segments" else BY_NAME)
+    return check_schema(fields, known)
 
 
 class BinlogReader(DataSourceReader):
@@ -113,9 +107,6 @@ class BinlogReader(DataSourceReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """
-        Look at what there is, and cut it into tasks.
-        """
         found = find(self._asked.paths, self._asked.live)
         items = list(self._items(found))
         return [InputPartition(task) for task in packed(items, self._asked.partition_bytes)]
@@ -160,14 +151,13 @@ class BinlogReader(DataSourceReader):
         return trouble
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """
-        The batches of a task.
-        """
         # None is Spark's stand-in for no partitions at all.
         task: Task = partition.value or ()
         if self._asked.view == "events":
             return task_batches(task, self._asked.wanted(self._columns))
-        return (segment_batch([self._summary(item)], self._columns) for item in task)
+        schema = arrow_schema(self._columns, SEGMENT_BY_NAME)
+        summaries = ([self._summary(item)] for item in task)
+        return (pa.RecordBatch.from_pylist(rows, schema=schema) for rows in summaries)
 
     def _summary(self, item: Share | Trouble) -> dict[str, object]:
         verify = self._asked.verify

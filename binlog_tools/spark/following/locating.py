@@ -36,18 +36,12 @@ class Lost(NamedTuple):
 
     @property
     def what(self) -> str:
-        """
-        Which ones, in words.
-        """
         return (
             f"store {self.store}: segment {self.before.seq} (LSN {self.before.lsn} to "
             f"{self.after.lsn - 1}) was removed before this query had read it"
         )
 
     def error(self) -> SourceError:
-        """
-        And what to do.
-        """
         return SourceError(
             "BINLOG_TRIMMED",
             f"{self.what}; name the server's archive with .option('archive', DIR) if it has one; "

@@ -46,15 +46,9 @@ class Log:
         self._frontier: Position | None = None
 
     def first(self) -> Position:
-        """
-        Where it begins.
-        """
         return self.beginning(self.numbers[0])
 
     def beginning(self, seq: int) -> Position:
-        """
-        Where a segment begins.
-        """
         return Position(seq, SEGMENT_HEADER_BYTES, self.header(seq).first_lsn)
 
     def header(self, seq: int) -> SegmentHeader:
@@ -75,9 +69,6 @@ class Log:
         return self.header(seq + 1) if seq + 1 in set(self.numbers) else None
 
     def frames(self, at: Position) -> Iterator[Run | Hole]:
-        """
-        All frames of a segment from a position on.
-        """
         end = self.end(at.seq)
         if end <= at.offset:
             return
@@ -88,9 +79,6 @@ class Log:
         yield from runs(buffer, self.header(at.seq), stretch, "headers", WINDOW_BYTES)
 
     def paths(self, seq: int) -> tuple[str, ...]:
-        """
-        Where a segment is, or may be.
-        """
         return tuple(self._segments.paths(seq))
 
     def open(self, seq: int) -> BinaryIO:

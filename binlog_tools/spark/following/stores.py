@@ -35,9 +35,6 @@ class Segments:
 
     @property
     def numbers(self) -> list[int]:
-        """
-        The sequence numbers, ascending.
-        """
         return sorted(self.live.keys() | self.archived.keys())
 
     def paths(self, seq: int) -> list[str]:

@@ -195,9 +195,6 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return advance(log, place, to, most_bytes, most_rows)
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
-        """
-        Bytes and records.
-        """
         if isinstance(limit, ReadAllAvailable):
             return UNLIMITED, UNLIMITED
         most_bytes, most_rows = self._streamed.most_bytes, self._streamed.most_rows

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
 from binlog_tools.spark.following.tailing import Part
-from binlog_tools.spark.segments.framing import Run, Stretch, runs, words_of
-from binlog_tools.spark.segments.rows import Rows
-from binlog_tools.spark.segments.tubes import tubes_named
+from binlog_tools.spark.segments.framing import Stretch
+from binlog_tools.spark.segments.tubes import tubes_of
 
 _NOTHING: Final[dict[int, bytes]] = {}
 
@@ -63,8 +62,4 @@ def _said(part: Part, stretch: Stretch) -> dict[int, bytes]:
         return {}
     with open(part.paths[0], "rb") as file:
         buffer = memoryview(mmap.mmap(file.fileno(), stretch.end, prot=mmap.PROT_READ))
-    words, names = words_of(buffer), {}
-    for run in runs(buffer, part.header, stretch, "headers"):
-        if isinstance(run, Run):
-            names.update(tubes_named(buffer, run, Rows(buffer, words, run)))
-    return names
+    return tubes_of(buffer, part.header, stretch)

@@ -159,9 +159,6 @@ def _better(one: Candidate, other: Candidate) -> Candidate:
 
 
 def _is_whole(each: Candidate) -> bool:
-    """
-    Whether all of a file can be read.
-    """
     with open(each.path, "rb") as file:
         footer = read_footer(file.fileno(), each.size, each.header)
         buffer = memoryview(file.read())

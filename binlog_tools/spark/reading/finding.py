@@ -36,9 +36,6 @@ class Gap(NamedTuple):
 
     @property
     def what(self) -> str:
-        """
-        Which ones, in words.
-        """
         first, last = self.before.header.seq + 1, self.after.header.seq - 1
         which = f"segments {first} to {last} are" if first < last else f"segment {first} is"
         lsns = f"up to LSN {self.after.header.first_lsn - 1}"

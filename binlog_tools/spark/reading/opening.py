@@ -124,9 +124,6 @@ def _of_copy(share: Share, path: str) -> Share:
 
 
 def _is_sound(share: Share, verify: Verify, with_bodies: bool) -> bool:
-    """
-    One that is gone is not.
-    """
     try:
         buffer = open_share(share).buffer
         return is_intact(buffer, share.place.header, share.stretch, verify, with_bodies)

@@ -235,9 +235,6 @@ def _partition_bytes(given: Mapping[str, str]) -> int:
 
 
 def _conditions(given: Mapping[str, str]) -> tuple[Condition, ...]:
-    """
-    What the options say of rows.
-    """
     found = []
     for name, (column, how, parse) in _CONDITIONS.items():
         text = given.get(name.lower())

@@ -96,9 +96,6 @@ def _cut(
 
 
 def gap_trouble(gap: Gap, server: str) -> Trouble:
-    """
-    The row of missing segments.
-    """
     place = Place(gap.after.path, gap.after.header, server)
     return Trouble(place, gap.what, gap.before.next_lsn, None, gap.before.header.seq + 1)
 

@@ -24,7 +24,6 @@ _BOUNDS: Final = {
 }  # fmt: skip
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_TIMES: Final = ("time", "logged")
 
 
 NOTHING: Final = Span(1 << 63, -(1 << 63))

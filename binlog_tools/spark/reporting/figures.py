@@ -73,9 +73,6 @@ def svg(name: str, title: str, figure: Figure) -> str:
 
 
 def _widthless(found: re.Match[str]) -> str:
-    """
-    The page says how wide it is.
-    """
     return found[1] or found[2]
 
 
@@ -102,9 +99,6 @@ def _counts(axes: Axes) -> None:
 
 
 def depth(series: Series) -> str:
-    """
-    Jobs in the queue over time, by state.
-    """
     figure, axes = _new()
     stack = [series.depth[state] for state in STATES]
     colours = [STATE_COLOURS[state] for state in STATES]
@@ -119,9 +113,6 @@ def depth(series: Series) -> str:
 
 
 def _edges(series: Series) -> list[Any]:
-    """
-    The beginning of each bin, and its end.
-    """
     times = series.times
     width = timedelta(minutes=series.width)
     return [moment for time in times for moment in (time, time + width)]
@@ -138,9 +129,6 @@ def _in_use(axes: Axes, stack: Sequence[np.ndarray]) -> tuple[list[Any], list[st
 
 
 def ready_by_tube(series: Series) -> str:
-    """
-    Jobs that wait for a worker, over time, by tube.
-    """
     figure, axes = _new()
     for (tube, numbers), colour in zip(series.by_tube.items(), COLOURS, strict=False):
         axes.plot(
@@ -154,9 +142,6 @@ def ready_by_tube(series: Series) -> str:
 
 
 def flow(series: Series) -> str:
-    """
-    Jobs put and jobs deleted, and below them what went wrong.
-    """
     figure, axes = _new()
     edges = _edges(series)
     puts, deletes = series.flow["puts"] / series.width, series.flow["deletes"] / series.width
@@ -173,9 +158,6 @@ def flow(series: Series) -> str:
 
 
 def durations(waits: Mapping[int, int], runs: Mapping[int, int]) -> str:
-    """
-    Which share of waits and of runs took no longer than so long.
-    """
     figure, axes = _new()
     for name, histogram, colour in (("wait", waits, "#2f6690"), ("run", runs, "#e08e45")):
         if histogram:
@@ -222,9 +204,6 @@ def seconds_text(seconds: float) -> str:
 
 
 def hours(grid: np.ndarray) -> str:
-    """
-    Jobs put, by day of the week and hour.
-    """
     figure, axes = _new(2.7)
     mesh = axes.pcolormesh(grid, cmap="Blues", vmin=0, edgecolors="white", linewidth=1.5)
     axes.set_yticks(np.arange(7) + 0.5, ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])
@@ -240,9 +219,6 @@ def hours(grid: np.ndarray) -> str:
 
 
 def poison(rows: Sequence[Row]) -> str:
-    """
-    Failures of the worst kinds of jobs.
-    """
     figure, axes = _new(0.9 + 0.3 * len(rows))
     names = [f"{_short(row['tube'] or '?')}  {(row['fingerprint'] or '-')[:8]}" for row in rows]
     _bars(axes, names, [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS])
@@ -252,9 +228,6 @@ def poison(rows: Sequence[Row]) -> str:
 
 
 def workers(rows: Sequence[Row]) -> str:
-    """
-    How the runs of the busiest connections ended.
-    """
     figure, axes = _new(0.9 + 0.3 * len(rows))
     names = [f"{row['server'][:6]}  {row['incarnation']}/{row['connection']}" for row in rows]
     parts = [("deleted", DONE, [row["deletes"] for row in rows])]

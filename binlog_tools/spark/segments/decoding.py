@@ -29,11 +29,9 @@ from binlog_tools.spark.segments.framing import (
     Run,
     Stretch,
     Verify,
-    Words,
     bad_heaps,
     parts,
     runs,
-    words_of,
 )
 from binlog_tools.spark.segments.producing import IS_OF_JOB, Chunk, Place, batch_of, damage_row
 from binlog_tools.spark.segments.rows import Mask, Rows, lsns_of
@@ -99,7 +97,6 @@ def batches(
     :raise SourceError: ``BINLOG_DAMAGED`` if ``wanted.damage`` is ``fail``;
         ``BINLOG_UNKNOWN_FORMAT``, ``BINLOG_NUMBER_TOO_LARGE``.
     """
-    words = words_of(buffer)
     if place.header.flags & REHOMED and "incarnation" in wanted.columns:
         place = place._replace(starts=lsns_of(buffer, place.header, Start.kind))
     names = TubeNames(_names_ahead(buffer, place, stretch, wanted, tubes))
@@ -109,7 +106,7 @@ def batches(
                 yield _of_hole(piece, place, wanted)
             continue
         for run in parts(piece, BATCH_ROWS):
-            batch = _of_run(buffer, words, place, run, wanted, names)
+            batch = _of_run(buffer, place, run, wanted, names)
             if batch is not None:
                 yield batch
 
@@ -124,11 +121,12 @@ def _names_ahead(
     names = dict(tubes or {})
     if "tube" not in wanted.columns:
         return names
+    ahead = Stretch(SEGMENT_HEADER_BYTES, stretch.start, place.header.first_lsn)
     if place.header.flags & REHOMED:
-        names.update(tubes_of(buffer, place.header, len(buffer)))
-    elif tubes is None and stretch.start > SEGMENT_HEADER_BYTES:
-        names.update(tubes_of(buffer, place.header, stretch.start))
-    return names
+        ahead = ahead._replace(end=len(buffer))
+    elif tubes is not None:
+        return names
+    return names | tubes_of(buffer, place.header, ahead)
 
 
 def _matters(hole: Hole, wanted: Wanted) -> bool:
@@ -150,13 +148,11 @@ def _of_hole(hole: Hole, place: Place, wanted: Wanted) -> Any:
     return damage_row(wanted.columns, place, hole.first_lsn, what, hole.offset, size)
 
 
-def _of_run(
-    buffer: memoryview, words: Words, place: Place, run: Run, wanted: Wanted, names: TubeNames
-) -> Any:
+def _of_run(buffer: memoryview, place: Place, run: Run, wanted: Wanted, names: TubeNames) -> Any:
     """
     One batch, or None if nothing in it is wanted.
     """
-    rows = Rows(buffer, words, run)
+    rows = Rows(buffer, run)
     refuse_unknown(place, run, rows)
     if "tube" in wanted.columns:
         names.learn(tubes_named(buffer, run, rows))
@@ -178,9 +174,6 @@ def _of_run(
 
 
 def _mask(rows: Rows, run: Run, wanted: Wanted) -> Mask:
-    """
-    Which records are wanted.
-    """
     if wanted.records == "jobs":
         mask: Mask = IS_OF_JOB[rows.byte(at.TYPE)]
     else:

@@ -44,9 +44,6 @@ class _Frontier:
         self.waiting: list[Run] = []
 
     def add(self, run: Run) -> None:
-        """
-        A run follows.
-        """
         self.waiting.append(run)
         self.rise(int(run.durable_lsn.max()))
 

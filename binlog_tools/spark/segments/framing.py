@@ -62,7 +62,9 @@ class Stretch(NamedTuple):
 
 class Run(NamedTuple):
     """
-    Frames that follow each other; each column has a number for each of them.
+    Frames that follow each other; each column has a number for each of them, as have
+    ``records_at`` and ``heap_at``: where its records and its heap begin.  ``end`` and ``next_lsn``
+    are those behind the last frame.
     """
 
     offset: Ints
@@ -78,30 +80,18 @@ class Run(NamedTuple):
 
     @property
     def end(self) -> int:
-        """
-        Where the last frame ends.
-        """
         return int(self.offset[-1] + self.length[-1])
 
     @property
     def next_lsn(self) -> int:
-        """
-        The LSN behind the last frame.
-        """
         return int(self.base_lsn[-1] + self.n_rec[-1])
 
     @property
     def records_at(self) -> Ints:
-        """
-        Where the records of each frame begin.
-        """
         return self.offset + FRAME_HEADER_BYTES
 
     @property
     def heap_at(self) -> Ints:
-        """
-        Where the heap of each frame begins.
-        """
         return self.records_at + self.n_rec * self.rec_size
 
     def part(self, first: int, last: int) -> "Run":

@@ -66,9 +66,6 @@ class Chunk:
         self._tube_at: Ints | None = None
 
     def is_type(self, *types: int) -> Mask:
-        """
-        Which rows are of these types.
-        """
         return np.isin(self.rows.byte(at.TYPE), types)
 
     def jobs_and(self, *types: int) -> Mask | None:

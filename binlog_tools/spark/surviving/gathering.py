@@ -24,9 +24,6 @@ class Reading(NamedTuple):
     damage: Damage
 
     def of(self, share: Share) -> Any:
-        """
-        Its rows.
-        """
         try:
             return survivors(share, self.point, self.damage)
         except OSError as problem:
@@ -38,9 +35,6 @@ Gather = Callable[[Sequence[Share], Reading], Iterable[Any]]
 
 
 def one_by_one(shares: Sequence[Share], reading: Reading) -> Iterator[Any]:
-    """
-    In this process.
-    """
     return map(reading.of, shares)
 
 

@@ -122,9 +122,6 @@ class Living:
                 yield Survivor(job_id, image, full, Place(seq, start, size))
 
     def tubes(self) -> dict[int, bytes]:
-        """
-        The name of each tube.
-        """
         return {number: name for note in self.notes for number, name in note.tubes.items()}
 
     def pauses(self, now_ns: int) -> Iterator[StoredPause]:

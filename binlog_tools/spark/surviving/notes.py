@@ -98,7 +98,4 @@ def dead_gaps(seqs: Iterable[int], first_seq: int) -> Iterator[str]:
 
 
 def numbers(first: int, last: int) -> str:
-    """
-    Segments, and the verb.
-    """
     return f"segment {first} is" if first == last else f"segments {first} to {last} are"

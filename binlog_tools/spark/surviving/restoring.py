@@ -103,9 +103,6 @@ class Restoring:
         return self._open[1]
 
     def close(self) -> None:
-        """
-        Let go of the segment.
-        """
         if self._open is not None:
             os.close(self._open[1])
             self._open = None

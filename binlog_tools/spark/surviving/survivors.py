@@ -26,7 +26,7 @@ from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import IS_FULL
 from binlog_tools.spark.segments.decoding import Damage, refuse_large_ids, refuse_unknown
-from binlog_tools.spark.segments.framing import Ints, Run, runs, words_of
+from binlog_tools.spark.segments.framing import Ints, Run, runs
 from binlog_tools.spark.segments.producing import IS_OF_JOB
 from binlog_tools.spark.segments.rows import Rows
 from binlog_tools.spark.segments.tubes import tubes_named
@@ -114,9 +114,6 @@ class _Chosen(NamedTuple):
     heap_at: Ints
 
     def part(self, places: npt.NDArray[Any]) -> "_Chosen":
-        """
-        Some of them.
-        """
         return _Chosen._make(column[places] for column in self)
 
     @classmethod
@@ -138,7 +135,6 @@ class _Reading:
     def __init__(self, share: Share, buffer: memoryview, point: Point, damage: Damage) -> None:
         self._place = share.place
         self._buffer = buffer
-        self._words = words_of(buffer)
         self._point = point
         self._damage = damage
         header = share.place.header
@@ -154,9 +150,6 @@ class _Reading:
         self._put: list[Ints] = []
 
     def leave_out(self, hole: Hole) -> None:
-        """
-        Here is nothing that can be read.
-        """
         behind = f"to {hole.next_lsn - 1}" if hole.next_lsn is not None else "and those behind it"
         error = damaged(
             self._place.path, hole.offset, f"{hole.why} (LSN {hole.first_lsn} {behind})"
@@ -177,7 +170,7 @@ class _Reading:
         is_all = frames == len(run.offset)
         if frames:
             run = run.part(0, frames)
-            self._add(run, Rows(self._buffer, self._words, run))
+            self._add(run, Rows(self._buffer, run))
         return is_all and run.next_lsn - 1 <= self._point.lsn
 
     def _add(self, run: Run, rows: Rows) -> None:
@@ -217,9 +210,6 @@ class _Reading:
                 self._next_job_id = max(self._next_job_id, int(rows.whole(at.JOB_ID)[row]))
 
     def batch(self) -> Any:
-        """
-        All that was found.
-        """
         last, full = _Chosen.newest(self._last), _Chosen.newest(self._full)
         is_gone = np.frombuffer(self._buffer, np.uint8)[last.at] == Kind.DELETE
         put = np.concatenate(self._put) if self._put else _NONE
@@ -251,9 +241,6 @@ class _Reading:
             yield _before(_spread(pa.array(column, pa.int64()), has_body))
 
     def _records_at(self, chosen: _Chosen) -> Octets:
-        """
-        Their bytes, 80 each.
-        """
         octets = np.frombuffer(self._buffer, np.uint8)
         found: Octets = octets[chosen.at[:, None] + np.arange(RECORD_BYTES)]
         return found

@@ -57,9 +57,6 @@ class Split(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """
-        Its name in file names.
-        """
         return quote(f"{self.store or self.server}-{self.name}", safe="")
 
 
@@ -100,9 +97,6 @@ class Receipt(NamedTuple):
         return self.version == split.version and not is_repaired
 
     def as_json(self) -> str:
-        """
-        For the disk.
-        """
         return json.dumps(self._asdict(), indent=1)
 
 
@@ -207,9 +201,6 @@ class _Writers:
         self._rows[date] += rows.num_rows
 
     def finish(self) -> Receipt:
-        """
-        All of it is on disk.
-        """
         files = []
         for date, (path, writer) in sorted(self._open.items()):
             writer.close()
@@ -223,9 +214,6 @@ class _Writers:
         return Receipt(split.stem, split.version, tuple(files), self._damages, split.stamp)
 
     def drop(self) -> None:
-        """
-        What was not finished is nothing.
-        """
         for path, writer in self._open.values():
             writer.close()
             path.unlink(missing_ok=True)

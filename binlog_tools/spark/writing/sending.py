@@ -104,9 +104,6 @@ class Sender:
                 self._finish()
 
     def _say(self) -> None:
-        """
-        Send what is left of the window.
-        """
         request: list[bytes] = []
         self._expected = []
         for at in self._left:
