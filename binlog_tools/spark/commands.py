@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from binlog_tools.spark.definitions.wholeness import unfinished
 from binlog_tools.spark.events import read_events, write_events
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
-from binlog_tools.spark.segments.decoding import Damage
+from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES, Damage
 from binlog_tools.spark.session import explained, session, wants_stacks
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.surviving.gathering import with_spark
@@ -43,6 +44,8 @@ FUTURE: Final = (
 
 INPUTS: Final = ("auto", "events", "logs")
 
+Command = Callable[..., Any]
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def cli() -> None:
@@ -56,36 +59,30 @@ def cli() -> None:
     """
 
 
-def _common(command: Callable[..., Any]) -> Callable[..., Any]:
+def _all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """
-    What all commands take.
+    Several options as one decorator.
     """
-    for add in reversed([
-        click.argument("inputs", metavar="INPUT...", nargs=-1, required=True),
-        click.option("-o", "--output", required=True, help="The directory to write."),
-        click.option("--damage", type=click.Choice(["fail", "skip"]), default="fail",
-                     show_default=True, help="What to do about damage in logs."),
-        click.option("--servers", default="", metavar="UUID:NAME,...", help="Names for servers."),
-        click.option("--master", help="Of Spark, as local[4]; else what spark-submit says."),
-    ]):  # fmt: skip
-        command = add(command)
-    return command
+    return lambda command: reduce(lambda made, add: add(made), reversed(options), command)
 
 
-def _written(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    What all take that Spark writes.
-    """
-    for add in reversed([
-        click.option("--from", "source", type=click.Choice(INPUTS), default="auto",
-                     show_default=True, help="What INPUT is; `auto` looks for Parquet files."),
-        click.option("--format", "form", type=click.Choice(FORMATS), default="parquet",
-                     show_default=True, help="Of the output."),
-        click.option("--mode", type=click.Choice(MODES), default="error", show_default=True,
-                     help="If there is an output already."),
-    ]):  # fmt: skip
-        command = add(command)
-    return command
+_common = _all_of(
+    click.argument("inputs", metavar="INPUT...", nargs=-1, required=True),
+    click.option("-o", "--output", required=True, help="The directory to write."),
+    click.option("--damage", type=click.Choice(DAMAGE_CHOICES), default="fail",
+                 show_default=True, help="What to do about damage in logs."),
+    click.option("--servers", default="", metavar="UUID:NAME,...", help="Names for servers."),
+    click.option("--master", help="Of Spark, as local[4]; else what spark-submit says."),
+)  # fmt: skip
+
+_written = _all_of(
+    click.option("--from", "source", type=click.Choice(INPUTS), default="auto",
+                 show_default=True, help="What INPUT is; `auto` looks for Parquet files."),
+    click.option("--format", "form", type=click.Choice(FORMATS), default="parquet",
+                 show_default=True, help="Of the output."),
+    click.option("--mode", type=click.Choice(MODES), default="error", show_default=True,
+                 help="If there is an output already."),
+)  # fmt: skip
 
 
 def _session(name: str, master: str | None) -> SparkSession:

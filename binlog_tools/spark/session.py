@@ -1,16 +1,6 @@
 """
 A Spark session on this machine, set up as this package needs it.
 
-The settings that bite, if they are wrong:
-
-- ``PYSPARK_PYTHON``: Spark starts ``python3`` of the PATH for its workers, not the Python that
-  runs, and then does not find pyarrow there;
-- ``SPARK_LOCAL_IP``: without it Spark picks an address of the network, which may hang behind a
-  VPN;
-- the session's time zone: a log's times are UTC;
-- ``filterPushdown``: a Python source that takes filters cannot be read without it;
-- how long the parts of Spark wait for each other: see `PATIENCE`.
-
 On a cluster, where ``spark-submit`` has started the session, all that it has set stays.
 """
 
@@ -30,6 +20,7 @@ from binlog_tools.spark.source import register
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
+    # A Python source that takes filters cannot be read without it.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -38,9 +29,8 @@ SETTINGS: Final = {
 
 PATIENCE_S: Final = 600
 """
-How long one part of Spark waits for another on this machine, seconds.  Spark's own limits, 15 s to
-5 minutes, are for machines that fail alone; here all parts are in two processes, and who does not
-answer has no processor time: with ten other programs on two processors 15 s are not enough.
+How long one part of Spark waits for another on this machine, seconds.  Spark's own limits are for
+machines that fail alone; here whoever does not answer has no processor time.
 """
 
 PATIENCE: Final = {
@@ -67,8 +57,10 @@ def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) 
     ours: dict[str, str] = dict(SETTINGS)
     if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         prepare_java(os.environ)
+        # Else Spark takes python3 of the PATH for its workers, which may have no pyarrow.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        # Else it takes an address of the network, which may hang behind a VPN.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # The Python side of the same socket has its limit from here.
         os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(PATIENCE_S))

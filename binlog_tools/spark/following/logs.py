@@ -9,21 +9,37 @@ a crash, and its LSNs given to other bytes; and the rest of the file is zeros.
 import mmap
 import os
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
 
+from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
+from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import CleanStop
 from binlog_tools.logs.reading import Hole
-from binlog_tools.spark.following.frontier import Durable, durable_end
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.following.stores import Segments
 from binlog_tools.spark.segments.footers import read_footer
-from binlog_tools.spark.segments.framing import Run, Stretch, runs
+from binlog_tools.spark.segments.framing import Ints, Run, Stretch, runs
 
 WINDOW_BYTES: Final = 1 << 20
 """What is looked at once where a batch is to end: it may end soon."""
+
+READ_BYTES: Final = 1 << 18
+"""What is read at once of a segment that is being written: most of the time a few frames are new,
+and the rest is zeros."""
+
+
+class Durable(NamedTuple):
+    """
+    How far a segment that is being written was durable at an earlier look.
+
+    :ivar salt: of the segment, which tells it from any other.
+    """
+
+    salt: int
+    at: Position
 
 
 class Log:
@@ -31,13 +47,11 @@ class Log:
     One store, as it was when its segments were listed.
 
     :ivar numbers: of its segments, ascending.
-    :ivar known: how far it was found durable, for the next look.
+    :ivar known: how far it was found durable, by an earlier look or this one: what is before that
+        need not be read again.
     """
 
     def __init__(self, segments: Segments, known: Durable | None = None) -> None:
-        """
-        :param known: from an earlier look: no need to read again what is before that.
-        """
         self.store = segments.store
         self.known = known
         self._segments = segments
@@ -64,9 +78,9 @@ class Log:
 
     def following(self, seq: int) -> SegmentHeader | None:
         """
-        The successor of a segment.
+        The header of the next segment; None if there is none.
         """
-        return self.header(seq + 1) if seq + 1 in set(self.numbers) else None
+        return self.header(seq + 1) if seq + 1 in self.numbers else None
 
     def frames(self, at: Position) -> Iterator[Run | Hole]:
         end = self.end(at.seq)
@@ -94,8 +108,6 @@ class Log:
                 continue
         raise FileNotFoundError(seq)
 
-    # How far it is durable.
-
     def frontier(self) -> Position:
         """
         Behind the last frame that is durable.
@@ -118,7 +130,7 @@ class Log:
             start = self.beginning(seq)
             if self.known is not None and self.known.salt == header.salt:
                 start = max(start, self.known.at)
-            at = durable_end(file.fileno(), header, start, is_finished)
+            at = _durable_end(file.fileno(), header, start, is_finished)
         if seq == self.numbers[-1]:
             self.known = Durable(header.salt, at)
         return at
@@ -131,8 +143,6 @@ class Log:
         if following is not None:
             return following.prev_end
         return self.frontier().offset if seq == self.numbers[-1] else self.measured(seq).offset
-
-    # Where a stream may begin.
 
     def at_time(self, since_ns: int) -> Position:
         """
@@ -163,3 +173,35 @@ class Log:
                 which = int(np.searchsorted(piece.base_lsn + piece.n_rec, lsn, "right"))
                 return Position(at.seq, int(piece.offset[which]), int(piece.base_lsn[which]))
         return at
+
+
+def _durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: bool) -> Position:
+    """
+    How far a segment is durable, of which no successor says it.  What is above the watermark may
+    change, and is read anew each time.
+
+    :param start: durable.
+    :param is_finished: the file will not change any more: all of it is.
+    """
+    watermark, at, want = start.lsn - 1, start, READ_BYTES
+    seen: list[tuple[Ints, Ints]] = []
+    while True:
+        chunk, base = os.pread(fd, want, at.offset), at.offset
+        whole = Stretch(0, len(chunk), at.lsn)
+        for piece in runs(memoryview(chunk), header, whole, "headers"):
+            if isinstance(piece, Run):
+                watermark = max(watermark, int(piece.durable_lsn.max()))
+                seen.append((piece.offset + piece.length + base, piece.base_lsn + piece.n_rec))
+                at = Position(at.seq, base + piece.end, piece.next_lsn)
+        if at.offset == base:
+            found = frames.decode_header(chunk, 0, len(chunk), header.salt)
+            if not isinstance(found, Frame) or found.end <= want or len(chunk) < want:
+                break
+            want = found.end
+    if is_finished:
+        watermark = at.lsn - 1
+    for ends, lsns in reversed(seen):
+        count = int(np.searchsorted(lsns, watermark + 1, "right"))
+        if count:
+            return Position(at.seq, int(ends[count - 1]), int(lsns[count - 1]))
+    return start

@@ -10,7 +10,7 @@ tell that they have had them.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -23,9 +23,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
-from binlog_tools.spark.following.frontier import Durable
 from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
-from binlog_tools.spark.following.logs import Log
+from binlog_tools.spark.following.logs import Durable, Log
 from binlog_tools.spark.following.positions import Position, Positions, decode, encode
 from binlog_tools.spark.following.startings import UNLIMITED, Streamed
 from binlog_tools.spark.following.stores import look
@@ -37,10 +36,7 @@ from binlog_tools.spark.reading.planning import Share, Trouble, packed
 from binlog_tools.spark.segments.producing import Place
 
 LOOKS: Final = 5
-"""
-How often the directories are listed anew because a segment has gone in between: each time the
-server has deleted one, which it does every few seconds at most.
-"""
+"""How often directories are listed anew since a server has deleted a segment in between."""
 
 T = TypeVar("T")
 
@@ -57,13 +53,11 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tubes = TubeMemory()
         self._pinned: Positions | None = None
 
-    # What Spark calls.
-
     def initialOffset(self) -> dict[str, Any]:
         """
         Where a new query begins, in every log that is there.
         """
-        return self._offset(self._looking(self._starts))
+        return encode(self._looking(self._starts), self._streamed.rows)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """
@@ -77,14 +71,15 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         Where the next batch ends: within the limit, never beyond what is durable.
         """
-        before = decode(start, self._streamed.rows)
-        return self._offset(self._looking(lambda logs: self._forward(logs, before, limit)))
+        rows = self._streamed.rows
+        before = decode(start, rows)
+        return encode(self._looking(lambda logs: self._forward(logs, before, limit)), rows)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """
         How far the logs are durable: for whoever wants to know how far behind the query is.
         """
-        return self._offset(self._looking(_frontiers))
+        return encode(self._looking(_frontiers), self._streamed.rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """
@@ -117,8 +112,6 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         return task_batches(partition.value or (), self._streamed.asked.wanted(self._columns))
 
-    # What it does.
-
     def _looking(self, what: Callable[[dict[str, Log]], T]) -> T:
         """
         Do something with the logs as they are now; anew if one of their files goes meanwhile.
@@ -145,20 +138,16 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _starts(self, logs: dict[str, Log]) -> Positions:
         if not logs:
-            paths = self._streamed.paths
-            if not any(map(expanded, paths)):
-                what = f"{', '.join(paths)}: there is no such directory"
-                raise SourceError("BINLOG_NOT_FOUND", what)
-            raise SourceError("BINLOG_NO_LOG", f"{', '.join(paths)}: there are no segments here")
+            where = ", ".join(self._streamed.paths)
+            if not any(map(expanded, self._streamed.paths)):
+                raise SourceError("BINLOG_NOT_FOUND", f"{where}: there is no such directory")
+            raise SourceError("BINLOG_NO_LOG", f"{where}: there are no segments here")
         unknown = self._streamed.starts.keys() - logs.keys()
         if unknown:
             raise SourceError(
                 "BINLOG_OPTION", f"option startingOffsets: there is no store {min(unknown)} here"
             )
         return {store: self._streamed.start_of(log) for store, log in logs.items()}
-
-    def _offset(self, positions: Positions) -> dict[str, Any]:
-        return encode(positions, self._streamed.rows)
 
     def _forward(self, logs: dict[str, Log], before: Positions, limit: ReadLimit) -> Positions:
         """
@@ -168,7 +157,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         targets = self._pinned or _frontiers(logs)
         for store in before.keys() & logs.keys():
             refuse_other_history(logs[store], before[store])
-        behind = [store for store, at in before.items() if at.lsn < _lsn(targets.get(store))]
+        behind = _behind(before, targets)
         most_bytes, most_rows = self._limits(limit)
         ends = dict(before)
         for number, store in enumerate(behind):
@@ -204,21 +193,20 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most_rows = limit.max_rows
         return most_bytes, most_rows
 
-    def _refuse_missing(self, logs: dict[str, Log], before: Positions) -> None:
-        for store in sorted(before.keys() - logs.keys()):
-            if not self._streamed.tolerates_loss:
-                raise SourceError(
-                    "BINLOG_NOT_FOUND",
-                    f"store {store}: none of {', '.join(self._streamed.paths)} has segments of it "
-                    f"any more; bring them back, or go on without with "
-                    f".option('failOnDataLoss', 'false')",
-                )
+    def _refuse_missing(self, logs: dict[str, Log], stores: Iterable[str]) -> None:
+        missing = set(stores) - logs.keys()
+        if missing and not self._streamed.tolerates_loss:
+            raise SourceError(
+                "BINLOG_NOT_FOUND",
+                f"store {min(missing)}: none of {', '.join(self._streamed.paths)} has segments of "
+                f"it any more; bring them back, or go on without with "
+                f".option('failOnDataLoss', 'false')",
+            )
 
     def _items(
         self, logs: dict[str, Log], begins: Positions, ends: Positions
     ) -> list[Share | Trouble]:
-        self._refuse_missing(logs, {store: at for store, at in begins.items()
-                                    if at.lsn < _lsn(ends.get(store))})  # fmt: skip
+        self._refuse_missing(logs, _behind(begins, ends))
         stores = sorted(begins.keys() & ends.keys() & logs.keys())
         return [
             self._item(part)
@@ -253,5 +241,7 @@ def _frontiers(logs: dict[str, Log]) -> Positions:
     return {store: log.frontier() for store, log in logs.items()}
 
 
-def _lsn(at: Position | None) -> int:
-    return 0 if at is None else at.lsn
+def _behind(before: Positions, targets: Positions) -> list[str]:
+    return [
+        store for store, at in before.items() if store in targets and at.lsn < targets[store].lsn
+    ]

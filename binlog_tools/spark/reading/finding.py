@@ -26,6 +26,13 @@ from binlog_tools.spark.segments.durable import durable_part, loaded_part
 _TAILS: Final[tuple[Tail, Tail]] = (durable_part, loaded_part)
 
 
+def segments_are(first: int, last: int) -> str:
+    """
+    Segments in words, with the verb.
+    """
+    return f"segment {first} is" if first == last else f"segments {first} to {last} are"
+
+
 class Gap(NamedTuple):
     """
     Segments that are missing between two of one store.
@@ -36,8 +43,7 @@ class Gap(NamedTuple):
 
     @property
     def what(self) -> str:
-        first, last = self.before.header.seq + 1, self.after.header.seq - 1
-        which = f"segments {first} to {last} are" if first < last else f"segment {first} is"
+        which = segments_are(self.before.header.seq + 1, self.after.header.seq - 1)
         lsns = f"up to LSN {self.after.header.first_lsn - 1}"
         if self.before.next_lsn is not None:
             lsns = f"LSN {self.before.next_lsn} to {self.after.header.first_lsn - 1}"

@@ -39,6 +39,8 @@ LENGTHS: Final = (
 )  # fmt: skip
 """What is marked on an axis of lengths of time, in seconds: what people count in."""
 
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
 CURVE_POINTS: Final = 240
 """Of a distribution: about one for each three points of the page's width."""
 
@@ -51,6 +53,7 @@ STYLE: Final[dict[Any, Any]] = {
 }  # fmt: skip
 
 _ID: Final = re.compile(r'(\bid="|url\(#|href="#)')
+_SIZE: Final = re.compile(r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"')
 _METADATA: Final = re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL)
 
 
@@ -65,15 +68,9 @@ def svg(name: str, title: str, figure: Figure) -> str:
     text = _METADATA.sub("", out.getvalue())
     text = text[text.index("<svg") :]
     text = _ID.sub(rf"\g<1>{name}-", text)
-    text = re.sub(
-        r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"|(<svg )', _widthless, text, count=1
-    )
+    text = _SIZE.sub(r"\1", text, count=1)
     label = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
-
-
-def _widthless(found: re.Match[str]) -> str:
-    return found[1] or found[2]
 
 
 def _new(height: float = 3.0) -> tuple[Figure, Axes]:
@@ -113,9 +110,8 @@ def depth(series: Series) -> str:
 
 
 def _edges(series: Series) -> list[Any]:
-    times = series.times
     width = timedelta(minutes=series.width)
-    return [moment for time in times for moment in (time, time + width)]
+    return [moment for time in series.times for moment in (time, time + width)]
 
 
 def _stepped(numbers: np.ndarray) -> np.ndarray:
@@ -206,7 +202,7 @@ def seconds_text(seconds: float) -> str:
 def hours(grid: np.ndarray) -> str:
     figure, axes = _new(2.7)
     mesh = axes.pcolormesh(grid, cmap="Blues", vmin=0, edgecolors="white", linewidth=1.5)
-    axes.set_yticks(np.arange(7) + 0.5, ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])
+    axes.set_yticks(np.arange(7) + 0.5, DAYS)
     axes.set_xticks(np.arange(0, 25, 3), [f"{hour}:00" for hour in range(0, 25, 3)])
     axes.invert_yaxis()
     axes.grid(visible=False)

@@ -166,13 +166,14 @@ def _minutes(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def _fold_minutes(readings: Readings, table: Any) -> None:
-    first, last = _span(readings, table)
-    if first is None or last is None:
+    span = _span(readings, table)
+    if span is None:
         return
+    first, last = span
     width = next((each for each in WIDTHS if (last - first) // each < BINS), WIDTHS[-1])
     start = first - first % width
     series = Series(start, width, (last - start) // width + 1)
-    ranks = sorted(readings.totals, key=lambda tube: (-_busy(readings.totals[tube]), tube))
+    ranks = [tube for tube, _ in busiest(readings.totals)]
     shown = ranks if len(ranks) <= TUBES + 1 else ranks[:TUBES]
     names = [*shown, *([OTHERS] if len(ranks) > len(shown) else [])]
     for state in STATES:
@@ -187,23 +188,17 @@ def _fold_minutes(readings: Readings, table: Any) -> None:
     readings.series = series
 
 
-def _busy(total: Counter[str]) -> int:
-    return total["puts"] + total["reserves"]
-
-
-def _span(readings: Readings, table: Any) -> tuple[int | None, int | None]:
+def _span(readings: Readings, table: Any) -> tuple[int, int] | None:
     """
     The first and the last minute; what has to be known before the rest is looked at, and the sums
     that need no bins.
     """
-    first: int | None = None
-    last: int | None = None
+    edges: list[int] = []
     counted = ("puts", "reserves", "deletes", *ENDS, "kicks")
     columns = ("server", "tube", "minute", "oldest_ns", "wait_histogram", "run_histogram", *counted)
     for batch in rows_of(table, columns):
         minutes = _minutes(batch)
-        first = min(minutes.min(), first) if first is not None else int(minutes.min())
-        last = max(minutes.max(), last) if last is not None else int(minutes.max())
+        edges += (int(minutes.min()), int(minutes.max()))
         readings.servers.update(pc.unique(batch["server"]).to_pylist())
         readings.oldest_ns = max(readings.oldest_ns, pc.max(batch["oldest_ns"]).as_py() or 0)
         _add_histogram(readings.waits, batch["wait_histogram"])
@@ -213,7 +208,7 @@ def _span(readings: Readings, table: Any) -> tuple[int | None, int | None]:
         for row in grouped.to_pylist():
             total = readings.totals.setdefault(row["tube"] or "?", Counter())
             total.update({name: row[f"{name}_sum"] for name in counted})
-    return (None if first is None else int(first)), (None if last is None else int(last))
+    return (min(edges), max(edges)) if edges else None
 
 
 def _add_histogram(histogram: Counter[int], maps: Any) -> None:
@@ -301,7 +296,9 @@ def busiest(totals: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str]]
     """
     Tubes, the busiest first.
     """
-    return sorted(totals.items(), key=lambda pair: (-_busy(pair[1]), pair[0]))
+    return sorted(
+        totals.items(), key=lambda pair: (-pair[1]["puts"] - pair[1]["reserves"], pair[0])
+    )
 
 
 KNOWN: Final = {

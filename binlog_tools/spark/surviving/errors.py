@@ -1,5 +1,5 @@
 """
-What can go wrong when a log is rebuilt.
+What can go wrong when a log is rebuilt; each says that nothing was written.
 """
 
 import shlex
@@ -20,9 +20,6 @@ def damaged(path: str, offset: int, what: str) -> SourceError:
 
 
 def changed(path: str) -> SourceError:
-    """
-    A file is not what it was.
-    """
     return SourceError(
         "BINLOG_CHANGED",
         f"{path}: it became shorter while it was read, as when a server starts; nothing was "
@@ -31,9 +28,6 @@ def changed(path: str) -> SourceError:
 
 
 def trimmed(path: str) -> SourceError:
-    """
-    A file is gone.
-    """
     return SourceError(
         "BINLOG_TRIMMED",
         f"{path}: it was there a moment ago and is gone now: the server has trimmed it; nothing "
@@ -42,9 +36,6 @@ def trimmed(path: str) -> SourceError:
 
 
 def missing(what: str) -> SourceError:
-    """
-    Segments are not there.
-    """
     return SourceError(
         "REBUILD_GAP",
         f"{what}; nothing was written; name the server's directory and its archive, or go on "
@@ -54,9 +45,6 @@ def missing(what: str) -> SourceError:
 
 
 def too_early(first_lsn: int, path: str) -> SourceError:
-    """
-    The point lies before all that is there.
-    """
     return SourceError(
         "REBUILD_GAP",
         f"the log begins with LSN {first_lsn}, in {path}, and that is later; nothing was written; "
@@ -65,9 +53,6 @@ def too_early(first_lsn: int, path: str) -> SourceError:
 
 
 def incomplete(paths: Sequence[str], jobs: Sequence[int]) -> SourceError:
-    """
-    Jobs have a state, but there is no record that has their bodies.
-    """
     ids = ", ".join(map(str, jobs[:10]))
     return SourceError(
         "BINLOG_DAMAGED",
@@ -77,9 +62,6 @@ def incomplete(paths: Sequence[str], jobs: Sequence[int]) -> SourceError:
 
 
 def several(servers: list[str]) -> SourceError:
-    """
-    The paths are of more than one server.
-    """
     return SourceError(
         "REBUILD_SERVERS",
         f"these are logs of {len(servers)} servers ({', '.join(servers)}); nothing was written; "
@@ -88,9 +70,6 @@ def several(servers: list[str]) -> SourceError:
 
 
 def cannot_write(problem: OSError, path: str) -> SourceError:
-    """
-    The new directory cannot be made.
-    """
     where = str(problem.filename or path)
     return SourceError(
         "REBUILD_TARGET", f"{where}: {problem.strerror or problem}; no new log was made"
