@@ -97,7 +97,7 @@ def _session(name: str, master: str | None) -> SparkSession:
 
 def _load(
     spark: SparkSession, inputs: tuple[str, ...], source: str, body: bool, damage: str, servers: str
-) -> DataFrame:  # fmt: skip
+) -> DataFrame:
     if source == "events" or (source == "auto" and any(map(_has_parquet, inputs))):
         return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(

@@ -1,9 +1,8 @@
 """
 The log as Parquet, once: what all other pipelines read.
 
-Each segment is a task of its own, and a step of its own: a run that was interrupted goes on where
-it was, and a later run adds what is new.  A segment that has grown since, as the newest one of a
-server does, is written again in the place of what it was.
+Each segment is a task: a run that was interrupted goes on where it was, and a later run adds what
+is new.  A segment that has grown since is written again in the place of what it was.
 """
 
 import hashlib

@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.printable import escape
+from binlog_tools.spark.definitions.errors import CODES, CodedError
 
 OLDEST_JAVA: Final = 17
 """The oldest that Spark 4 runs on."""
 
 LOOK_SECONDS: Final = 60
 """How long ``java -version`` may take: 0.1 s is usual, many seconds on a machine that is busy."""
-
-EXIT_UNAVAILABLE: Final = 69
-"""How a program ends without Java (sysexits.h)."""
 
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _UNKNOWN_MODULE: Final = "--add-modules=jdk.incubator.vector"
@@ -37,15 +35,13 @@ _ADVICE: Final = (
 )
 
 
-class NoJava(Exception):
+class NoJava(CodedError):
     """
     There is no Java, or it is too old.  Says what to do, in one line.
     """
 
-    exit_code = EXIT_UNAVAILABLE
-
     def __init__(self, why: str) -> None:
-        super().__init__(f"[NO_JAVA] {why} {_ADVICE}")
+        super().__init__("NO_JAVA", f"{why} {_ADVICE}")
 
 
 class Java(NamedTuple):
@@ -185,7 +181,7 @@ def main() -> None:
         java = prepare_java(os.environ)
     except NoJava as problem:
         print(escape(str(problem), "\n"), file=sys.stderr)
-        raise SystemExit(problem.exit_code) from None
+        raise SystemExit(CODES[problem.code]) from None
     print(f"Java {java.version}: {java.command}")
 
 

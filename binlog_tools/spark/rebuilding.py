@@ -1,11 +1,8 @@
 """
-A fresh log of what is left of an old one: any number of archived segments, and the directory of
-their server, become a directory that a server starts on, with the jobs that it would have had.
+A fresh log of what is left of an old one: archived segments and the directory of their server
+become a directory that a server starts on, with the jobs that it would have had.
 
-What is heavy, finding in each segment which jobs may survive it, is `survivors`, in this process or
-in Spark's tasks (`gathering`).  What follows is small, and is done here: putting the rows together
-(`living`) and writing (`new_log`), in the order of LSNs, so that bodies are read from one segment
-after the other.
+Bodies are read in the order of LSNs, from one segment after the other.
 """
 
 import time
@@ -106,7 +103,7 @@ class Plan:
 
     def __init__(
         self, segments: Sequence[Segment], broken: Sequence[BrokenFile], wish: Wish
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.wish = wish
         segments = [_soundest(each) for each in segments]
         self.flaws: list[str] = []
@@ -144,9 +141,7 @@ class Plan:
         last = reading.of(_share(newest))
         trim_seq = max(self._trimmed(), Living([last]).notes[0].trim_seq, 1)
         while True:
-            before = [
-                _share(each) for each in self._wanted[:-1] if each.header.seq >= trim_seq
-            ]  # fmt: skip
+            before = [_share(each) for each in self._wanted[:-1] if each.header.seq >= trim_seq]
             living = Living([*gather(before, reading), last])
             found = max(note.trim_seq for note in living.notes)
             if found <= trim_seq:
@@ -212,13 +207,11 @@ def _write(plan: Plan, living: Living, wall_ns: int) -> Rebuilt:
     now_ns = max(wall_ns, floors.time_ns)
     store = plan.stores[0].hex()
     origin = Origin(TOOL, [OriginSource(path, store, floors.last_lsn) for path in wish.paths])
-    with (
-        NewLog(
-            wish.output, origin, floors=floors, pauses=living.pauses(now_ns),
-            segment_bytes=wish.segment_bytes, now_ns=now_ns,
-        ) as log,
-        Restoring(living, plan.paths, wish.damage, now_ns) as restoring,
-    ):  # fmt: skip
+    restoring = Restoring(living, plan.paths, wish.damage, now_ns)
+    with NewLog(
+        wish.output, origin, floors=floors, pauses=living.pauses(now_ns),
+        segment_bytes=wish.segment_bytes, now_ns=now_ns,
+    ) as log:  # fmt: skip
         for job in restoring.jobs():
             log.add(job)
         written = log.finish()

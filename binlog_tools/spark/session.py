@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from beanstalk_twisted.printable import escape
 from binlog_tools.spark import sink
 from binlog_tools.spark.errors import exit_code, explain_error
-from binlog_tools.spark.java import NoJava, prepare_java
+from binlog_tools.spark.java import prepare_java
 from binlog_tools.spark.source import register
 
 SETTINGS: Final = {
@@ -48,8 +48,7 @@ PATIENCE: Final = {
 
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:
     """
-    A session, or the one there is; it knows the formats ``beanstalk_binlog`` and
-    ``beanstalk``.
+    A session, or the one there is; it knows the formats ``beanstalk_binlog`` and ``beanstalk``.
 
     :param settings: of Spark, beside `SETTINGS` and `PATIENCE`.
     :raise NoJava: there is no Java for Spark to run on.
@@ -86,9 +85,6 @@ def explained() -> Iterator[None]:
     """
     try:
         yield
-    except NoJava as problem:
-        print(escape(str(problem), "\n"), file=sys.stderr)
-        raise SystemExit(problem.exit_code) from None
     except Exception as problem:
         if wants_stacks():
             raise

@@ -191,7 +191,7 @@ def folder_of(messages: Sequence[Any]) -> str:
 
 def settle(
     options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
-) -> None:  # fmt: skip
+) -> None:
     """
     All tasks are done.
 
@@ -210,7 +210,7 @@ def settle(
 
 def give_up(
     options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
-) -> None:  # fmt: skip
+) -> None:
     """
     Tell what there is of a write that has failed.
     """

@@ -1,14 +1,7 @@
 """
 The format ``beanstalk_binlog``: logs and archives as a table, read in batch.
 
-::
-
-    from binlog_tools.spark.source import register
-
-    register(spark)
-    spark.read.format("beanstalk_binlog").load("/var/lib/beanstalk").show()
-
-Spark makes these objects, pickles them, and calls them in three places: `BinlogSource.schema` and
+Spark pickles these objects and calls them in three places: `BinlogSource.schema` and
 `BinlogReader.partitions` in a short-lived process beside the driver, `BinlogReader.read` in the
 tasks.  So they hold what was asked for and nothing that is open.
 """
@@ -168,8 +161,7 @@ class BinlogReader(DataSourceReader):
             except OSError as problem:
                 raise unreadable(problem) from None
         server = item.place.server if item.place else None
-        return {"server": server, "damages": 1, "damaged_bytes": item.size,
-                "problem": item.problem}  # fmt: skip
+        return {"server": server, "damages": 1, "damaged_bytes": item.size, "problem": item.problem}
 
 
 def _of_broken(broken: BrokenFile) -> Trouble:

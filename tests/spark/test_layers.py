@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "reporting": BELOW,
     # What users import or run.
     "errors": BELOW,
-    "java": frozenset(),
+    "java": BELOW,
     "extras": BELOW,
     "pyfiles": frozenset(),
     "source": BELOW | {"segments", "reading", "following"},

@@ -1,11 +1,8 @@
 """
 The columns of the events table, each once: name, type, unit, meaning.
 
-From these rows come the schema that Spark is told, the one of the Arrow batches, and the table in
-docs/spark.md.  No column is declared not null, since Spark compares nullability too.
-
-Spark's integers are signed: job ids, LSNs and sequence numbers of 2**63 and above do not fit, and
-are an error that says so.
+No column is declared not null, since Spark compares nullability too.  Spark's integers are signed:
+numbers of 2**63 and above are an error.
 """
 
 from collections.abc import Iterable, Mapping

@@ -32,6 +32,7 @@ CODES: Final = {
     "TABLE_NOT_FOUND": 66,
     "TABLE_OPTION": 64,
     "TABLE_UNWRITABLE": 73,
+    "NO_JAVA": 69,
     "NO_PACKAGE": 69,
     "WORKER_PYTHON": 69,
     "SINK_OPTION": 64,

@@ -1,9 +1,8 @@
 """
 Where a stream goes on: its position, found again in a log as it now is.
 
-Where a segment ends, its successor says.  A successor may begin below the position, if its first
-frames are those that were not known durable before a crash: then the position is found in it anew,
-by its LSN.
+A segment may begin below the position, if its first frames are those that were not known durable
+before a crash: then the position is found in it by its LSN.
 """
 
 import os

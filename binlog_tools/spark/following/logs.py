@@ -1,9 +1,8 @@
 """
 One store as it was when its segments were listed: what is where, and how far it is durable.
 
-A frame may be read when the watermark of another one says that it is durable: then it will be there
-for ever, with this LSN.  What is above the watermark may be withdrawn when the server starts after
-a crash, and its LSNs given to other bytes; and the rest of the file is zeros.
+A frame may be read when the watermark of another one says that it is durable.  What is above the
+watermark may be withdrawn when the server starts after a crash, and its LSNs given to other bytes.
 """
 
 import mmap
@@ -27,8 +26,7 @@ WINDOW_BYTES: Final = 1 << 20
 """What is looked at once where a batch is to end: it may end soon."""
 
 READ_BYTES: Final = 1 << 18
-"""What is read at once of a segment that is being written: most of the time a few frames are new,
-and the rest is zeros."""
+"""What is read at once of a segment that is being written: a few new frames, else zeros."""
 
 
 class Durable(NamedTuple):

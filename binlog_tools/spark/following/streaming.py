@@ -1,12 +1,8 @@
 """
 ``spark.readStream.format("beanstalk_binlog")``: logs and archives as they grow, each record once.
 
-One `BinlogStreamReader` lives beside the driver for as long as the query; it says how far the logs
-are durable and cuts what is new into tasks.  What runs in these: `streamtasks`.
-
 What lies between two offsets is the same for ever: only durable frames are given, and segments
-never change.  So after a crash of the driver Spark asks for the same rows again, and its sinks
-tell that they have had them.
+never change.  So after a crash of the driver Spark gets the same rows again.
 """
 
 import os

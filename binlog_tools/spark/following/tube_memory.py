@@ -1,9 +1,8 @@
 """
 The names of tubes that a segment has said before the place where a stream goes on in it.
 
-A segment that is being written has no seal that lists them.  To search all of it for each batch
-would take longer the longer it gets; so what is known is kept beside the driver, and only what has
-come since is searched.
+A segment that is being written has no seal that lists them; what is known is kept beside the
+driver, and only what has come since is searched.
 """
 
 import mmap

@@ -63,9 +63,7 @@ class Findings(NamedTuple):
     gaps: list[Gap]
 
 
-def find(
-    paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False
-) -> Findings:  # fmt: skip
+def find(paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False) -> Findings:
     """
     The segments that these paths name.
 

@@ -50,10 +50,7 @@ OPTIONS: Final[Mapping[str, str]] = {
 """Every option of a batch read, and what it takes; the first choice is the default."""
 
 MAX_SERVER_BYTES: Final = 240
-"""
-What the name of a server may be long, quoted as in a URL: a table has a folder ``server=…`` of
-it, and a name in a file system is 255 bytes at most.
-"""
+"""The longest name of a server, quoted as in a URL: a table has a folder ``server=…`` of it."""
 
 MIN_PARTITION_BYTES: Final = 64 << 10
 """The index of a seal is no finer."""

@@ -13,10 +13,7 @@ from binlog_tools.spark.segments.framing import Stretch
 from binlog_tools.spark.segments.producing import Place
 
 TASK_BYTES: Final = 64 << 20
-"""
-What a task reads: a segment of the usual size, 0.2 s of work; less of it is not worth starting a
-task for, more of it keeps processors idle at the end.
-"""
+"""What a task reads: a segment of the usual size, 0.2 s of work."""
 
 
 class Share(NamedTuple):
@@ -71,9 +68,7 @@ def shares_of(
         yield Share(place, stretch, segment.size, segment.copies)
 
 
-def _cut(
-    segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span
-) -> Iterator[Stretch]:  # fmt: skip
+def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iterator[Stretch]:
     whole = segment.stretch
     known = segment.footer.indexed if segment.footer is not None else ()
     places = [

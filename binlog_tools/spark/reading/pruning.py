@@ -1,9 +1,8 @@
 """
 Which segments a query need not read: those that cannot have a row that it asks for.
 
-All filters are given back to Spark, which applies them to each row; what the options of a read ask
-for, the decoding does.  So a segment that is read though it need not be costs time, and nothing
-else; one that is not read must have nothing.
+Spark applies all filters to each row again, so a segment that is read though it need not be costs
+time, and nothing else.
 """
 
 from collections.abc import Iterable

@@ -40,9 +40,7 @@ SEGMENT_BY_NAME: Final = {column.name: column for column in SEGMENT_COLUMNS}
 Row = dict[str, object]
 
 
-def summary(
-    buffer: memoryview, place: Place, stretch: Stretch, verify: Verify
-) -> Row:  # fmt: skip
+def summary(buffer: memoryview, place: Place, stretch: Stretch, verify: Verify) -> Row:
     """
     The row of a segment.  Damage is in it, and no error: to find it is what the view is for.
     """

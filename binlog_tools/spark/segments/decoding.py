@@ -1,12 +1,8 @@
 """
 A segment's bytes into Arrow batches of the columns that are asked for: no Python per row.
 
-`batches` is all that others need.  It reads a stretch of a segment (`framing.Stretch`), all of it
-or from any frame to any other, and gives batches whose schema is exactly `columns.arrow_schema` of
-the names, in LSN order.
-
-The records of a chunk of frames are looked at as numbers of 8 bytes, ten to a record: one index for
-all of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
+The records of many frames are looked at as numbers of 8 bytes, ten to a record: one index for all
+of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -187,9 +183,7 @@ def _mask(rows: Rows, run: Run, wanted: Wanted) -> Mask:
     return mask
 
 
-def _bad_heaps(
-    buffer: memoryview, place: Place, run: Run, rows: Rows, wanted: Wanted
-) -> Ints:  # fmt: skip
+def _bad_heaps(buffer: memoryview, place: Place, run: Run, rows: Rows, wanted: Wanted) -> Ints:
     if wanted.verify != "frames" or "body" not in wanted.columns:
         return _NO_FRAMES
     bad = bad_heaps(buffer, run)

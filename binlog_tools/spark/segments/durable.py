@@ -2,8 +2,7 @@
 How far a segment that is being written may be read: what the watermark says is durable.
 
 What is above it may be withdrawn when the server starts after a crash, and its LSNs given to other
-bytes.  docs/binlog-format.md, "Torn or damaged".  Who wants what that start would find takes more:
-see `loaded_part`.
+bytes; docs/binlog-format.md, "Torn or damaged".
 """
 
 from typing import NamedTuple
@@ -123,7 +122,7 @@ def loaded_part(
 
 def _break(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None, hole: Hole
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """
     Where a hole begins, and with which LSN: of the frame before it only the header was looked at,
     and what is wrong may begin there.

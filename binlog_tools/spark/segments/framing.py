@@ -1,10 +1,9 @@
 """
 The frames of a segment, many at once: their headers as columns, their checksums checked.
 
-A window of the file is searched for the magic of frames with one comparison; the frames found are
-believed as far as they form a chain: each begins where the one before it ends, with the LSN that
-follows.  Where the chain breaks, `reading.hole_at`, which reads one frame at a time, says what is
-wrong there: so there is one rule of what damage is.
+A window of the file is searched for the magic of frames; those found are believed as far as each
+begins where the one before it ends, with the LSN that follows.  Where that breaks,
+`reading.hole_at` says what is wrong: so there is one rule of what damage is.
 """
 
 import zlib
@@ -29,10 +28,7 @@ MAX_NUMBER: Final = 1 << 63
 """Spark's integers are signed: what they cannot say is refused."""
 
 WINDOW_BYTES: Final = 8 << 20
-"""
-What is searched at once: with its rows and bodies the memory of a task, some 60 MB; smaller ones
-are no slower until each holds only a few thousand rows.
-"""
+"""What is searched at once: with its rows and bodies the memory of a task, some 60 MB."""
 
 Verify: TypeAlias = Literal["frames", "headers", "none"]
 """Which checksums are checked: all, those of frame headers, none."""

@@ -2,11 +2,8 @@
 What one segment has to say of the jobs that may be alive behind it: `survivors`.
 
 Of each job the newest record counts and the newest full one, in which its body is; what was put and
-deleted within the segment is left out, and that is most of it.  A deletion of a job of an earlier
-segment stays, as a row without an image.  One process calls this for one segment after the other,
-Spark for many at a time; the rows of all of them are put together in `living`.
-
-No body is read here, so the checksum of bodies is looked at by whoever reads them.
+deleted within the segment is left out.  A deletion of a job of an earlier segment is a row without
+an image.  No body is read here, so whoever reads them looks at their checksums.
 """
 
 from collections.abc import Iterator

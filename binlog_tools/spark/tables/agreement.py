@@ -91,7 +91,7 @@ def obsolete(out: Path, splits: Iterable[Split]) -> list[Receipt]:
 
 def _is_filled(
     gap: re.Match[str], there: set[tuple[str, int]], smaller: list[re.Match[str]]
-) -> bool:  # fmt: skip
+) -> bool:
     """
     Whether each segment is there, or is told of by a smaller gap.
     """

@@ -10,9 +10,8 @@ TABLE/
   _SUCCESS                                             the table is whole
 ```
 
-A commit is decided when ``_commit.json`` has its name.  What follows are renames, which can be done
-again, so a run that finds that file finishes what it says.  While it is there ``_SUCCESS`` is not:
-who must not see half of a commit, looks for that.
+A commit is decided when ``_commit.json`` has its name; the renames that follow can be done again by
+the next run.  Until they are done there is no ``_SUCCESS``.
 """
 
 import fcntl

@@ -1,13 +1,12 @@
 """
 Jobs that fail again and again, and what their bodies have in common.
 
-A failure is a run that did not end in `delete`: the TTR ended, the job was released or buried, or
-the worker's connection ended.  The first three are counters of the job's newest image, so they are
-right also where records are missing; connections that ended are counted from their records.
+A failure is a run that did not end in `delete`.  Time-outs, releases and buries are counters of the
+job's newest image, so they are right also where records are missing; connections that ended are
+counted from their records.
 
-A **fingerprint** is a hash of the body made alike: its first `BODY_BYTES` bytes, in which each UUID
-is `U`, each number `0`, each run of white space one blank, and letters are small.  So jobs of one
-kind have one fingerprint, and no body is in the table.
+A **fingerprint** is a hash of the first `BODY_BYTES` bytes of a body, in which each UUID is `U`,
+each number `0`, each run of white space one blank, and letters are small.
 """
 
 from typing import Final
@@ -100,8 +99,7 @@ def poison(events: DataFrame, failures: int = FAILURES) -> DataFrame:
     One row a tube and fingerprint: how many jobs of the kind fail, how often, and the worst of
     them.
 
-    :param events: see `poison_jobs`.
-    :param failures: see `poison_jobs`.
+    :param events: and ``failures``: see `poison_jobs`.
     """
     return in_steps((("kinds", _KINDS), ("poison", _POISON)), jobs=poison_jobs(events, failures))
 

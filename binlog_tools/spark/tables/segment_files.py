@@ -1,8 +1,6 @@
 """
-A segment as Parquet files, written by the task that decodes it: one file a day.
-
-Spark's own writer takes the rows from Python to the JVM and makes Parquet there, which costs three
-times as much.  Here Arrow writes them where they are.
+A segment as Parquet files, one a day, written by the task that decodes it: Spark's own writer takes
+three times as long.
 
 A task writes below ``_new``, which readers of Parquet pass over, each file under a temporary name
 that no other try has, syncs it, and renames it.  Its **receipt** comes last and names them all;

@@ -1,12 +1,9 @@
 """
 What of a partition is in the queue, in a file: so that whoever tries again goes on from there.
 
-One line for each window, written and synced when its replies are there.  Whoever ends between the
-replies and the line leaves a window that is in the queue and not in the file: that one, and no
-more, is put twice.
-
-The rows are told apart by their numbers; a checksum over them shows whether they are the same rows
-again, in the same order.
+One line for each window is written and synced when its replies are there; a process that ends in
+between puts that window twice, and no more.  Rows are told apart by their numbers; a checksum over
+them shows whether they are the same rows again, in the same order.
 """
 
 import fcntl
