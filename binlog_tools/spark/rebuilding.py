@@ -133,9 +133,6 @@ class Plan:
         return "".join(f"; {each.path} is damaged: {each.why}" for each in self._broken)
 
     def gathered(self, gather: Gather) -> Living:
-        """
-        Read the segments that are needed.
-        """
         reading = Reading(self.wish.point, self.wish.damage)
         newest = self._wanted[-1]
         last = reading.of(_share(newest))
@@ -195,9 +192,6 @@ def _share(each: Segment) -> Share:
 
 
 def _soundest(each: Segment) -> Segment:
-    """
-    The same from a copy that is not damaged, if there are several.
-    """
     share = soundest(_share(each), "frames", with_bodies=True)
     return each._replace(path=share.place.path, size=share.size)
 

@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
@@ -37,19 +38,18 @@ BATCH_PROPERTY: Final = "streaming.sql.batchId"
 _log = logging.getLogger(__name__)
 
 
+@dataclass
 class Done(WriterCommitMessage):
     """
     What a task tells the driver.
+
+    :ivar folder: where the progress is, empty: nowhere.
+    :ivar attempt: how often Spark had tried this task before.
     """
 
-    def __init__(self, tally: Tally, folder: str = "", attempt: int = 0) -> None:
-        """
-        :param folder: where the progress is, empty: nowhere.
-        :param attempt: how often Spark had tried this task before.
-        """
-        self.tally = tally
-        self.folder = folder
-        self.attempt = attempt
+    tally: Tally
+    folder: str = ""
+    attempt: int = 0
 
 
 class BeanstalkSink(DataSource):
@@ -121,21 +121,21 @@ def _refuse_overwrite(overwrite: bool) -> None:
         )
 
 
+@dataclass
 class _Writer:
     """
     What the writers of a batch and of a stream share.  Spark calls ``write`` in each task,
     ``commit`` when all are done, ``abort`` when one has failed for good; what was put stays.
     """
 
-    def __init__(self, rows: JobRows, options: SinkOptions) -> None:
-        self._rows = rows
-        self._options = options
+    rows: JobRows
+    options: SinkOptions
 
     def _put(self, iterator: Iterator[pa.RecordBatch], folder: str) -> Done:
         task = _task()
         attempt = task.attemptNumber()
         tally = put_partition(
-            iterator, self._rows, self._options, task.partitionId(), folder, attempt=attempt
+            iterator, self.rows, self.options, task.partitionId(), folder, attempt=attempt
         )
         return Done(tally, folder, attempt)
 
@@ -146,13 +146,13 @@ class JobWriter(_Writer, DataSourceArrowWriter):
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        return self._put(iterator, self._options.resume)
+        return self._put(iterator, self.options.resume)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        settle(self._options, messages, self._options.resume)
+        settle(self.options, messages, self.options.resume)
 
     def abort(self, messages: Sequence[Any]) -> None:
-        give_up(self._options, messages, self._options.resume)
+        give_up(self.options, messages, self.options.resume)
 
 
 class JobStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -162,7 +162,7 @@ class JobStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
         task = _task()
-        folder = self._options.resume
+        folder = self.options.resume
         if folder:
             query = task.getLocalProperty(QUERY_PROPERTY)
             batch = task.getLocalProperty(BATCH_PROPERTY)
@@ -174,12 +174,12 @@ class JobStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         folder = folder_of(messages)
-        settle(self._options, messages, folder, batchId)
+        settle(self.options, messages, folder, batchId)
         if folder:
             forget_before(os.path.dirname(folder), batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        give_up(self._options, messages, folder_of(messages), batchId)
+        give_up(self.options, messages, folder_of(messages), batchId)
 
 
 def folder_of(messages: Sequence[Any]) -> str:

@@ -50,9 +50,6 @@ class BinlogSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """
-        The columns, as the options ask for them.
-        """
         asked = parse_options(self.options, STREAM_OPTIONS)
         if asked.view == "segments":
             return ddl(SEGMENT_BY_NAME, SEGMENT_BY_NAME)
@@ -65,9 +62,6 @@ class BinlogSource(DataSource):
         return BinlogStreamReader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
 
     def reader(self, schema: "StructType") -> "BinlogReader":
-        """
-        Reads the columns of a schema: this one's, or what the user gave of it.
-        """
         asked = parse_options(self.options)
         known = SEGMENT_BY_NAME if asked.view == "segments" else BY_NAME
         return BinlogReader(asked, _columns_of(schema, known))

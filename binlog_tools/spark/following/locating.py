@@ -110,9 +110,6 @@ def _lost(log: Log, at: Position, seq: int) -> Lost:
 
 
 def _in_place(log: Log, at: Position) -> Position | Lost:
-    """
-    A position whose segment is the one it says.
-    """
     later = [seq for seq in log.numbers if seq > at.seq]
     if later and later[0] > at.seq + 1 and at.offset >= log.end(at.seq):
         return _lost(log, at._replace(seq=at.seq + 1), later[0])

@@ -79,7 +79,8 @@ class Streamed(NamedTuple):
         offsets = given.get("startingoffsets", "earliest").strip()
         return cls(
             asked, (*asked.paths, *((archive,) if archive else ())), offsets == "latest",
-            _starts(offsets), _lsn(given), _since(given), _bytes(given), _rows(given),
+            _starts(offsets), _number(given, "startingLsn", "LSN"), _since(given), _bytes(given),
+            _number(given, "maxRowsPerTrigger", "whole number from 1 on") or UNLIMITED,
             choice(given, "failOnDataLoss", ("true", "false")) == "false",
         )  # fmt: skip
 
@@ -125,12 +126,12 @@ def _starts(text: str) -> dict[str, int]:
     return found
 
 
-def _lsn(given: Mapping[str, str]) -> int | None:
-    text = given.get("startinglsn")
+def _number(given: Mapping[str, str], name: str, kind: str) -> int | None:
+    text = given.get(name.lower())
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and 0 < int(text) < MAX_NUMBER):
-        raise wrong("startingLsn", f"{text!r} is no LSN")
+        raise wrong(name, f"{text!r} is no {kind}")
     return int(text)
 
 
@@ -151,12 +152,3 @@ def _bytes(given: Mapping[str, str]) -> int:
     if size < 1:
         raise wrong("maxBytesPerTrigger", "1 is the least; a batch takes a frame at least")
     return size
-
-
-def _rows(given: Mapping[str, str]) -> int:
-    text = given.get("maxrowspertrigger")
-    if text is None:
-        return UNLIMITED
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise wrong("maxRowsPerTrigger", f"{text!r} is no whole number from 1 on")
-    return int(text)

@@ -6,6 +6,7 @@ for each batch of a stream, so names are listed and hardly anything is opened.
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from beanstalk_twisted.binlog.format import (
@@ -21,6 +22,7 @@ from binlog_tools.spark.reading.candidates import expanded
 _STORE: Final = re.compile(r"[0-9a-f]{32}")
 
 
+@dataclass
 class Segments:
     """
     The segments of one store.
@@ -28,10 +30,9 @@ class Segments:
     :ivar live: paths by sequence number, in the directory of a server; ``archived`` likewise.
     """
 
-    def __init__(self, store: str) -> None:
-        self.store = store
-        self.live: dict[int, str] = {}
-        self.archived: dict[int, str] = {}
+    store: str
+    live: dict[int, str] = field(default_factory=dict)
+    archived: dict[int, str] = field(default_factory=dict)
 
     @property
     def numbers(self) -> list[int]:

@@ -18,13 +18,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from beanstalk_twisted.binlog.format import SegmentHeader
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
 from binlog_tools.spark.following.logs import Durable, Log
 from binlog_tools.spark.following.positions import Position, Positions, decode, encode
 from binlog_tools.spark.following.startings import UNLIMITED, Streamed
 from binlog_tools.spark.following.stores import look
-from binlog_tools.spark.following.tailing import Part, advance, parts
+from binlog_tools.spark.following.tailing import advance, parts
 from binlog_tools.spark.following.tube_memory import TubeMemory
 from binlog_tools.spark.reading.candidates import expanded
 from binlog_tools.spark.reading.opening import task_batches
@@ -50,15 +51,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pinned: Positions | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """
-        Where a new query begins, in every log that is there.
-        """
         return encode(self._looking(self._starts), self._streamed.rows)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """
-        How much a batch may read, by the options.
-        """
         if self._streamed.most_rows < UNLIMITED and self._streamed.most_bytes == UNLIMITED:
             return ReadMaxRows(self._streamed.most_rows)
         return ReadMaxBytes(self._streamed.most_bytes)
@@ -84,9 +79,6 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pinned = self._looking(_frontiers)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """
-        What lies between two offsets, cut into tasks.
-        """
         rows = self._streamed.rows
         begins, ends = decode(start, rows), decode(end, rows)
         items = self._looking(lambda logs: self._items(logs, begins, ends))
@@ -210,23 +202,23 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for part in parts(logs[store], begins[store], ends[store])
         ]
 
-    def _item(self, part: Part | Lost) -> Share | Trouble:
-        server = self._streamed.asked.server_of(part.header)
-        if isinstance(part, Part):
-            place = Place(part.paths[0], part.header, server)
-            elsewhere = (*part.paths[1:], *self._archived(part))
-            tubes = self._tubes.before(part) if "tube" in self._columns else None
-            return Share(place, part.stretch, part.size, elsewhere=elsewhere, tubes=tubes)
-        if not self._streamed.tolerates_loss:
-            raise part.error()
-        place = Place(part.path, part.header, server)
-        return Trouble(place, part.what, part.before.lsn, None)
+    def _item(self, part: Share | Lost) -> Share | Trouble:
+        header = part.header if isinstance(part, Lost) else part.place.header
+        server = self._streamed.asked.server_of(header)
+        if isinstance(part, Lost):
+            if not self._streamed.tolerates_loss:
+                raise part.error()
+            return Trouble(Place(part.path, header, server), part.what, part.before.lsn, None)
+        return part._replace(
+            place=part.place._replace(server=server),
+            elsewhere=(*part.elsewhere, *self._archived(header)),
+            tubes=self._tubes.before(part) if "tube" in self._columns else None,
+        )
 
-    def _archived(self, part: Part) -> Iterator[str]:
+    def _archived(self, header: SegmentHeader) -> Iterator[str]:
         """
         Where the file will be when the server has deleted it.
         """
-        header = part.header
         name = f"{header.seq:020}-{header.first_lsn:020}.tql"
         for path in self._streamed.paths:
             yield os.path.join(path, header.store_uuid.hex(), name)

@@ -3,7 +3,6 @@ Going forward in a log that is being written, never beyond what is durable.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,21 +11,9 @@ from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.following.locating import Lost, find, locate
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
+from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.framing import Run, Stretch
-
-
-class Part(NamedTuple):
-    """
-    A stretch of a segment.
-
-    :ivar paths: where the file is, or may be.
-    :ivar size: how much of the file may be mapped.
-    """
-
-    paths: tuple[str, ...]
-    header: SegmentHeader
-    stretch: Stretch
-    size: int
+from binlog_tools.spark.segments.producing import Place
 
 
 class _Limits:
@@ -83,7 +70,7 @@ def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: in
     return at
 
 
-def parts(log: Log, start: Position, end: Position) -> Iterator[Part | Lost]:
+def parts(log: Log, start: Position, end: Position) -> Iterator[Share | Lost]:
     """
     What lies between two positions.
     """
@@ -115,9 +102,13 @@ def _stop(log: Log, place: Position, end: Position, following: SegmentHeader | N
     return end.offset if following is None else min(end.offset, following.prev_end)
 
 
-def _part(log: Log, place: Position, stop: int) -> Part:
+def _part(log: Log, place: Position, stop: int) -> Share:
     header = log.header(place.seq)
     # A re-homed one may say the names of its tubes further on, but in its first batch.  Not to the
     # end of the file: that is cut off when the segment is sealed.
     size = max(stop, log.end(place.seq)) if header.flags & REHOMED else stop
-    return Part(log.paths(place.seq), header, Stretch(place.offset, stop, place.lsn), size)
+    path, *elsewhere = log.paths(place.seq)
+    return Share(
+        Place(path, header, log.store), Stretch(place.offset, stop, place.lsn), size,
+        elsewhere=tuple(elsewhere),
+    )  # fmt: skip

@@ -53,9 +53,6 @@ class Segment(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """
-        What tells segments apart.
-        """
         return self.header.store_uuid, self.header.seq
 
 

@@ -92,9 +92,6 @@ def _batches_of(item: Share | Trouble, wanted: Wanted) -> Iterator[Any]:
 
 
 def _located(share: Share) -> Share:
-    """
-    The same part, where its file is now.
-    """
     for path in (share.place.path, *share.elsewhere):
         if os.path.exists(path):
             return share._replace(place=share.place._replace(path=path))

@@ -97,9 +97,6 @@ class Asked(NamedTuple):
         return Wanted(columns, self.records, self.copies, self.damage, self.verify, self.conditions)
 
     def server_of(self, header: SegmentHeader) -> str:
-        """
-        What the store of a segment is called.
-        """
         store = header.store_uuid.hex()
         return self.servers.get(store, store)
 

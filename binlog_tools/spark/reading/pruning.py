@@ -102,9 +102,6 @@ def _moments(name: str, low_ns: int, high_ns: int) -> Stats:
 
 
 def may_match(stats: Stats, conditions: Iterable[Condition]) -> bool:
-    """
-    Whether a row may be there that fulfils all conditions.
-    """
     return all(_may_fulfil(stats.get(each.column), each) for each in conditions)
 
 

@@ -293,9 +293,6 @@ def percentile(histogram: Mapping[int, int], share: float) -> int | None:
 
 
 def busiest(totals: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str]]]:
-    """
-    Tubes, the busiest first.
-    """
     return sorted(
         totals.items(), key=lambda pair: (-pair[1]["puts"] - pair[1]["reserves"], pair[0])
     )

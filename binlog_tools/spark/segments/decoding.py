@@ -145,9 +145,6 @@ def _of_hole(hole: Hole, place: Place, wanted: Wanted) -> Any:
 
 
 def _of_run(buffer: memoryview, place: Place, run: Run, wanted: Wanted, names: TubeNames) -> Any:
-    """
-    One batch, or None if nothing in it is wanted.
-    """
     rows = Rows(buffer, run)
     refuse_unknown(place, run, rows)
     if "tube" in wanted.columns:

@@ -165,9 +165,6 @@ def _run_at(
 
 
 def _columns(words: Words, found: Ints) -> Run:
-    """
-    The headers at these words.
-    """
     crcs, lengths, sizes, codes = (words[found + at] for at in (1, 2, 6, 7))
     base_lsn, durable_lsn, time_ns = (words[found + at].view(np.int64) for at in (3, 4, 5))
     return Run(
@@ -211,9 +208,6 @@ def _is_sound(words: Words, run: Run, salt: int) -> npt.NDArray[np.bool_]:
 
 
 def _good_frames(buffer: memoryview, run: Run, verify: Verify) -> int:
-    """
-    How many frames of a run have the checksums that they should have.
-    """
     if verify == "none" or not len(run.offset):
         return len(run.offset)
     crc32 = zlib.crc32

@@ -48,7 +48,7 @@ class Restoring:
 
         :raise SourceError: one cannot be read.
         """
-        for seq, jobs in groupby(self._living, lambda job: job.place.seq):
+        for seq, jobs in groupby(self._living, lambda job: job.seq):
             with self._opened(seq) as file:
                 for job in jobs:
                     data = self._data_of(job, file.fileno())
@@ -58,14 +58,14 @@ class Restoring:
                         yield self._stored(job, data)
 
     def _leave_out(self, job: Survivor) -> None:
-        path, place = self._paths[job.place.seq], job.place.at
+        path = self._paths[job.seq]
         if self._damage == "fail":
-            raise damaged(path, place, f"the checksum of the body of job {job.job_id} is wrong")
+            raise damaged(path, job.at, f"the checksum of the body of job {job.job_id} is wrong")
         self.lost.append(job.job_id)
-        self.flaws.append(f"{path}: byte {place}: the body of job {job.job_id} is damaged")
+        self.flaws.append(f"{path}: byte {job.at}: the body of job {job.job_id} is damaged")
 
     def _stored(self, job: Survivor, data: bytes) -> StoredJob:
-        path = self._paths[job.place.seq]
+        path = self._paths[job.seq]
         try:
             image = job.as_loaded(data, self._now_ns)
         except NotUnderstood as problem:
@@ -74,22 +74,21 @@ class Restoring:
         name = self._tubes.get(image.tube_id)
         if name is None:
             what = f"nothing says the name of tube {image.tube_id}, which has job {job.job_id}"
-            raise damaged(path, job.place.at, what)
+            raise damaged(path, job.at, what)
         return StoredJob.of(image, name)
 
     def _data_of(self, job: Survivor, fd: int) -> bytes | None:
         """
         The data of a job's newest full record; None if they are not those that were written.
         """
-        place = job.place
-        if not place.size:
+        if not job.size:
             return b""
         try:
-            data = os.pread(fd, place.size, place.at)
+            data = os.pread(fd, job.size, job.at)
         except OSError as problem:
-            raise unreadable(problem, self._paths[place.seq]) from None
+            raise unreadable(problem, self._paths[job.seq]) from None
         crc = RECORD.unpack(job.full)[_DATA_CRC]
-        return data if len(data) == place.size and zlib.crc32(data) == crc else None
+        return data if len(data) == job.size and zlib.crc32(data) == crc else None
 
     def _opened(self, seq: int) -> BinaryIO:
         try:

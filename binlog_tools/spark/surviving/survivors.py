@@ -115,9 +115,6 @@ class _Chosen(NamedTuple):
 
     @classmethod
     def newest(cls, several: "list[_Chosen]") -> "_Chosen":
-        """
-        Of each job the last one of all.
-        """
         if not several:
             return cls(*(_NONE for _ in cls._fields))
         joined = cls._make(np.concatenate(columns) for columns in zip(*several, strict=True))
@@ -125,10 +122,6 @@ class _Chosen(NamedTuple):
 
 
 class _Reading:
-    """
-    Goes through a segment.
-    """
-
     def __init__(self, share: Share, buffer: memoryview, point: Point, damage: Damage) -> None:
         self._place = share.place
         self._buffer = buffer

@@ -59,9 +59,6 @@ def _receipts(out: Path) -> Iterator[Receipt]:
 
 
 def _named(out: Path) -> Iterator[tuple[str, str]]:
-    """
-    Stores, and what they are called.
-    """
     for receipt in _receipts(out):
         found = _SEGMENT.fullmatch(receipt.stem) or _GAP.fullmatch(receipt.stem)
         folder = _FOLDER.match(receipt.files[0].path) if receipt.files else None

@@ -69,9 +69,6 @@ def opened(out: Path) -> Iterator[None]:
 
 
 def _refuse_others(out: Path) -> None:
-    """
-    What is not a table of ours is left alone.
-    """
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if out.exists() and not out.is_dir():
         raise TableError("TABLE_EXISTS", f"{out}: it is a file; name a new directory")

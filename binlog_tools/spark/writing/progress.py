@@ -25,9 +25,6 @@ COUNT_NAME: Final = "partitions"
 
 
 def name_of(partition: int) -> str:
-    """
-    The file of a partition.
-    """
     return f"part-{partition:05}{SUFFIX}"
 
 
@@ -214,9 +211,6 @@ class Progress:
         self._write(self._state())
 
     def finish(self) -> None:
-        """
-        All rows that there are in this partition are in the queue.
-        """
         if not self._is_whole:
             self._is_whole = True
             self._write({**self._state(), "whole": True})

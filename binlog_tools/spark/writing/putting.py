@@ -68,10 +68,6 @@ def put_partition(
 
 
 class _Puts:
-    """
-    The rows as commands, and how many there were.
-    """
-
     def __init__(self, rows: JobRows, batches: Iterable[pa.RecordBatch], most_bytes: int) -> None:
         self.rows = 0
         self._meaning = rows
@@ -110,9 +106,6 @@ def _connected(host: str, port: int, timeout_s: float, history: str) -> Connecti
 
 
 def _most_bytes(connection: Connection, history: str) -> int:
-    """
-    How large a body the server takes.
-    """
     try:
         connection.send(b"stats\r\n")
         reply = connection.reply()

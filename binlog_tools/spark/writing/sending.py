@@ -29,18 +29,12 @@ REFUSALS: Final = (b"DRAINING\r\n", b"OUT_OF_MEMORY\r\n")
 
 class Clock(Protocol):
     """
-    Where time comes from; `time` is one.
+    Where time comes from, in seconds; `time` is one.
     """
 
-    def monotonic(self) -> float:
-        """
-        :return: seconds.
-        """
+    def monotonic(self) -> float: ...
 
-    def sleep(self, seconds: float, /) -> None:
-        """
-        Wait.
-        """
+    def sleep(self, seconds: float, /) -> None: ...
 
 
 Note = Callable[[int, Sequence[int]], None]
@@ -120,9 +114,6 @@ class Sender:
             raise self._lost(problem, list(self._left)) from None
 
     def _finish(self) -> None:
-        """
-        Hear the replies, and send again what was refused, until there is nothing left.
-        """
         pause_s, since_s = FIRST_PAUSE_S, self._clock.monotonic()
         while True:
             before = len(self._left)
