@@ -10,44 +10,25 @@ from typing import Final
 
 from binlog_tools.logs.sources import NoLog
 
-CODES: Final = {
-    "BINLOG_DAMAGED": 65,
-    "BINLOG_UNKNOWN_FORMAT": 65,
-    "BINLOG_NUMBER_TOO_LARGE": 65,
-    "BINLOG_HISTORIES_DIFFER": 65,
-    "BINLOG_CHANGED": 65,
-    "BINLOG_TRIMMED": 66,
-    "BINLOG_NOT_FOUND": 66,
-    "BINLOG_NO_LOG": 66,
-    "BINLOG_UNREADABLE": 74,
-    "BINLOG_OPTION": 64,
-    "BINLOG_SCHEMA": 64,
-    "REBUILD_SERVERS": 64,
-    "REBUILD_GAP": 66,
-    "REBUILD_TARGET": 73,
-    "TABLE_BUSY": 75,
-    "TABLE_COLUMN": 65,
-    "TABLE_EXISTS": 73,
-    "TABLE_FORMAT": 69,
-    "TABLE_NOT_FOUND": 66,
-    "TABLE_OPTION": 64,
-    "TABLE_UNWRITABLE": 73,
-    "NO_JAVA": 69,
-    "NO_PACKAGE": 69,
-    "WORKER_PYTHON": 69,
-    "SINK_OPTION": 64,
-    "SINK_MODE": 64,
-    "SINK_COLUMNS": 64,
-    "SINK_SPECULATION": 64,
-    "SINK_VALUE": 65,
-    "SINK_JOB_TOO_BIG": 65,
-    "SINK_RESUME": 65,
-    "SINK_NO_SERVER": 69,
-    "SINK_CONNECTION_LOST": 75,
-    "SINK_REFUSED": 75,
-    "SINK_TWICE": 75,
-    "SINK_REPLY": 76,
-}
+_CODES_BY_EXIT: Final = {
+    64: (
+        "BINLOG_OPTION", "BINLOG_SCHEMA", "REBUILD_SERVERS", "TABLE_OPTION", "SINK_OPTION",
+        "SINK_MODE", "SINK_COLUMNS", "SINK_SPECULATION",
+    ),
+    65: (
+        "BINLOG_DAMAGED", "BINLOG_UNKNOWN_FORMAT", "BINLOG_NUMBER_TOO_LARGE",
+        "BINLOG_HISTORIES_DIFFER", "BINLOG_CHANGED", "TABLE_COLUMN", "SINK_VALUE",
+        "SINK_JOB_TOO_BIG", "SINK_RESUME",
+    ),
+    66: ("BINLOG_TRIMMED", "BINLOG_NOT_FOUND", "BINLOG_NO_LOG", "REBUILD_GAP", "TABLE_NOT_FOUND"),
+    69: ("TABLE_FORMAT", "NO_JAVA", "NO_PACKAGE", "WORKER_PYTHON", "SINK_NO_SERVER"),
+    73: ("REBUILD_TARGET", "TABLE_EXISTS", "TABLE_UNWRITABLE"),
+    74: ("BINLOG_UNREADABLE",),
+    75: ("TABLE_BUSY", "SINK_CONNECTION_LOST", "SINK_REFUSED", "SINK_TWICE"),
+    76: ("SINK_REPLY",),
+}  # fmt: skip
+
+CODES: Final = {code: number for number, codes in _CODES_BY_EXIT.items() for code in codes}
 """The codes, and with which number a program ends because of one (sysexits.h)."""
 
 

@@ -19,8 +19,9 @@ from beanstalk_twisted.binlog.records import CleanStop
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.following.stores import Segments
+from binlog_tools.spark.segments.durable import durable_frames
 from binlog_tools.spark.segments.footers import read_footer
-from binlog_tools.spark.segments.framing import Ints, Run, Stretch, runs
+from binlog_tools.spark.segments.framing import Run, Stretch, runs
 
 WINDOW_BYTES: Final = 1 << 20
 """What is looked at once where a batch is to end: it may end soon."""
@@ -182,14 +183,14 @@ def _durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: b
     :param is_finished: the file will not change any more: all of it is.
     """
     watermark, at, want = start.lsn - 1, start, READ_BYTES
-    seen: list[tuple[Ints, Ints]] = []
+    seen: list[Run] = []
     while True:
         chunk, base = os.pread(fd, want, at.offset), at.offset
         whole = Stretch(0, len(chunk), at.lsn)
         for piece in runs(memoryview(chunk), header, whole, "headers"):
             if isinstance(piece, Run):
                 watermark = max(watermark, int(piece.durable_lsn.max()))
-                seen.append((piece.offset + piece.length + base, piece.base_lsn + piece.n_rec))
+                seen.append(piece._replace(offset=piece.offset + base))
                 at = Position(at.seq, base + piece.end, piece.next_lsn)
         if at.offset == base:
             found = frames.decode_header(chunk, 0, len(chunk), header.salt)
@@ -198,8 +199,5 @@ def _durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: b
             want = found.end
     if is_finished:
         watermark = at.lsn - 1
-    for ends, lsns in reversed(seen):
-        count = int(np.searchsorted(lsns, watermark + 1, "right"))
-        if count:
-            return Position(at.seq, int(ends[count - 1]), int(lsns[count - 1]))
-    return start
+    durable = durable_frames(seen, watermark)
+    return start if durable is None else Position(at.seq, durable.end, durable.next_lsn)

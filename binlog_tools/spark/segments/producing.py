@@ -65,14 +65,13 @@ class Chunk:
         self.of_job: Mask | None = None if of_job.all() else of_job
         self._tube_at: Ints | None = None
 
-    def is_type(self, *types: int) -> Mask:
-        return np.isin(self.rows.byte(at.TYPE), types)
-
     def jobs_and(self, *types: int) -> Mask | None:
         """
         Which rows are of jobs or of these types; None: all.
         """
-        return None if self.of_job is None else self.of_job | self.is_type(*types)
+        return (
+            None if self.of_job is None else self.of_job | np.isin(self.rows.byte(at.TYPE), types)
+        )
 
     def tube_at(self) -> Ints:
         """
