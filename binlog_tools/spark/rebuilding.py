@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, REHOMED
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
-from binlog_tools.spark.definitions.errors import unreadable
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.finding import find
 from binlog_tools.spark.reading.measuring import Segment
@@ -21,11 +21,8 @@ from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place
 from binlog_tools.spark.surviving.errors import (
-    cannot_write,
     incomplete,
     missing,
-    several,
-    too_early,
 )
 from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
 from binlog_tools.spark.surviving.living import Living
@@ -90,7 +87,9 @@ def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) 
     try:
         return _write(plan, living, time.time_ns() if now_ns is None else now_ns)
     except OSError as problem:
-        raise cannot_write(problem, wish.output) from None
+        where = problem.filename or wish.output
+        what = f"{where}: {problem.strerror or problem}; no new log was made"
+        raise SourceError("REBUILD_TARGET", what) from None
 
 
 class Plan:
@@ -112,13 +111,22 @@ class Plan:
         self._segments = segments
         self.stores = sorted({each.header.store_uuid for each in segments})
         if len(self.stores) > 1:
-            raise several([store.hex() for store in self.stores])
+            servers = ", ".join(store.hex() for store in self.stores)
+            raise SourceError(
+                "REBUILD_SERVERS",
+                f"these are logs of {len(self.stores)} servers ({servers}); nothing was written; "
+                f"rebuild one at a time: name its directory, and its folder in the archive",
+            )
         if not segments:
             raise missing("no segment can be read" + self._broken_told())
         self.paths = {each.header.seq: each.path for each in segments}
         self._wanted = [each for each in segments if self._may_have(each)]
         if not self._wanted:
-            raise too_early(segments[0].header.first_lsn, segments[0].path)
+            raise SourceError(
+                "REBUILD_GAP",
+                f"the log begins with LSN {segments[0].header.first_lsn}, in {segments[0].path}, "
+                f"and that is later; nothing was written; name the archive too, or a later point",
+            )
 
     def _may_have(self, each: Segment) -> bool:
         """

@@ -24,14 +24,13 @@ from binlog_tools.spark.reading.planning import (
     Share,
     Task,
     Trouble,
-    gap_trouble,
-    in_order,
     packed,
     shares_of,
 )
 from binlog_tools.spark.reading.pruning import conditions_of, may_match, stats_of
 from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, summary
 from binlog_tools.spark.segments.conditions import EVERY, Condition, bounds
+from binlog_tools.spark.segments.producing import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,10 +100,10 @@ class BinlogReader(DataSourceReader):
     def _items(self, found: Findings) -> Iterator[Share | Trouble]:
         for broken in found.broken:
             yield self._tolerated(_of_broken(broken))
-        for each in in_order(found.segments, found.gaps):
-            if isinstance(each, Gap):
-                yield from self._gap(each)
-                continue
+        gaps = {gap.after.key: gap for gap in found.gaps}
+        for each in found.segments:
+            if each.key in gaps:
+                yield from self._gap(gaps[each.key])
             server = self._asked.server_of(each.header)
             if may_match(stats_of(each, server, self._asked.records), self._conditions):
                 task_bytes = self._asked.partition_bytes
@@ -126,7 +125,9 @@ class BinlogReader(DataSourceReader):
         if bounds(wanted, "lsn").meets(first, after.first_lsn - 1) and (
             bounds(wanted, "logged_ns").meets(since_ns, until_ns)
         ):
-            yield self._tolerated(gap_trouble(gap, self._asked.server_of(after)))
+            place = Place(gap.after.path, after, self._asked.server_of(after))
+            seq = gap.before.header.seq + 1
+            yield self._tolerated(Trouble(place, gap.what, gap.before.next_lsn, None, seq))
 
     def _tolerated(self, trouble: Trouble) -> Trouble:
         """

@@ -174,12 +174,11 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
         if isinstance(limit, ReadAllAvailable):
             return UNLIMITED, UNLIMITED
-        most_bytes, most_rows = self._streamed.most_bytes, self._streamed.most_rows
-        if isinstance(limit, ReadMaxBytes):
-            most_bytes = limit.max_bytes
-        if isinstance(limit, ReadMaxRows):
-            most_rows = limit.max_rows
-        return most_bytes, most_rows
+        streamed = self._streamed
+        return (
+            limit.max_bytes if isinstance(limit, ReadMaxBytes) else streamed.most_bytes,
+            limit.max_rows if isinstance(limit, ReadMaxRows) else streamed.most_rows,
+        )
 
     def _refuse_missing(self, logs: dict[str, Log], stores: Iterable[str]) -> None:
         missing = set(stores) - logs.keys()

@@ -2,11 +2,10 @@
 How the work is cut: many small segments into one task, one large segment into many.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from binlog_tools.spark.reading.finding import Gap
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.conditions import EVERY, Span
 from binlog_tools.spark.segments.framing import Stretch
@@ -90,11 +89,6 @@ def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iter
         yield Stretch(start[0], whole.end, start[1])
 
 
-def gap_trouble(gap: Gap, server: str) -> Trouble:
-    place = Place(gap.after.path, gap.after.header, server)
-    return Trouble(place, gap.what, gap.before.next_lsn, None, gap.before.header.seq + 1)
-
-
 def packed(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
     """
     Tasks of neighbouring parts.
@@ -110,14 +104,3 @@ def packed(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> li
         open_items.append(item)
         size += own
     return [*tasks, tuple(open_items)] if open_items else tasks
-
-
-def in_order(segments: Sequence[Segment], gaps: Sequence[Gap]) -> Iterator[Segment | Gap]:
-    """
-    Segments, and gaps before those behind them.
-    """
-    before = {gap.after.key: gap for gap in gaps}
-    for segment in segments:
-        if segment.key in before:
-            yield before[segment.key]
-        yield segment

@@ -215,28 +215,28 @@ def hours(grid: np.ndarray) -> str:
 
 
 def poison(rows: Sequence[Row]) -> str:
-    figure, axes = _new(0.9 + 0.3 * len(rows))
     names = [f"{_short(row['tube'] or '?')}  {(row['fingerprint'] or '-')[:8]}" for row in rows]
-    _bars(axes, names, [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS])
-    axes.set_xlabel("failures")
-    figure.legend(loc="outside upper left", frameon=False, ncols=4)
+    figure = _bars(names, _ends(rows), "failures")
     return svg("poison", "Failures of the worst kinds of jobs", figure)
 
 
 def workers(rows: Sequence[Row]) -> str:
-    figure, axes = _new(0.9 + 0.3 * len(rows))
     names = [f"{row['server'][:6]}  {row['incarnation']}/{row['connection']}" for row in rows]
-    parts = [("deleted", DONE, [row["deletes"] for row in rows])]
-    parts += [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS]
-    _bars(axes, names, parts)
-    axes.set_xlabel("runs")
-    figure.legend(loc="outside upper left", frameon=False, ncols=5)
+    deleted = ("deleted", DONE, [row["deletes"] for row in rows])
+    figure = _bars(names, [deleted, *_ends(rows)], "runs")
     return svg("workers", "How the runs of the busiest connections ended", figure)
 
 
-def _bars(
-    axes: Axes, names: Sequence[str], parts: Sequence[tuple[str, str, Sequence[int]]]
-) -> None:
+Stack = Sequence[tuple[str, str, Sequence[int]]]
+"""The parts of bars: label, colour, and a number for each bar."""
+
+
+def _ends(rows: Sequence[Row]) -> Stack:
+    return [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS]
+
+
+def _bars(names: Sequence[str], parts: Stack, counted: str) -> Figure:
+    figure, axes = _new(0.9 + 0.3 * len(names))
     left = np.zeros(len(names))
     places = np.arange(len(names))
     for label, colour, numbers in parts:
@@ -248,6 +248,9 @@ def _bars(
     axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlabel(counted)
+    figure.legend(loc="outside upper left", frameon=False, ncols=len(parts))
+    return figure
 
 
 def _short(tube: str) -> str:

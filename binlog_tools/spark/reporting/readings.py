@@ -176,12 +176,10 @@ def _fold_minutes(readings: Readings, table: Any) -> None:
     ranks = [tube for tube, _ in busiest(readings.totals)]
     shown = ranks if len(ranks) <= TUBES + 1 else ranks[:TUBES]
     names = [*shown, *([OTHERS] if len(ranks) > len(shown) else [])]
-    for state in STATES:
-        series.depth[state] = np.zeros(series.count, np.int64)
-    for name in names:
-        series.by_tube[name] = np.zeros(series.count, np.int64)
-    for name in ("puts", "deletes", *ENDS):
-        series.flow[name] = np.zeros(series.count, np.int64)
+    series.depth, series.by_tube, series.flow = (
+        {name: np.zeros(series.count, np.int64) for name in each}
+        for each in (STATES, names, ("puts", "deletes", *ENDS))
+    )
     columns = ("tube", "minute", "puts", "deletes", *ENDS, *STATES)
     for batch in rows_of(table, columns):
         _add_batch(readings, series, set(shown), last, batch)

@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.records import NotUnderstood
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.segments.decoding import Damage
-from binlog_tools.spark.surviving.errors import damaged, trimmed
+from binlog_tools.spark.surviving.errors import damaged
 from binlog_tools.spark.surviving.living import Living, Survivor
 
 _DATA_CRC: Final = 18
@@ -94,6 +94,11 @@ class Restoring:
         try:
             return open(self._paths[seq], "rb")
         except FileNotFoundError:
-            raise trimmed(self._paths[seq]) from None
+            raise SourceError(
+                "BINLOG_TRIMMED",
+                f"{self._paths[seq]}: it was there a moment ago and is gone now: the server has "
+                f"trimmed it; nothing was written; run this again, with the archive among the "
+                f"paths if there is one",
+            ) from None
         except OSError as problem:
             raise unreadable(problem, self._paths[seq]) from None

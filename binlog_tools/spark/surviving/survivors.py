@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.records import Kind, Pause, Start, Trim
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.definitions.columns import ARROW_TYPES
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.opening import open_share
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments import rows as at
@@ -27,7 +28,7 @@ from binlog_tools.spark.segments.framing import Ints, Run, runs
 from binlog_tools.spark.segments.producing import IS_OF_JOB
 from binlog_tools.spark.segments.rows import Rows
 from binlog_tools.spark.segments.tubes import tubes_named
-from binlog_tools.spark.surviving.errors import changed, damaged
+from binlog_tools.spark.surviving.errors import damaged
 from binlog_tools.spark.surviving.notes import Note
 
 FIELDS: Final = (
@@ -77,7 +78,11 @@ def _copied(share: Share) -> memoryview:
     with open(share.place.path, "rb") as file:
         raw = file.read(share.size)
     if len(raw) < share.size:
-        raise changed(share.place.path)
+        raise SourceError(
+            "BINLOG_CHANGED",
+            f"{share.place.path}: it became shorter while it was read, as when a server starts; "
+            f"nothing was written; run this again",
+        )
     return memoryview(raw)
 
 
