@@ -119,8 +119,7 @@ def make_shim(home: str, place: str | None = None) -> str:
     A folder that serves as ``JAVA_HOME``: its ``bin/java`` runs the one of ``home``, without the
     argument of Spark's launcher for a module that a trimmed runtime does not have.
 
-    :param place: where; by default beside the packages of this Python, or where temporary files
-        are if nobody may write there.
+    :param place: where; by default beside the packages of this Python, or in a temporary folder.
     """
     for folder in _places(place):
         shim = Path(folder, "beanstalk-java")

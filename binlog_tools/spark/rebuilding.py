@@ -75,8 +75,7 @@ def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) 
     Make the log.
 
     :param now_ns: the wall clock, if not that of now.
-    :raise SourceError: something is wrong with the logs or with the target; then nothing is left
-        of the new log.
+    :raise SourceError: something is wrong with the logs or the target; no new log is left.
     """
     try:
         found = find(wish.paths, as_at_a_start=True)

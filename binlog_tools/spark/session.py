@@ -28,10 +28,7 @@ SETTINGS: Final = {
 """What every session of ours has."""
 
 PATIENCE_S: Final = 600
-"""
-How long one part of Spark waits for another on this machine, seconds.  Spark's own limits are for
-machines that fail alone; here whoever does not answer has no processor time.
-"""
+"""Seconds that one part of Spark waits for another here: a busy machine answers late."""
 
 PATIENCE: Final = {
     # Of the driver for its executor, and of each question that one asks another: 120 s.
@@ -43,7 +40,7 @@ PATIENCE: Final = {
     # Of a join for its smaller side, seconds: 300.
     "spark.sql.broadcastTimeout": str(PATIENCE_S),
 }
-"""What a session has that is started here, and not by ``spark-submit`` for a cluster."""
+"""What a session has that is started here, and not by ``spark-submit``."""
 
 
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:

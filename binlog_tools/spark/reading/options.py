@@ -284,10 +284,8 @@ ROWS_ONLY: Final = (*_CONDITIONS, "pushdown")
 
 def check_schema(fields: list[tuple[str, str]], known: Mapping[str, Any]) -> tuple[str, ...]:
     """
-    The columns that a schema of the user's wants.
+    The columns that a schema of the user's wants: names and types, as Spark writes them.
 
-    :param fields: their names and types, as Spark writes them.
-    :param known: the columns that there are, by name.
     :raise SourceError: there is no such column, or it is of another type.
     """
     if not fields:

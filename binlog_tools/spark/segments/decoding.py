@@ -34,7 +34,7 @@ from binlog_tools.spark.segments.rows import Mask, Rows, lsns_of
 from binlog_tools.spark.segments.tubes import TubeNames, tubes_named, tubes_of
 
 BATCH_ROWS: Final = 65_536
-"""Rows of a batch at most: larger ones are no faster, and take more memory."""
+"""Rows of a batch at most."""
 
 Damage: TypeAlias = Literal["fail", "skip"]
 Records: TypeAlias = Literal["jobs", "all"]
@@ -83,13 +83,12 @@ def batches(
     tubes: Mapping[int, bytes] | None = None, window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Any]:  # fmt: skip
     """
-    The records of a stretch, in batches of at most `BATCH_ROWS` rows, or of one frame; none is
-    empty.
+    The records of a stretch, in LSN order, in batches of at most `BATCH_ROWS` rows, or of one
+    frame; none is empty.
 
-    :param buffer: the segment from its first byte, to the end of the stretch or further; mapped,
-        it takes no memory of its own.
-    :param tubes: names that are known from elsewhere, as from the seal.  Without, and if the
-        stretch does not begin with the segment, the frames before it are searched for names.
+    :param buffer: the segment from its first byte, to the end of the stretch or further.
+    :param tubes: names that are known from elsewhere; None: the frames before the stretch are
+        searched for them.
     :raise SourceError: ``BINLOG_DAMAGED`` if ``wanted.damage`` is ``fail``;
         ``BINLOG_UNKNOWN_FORMAT``, ``BINLOG_NUMBER_TOO_LARGE``.
     """

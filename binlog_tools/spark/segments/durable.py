@@ -81,9 +81,7 @@ def durable_part(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, is_complete: bool = False
 ) -> Durable:
     """
-    What of a stretch at the end of a segment is durable.
-
-    Damage within it is part of it: who reads it will find it.
+    What of a stretch at the end of a segment is durable, damage within it included.
 
     :param buffer: what the stretch's offsets count in: a segment, or a copy of its end.
     :param stretch: from the first frame, or another one that is durable, to the end of the file.

@@ -109,9 +109,8 @@ def runs(
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Run | Hole]:  # fmt: skip
     """
-    All frames of a stretch, in order, and what is between them.
-
-    Checksums of heaps are not looked at: see `bad_heaps`.
+    All frames of a stretch, in order, and what is between them.  Checksums of heaps are not looked
+    at: see `bad_heaps`.
 
     :param buffer: the segment from its start.
     :return: runs of at most a window, or of one frame.

@@ -37,8 +37,8 @@ FIELDS: Final = (
     ("body_at", "bigint"), ("body_bytes", "bigint"),
 )  # fmt: skip
 """
-Of the rows: ``segment`` and ``note`` of the one that is of no job, see `Note`; of jobs the newest
-record and its LSN (no image: gone), the newest full record and its LSN, and where its data are.
+Of the row of no job ``segment`` and `Note`; of jobs the newest record (no image: gone), the newest
+full record, and where its data are.
 """
 
 SCHEMA: Final = pa.schema([(name, ARROW_TYPES[kind]) for name, kind in FIELDS])

@@ -17,7 +17,7 @@ from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.tables.querying import in_steps, need
 
 FAILURES: Final = 3
-"""So many failures make a job poison, unless told otherwise: two may be bad luck."""
+"""So many failures make a job poison, unless told otherwise."""
 
 BODY_BYTES: Final = 512
 """Of a body, for its fingerprint: what jobs of one kind share stands at the beginning."""
