@@ -65,14 +65,18 @@ class SinkError(CodedError):
     """
 
 
-def damaged(path: str, offset: int, what: str) -> SourceError:
+READ_THE_REST: Final = "read what is left with .option('damage', 'skip'), or --damage skip"
+
+
+def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> SourceError:
     """
     Bytes that were durable cannot be read.
+
+    :param advice: what else can be done than to look at the damage.
     """
+    check = f"run: binlog-inspect check {shlex.quote(path)}"
     return SourceError(
-        "BINLOG_DAMAGED",
-        f"{path}: frame at byte {offset}: {what}; run: binlog-inspect check {shlex.quote(path)}; "
-        f"or read what is left with .option('damage', 'skip'), or --damage skip",
+        "BINLOG_DAMAGED", f"{path}: frame at byte {offset}: {what}; {check}; or {advice}"
     )
 
 

@@ -54,6 +54,7 @@ class Log:
         self.store = segments.store
         self.known = known
         self._segments = segments
+        self.paths = segments.paths
         self.numbers = segments.numbers
         self._headers: dict[int, SegmentHeader] = {}
         self._frontier: Position | None = None
@@ -66,13 +67,10 @@ class Log:
 
     def header(self, seq: int) -> SegmentHeader:
         """
-        :raise FileNotFoundError: the file has gone since it was listed; look again.
+        See `Segments.header`; each is read once.
         """
         if seq not in self._headers:
-            header = self._segments.header(seq)
-            if header is None:
-                raise FileNotFoundError(seq)
-            self._headers[seq] = header
+            self._headers[seq] = self._segments.header(seq)
         return self._headers[seq]
 
     def following(self, seq: int) -> SegmentHeader | None:
@@ -90,9 +88,6 @@ class Log:
             buffer = memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
         stretch = Stretch(at.offset, end, at.lsn)
         yield from runs(buffer, self.header(at.seq), stretch, "headers", WINDOW_BYTES)
-
-    def paths(self, seq: int) -> tuple[str, ...]:
-        return tuple(self._segments.paths(seq))
 
     def open(self, seq: int) -> BinaryIO:
         """

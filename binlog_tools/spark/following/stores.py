@@ -38,15 +38,15 @@ class Segments:
     def numbers(self) -> list[int]:
         return sorted(self.live.keys() | self.archived.keys())
 
-    def paths(self, seq: int) -> list[str]:
+    def paths(self, seq: int) -> tuple[str, ...]:
         """
         Where a segment is; in the archive first, since there it stays.
         """
-        return [where[seq] for where in (self.archived, self.live) if seq in where]
+        return tuple(where[seq] for where in (self.archived, self.live) if seq in where)
 
-    def header(self, seq: int) -> SegmentHeader | None:
+    def header(self, seq: int) -> SegmentHeader:
         """
-        :return: None if it is gone from where it was listed.
+        :raise FileNotFoundError: it is gone from where it was listed; look again.
         :raise SourceError: it cannot be read or is not what it should be.
         """
         for path in self.paths(seq):
@@ -60,7 +60,7 @@ class Segments:
                     f"{seq} of {self.store}: directories were exchanged",
                 )
             return header
-        return None
+        raise FileNotFoundError(seq)
 
 
 def header_of(path: str) -> SegmentHeader | None:

@@ -5,6 +5,7 @@ What can go wrong when a log is rebuilt; each says that nothing was written.
 import shlex
 from collections.abc import Sequence
 
+from binlog_tools.spark.definitions import errors
 from binlog_tools.spark.definitions.errors import SourceError
 
 
@@ -12,11 +13,8 @@ def damaged(path: str, offset: int, what: str) -> SourceError:
     """
     Bytes that are needed cannot be read.
     """
-    return SourceError(
-        "BINLOG_DAMAGED",
-        f"{path}: frame at byte {offset}: {what}; nothing was written; run: binlog-inspect check "
-        f"{shlex.quote(path)}; or go on without it with --damage skip",
-    )
+    advice = "go on without it with --damage skip"
+    return errors.damaged(path, offset, f"{what}; nothing was written", advice)
 
 
 def missing(what: str) -> SourceError:
