@@ -125,13 +125,37 @@ class Output:
         """
         sys.stdout.write("\t".join([cell(value) for value in values]) + "\n")
 
+    def rows(self, rows: Iterable[Sequence[object]]) -> None:
+        """
+        Lines for a pipe, one for each row.
+        """
+        for row in rows:
+            self.row(row)
+
+    def result(
+        self, document: Callable[[], Mapping[str, object]], rows: Iterable[Sequence[object]],
+        show: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        The one result of a command.
+
+        :param document: gives it as JSON.
+        :param rows: it for a pipe; the first value of each says what it is.
+        :param show: prints it for people.
+        """
+        if self.is_json:
+            self.document(document())
+        elif self.is_terminal:
+            show()
+        else:
+            self.rows(rows)
+
     def table(self, titles: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         """
         A table; a pipe gets one line for each row, its cells separated by tabs, without titles.
         """
         if not self.is_terminal:
-            for row in rows:
-                self.row(row)
+            self.rows(rows)
             return
         draw = _rich_table() or _plain_table
         cells = ([cell(value) for value in row] for row in rows)

@@ -95,6 +95,13 @@ class Gap(NamedTuple):
     next_lsn: int | None
     why: str
 
+    @property
+    def place(self) -> str:
+        """
+        The segment and the offset in words.
+        """
+        return f"{self.segment}: offset {self.offset}"
+
 
 class Records:
     """

@@ -103,7 +103,7 @@ def _keep(
     with NewLog(kept_at, origin, floors=Floors.of(found.survey)) as log:
         for image, _ in found.survivors(now_ns):
             job = StoredJob.of(image, tubes[image.tube_id])
-            if choice.stays(job, now_ns):
+            if choice.keeps(job, now_ns):
                 left += 1
             else:
                 log.add(job)

@@ -47,24 +47,24 @@ ANY_AGE: Final = Ages()
 
 class Choice(NamedTuple):
     """
-    Which jobs stay.
+    Which jobs are kept.
 
-    :ivar keeps: the chosen ones stay; else they go.
+    :ivar keeps_chosen: whether the chosen ones are kept, or dropped.
     """
 
     selection: Selection
     ages: Ages
-    keeps: bool
+    keeps_chosen: bool
 
-    def stays(self, job: StoredJob, now_ns: int) -> bool:
+    def keeps(self, job: StoredJob, now_ns: int) -> bool:
         """
-        Whether a job stays.
+        Whether a job is kept.
         """
         is_chosen = self.selection.has_job(job) and self.ages.has(job, now_ns)
-        return is_chosen is self.keeps
+        return is_chosen is self.keeps_chosen
 
 
-EVERYTHING: Final = Choice(Selection(), ANY_AGE, keeps=True)
+EVERYTHING: Final = Choice(Selection(), ANY_AGE, keeps_chosen=True)
 
 
 class Outcome(NamedTuple):
@@ -95,7 +95,7 @@ def rewrite(
         segment_bytes=segment_bytes,
     ) as log:  # fmt: skip
         for job in loaded.jobs():
-            if choice.stays(job, loaded.now_ns):
+            if choice.keeps(job, loaded.now_ns):
                 log.add(job)
             else:
                 dropped += 1

@@ -2,6 +2,9 @@
 ``binlog-inspect archive-verify``.
 """
 
+from collections.abc import Iterator
+from functools import partial
+
 import click
 
 from binlog_tools.cli import options
@@ -36,14 +39,7 @@ def command(path: str, is_json: bool) -> None:
     for store in stores_of(path):
         verdict = verify(store)
         is_whole = is_whole and verdict.is_whole
-        if is_json:
-            output.document(_document(verdict))
-        elif output.is_terminal:
-            _show(output, verdict)
-        else:
-            spans = ",".join(f"{span.first}..{span.last}" for span in verdict.spans)
-            output.table([], [("store", store, verdict.segments, verdict.records, spans or None)])
-            output.table([], (("flaw", *flaw) for flaw in verdict.flaws))
+        output.result(partial(_document, verdict), _rows(verdict), partial(_show, output, verdict))
     raise SystemExit(0 if is_whole else DAMAGED)
 
 
@@ -53,6 +49,12 @@ def _document(verdict: Verdict) -> dict[str, object]:
         "records": verdict.records, "spans": [list(span) for span in verdict.spans],
         "flaws": [flaw._asdict() for flaw in verdict.flaws],
     }  # fmt: skip
+
+
+def _rows(verdict: Verdict) -> Iterator[tuple[object, ...]]:
+    spans = ",".join(f"{span.first}..{span.last}" for span in verdict.spans)
+    yield "store", verdict.path, verdict.segments, verdict.records, spans or None
+    yield from (("flaw", *flaw) for flaw in verdict.flaws)
 
 
 def _show(output: Output, verdict: Verdict) -> None:

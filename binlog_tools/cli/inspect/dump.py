@@ -13,9 +13,8 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail, warn
-from binlog_tools.cli.gaps import code_of_gaps
 from binlog_tools.cli.inspect.records import writer_of
-from binlog_tools.cli.opening import open_source, open_sources
+from binlog_tools.cli.opening import code_of_gaps, open_source, open_sources
 from binlog_tools.console.output import Output
 from binlog_tools.inspect.dumping import Entry, Gap, Records, bounds_of, entries
 from binlog_tools.inspect.following import Follower
@@ -39,22 +38,8 @@ FORMATS: Final = ("text", "json", "csv", "parquet")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what a server writes, until Ctrl-C.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="text", show_default=True)
 @options.as_json
-@click.option(
-    "--bodies",
-    "how",
-    type=click.Choice(["text", "hex", "base64", "none"]),
-    default="text",
-    show_default=True,
-    help="How bodies are shown.",
-)
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=options.OUTPUT_FILE,
-    metavar="FILE",
-    help="Write to this file.",
-)
+@options.bodies("text", "How bodies are shown.")
+@options.output_file("Write to this file.")
 @click.option("--frame", "place", metavar="[SEQ:]OFFSET",
               help="Show the bytes of one frame, and what each means.")  # fmt: skip
 def command(
@@ -142,7 +127,7 @@ class _Gaps:
             lsns = f"LSN {each.first_lsn} and later" if each.first_lsn else "all of it"
             if each.next_lsn:
                 lsns = f"LSN {Span(each.first_lsn, each.next_lsn - 1)}"
-            warn(f"{each.segment}: offset {each.offset}: {lsns}: {each.why}")
+            warn(f"{each.place}: {lsns}: {each.why}")
 
 
 def _followed(source: Source, selection: Selection, with_data: bool) -> Iterator[Entry | Gap]:

@@ -13,9 +13,8 @@ import click
 from beanstalk_twisted.binlog.records import TS_NS, TYPE
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
-from binlog_tools.cli.gaps import code_of_gaps, end_with_gaps, place
-from binlog_tools.cli.opening import open_source
-from binlog_tools.console.output import Escaped, Output, columns, progress
+from binlog_tools.cli.opening import code_of_gaps, end_with_gaps, load, open_source
+from binlog_tools.console.output import Escaped, Output, columns
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import Fields, body_fields, body_text, fields_of
 from binlog_tools.inspect.listing import (
@@ -28,7 +27,6 @@ from binlog_tools.inspect.listing import (
     would_load,
 )
 from binlog_tools.logs.live_set import END, Point
-from binlog_tools.logs.loading import load
 from binlog_tools.logs.outputs import STDOUT, opened
 from binlog_tools.logs.quantities import (
     format_duration,
@@ -67,26 +65,12 @@ POINT: Final = options.Parsed("time|lsn", _point)
 
 @click.command("jobs", cls=options.Command)
 @options.log
-@options.job_option
-@options.tube_option
-@options.state_option
+@options.of_jobs
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="Stop after so many jobs.")
-@click.option(
-    "--bodies",
-    "how",
-    type=click.Choice(["text", "hex", "base64", "none"]),
-    default="none",
-    show_default=True,
-    help="Show bodies, and how.",
-)
+@options.bodies("none", "Show bodies, and how.")
 @click.option("--as-of", "point", type=POINT, help="As it was at this time, or behind this LSN.")
-@click.option(
-    "--explain",
-    "explained",
-    type=click.IntRange(min=1),
-    metavar="ID",
-    help="Tell all that happened to a job.",
-)
+@click.option("--explain", "explained", type=click.IntRange(min=1), metavar="ID",
+              help="Tell all that happened to a job.")  # fmt: skip
 @click.option(
     "--body",
     "wanted",
@@ -94,14 +78,7 @@ POINT: Final = options.Parsed("time|lsn", _point)
     metavar="ID",
     help="Write the body of a job, living or deleted, to -o FILE or to stdout.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=options.OUTPUT_FILE,
-    metavar="FILE",
-    help="Where --body goes.",
-)
+@options.output_file("Where --body goes.")
 @click.option("--raw", is_flag=True, help="Write the body as it is, on a terminal too.")
 @options.as_json  # fmt: skip
 def command(
@@ -141,8 +118,7 @@ def command(
         return
     selection = options.selection(**chosen)
     if point is None:
-        with progress(f"reading {path}") as report:
-            loaded = load(source, report)
+        loaded = load(source)
         now_ns, pauses = loaded.now_ns, loaded.pauses()
         found = would_load(loaded, selection)
     else:
@@ -191,7 +167,7 @@ def _list(output: Output, found: Iterable[ListedJob], now_ns: int, how: str) -> 
         )  # fmt: skip
         output.table(titles, (_for_people(listed, now_ns, how) for listed in found))
     else:
-        output.table([], _for_programs(found, now_ns, how))
+        output.rows(_for_programs(found, now_ns, how))
 
 
 def _for_programs(
@@ -240,7 +216,7 @@ def _explain(output: Output, source: Source, job_id: int) -> None:
     elif output.is_terminal:
         _tell(output, story)
     else:
-        output.table([], (_event_row(event) for event in story.events))
+        output.rows(_event_row(event) for event in story.events)
     end_with_gaps(source, story.gaps)
 
 
@@ -248,8 +224,7 @@ def _event_row(event: Any) -> tuple[object, ...]:
     fields: Fields = fields_of(event.entry)
     return (
         fields["lsn"], fields["time"], fields["type"], fields.get("state"),
-        fields.get("connection"),
-        fields["segment"], fields["offset"], event.what,
+        fields.get("connection"), fields["segment"], fields["offset"], event.what,
     )  # fmt: skip
 
 
@@ -269,14 +244,14 @@ def _write_body(source: Source, job_id: int, target: str | None, is_raw: bool) -
         _no_body(source, story_of(source, job_id, time.time_ns()))
     if target in (None, STDOUT):
         Output().body(body, is_raw)
-        return
-    with opened(target) as out:
-        out.buffer.write(body)
+    else:
+        with opened(target) as out:
+            out.buffer.write(body)
 
 
 def _no_body(source: Source, story: Story) -> NoReturn:
     if story.gaps:
-        places = "".join(f"\n  {place(gap)}: {gap.why}" for gap in story.gaps)
+        places = "".join(f"\n  {gap.place}: {gap.why}" for gap in story.gaps)
         known = "there are records of it, and its body" if story.events else "if it was put, it"
         fail(
             code_of_gaps([source]),
