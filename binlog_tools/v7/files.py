@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.frames import Buffer
 from binlog_tools.v7.records import (
     FOREIGN,
@@ -25,9 +24,6 @@ from binlog_tools.v7.records import (
     Record,
     decode,
 )
-
-OPEN_FILES: Final = 16
-"""Files that are mapped at once, each for a file descriptor."""
 
 MAX_SLIP_BYTES: Final = 3
 """A ttr of one second, times 256 to the fourth, is more than 32 bits of seconds."""
@@ -109,28 +105,6 @@ def files_of(names: list[str]) -> dict[int, str]:
     return dict(sorted((n, name) for name in names if (n := file_number(name)) is not None))
 
 
-class OpenFiles:
-    """
-    The files that were read last, mapped into memory.
-    """
-
-    def __init__(self, directory: Readable) -> None:
-        self._directory = directory
-        self._open: dict[str, Buffer] = {}
-
-    def of(self, name: str) -> Buffer:
-        """
-        The whole file.
-        """
-        buffer = self._open.pop(name, None)
-        if buffer is None:
-            buffer = self._directory.read(name)
-            if len(self._open) >= OPEN_FILES:
-                del self._open[next(iter(self._open))]
-        self._open[name] = buffer
-        return buffer
-
-
 def content_end(buffer: Buffer) -> int:
     """
     Where the zeros at the end begin.
@@ -162,12 +136,8 @@ def open_file(buffer: Buffer) -> Opened:
             return Opened(layout, problem)
     machine = next((other.machine for other in FOREIGN if _begins(buffer, other)), "")
     if machine:
-        return _foreign(machine)
+        return Opened(None, f"it was written on a {machine} machine", machine)
     return Opened(claimed) if claimed else _by_searching(buffer, version)
-
-
-def _foreign(machine: str) -> Opened:
-    return Opened(None, f"it was written on a {machine} machine", machine)
 
 
 def _begins(buffer: Buffer, layout: Layout) -> bool:
@@ -184,7 +154,7 @@ def _by_searching(buffer: Buffer, version: int) -> Opened:
         if at is not None:
             found[at] = layout
     if not found and version in _BIG_ENDIAN:
-        return _foreign("big-endian")
+        return Opened(None, "it was written on a big-endian machine", "big-endian")
     if not found:
         return Opened(None, f"its version is {version}, which nobody knows, and no record is in it")
     return Opened(found[min(found)], f"its version is {version}, which nobody knows")
@@ -266,7 +236,8 @@ def _is_found(found: Record | Incomplete | Damage) -> bool:
     before a record with priority 0 and a delay, a short one would have that delay as its ttr.  But
     its time of creation would be the size of a body.
     """
-    return _is_surely(found) and _is_of_our_days(found)
+    is_record = isinstance(found, Record) and found.fields.created_ns in _OUR_DAYS_NS
+    return is_record and _is_surely(found)
 
 
 def _settled(buffer: Buffer, short: Record, content: int, layout: Layout) -> int:
@@ -290,14 +261,9 @@ def _aligned(buffer: Buffer, at: int, layout: Layout) -> int:
     best = at
     for other in range(at, at + MAX_SLIP_BYTES + 1):
         found = decode(buffer, other, len(buffer), layout)
-        is_short = isinstance(found, Record) and not found.is_full
-        if is_short and _is_surely(found) and _is_of_our_days(found):
+        if isinstance(found, Record) and not found.is_full and _is_found(found):
             best = other
     return best
-
-
-def _is_of_our_days(found: Record | Incomplete | Damage) -> bool:
-    return isinstance(found, Record) and found.fields.created_ns in _OUR_DAYS_NS
 
 
 def _looked_into(

@@ -8,6 +8,7 @@ never changes, so one damaged record costs no other job; docs/beanstalkd-binlog.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -15,7 +16,7 @@ from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.wire import grammar
-from binlog_tools.v7.files import OpenFiles, Skipped, files_of, open_file, walk
+from binlog_tools.v7.files import Skipped, files_of, open_file, walk
 from binlog_tools.v7.findings import Finding, Findings, Kind
 from binlog_tools.v7.records import (
     BURIED,
@@ -28,6 +29,9 @@ from binlog_tools.v7.records import (
     Fields,
     Record,
 )
+
+OPEN_FILES: Final = 16
+"""Files that are mapped at once, each for a file descriptor."""
 
 PROGRESS_RECORDS: Final = 65_536
 """How many records pass between two calls of a `Progress`: a fraction of a second."""
@@ -110,7 +114,7 @@ class Survivors:
         self.findings = Findings()
         self.counts = Counts()
         self.max_job_id = 0
-        self._files = OpenFiles(directory)
+        self._buffer_of = lru_cache(OPEN_FILES)(directory.read)
         self._doubtful: dict[int, Job] = {}
         self._strays: list[Job] = []
         self._orphans: dict[int, _Orphan] = {}
@@ -140,7 +144,7 @@ class Survivors:
         """
         A job's body, without its CR LF.
         """
-        return bytes(self._files.of(job.file)[job.body_at : job.body_at + job.body_bytes])
+        return bytes(self._buffer_of(job.file)[job.body_at : job.body_at + job.body_bytes])
 
     def ready_and_delayed(self) -> Iterator[Job]:
         """
@@ -193,11 +197,9 @@ class Survivors:
     # Reading.
 
     def _read_all(self, directory: Readable, names: list[str]) -> None:
-        done, total = 0, 0
+        done, total = 0, sum(len(directory.read(name)) for name in names)
         for name in names:
-            total += len(directory.read(name))
-        for name in names:
-            buffer = self._files.of(name)
+            buffer = self._buffer_of(name)
             self._file = name
             self.counts.files += 1
             self.counts.bytes += len(buffer)
