@@ -8,13 +8,11 @@ import zlib
 from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import State
 from binlog_tools.client import Line, Reply, parse_stats
 from binlog_tools.console.wording import text_of
-from binlog_tools.inspect.dumping import Fields, state_name
+from binlog_tools.inspect.dumping import Fields, job_fields
 from binlog_tools.logs.live_set import Bodies, live_at, promoted, stored
 from binlog_tools.logs.loading import Loaded
-from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob
@@ -93,13 +91,7 @@ def values_of(job: StoredJob) -> Fields:
     """
     What is compared of a job; of the body, its size and checksum.
     """
-    return {
-        "tube": text_of(job.tube), "state": state_name(job.state), "priority": job.priority,
-        "delay_s": job.delay_s, "ttr_s": job.ttr_s, "created": format_time_exactly(job.created_ns),
-        "deadline": format_time_exactly(job.deadline_ns) if job.deadline_ns else None,
-        "reserves": job.reserves, "timeouts": job.timeouts, "releases": job.releases,
-        "buries": job.buries, "kicks": job.kicks, "body": _summary(job.body),
-    }  # fmt: skip
+    return {"tube": text_of(job.tube), **job_fields(job), "body": _summary(job.body)}
 
 
 def _summary(body: bytes) -> str:
@@ -172,9 +164,8 @@ class ServerComparison:
     def _total(self) -> int:
         self._line.send(b"stats\r\n")
         stats = parse_stats(self._line.reply().data)
-        states = (State.READY, State.RESERVED, State.DELAYED, State.BURIED)
-        keys = [f"current-jobs-{state_name(state)}".encode() for state in states]
-        return sum(int(stats.get(key, b"0")) for key in keys)
+        states = (b"ready", b"reserved", b"delayed", b"buried")
+        return sum(int(stats.get(b"current-jobs-" + state, b"0")) for state in states)
 
 
 def _told(stats: Reply, body: Reply) -> Fields:

@@ -5,25 +5,9 @@ The jobs of a log: those that a server would load, those of an earlier moment, a
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import (
-    AUX,
-    DATA_LEN,
-    DEADLINE_NS,
-    DELAY_S,
-    FLAGS,
-    FULL,
-    PRIORITY,
-    REASON,
-    STATE,
-    TS_NS,
-    TTR_S,
-    TYPE,
-    Kind,
-    Reason,
-    Start,
-    State,
-)
+from beanstalk_twisted.binlog.records import FULL, Kind, State
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import Entry, Fields, Gap, entries, state_name
 from binlog_tools.logs.live_set import (
@@ -145,11 +129,13 @@ class Event(NamedTuple):
     One thing that happened to a job.
 
     :ivar what: in words.
+    :ivar at_ns: when it happened.
     :ivar since_ns: how long after the event before; 0 for the first.
     """
 
     entry: Entry
     what: str
+    at_ns: int
     since_ns: int
 
 
@@ -173,20 +159,20 @@ def story_of(source: Source, job_id: int, now_ns: int) -> Story:
     :raise OSError: it cannot be read.
     """
     chosen = Selection(jobs=Numbers([Span(job_id, job_id)]))
-    found = list(entries(source, chosen, always=frozenset({Start.kind})))
+    found = list(entries(source, chosen, always=frozenset({records.Start.kind})))
     gaps = [each for each in found if isinstance(each, Gap)]
     events: list[Event] = []
     before = 0
     for entry in found:
         if isinstance(entry, Gap):
             continue
-        is_start = entry.raw[TYPE] == Start.kind
-        if is_start and not (events and events[-1].entry.raw[STATE] == State.RESERVED):
+        is_start = entry.raw.type == records.Start.kind
+        if is_start and not (events and events[-1].entry.raw.state == State.RESERVED):
             continue
         # A full record says when the job was put, a COPY is written when it is written.
-        at = entry.time_ns if entry.raw[TYPE] == Kind.COPY else entry.raw[TS_NS]
+        at = entry.time_ns if entry.raw.type == Kind.COPY else entry.raw.ts_ns
         words = "a server started; ready again" if is_start else _in_words(entry)
-        events.append(Event(entry, words, max(0, at - before) if before else 0))
+        events.append(Event(entry, words, at, max(0, at - before) if before else 0))
         before = at
     return Story(job_id, events, _ending(events, now_ns), gaps)
 
@@ -194,16 +180,16 @@ def story_of(source: Source, job_id: int, now_ns: int) -> Story:
 def _in_words(entry: Entry) -> str:
     raw = entry.raw
     tube = text_of(entry.tube)
-    words = _WORDS.get(raw[TYPE], "changed")
+    words = _WORDS.get(raw.type, "changed")
     text = words.format(
-        tube=tube, by=f" by connection {raw[AUX]}" if raw[AUX] else "", priority=raw[PRIORITY],
-        state=state_name(raw[STATE]), delay=raw[DELAY_S], ttr=raw[TTR_S],
-        why=_WHY.get(raw[REASON], ""), size=raw[DATA_LEN],
+        tube=tube, by=f" by connection {raw.aux}" if raw.aux else "", priority=raw.priority,
+        state=state_name(raw.state), delay=raw.delay_s, ttr=raw.ttr_s,
+        why=_WHY.get(raw.reason, ""), size=raw.data_len,
     )  # fmt: skip
-    if raw[STATE] == State.DELAYED:
-        text += f", ready at {format_time(raw[DEADLINE_NS])}"
-    elif raw[STATE] == State.RESERVED:
-        text += f", until {format_time(raw[DEADLINE_NS])}"
+    if raw.state == State.DELAYED:
+        text += f", ready at {format_time(raw.deadline_ns)}"
+    elif raw.state == State.RESERVED:
+        text += f", until {format_time(raw.deadline_ns)}"
     return text
 
 
@@ -219,23 +205,26 @@ _WORDS: Final = {
     9: "its connection{by} ended; ready again",
     16: "stated again by compaction or a tool, {state} in {tube}{why}: priority {priority}",
 }
-_WHY: Final = {int(Reason.IMPORT): ", made by a tool", int(Reason.DAMAGED): ", damaged"}
+_WHY: Final = {
+    int(records.Reason.IMPORT): ", made by a tool",
+    int(records.Reason.DAMAGED): ", damaged",
+}
 
 
 def _ending(events: list[Event], now_ns: int) -> str:
     if not events:
         return "the log has no record of it"
     last = events[-1].entry
-    if last.raw[TYPE] == Kind.DELETE:
-        return f"gone since {format_time(last.raw[TS_NS])}"
-    if not any(event.entry.raw[TYPE] in FULL for event in events):
+    if last.raw.type == Kind.DELETE:
+        return f"gone since {format_time(last.raw.ts_ns)}"
+    if not any(event.entry.raw.type in FULL for event in events):
         return "alive, but the log has no body for it: a server refuses this log"
-    state = "ready" if last.raw[TYPE] == Start.kind else state_name(last.raw[STATE])
-    if last.raw[STATE] == State.RESERVED:
+    state = "ready" if last.raw.type == records.Start.kind else state_name(last.raw.state)
+    if last.raw.state == State.RESERVED:
         return "reserved; a server that starts now has it ready"
-    if last.raw[STATE] == State.DELAYED and last.raw[DEADLINE_NS] <= now_ns:
+    if last.raw.state == State.DELAYED and last.raw.deadline_ns <= now_ns:
         return "ready, its delay is over"
-    return f"{state} for {format_duration(max(0, now_ns - last.raw[TS_NS]))}"
+    return f"{state} for {format_duration(max(0, now_ns - last.raw.ts_ns))}"
 
 
 def body_of(source: Source, job_id: int) -> bytes | None:
@@ -256,6 +245,6 @@ def without_extensions(entry: Entry) -> bytes:
     """
     The body in the data of a full record.
     """
-    if not entry.raw[FLAGS] & 1:
+    if not entry.raw.flags & 1:
         return entry.data
     return entry.data[2 + int.from_bytes(entry.data[:2], "little") :]

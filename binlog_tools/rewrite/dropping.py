@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
 from beanstalk_twisted.binlog.format import (
@@ -22,16 +23,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.framing import Framing
-from beanstalk_twisted.binlog.records import (
-    CleanStop,
-    JobImage,
-    Kind,
-    Reason,
-    Record,
-    Start,
-    State,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State
 from beanstalk_twisted.binlog.replay import Replay, read
 from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.binlog.writer import spare_name
@@ -124,28 +116,28 @@ def append_deletions(
     position = found.position(b"")
     small = found.small
     wall_offset_ns = time.time_ns() - now_ns
-    records: list[Record] = [
+    content: list[Record] = [
         *_small_state(found, now_ns),
-        Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
+        records.Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
         *(_deletion(image, now_ns) for image in images),
-        CleanStop(now_ns),
+        records.CleanStop(now_ns),
     ]
-    content = _segment(position, records, small.next_job_id, now_ns)
-    spare = spare_name(position.seq)
+    raw = _segment(position, content, small.next_job_id, now_ns)
+    unnamed = spare_name(position.seq)
     found.remove_dead(directory, segments=False)
-    file = directory.create(spare)
+    file = directory.create(unnamed)
     try:
-        file.write_at(0, [content])
+        file.write_at(0, [raw])
         file.sync()
     finally:
         file.close()
-    directory.rename(spare, segment_name(position.seq))
+    directory.rename(unnamed, segment_name(position.seq))
     directory.sync()
     found.release(directory)
     found.remove_dead(directory, segments=True)
 
 
-def _segment(position: Position, records: list[Record], next_job_id: int, now_ns: int) -> bytes:
+def _segment(position: Position, content: list[Record], next_job_id: int, now_ns: int) -> bytes:
     """
     A whole segment: what has to move there, these records, the seal.
     """
@@ -159,14 +151,14 @@ def _segment(position: Position, records: list[Record], next_job_id: int, now_ns
     framing = Framing(salt)
     lsn = position.next_lsn
     chunks += framing.add_rehomed(position.rehomed)
-    chunks += framing.add(records, lsn, now_ns)
-    chunks += framing.seal(lsn + len(records), now_ns)
+    chunks += framing.add(content, lsn, now_ns)
+    chunks += framing.seal(lsn + len(content), now_ns)
     return b"".join(chunks)
 
 
 def _small_state(found: Replay, now_ns: int) -> list[Record]:
     names: list[Record] = [
-        TubeDef(tube_id, name, now_ns) for tube_id, name in sorted(found.tubes().items())
+        records.TubeDef(tube_id, name, now_ns) for tube_id, name in sorted(found.tubes().items())
     ]
     return [*names, *found.pauses(now_ns)]
 

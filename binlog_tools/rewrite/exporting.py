@@ -7,12 +7,12 @@ import binascii
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
+from itertools import chain, count
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.records import State
-from binlog_tools.inspect.dumping import Fields, body_fields, state_name
+from binlog_tools.inspect.dumping import Fields, body_fields, job_fields
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.quantities import format_time_exactly, parse_time
@@ -88,18 +88,10 @@ def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
         }  # fmt: skip
     for job in loaded.jobs():
         if selection.has_job(job):
-            yield _job_document(job)
-
-
-def _job_document(job: StoredJob) -> Fields:
-    return {
-        "v": VERSION, "kind": "job", "job": job.job_id, **_tube_fields(job.tube),
-        "state": state_name(job.state), "priority": job.priority, "delay_s": job.delay_s,
-        "ttr_s": job.ttr_s, "created": format_time_exactly(job.created_ns),
-        "deadline": format_time_exactly(job.deadline_ns) if job.deadline_ns else None,
-        "reserves": job.reserves, "timeouts": job.timeouts, "releases": job.releases,
-        "buries": job.buries, "kicks": job.kicks, **body_fields(job.body, "text"),
-    }  # fmt: skip
+            yield {
+                "v": VERSION, "kind": "job", "job": job.job_id, **_tube_fields(job.tube),
+                **job_fields(job), **body_fields(job.body, "text"),
+            }  # fmt: skip
 
 
 def _tube_fields(tube: bytes) -> Fields:
@@ -167,7 +159,7 @@ def import_lines(
         now_ns=now_ns,
     ) as log:  # fmt: skip
         jobs = _Jobs(head.floors.next_job_id, now_ns)
-        for done, (number, document) in enumerate(_chain(first, documents), start=1):
+        for done, (number, document) in enumerate(chain(first, documents), start=1):
             log.add(jobs.read(number, document))
             if not done % 1000:
                 notice(done)
@@ -178,12 +170,6 @@ def import_lines(
 
 
 _Numbered = tuple[int, Mapping[str, Any]]
-
-
-def _chain(first: _Numbered | None, rest: Iterator[_Numbered]) -> Iterator[_Numbered]:
-    if first is not None:
-        yield first
-    yield from rest
 
 
 def _documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Numbered]:
@@ -209,12 +195,12 @@ def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
             ignored[name] += 1
 
 
-def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, _Numbered | None]:
+def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
     head = _Head(Floors(), [], [])
     for number, document in documents:
         kind = document.get("kind", "job")
         if kind == "job":
-            return head, (number, document)
+            return head, [(number, document)]
         fields = _Fields(number, document)
         if kind == "log":
             head.sources.append(fields.source())
@@ -232,7 +218,7 @@ def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, _Num
             head.pauses.append(StoredPause(fields.tube(), seconds, until))
         else:
             raise WrongLine(number, f"kind {kind!r} is unknown: job, pause or log")
-    return head, None
+    return head, []
 
 
 class _Jobs:

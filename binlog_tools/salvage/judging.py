@@ -9,16 +9,10 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import (
-    DATA_CRC,
-    DATA_LEN,
-    DATA_OFF,
-    FLAGS,
-    STATE,
-    TS_NS,
-    TUBE_ID,
     JobImage,
     Kind,
     NotUnderstood,
@@ -257,10 +251,10 @@ class Judge:
 
     def _lost(self, job_id: int, entry: Entry, why: Why) -> Outcome:
         raw = RECORD.unpack(entry.newest) if entry.newest else self._raw(entry.full)
-        state = _STATES.get(raw[STATE], State.GONE)
-        tube = self._living.tubes.get(raw[TUBE_ID])
+        state = _STATES.get(raw[records.STATE], State.GONE)
+        tube = self._living.tubes.get(raw[records.TUBE_ID])
         return Outcome(
-            None, Judgement(job_id, tube, raw[TUBE_ID], state, entry.lsn, why, None, None)
+            None, Judgement(job_id, tube, raw[records.TUBE_ID], state, entry.lsn, why, None, None)
         )
 
     def _set_aside(self, image: JobImage, lsn: int, why: Why, claimed_id: int = 0) -> Outcome:
@@ -300,8 +294,8 @@ class Judge:
         return newest._replace(ts_ns=image.ts_ns, body=image.body)
 
     def _data(self, place: Place, raw: Raw) -> bytes:
-        start = place.heap_at + raw[DATA_OFF]
-        end = start + raw[DATA_LEN]
+        start = place.heap_at + raw[records.DATA_OFF]
+        end = start + raw[records.DATA_LEN]
         if end > place.heap_end:
             raise NotUnderstood("its body is not all there")
         return bytes(memoryview(self._buffers.of(place.seq))[start:end])
@@ -382,15 +376,15 @@ class Judge:
         raw = _NOTHING
         if body.record_at:
             raw = RECORD.unpack_from(self._buffers.of(body.seq), body.record_at)
-        ts_ns = raw[TS_NS]
+        ts_ns = raw[records.TS_NS]
         born_ns = ts_ns if 0 < ts_ns <= self._living.time_ns else self._living.time_ns
-        state = _STATES.get(raw[STATE], State.GONE)
+        state = _STATES.get(raw[records.STATE], State.GONE)
         data = self._bytes(body)
-        raw = (Kind.PUT, State.BURIED, *raw[FLAGS:])
+        raw = (Kind.PUT, State.BURIED, *raw[records.FLAGS :])
         try:
             image = _decoded(raw, data)
         except NotUnderstood:
-            image = _decoded((*raw[:FLAGS], 0, *raw[FLAGS + 1 :]), data)
+            image = _decoded((*raw[: records.FLAGS], 0, *raw[records.FLAGS + 1 :]), data)
         return image._replace(state=state, ts_ns=born_ns)
 
 
@@ -399,7 +393,7 @@ def _decoded(raw: Raw, data: bytes) -> JobImage:
     A record of a job; one without its data has no extensions either.
     """
     if not data:
-        raw = (*raw[:FLAGS], 0, *raw[FLAGS + 1 :])
+        raw = (*raw[: records.FLAGS], 0, *raw[records.FLAGS + 1 :])
     image = decode_record(raw, data)
     assert isinstance(image, JobImage)
     return image
@@ -415,4 +409,4 @@ def _as_loaded(image: JobImage) -> JobImage:
 
 
 def _sum_of(raw: Raw) -> tuple[int, int]:
-    return raw[DATA_LEN], raw[DATA_CRC]
+    return raw[records.DATA_LEN], raw[records.DATA_CRC]

@@ -10,17 +10,9 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.tube_names import is_tube_name, quoted
+from binlog_tools.v7 import records
 from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, DEFAULT_MAX_BODY_SIZE, FileMaker, Spool
-from binlog_tools.v7.records import (
-    CRLF,
-    GONE,
-    MAX_BODY_SIZE,
-    MAX_TIME_NS,
-    NS,
-    READY,
-    Fields,
-    encode,
-)
+from binlog_tools.v7.records import CRLF, NS, READY, Fields, encode
 
 FLOOR_TUBE: Final = b"default"
 """The tube of the record that only keeps ids from being given again; it is always there."""
@@ -58,8 +50,8 @@ class Tally:
         :return: whether the job can be in it.
         """
         body_size = len(job.body) + len(CRLF)
-        if body_size > MAX_BODY_SIZE:
-            most = MAX_BODY_SIZE - len(CRLF)
+        if body_size > records.MAX_BODY_SIZE:
+            most = records.MAX_BODY_SIZE - len(CRLF)
             why = f"its body has {len(job.body)} bytes, and beanstalkd loads at most {most}"
             self.not_held.append(NotHeld(job.job_id, why))
             return False
@@ -131,7 +123,7 @@ class _Exporter:
         )  # fmt: skip
 
     def _shifted(self, time_ns: int) -> int:
-        return min(max(time_ns + self._shift_ns, 0), MAX_TIME_NS)
+        return min(max(time_ns + self._shift_ns, 0), records.MAX_TIME_NS)
 
     def finish(self, next_job_id: int, now_ns: int) -> Exported:
         """
@@ -150,7 +142,7 @@ class _Exporter:
         """
         last = Fields(next_job_id - 1, 0, 0, NS, len(CRLF), now_ns, 0, 0, 0, 0, 0, 0, READY)
         self._maker.add(encode(last, FLOOR_TUBE, b""))
-        self._maker.add(encode(last._replace(state=GONE), b"", b""))
+        self._maker.add(encode(last._replace(state=records.GONE), b"", b""))
 
     def close(self) -> None:
         """

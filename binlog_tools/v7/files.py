@@ -10,20 +10,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.frames import Buffer
-from binlog_tools.v7.records import (
-    FOREIGN,
-    LAYOUTS,
-    NS,
-    V5,
-    V7,
-    VERSION,
-    VERSION_BYTES,
-    Damage,
-    Incomplete,
-    Layout,
-    Record,
-    decode,
-)
+from binlog_tools.v7 import records
+from binlog_tools.v7.records import NS, V5, V7, Damage, Incomplete, Layout, Record, decode
 
 MAX_SLIP_BYTES: Final = 3
 """A ttr of one second, times 256 to the fourth, is more than 32 bits of seconds."""
@@ -31,7 +19,9 @@ MAX_SLIP_BYTES: Final = 3
 _OUR_DAYS_NS: Final = range(1_000_000_000 * NS, 4_000_000_000 * NS)
 """From 2001, before any beanstalkd, to 2096."""
 
-_BIG_ENDIAN: Final = [VERSION.unpack(bytes((0, 0, 0, version)))[0] for version in LAYOUTS]
+_BIG_ENDIAN: Final = [
+    records.VERSION.unpack(bytes((0, 0, 0, version)))[0] for version in records.LAYOUTS
+]
 """The versions, read the wrong way round."""
 
 _PREFIX: Final = "binlog."
@@ -124,24 +114,24 @@ def open_file(buffer: Buffer) -> Opened:
     """
     Look at the version, and whether the first record agrees with it.
     """
-    if len(buffer) < VERSION_BYTES or not content_end(buffer):
+    if len(buffer) < records.VERSION_BYTES or not content_end(buffer):
         return Opened(None)
-    (version,) = VERSION.unpack_from(buffer)
-    claimed = LAYOUTS.get(version)
-    if claimed and (_begins(buffer, claimed) or content_end(buffer) <= VERSION_BYTES):
+    (version,) = records.VERSION.unpack_from(buffer)
+    claimed = records.LAYOUTS.get(version)
+    if claimed and (_begins(buffer, claimed) or content_end(buffer) <= records.VERSION_BYTES):
         return Opened(claimed)
-    for layout in LAYOUTS.values():
+    for layout in records.LAYOUTS.values():
         if _begins(buffer, layout):
             problem = f"its version is {version}, its records are of version {layout.version}"
             return Opened(layout, problem)
-    machine = next((other.machine for other in FOREIGN if _begins(buffer, other)), "")
+    machine = next((other.machine for other in records.FOREIGN if _begins(buffer, other)), "")
     if machine:
         return Opened(None, f"it was written on a {machine} machine", machine)
     return Opened(claimed) if claimed else _by_searching(buffer, version)
 
 
 def _begins(buffer: Buffer, layout: Layout) -> bool:
-    return _is_surely(decode(buffer, VERSION_BYTES, len(buffer), layout))
+    return _is_surely(decode(buffer, records.VERSION_BYTES, len(buffer), layout))
 
 
 def _by_searching(buffer: Buffer, version: int) -> Opened:
@@ -149,8 +139,8 @@ def _by_searching(buffer: Buffer, version: int) -> Opened:
     The version says nothing and the first record is damaged: take what is found first.
     """
     found = {}
-    for layout in LAYOUTS.values():
-        at = _search(buffer, VERSION_BYTES, content_end(buffer), layout)
+    for layout in records.LAYOUTS.values():
+        at = _search(buffer, records.VERSION_BYTES, content_end(buffer), layout)
         if at is not None:
             found[at] = layout
     if not found and version in _BIG_ENDIAN:
@@ -179,7 +169,7 @@ def walk(buffer: Buffer, layout: Layout) -> Iterator[Record | Skipped]:
     """
     Every record in order, and what was skipped between them.
     """
-    at, content = VERSION_BYTES, content_end(buffer)
+    at, content = records.VERSION_BYTES, content_end(buffer)
     while at < content:
         found = _looked_into(buffer, decode(buffer, at, len(buffer), layout), layout)
         if isinstance(found, Incomplete | Damage):

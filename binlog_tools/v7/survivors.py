@@ -16,19 +16,10 @@ from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.wire import grammar
+from binlog_tools.v7 import records
 from binlog_tools.v7.files import Skipped, files_of, open_file, walk
 from binlog_tools.v7.findings import Finding, Findings, Kind
-from binlog_tools.v7.records import (
-    BURIED,
-    DELAYED,
-    GONE,
-    MAX_JOB_ID,
-    NS,
-    READY,
-    RESERVED,
-    Fields,
-    Record,
-)
+from binlog_tools.v7.records import BURIED, NS, READY, Fields, Record
 
 OPEN_FILES: Final = 16
 """Files that are mapped at once, each for a file descriptor."""
@@ -151,7 +142,7 @@ class Survivors:
         In the order of their bodies on disk; reserved ones are ready.
         """
         for job in self.jobs.values():
-            if job.fields.state == RESERVED:
+            if job.fields.state == records.RESERVED:
                 yield job._replace(fields=job.fields._replace(state=READY))
             elif job.fields.state != BURIED:
                 yield job
@@ -189,8 +180,8 @@ class Survivors:
         """
         found = Counter(job.fields.state for job in self.jobs.values())
         return {
-            "ready": found[READY] + found[RESERVED],
-            "delayed": found[DELAYED],
+            "ready": found[READY] + found[records.RESERVED],
+            "delayed": found[records.DELAYED],
             "buried": found[BURIED],
         }
 
@@ -233,7 +224,7 @@ class Survivors:
         kind = Kind.DAMAGED if found.why else Kind.TORN
         what = found.why or "the record is not complete"
         self._note(kind, found.offset, found.end, found.job_id, what)
-        if kind is Kind.TORN and found.job_id <= MAX_JOB_ID:
+        if kind is Kind.TORN and found.job_id <= records.MAX_JOB_ID:
             self.max_job_id = max(self.max_job_id, found.job_id)
         if found.rest is None:
             return
@@ -333,7 +324,7 @@ class Survivors:
         elif not _agrees(fields, standing.fields):
             what = "it is not of the job with this id"
             self._contradicts(fields.job_id, record.offset, what)
-        elif fields.state == GONE:
+        elif fields.state == records.GONE:
             self.counts.deleted += 1
             del self.jobs[fields.job_id]
         else:
@@ -343,12 +334,12 @@ class Survivors:
         fields = record.fields
         doubted = self._doubtful.get(fields.job_id)
         if doubted:
-            if fields.state == GONE and fields.created_ns == doubted.fields.created_ns:
+            if fields.state == records.GONE and fields.created_ns == doubted.fields.created_ns:
                 self.counts.deleted += 1
                 del self._doubtful[fields.job_id]
             return
         self.counts.orphaned += 1
-        if fields.state == GONE:
+        if fields.state == records.GONE:
             self._orphans.pop(fields.job_id, None)
         else:
             self._orphans[fields.job_id] = _Orphan(

@@ -10,31 +10,18 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from beanstalk_twisted.binlog.records import TS_NS, TYPE
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
 from binlog_tools.cli.opening import code_of_gaps, end_with_gaps, load, open_source
 from binlog_tools.console.output import Escaped, Output, columns
 from binlog_tools.console.wording import text_of
-from binlog_tools.inspect.dumping import Fields, body_fields, body_text, fields_of
-from binlog_tools.inspect.listing import (
-    ListedJob,
-    PastJobs,
-    Story,
-    body_of,
-    fields_of_job,
-    story_of,
-    would_load,
-)
+from binlog_tools.inspect import listing
+from binlog_tools.inspect.dumping import Fields, body_fields, body_text, fields_of, preview
+from binlog_tools.inspect.listing import ListedJob, PastJobs, Story, fields_of_job
+from binlog_tools.logs import quantities
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.outputs import STDOUT, opened
-from binlog_tools.logs.quantities import (
-    format_duration,
-    format_size,
-    format_time,
-    format_time_exactly,
-    parse_time,
-)
+from binlog_tools.logs.quantities import format_duration, format_size, parse_time
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import NS, StoredJob
 
@@ -120,7 +107,7 @@ def command(
     if point is None:
         loaded = load(source)
         now_ns, pauses = loaded.now_ns, loaded.pauses()
-        found = would_load(loaded, selection)
+        found = listing.would_load(loaded, selection)
     else:
         past = PastJobs(source, point)
         now_ns, pauses = past.now_ns, past.pauses()
@@ -145,7 +132,8 @@ def _tell_unknown(past: PastJobs) -> None:
 
 def _tell_outside(past: PastJobs, point: Point) -> None:
     if not past.last_lsn:
-        warn(f"there were no jobs yet: the log begins at {format_time_exactly(past.since_ns)}")
+        since = quantities.format_time_exactly(past.since_ns)
+        warn(f"there were no jobs yet: the log begins at {since}")
     elif point.lsn != END.lsn and point.lsn > past.last_lsn:
         warn(
             f"the log ends with LSN {past.last_lsn}, before LSN {point.lsn}: these are the jobs "
@@ -190,9 +178,7 @@ def _for_people(listed: ListedJob, now_ns: int, how: str) -> tuple[object, ...]:
     )  # fmt: skip
     if how == "none":
         return row
-    body = body_text(job.body[: PREVIEW_CHARACTERS + 1], how)
-    shown = body if len(body) <= PREVIEW_CHARACTERS else body[:PREVIEW_CHARACTERS] + "…"
-    return (*row, Escaped(shown))
+    return (*row, Escaped(preview(job.body, how, PREVIEW_CHARACTERS)))
 
 
 def _history(job: StoredJob) -> str:
@@ -207,7 +193,7 @@ def _history(job: StoredJob) -> str:
 
 
 def _explain(output: Output, source: Source, job_id: int) -> None:
-    story = story_of(source, job_id, time.time_ns())
+    story = listing.story_of(source, job_id, time.time_ns())
     if not story.events and not story.gaps:
         _not_there(source, job_id)
     if output.is_json:
@@ -231,17 +217,16 @@ def _event_row(event: Any) -> tuple[object, ...]:
 def _tell(output: Output, story: Story) -> None:
     output.line(f"job {story.job_id}")
     for event in story.events:
-        raw = event.entry.raw
-        at = event.entry.time_ns if raw[TYPE] == 16 else raw[TS_NS]
         since = f"+{format_duration(event.since_ns)}" if event.since_ns else ""
-        output.line(f"  {format_time(at)} {since:>8}  LSN {event.entry.lsn:<8} {event.what}")
+        at = quantities.format_time(event.at_ns)
+        output.line(f"  {at} {since:>8}  LSN {event.entry.lsn:<8} {event.what}")
     output.line(f"  {story.ending}")
 
 
 def _write_body(source: Source, job_id: int, target: str | None, is_raw: bool) -> None:
-    body = body_of(source, job_id)
+    body = listing.body_of(source, job_id)
     if body is None:
-        _no_body(source, story_of(source, job_id, time.time_ns()))
+        _no_body(source, listing.story_of(source, job_id, time.time_ns()))
     if target in (None, STDOUT):
         Output().body(body, is_raw)
     else:
