@@ -19,10 +19,7 @@ from binlog_tools.logs.selection import STATE_NAMES, Selection, type_name
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob
 
-REASON_NAMES: Final = {
-    0: "none", 1: "client", 2: "disconnect", 3: "ttr", 4: "delay", 5: "admin", 6: "import",
-    7: "restart", 8: "damaged",
-}  # fmt: skip
+REASON_NAMES: Final = {int(reason): reason.name.lower() for reason in records.Reason}
 
 
 class RawRecord(NamedTuple):

@@ -3,13 +3,19 @@ One frame, byte by byte, with what each field says.
 """
 
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, RECORD_BYTES, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.format import (
+    FRAME_HEADER_BYTES,
+    RECORD,
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+)
 from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.records import DATA_LEN
+from binlog_tools.inspect.checking import is_data_good
 from binlog_tools.logs.reading import OpenSegment
 from binlog_tools.logs.selection import type_name
 
@@ -114,9 +120,8 @@ def _payload(buffer: Buffer, frame: Frame) -> Iterator[str]:
 
 
 def _check(buffer: Buffer, frame: Frame, at: int) -> Iterator[str]:
-    offset, length, crc = struct.unpack_from("<III", buffer, at + 64)
-    data = bytes(buffer[frame.heap_at + offset : frame.heap_at + offset + length])
-    if length and (offset + length > frame.heap_len or zlib.crc32(data) != crc):
+    raw = RECORD.unpack_from(buffer, at)
+    if raw[DATA_LEN] and not is_data_good(buffer, frame, raw):
         yield "  !! the data of this record are not those it was written with"
         yield ""
 

@@ -5,9 +5,10 @@ doubtful and lost".
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from functools import partial
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.format import RECORD
@@ -96,34 +97,24 @@ class Outcome(NamedTuple):
     judgement: Judgement | None
 
 
-class Buffers(Protocol):
-    """
-    The bytes of segments.
-    """
-
-    def of(self, seq: int) -> Buffer:
-        """
-        The whole segment.
-        """
-
-
 class Judge:
     """
     Looks at each job that may live.
     """
 
     def __init__(
-        self, living: Living, holes: Sequence[Hole], torn_lsn: int | None, buffers: Buffers,
-        doubtful: Doubtful,
+        self, living: Living, holes: Sequence[Hole], torn_lsn: int | None,
+        buffer_of: Callable[[int], Buffer], doubtful: Doubtful,
     ) -> None:  # fmt: skip
         """
+        :param buffer_of: gives the bytes of a segment by its number.
         :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
         """
         self._living = living
         self._deleting = [hole for hole in holes if hole.may_delete]
         self._changing = [hole for hole in holes if hole.may_change]
         self._torn_lsn = torn_lsn
-        self._buffers = buffers
+        self._buffer_of = buffer_of
         self._doubtful = doubtful
         self._hidden = sum(hole.most_puts for hole in holes)
         self._buried_ns = living.time_ns
@@ -171,17 +162,25 @@ class Judge:
     def _outcome(self, job_id: int, entry: Entry) -> Outcome:
         if entry.full is None:
             return self._without_body(job_id, entry)
+        raw = self._raw(entry.full)
+        return self._with_body(job_id, entry, raw, partial(self._data, entry.full, raw))
+
+    def _with_body(self, job_id: int, entry: Entry, raw: Raw, body: Callable[[], bytes]) -> Outcome:
+        """
+        :param raw: a full record of the job.
+        :param body: gives the body that it names; may raise `NotUnderstood`.
+        """
         try:
-            image = self._image(entry, entry.full)
+            image = self._image(entry, raw, body())
         except NotUnderstood:
             return self._lost(job_id, entry, Why.RECORD)
         tube = self._living.tubes.get(image.tube_id)
         if tube is None:
             return self._set_aside(image, entry.lsn, Why.TUBE)
-        return self._sure_or_not(image, entry, tube)
-
-    def _sure_or_not(self, image: JobImage, entry: Entry, tube: bytes) -> Outcome:
-        job = StoredJob.of(_as_loaded(image), tube)
+        # Nobody has it reserved any more.
+        is_reserved = image.state is State.RESERVED
+        loaded = image._replace(state=State.READY, deadline_ns=0) if is_reserved else image
+        job = StoredJob.of(loaded, tube)
         why, hole = self._doubt(entry.lsn)
         if why is None:
             return Outcome(job, None)
@@ -211,8 +210,11 @@ class Judge:
         claims = self._living.claims.get(job_id, [])
         proven = [body for body in claims if body.is_proven]
         for body in proven:
-            if entry.spoiled and self._sum(body) == _sum_of(self._raw(entry.spoiled)):
-                return self._restored(job_id, entry, entry.spoiled, body)
+            raw = self._raw(entry.spoiled) if entry.spoiled else None
+            if raw and self._sum(body) == _sum_of(raw):
+                # Its record checks, and says that this is its body.
+                self._given[job_id] = self._sum(body)
+                return self._with_body(job_id, entry, raw, partial(self._bytes, body))
         is_torn = self._is_torn(entry.lsn)
         if entry.spoiled and not is_torn:
             return self._spoiled(job_id, entry, entry.spoiled)
@@ -220,23 +222,10 @@ class Judge:
             return self._claimed_for(job_id, entry, (proven or claims)[0])
         return self._lost(job_id, entry, Why.UNCONFIRMED if is_torn else Why.BODY)
 
-    def _restored(self, job_id: int, entry: Entry, spoiled: Place, body: Body) -> Outcome:
-        """
-        Its record checks, and says that this is its body.
-        """
-        self._given[job_id] = self._sum(body)
-        try:
-            image = self._imaged(entry, self._raw(spoiled), self._bytes(body))
-        except NotUnderstood:
-            return self._lost(job_id, entry, Why.RECORD)
-        tube = self._living.tubes.get(image.tube_id)
-        if tube is None:
-            return self._set_aside(image, entry.lsn, Why.TUBE)
-        return self._sure_or_not(image, entry, tube)
-
     def _spoiled(self, job_id: int, entry: Entry, spoiled: Place) -> Outcome:
+        raw = self._raw(spoiled)
         try:
-            image = self._image(entry, spoiled)
+            image = self._image(entry, raw, self._data(spoiled, raw))
         except NotUnderstood:
             return self._lost(job_id, entry, Why.BODY)
         return self._set_aside(image, entry.lsn, Why.BODY)
@@ -277,16 +266,12 @@ class Judge:
 
     def _raw(self, place: Place | None) -> Raw:
         assert place is not None
-        return RECORD.unpack_from(self._buffers.of(place.seq), place.record_at)
+        return RECORD.unpack_from(self._buffer_of(place.seq), place.record_at)
 
-    def _image(self, entry: Entry, place: Place) -> JobImage:
+    def _image(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
         """
         A job's newest state, with the birth and the body of one of its full records.
         """
-        raw = self._raw(place)
-        return self._imaged(entry, raw, self._data(place, raw))
-
-    def _imaged(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
         image = _decoded(raw, data)
         if entry.newest is None:
             return image
@@ -298,12 +283,12 @@ class Judge:
         end = start + raw[records.DATA_LEN]
         if end > place.heap_end:
             raise NotUnderstood("its body is not all there")
-        return bytes(memoryview(self._buffers.of(place.seq))[start:end])
+        return bytes(memoryview(self._buffer_of(place.seq))[start:end])
 
     # Bodies whose records do not check.
 
     def _bytes(self, body: Body) -> bytes:
-        return bytes(memoryview(self._buffers.of(body.seq))[body.start : body.end])
+        return bytes(memoryview(self._buffer_of(body.seq))[body.start : body.end])
 
     def _sum(self, body: Body) -> tuple[int, int]:
         return body.end - body.start, zlib.crc32(self._bytes(body))
@@ -375,7 +360,7 @@ class Judge:
         """
         raw = _NOTHING
         if body.record_at:
-            raw = RECORD.unpack_from(self._buffers.of(body.seq), body.record_at)
+            raw = RECORD.unpack_from(self._buffer_of(body.seq), body.record_at)
         ts_ns = raw[records.TS_NS]
         born_ns = ts_ns if 0 < ts_ns <= self._living.time_ns else self._living.time_ns
         state = _STATES.get(raw[records.STATE], State.GONE)
@@ -396,15 +381,6 @@ def _decoded(raw: Raw, data: bytes) -> JobImage:
         raw = (*raw[: records.FLAGS], 0, *raw[records.FLAGS + 1 :])
     image = decode_record(raw, data)
     assert isinstance(image, JobImage)
-    return image
-
-
-def _as_loaded(image: JobImage) -> JobImage:
-    """
-    As a server loads it: nobody has it reserved any more.
-    """
-    if image.state is State.RESERVED:
-        return image._replace(state=State.READY, deadline_ns=0)
     return image
 
 

@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, decode_record
 from binlog_tools.salvage.carving import Body
-from binlog_tools.salvage.holes import sealed_tubes
+from binlog_tools.salvage.holes import read_seal
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
 from binlog_tools.salvage.strays import strays
 
@@ -186,7 +186,9 @@ class Living:
         if kind == records.TubeDef.kind:
             self._name(raw[records.TUBE_ID], data)
         elif kind == records.Seal.kind:
-            self._read_seal(data)
+            seal = read_seal(data or b"")
+            for tube_id, name in seal.tubes.items() if seal else ():
+                self._name(tube_id, name)
         elif kind == records.Trim.kind:
             self.trim_seq = max(self.trim_seq, raw[records.JOB_ID])
         elif kind == records.Start.kind:
@@ -199,10 +201,6 @@ class Living:
     def _name(self, tube_id: int, name: bytes | None) -> None:
         if name and len(name) <= MAX_TUBE_NAME_BYTES:
             self.tubes[tube_id] = name
-
-    def _read_seal(self, data: bytes | None) -> None:
-        for tube_id, name in sealed_tubes(data or b"").items():
-            self._name(tube_id, name)
 
 
 def _moved_by(piece: Piece, at: int, buffer: Buffer) -> int | None:
