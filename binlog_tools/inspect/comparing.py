@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from binlog_tools.client import Line, Reply, parse_stats
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import Fields, job_fields
-from binlog_tools.logs.live_set import Bodies, live_at, promoted, stored
+from binlog_tools.inspect.listing import chosen_jobs, chosen_live, sound_snapshot
+from binlog_tools.logs.live_set import Bodies
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
@@ -53,7 +54,7 @@ def compare_logs(
     """
     The jobs that a server would load from one log and not from the other, or otherwise.
     """
-    left, right = _chosen(a, selection), _chosen(b, selection)
+    left, right = chosen_jobs(a, selection), chosen_jobs(b, selection)
     one, two = next(left, None), next(right, None)
     while one is not None or two is not None:
         if two is None or (one is not None and one.job_id < two.job_id):
@@ -68,13 +69,6 @@ def compare_logs(
             if found:
                 yield Difference(one.job_id, "both", found)
             one, two = next(left, None), next(right, None)
-
-
-def _chosen(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
-    for job in loaded.jobs():
-        ripe = promoted(job, loaded.now_ns)
-        if selection.has_job(ripe):
-            yield ripe
 
 
 def _differing(
@@ -110,12 +104,9 @@ class ServerComparison:
         """
         :raise BinlogError: a server would refuse the log.
         """
-        survey = source.survey()
-        survey.refuse_if_unsound()
         self._source = source
         self._line = line
-        first_seq = 0 if source.is_partial else survey.small.trim_seq
-        self._live = live_at(source, first_seq=first_seq).live
+        self._live = sound_snapshot(source).live
         self.unknown_to_log: int | None = None
 
     def differences(
@@ -126,13 +117,11 @@ class ServerComparison:
 
         :raise OSError: the server is gone.
         """
-        live, bodies = self._live, Bodies(self._source)
+        bodies = Bodies(self._source)
         window: list[StoredJob] = []
         common = 0
-        for _, found in sorted(live.jobs.items()):
-            job = promoted(stored(found, live.tubes), now_ns)
-            if selection.has_job(job):
-                window.append(job._replace(body=bodies.of(found)))
+        for found, job in chosen_live(self._live, selection, now_ns):
+            window.append(job._replace(body=bodies.of(found)))
             if len(window) >= WINDOW_JOBS:
                 common += yield from self._window(window, ignored)
                 window = []

@@ -82,6 +82,16 @@ class Gap(NamedTuple):
     next_lsn: int | None
     why: str
 
+    @classmethod
+    def of(cls, segment: OpenSegment | Broken, hole: Hole | None = None) -> "Gap":
+        """
+        A hole of a segment, or all of one whose header cannot be used.
+        """
+        if isinstance(segment, Broken):
+            return cls(segment.name, 0, 0, None, segment.problem.why)
+        assert hole is not None
+        return cls(segment.name, hole.offset, hole.first_lsn, hole.next_lsn, hole.why)
+
     @property
     def place(self) -> str:
         """
@@ -193,12 +203,12 @@ def of_segment(
     The same of one segment.
     """
     if isinstance(opened, Broken):
-        yield Gap(opened.name, 0, 0, None, opened.problem.why)
+        yield Gap.of(opened)
         return
     reader.learn(reading.names_ahead(opened))
     for piece in opened.pieces():
         if isinstance(piece, Hole):
-            yield Gap(opened.name, piece.offset, piece.first_lsn, piece.next_lsn, piece.why)
+            yield Gap.of(opened, piece)
         elif piece.time_ns >= selection.until_ns or piece.base_lsn > selection.lsns.last:
             return
         else:

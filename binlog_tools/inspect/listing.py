@@ -13,6 +13,7 @@ from binlog_tools.inspect.dumping import Entry, Fields, Gap, entries, state_name
 from binlog_tools.logs.live_set import (
     END,
     Bodies,
+    LiveJob,
     LiveSet,
     Point,
     Snapshot,
@@ -50,10 +51,50 @@ def would_load(loaded: Loaded, selection: Selection) -> Iterator[ListedJob]:
 
     :raise BinlogError: it would refuse.
     """
+    for job in chosen_jobs(loaded, selection):
+        yield ListedJob(job, len(job.body))
+
+
+def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
+    """
+    The chosen ones of the jobs that a server would load, ascending by id.
+    """
     for job in loaded.jobs():
         ripe = promoted(job, loaded.now_ns)
         if selection.has_job(ripe):
-            yield ListedJob(ripe, len(ripe.body))
+            yield ripe
+
+
+def sound_snapshot(source: Source, point: Point = END) -> Snapshot:
+    """
+    The jobs at a point of a log, as far as the log has them.
+
+    :raise BinlogError: a server would refuse the log.
+    """
+    survey = source.survey()
+    survey.refuse_if_unsound()
+    return live_at(source, point, 0 if source.is_partial else survey.small.trim_seq)
+
+
+def chosen_live(
+    live: LiveSet, selection: Selection, now_ns: int
+) -> Iterator[tuple[LiveJob, StoredJob]]:
+    """
+    The chosen ones of living jobs, ascending by id, as they are at ``now_ns``; without bodies.
+    """
+    for _, found in sorted(live.jobs.items()):
+        job = promoted(stored(found, live.tubes), now_ns)
+        if selection.has_job(job):
+            yield found, job
+
+
+def released(job: StoredJob) -> StoredJob:
+    """
+    A reserved job is ready: who had it reserved has it no more.
+    """
+    if job.state is State.RESERVED:
+        return job._replace(state=State.READY, deadline_ns=0)
+    return job
 
 
 class PastJobs:
@@ -67,11 +108,8 @@ class PastJobs:
     """
 
     def __init__(self, source: Source, point: Point) -> None:
-        survey = source.survey()
-        survey.refuse_if_unsound()
-        first_seq = 0 if source.is_partial else survey.small.trim_seq
         self._source = source
-        self._snapshot: Snapshot = live_at(source, point, first_seq)
+        self._snapshot = sound_snapshot(source, point)
         live = self._snapshot.live
         self.last_lsn = live.last_lsn
         self.since_ns = self._snapshot.since_ns
@@ -82,28 +120,22 @@ class PastJobs:
                 f"point; segments from before it may be in an archive."
             )
         self.unknown = len(self._snapshot.unknown)
-        self.now_ns = min(point.time_ns, live.time_ns) if point == END else _time_of(point, live)
+        self.now_ns = live.time_ns if point.time_ns == END.time_ns else point.time_ns
 
     def jobs(self, selection: Selection, with_bodies: bool) -> Iterator[ListedJob]:
         """
         As they were, ascending by id; reserved ones are reserved.
         """
-        live, bodies = self._snapshot.live, Bodies(self._source)
-        for _, found in sorted(live.jobs.items()):
-            job = promoted(stored(found, live.tubes), self.now_ns)
-            if selection.has_job(job):
-                body = bodies.of(found) if with_bodies else b""
-                yield ListedJob(job._replace(body=body), found.size)
+        bodies = Bodies(self._source)
+        for found, job in chosen_live(self._snapshot.live, selection, self.now_ns):
+            body = bodies.of(found) if with_bodies else b""
+            yield ListedJob(job._replace(body=body), found.size)
 
     def pauses(self) -> list[StoredPause]:
         """
         The pauses in force.
         """
         return list(self._snapshot.live.pauses_at(self.now_ns))
-
-
-def _time_of(point: Point, live: LiveSet) -> int:
-    return live.time_ns if point.time_ns == END.time_ns else point.time_ns
 
 
 def fields_of_job(listed: ListedJob, now_ns: int) -> Fields:

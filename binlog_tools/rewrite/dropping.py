@@ -125,16 +125,23 @@ def append_deletions(
     raw = _segment(position, content, small.next_job_id, now_ns)
     unnamed = spare_name(position.seq)
     found.remove_dead(directory, segments=False)
-    file = directory.create(unnamed)
-    try:
-        file.write_at(0, [raw])
-        file.sync()
-    finally:
-        file.close()
+    write_file(directory, unnamed, raw)
     directory.rename(unnamed, segment_name(position.seq))
     directory.sync()
     found.release(directory)
     found.remove_dead(directory, segments=True)
+
+
+def write_file(directory: Directory, name: str, content: bytes) -> None:
+    """
+    Make a file, which is durable then, but for its name.
+    """
+    file = directory.create(name)
+    try:
+        file.write_at(0, [content])
+        file.sync()
+    finally:
+        file.close()
 
 
 def _segment(position: Position, content: list[Record], next_job_id: int, now_ns: int) -> bytes:

@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple, TextIO
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.client import Line, Reply, tube_request
-from binlog_tools.logs.live_set import Bodies, LiveJob, live_at, promoted, stored
+from binlog_tools.inspect.listing import released, sound_snapshot
+from binlog_tools.logs.live_set import Bodies, LiveJob, promoted, stored
 from binlog_tools.logs.outputs import naming
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
@@ -216,28 +217,11 @@ class Plan(NamedTuple):
     now_ns: int
     unusable: Mapping[bytes, int]
 
-    @property
-    def has_buried(self) -> bool:
-        """
-        Whether there are jobs to be buried.
-        """
-        return any(each.is_buried for each in self.jobs)
-
     def job(self, each: Waiting) -> StoredJob:
         """
-        A job, without its body.
+        A job as a server has it after a start, without its body.
         """
-        return as_loaded(each.live, self.tubes, self.now_ns)
-
-
-def as_loaded(live: LiveJob, tubes: dict[int, bytes], now_ns: int) -> StoredJob:
-    """
-    A job as a server has it after a start.
-    """
-    job = promoted(stored(live, tubes), now_ns)
-    if job.state is State.RESERVED:
-        return job._replace(state=State.READY, deadline_ns=0)
-    return job
+        return released(promoted(stored(each.live, self.tubes), self.now_ns))
 
 
 def plan(source: Source, selection: Selection, now_ns: int) -> Plan:
@@ -246,15 +230,13 @@ def plan(source: Source, selection: Selection, now_ns: int) -> Plan:
 
     :raise BinlogError: a server would refuse the log.
     """
-    survey = source.survey()
-    survey.refuse_if_unsound()
-    live = live_at(source, first_seq=0 if source.is_partial else survey.small.trim_seq).live
+    live = sound_snapshot(source).live
     now_ns = max(now_ns, live.time_ns)
     found: list[Waiting] = []
     unusable: Counter[bytes] = Counter()
     buried: list[tuple[int, Waiting]] = []
     for job_id, each in sorted(live.jobs.items()):
-        job = as_loaded(each, live.tubes, now_ns)
+        job = released(promoted(stored(each, live.tubes), now_ns))
         if not selection.has_job(job):
             continue
         if not is_tube_name(job.tube):
@@ -303,7 +285,7 @@ class Putter:
         :raise OSError: the server is gone.
         """
         journal = self._journal
-        if wanted.has_buried:
+        if any(each.is_buried for each in wanted.jobs):
             self._refuse_unable()
         known = journal.done.keys() | journal.skipped
         left = [each for each in wanted.jobs if each.job_id not in known]

@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     decode_record,
 )
+from binlog_tools.inspect.listing import released
 from binlog_tools.logs.stored import StoredJob, StoredPause
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import Hole
@@ -177,10 +178,7 @@ class Judge:
         tube = self._living.tubes.get(image.tube_id)
         if tube is None:
             return self._set_aside(image, entry.lsn, Why.TUBE)
-        # Nobody has it reserved any more.
-        is_reserved = image.state is State.RESERVED
-        loaded = image._replace(state=State.READY, deadline_ns=0) if is_reserved else image
-        job = StoredJob.of(loaded, tube)
+        job = released(StoredJob.of(image, tube))
         why, hole = self._doubt(entry.lsn)
         if why is None:
             return Outcome(job, None)

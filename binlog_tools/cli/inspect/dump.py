@@ -74,20 +74,21 @@ def command(
     if kind == "parquet" and target in (None, options.STDOUT):
         fail(USAGE, "Parquet cannot go to a pipe; name a file with -o FILE.parquet.")
     with_data = how != "none"
-    gaps = _Gaps()
+    gaps: list[Gap] = []
     if follow:
-        found = gaps.told(_followed(sources[0], selection, with_data))
+        found = _records(_followed(sources[0], selection, with_data), gaps)
         with _growing(target) as out:
             writer = writer_of(kind, out, how)
             for entry in islice(found, limit):
                 writer.write([entry])
     else:
-        found = gaps.told(e for source in sources for e in entries(source, selection, with_data))
+        every = (e for source in sources for e in entries(source, selection, with_data))
+        found = _records(every, gaps)
         with opened(target) as out:
             writer = writer_of(kind, out, how)
             writer.write(islice(found, limit))
             writer.close()
-    if gaps.count:
+    if gaps:
         # What was deleted before it was followed is no torn tail.
         raise SystemExit(DAMAGED if follow else code_of_gaps(sources))
 
@@ -107,27 +108,19 @@ def _growing(path: str | None) -> Iterator[TextIO]:
         fail(USAGE, f"{path}: it is there already; --follow wants a new file.")
 
 
-class _Gaps:
+def _records(found: Iterable[Entry | Gap], gaps: list[Gap]) -> Iterator[Entry]:
     """
-    Tells on stderr what cannot be read.
+    The records; what cannot be read is told on stderr, and added to ``gaps``.
     """
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def told(self, found: Iterable[Entry | Gap]) -> Iterator[Entry]:
-        """
-        Only the records.
-        """
-        for each in found:
-            if isinstance(each, Entry):
-                yield each
-                continue
-            self.count += 1
-            lsns = f"LSN {each.first_lsn} and later" if each.first_lsn else "all of it"
-            if each.next_lsn:
-                lsns = f"LSN {Span(each.first_lsn, each.next_lsn - 1)}"
-            warn(f"{each.place}: {lsns}: {each.why}")
+    for each in found:
+        if isinstance(each, Entry):
+            yield each
+            continue
+        gaps.append(each)
+        lsns = f"LSN {each.first_lsn} and later" if each.first_lsn else "all of it"
+        if each.next_lsn:
+            lsns = f"LSN {Span(each.first_lsn, each.next_lsn - 1)}"
+        warn(f"{each.place}: {lsns}: {each.why}")
 
 
 def _followed(source: Source, selection: Selection, with_data: bool) -> Iterator[Entry | Gap]:

@@ -73,9 +73,6 @@ class Lines(RecordWriter):
         self._line = line
 
     def write(self, entries: Iterable[Entry]) -> None:
-        """
-        Write records; they are on the output when this returns.
-        """
         line, how = self._line, self._how
         for entry in entries:
             self._out.write(line(entry, how) + "\n")
@@ -192,9 +189,6 @@ class CsvLines(RecordWriter):
         self._csv.writerow(COLUMNS)
 
     def write(self, entries: Iterable[Entry]) -> None:
-        """
-        Write records; they are on the output when this returns.
-        """
         self._csv.writerows(map(_csv_cell, row_of(entry, self._how)) for entry in entries)
         self._out.flush()
 
@@ -222,9 +216,6 @@ class Parquet(RecordWriter):
         self._bytes = 0
 
     def write(self, entries: Iterable[Entry]) -> None:
-        """
-        Write a record; the last of them are written when it is closed.
-        """
         for entry in entries:
             self._rows.append(self._row(entry))
             self._bytes += len(entry.data)
@@ -250,9 +241,6 @@ class Parquet(RecordWriter):
         self._bytes = 0
 
     def close(self) -> None:
-        """
-        No more will come.
-        """
         self._flush()
         self._writer.close()
 
