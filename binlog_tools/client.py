@@ -182,8 +182,8 @@ class Connection(Line):
     def _line(self) -> bytes:
         line = self._replies.readline(MAX_LINE_BYTES)
         if not line.endswith(b"\r\n"):
-            doubt = "" if self._has_answered else ", or is none of this protocol"
-            raise OSError(0, f"the server has closed the connection{doubt}")
+            hint = "" if self._has_answered else ", or is none of this protocol"
+            raise OSError(0, f"the server has closed the connection{hint}")
         self._has_answered = True
         return line
 

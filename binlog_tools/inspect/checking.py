@@ -109,7 +109,11 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     is_whole = _severity(troubles) != DAMAGED
     troubles += lost
     exit_code = _severity(troubles)
-    troubles += [*_warnings(survey), *_notes(survey)]
+    troubles += (
+        Trouble("warning", each.name, None, None, None, None, each.what, each.advice)
+        for each in doubts(survey)
+    )
+    troubles += _notes(survey)
     records = survey.small.records
     durable_lsn = _durable_lsn(survey)
     verdict = {
@@ -302,11 +306,6 @@ _NAMED: Final = re.compile(r"\d{20}\.tql(?=:| to )")
 """The segment that a server's words begin with."""
 
 
-def _warnings(survey: Survey) -> Iterator[Trouble]:
-    for doubt in doubts(survey):
-        yield Trouble("warning", doubt.name, None, None, None, None, doubt.what, doubt.advice)
-
-
 def _notes(survey: Survey) -> Iterator[Trouble]:
     """
     What stands behind the ends of segments of which all is there.
@@ -405,7 +404,7 @@ class _Contents:
 
     def troubles(self) -> Iterator[Trouble]:
         """
-        All of it.
+        What was found, and what the jobs lack.
         """
         yield from self._wrong
         mend = self._survey.salvage_command

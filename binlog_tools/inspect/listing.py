@@ -10,25 +10,10 @@ from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records import FULL, Kind, State
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import Entry, Fields, Gap, entries, state_name
-from binlog_tools.logs.live_set import (
-    END,
-    Bodies,
-    LiveJob,
-    LiveSet,
-    Point,
-    Snapshot,
-    live_at,
-    promoted,
-    stored,
-)
+from binlog_tools.logs import live_set, quantities
+from binlog_tools.logs.live_set import END, Bodies, LiveJob, LiveSet, Point, Snapshot
 from binlog_tools.logs.loading import Loaded
-from binlog_tools.logs.quantities import (
-    Numbers,
-    Span,
-    format_duration,
-    format_time,
-    format_time_exactly,
-)
+from binlog_tools.logs.quantities import Numbers, Span, format_time, format_time_exactly
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import NS, StoredJob, StoredPause
@@ -60,7 +45,7 @@ def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
     The chosen ones of the jobs that a server would load, ascending by id.
     """
     for job in loaded.jobs():
-        ripe = promoted(job, loaded.now_ns)
+        ripe = live_set.promoted(job, loaded.now_ns)
         if selection.has_job(ripe):
             yield ripe
 
@@ -73,7 +58,7 @@ def sound_snapshot(source: Source, point: Point = END) -> Snapshot:
     """
     survey = source.survey()
     survey.refuse_if_unsound()
-    return live_at(source, point, 0 if source.is_partial else survey.small.trim_seq)
+    return live_set.live_at(source, point, 0 if source.is_partial else survey.small.trim_seq)
 
 
 def chosen_live(
@@ -83,7 +68,7 @@ def chosen_live(
     The chosen ones of living jobs, ascending by id, as they are at ``now_ns``; without bodies.
     """
     for _, found in sorted(live.jobs.items()):
-        job = promoted(stored(found, live.tubes), now_ns)
+        job = live_set.promoted(live_set.stored(found, live.tubes), now_ns)
         if selection.has_job(job):
             yield found, job
 
@@ -171,7 +156,7 @@ class Event(NamedTuple):
     since_ns: int
 
 
-class Story(NamedTuple):
+class JobHistory(NamedTuple):
     """
     What a log tells of one job.
 
@@ -184,7 +169,7 @@ class Story(NamedTuple):
     gaps: list[Gap]
 
 
-def story_of(source: Source, job_id: int, now_ns: int) -> Story:
+def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
     """
     All that happened to a job, as far as the log has it; damage is passed over.
 
@@ -206,7 +191,7 @@ def story_of(source: Source, job_id: int, now_ns: int) -> Story:
         words = "a server started; ready again" if is_start else _in_words(entry)
         events.append(Event(entry, words, at, max(0, at - before) if before else 0))
         before = at
-    return Story(job_id, events, _ending(events, now_ns), gaps)
+    return JobHistory(job_id, events, _ending(events, now_ns), gaps)
 
 
 def _in_words(entry: Entry) -> str:
@@ -256,7 +241,7 @@ def _ending(events: list[Event], now_ns: int) -> str:
         return "reserved; a server that starts now has it ready"
     if last.raw.state == State.DELAYED and last.raw.deadline_ns <= now_ns:
         return "ready, its delay is over"
-    return f"{state} for {format_duration(max(0, now_ns - last.raw.ts_ns))}"
+    return f"{state} for {quantities.format_duration(max(0, now_ns - last.raw.ts_ns))}"
 
 
 def body_of(source: Source, job_id: int) -> bytes | None:

@@ -117,7 +117,8 @@ def append_deletions(
     small = found.small
     wall_offset_ns = time.time_ns() - now_ns
     content: list[Record] = [
-        *_small_state(found, now_ns),
+        *(records.TubeDef(each, name, now_ns) for each, name in sorted(found.tubes().items())),
+        *found.pauses(now_ns),
         records.Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
         *(_deletion(image, now_ns) for image in images),
         records.CleanStop(now_ns),
@@ -161,13 +162,6 @@ def _segment(position: Position, content: list[Record], next_job_id: int, now_ns
     chunks += framing.add(content, lsn, now_ns)
     chunks += framing.seal(lsn + len(content), now_ns)
     return b"".join(chunks)
-
-
-def _small_state(found: Replay, now_ns: int) -> list[Record]:
-    names: list[Record] = [
-        records.TubeDef(tube_id, name, now_ns) for tube_id, name in sorted(found.tubes().items())
-    ]
-    return [*names, *found.pauses(now_ns)]
 
 
 def _deletion(image: JobImage, now_ns: int) -> JobImage:

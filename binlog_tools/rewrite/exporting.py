@@ -256,7 +256,7 @@ class _Jobs:
         )  # fmt: skip
 
     def _id(self, fields: "_Fields") -> int:
-        if not fields.has("job") and self._next_id > MAX_JOB_ID:
+        if "job" not in fields.document and self._next_id > MAX_JOB_ID:
             raise WrongLine(fields.number, f"job: above {MAX_JOB_ID} there is no id to give it")
         job_id = fields.whole("job", MAX_JOB_ID, self._next_id)
         if job_id < 1:
@@ -281,36 +281,24 @@ class _Jobs:
 
 class _Fields:
     """
-    The fields of a document, checked.
+    The fields of a document, checked: each method reads one, and raises `WrongLine`.
     """
 
     def __init__(self, number: int, document: Mapping[str, Any]) -> None:
         self.number = number
-        self._document = document
+        self.document = document
 
     def _wrong(self, name: str, why: str) -> WrongLine:
         return WrongLine(self.number, f"{name}: {why}")
 
-    def has(self, name: str) -> bool:
-        """
-        Whether it is said.
-        """
-        return name in self._document
-
     def whole(self, name: str, most: int, default: int) -> int:
-        """
-        A whole number.
-        """
-        value = self._document.get(name, default)
+        value = self.document.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
             raise self._wrong(name, f"{value!r} is no whole number from 0 to {most}")
         return value
 
     def time(self, name: str, default: int) -> int:
-        """
-        A moment.
-        """
-        value = self._document.get(name)
+        value = self.document.get(name)
         if value is None:
             return default
         try:
@@ -343,7 +331,7 @@ class _Fields:
         """
         A state that a job can have in a log; reserved ones become ready.
         """
-        value = self._document.get("state")
+        value = self.document.get("state")
         if value is None:
             return State.DELAYED if self.whole("delay_s", MAX_U32, 0) else State.READY
         if not isinstance(value, str) or value not in STATES_BY_NAME or value == "gone":
@@ -352,25 +340,16 @@ class _Fields:
         return State.READY if state is State.RESERVED else state
 
     def source(self) -> OriginSource:
-        """
-        The log that was exported.
-        """
-        path, uuid = self._document.get("path", ""), self._document.get("store_uuid", "")
+        path, uuid = self.document.get("path", ""), self.document.get("store_uuid", "")
         return OriginSource(str(path), str(uuid), self.whole("last_lsn", MAX_GIVEN, 0))
 
     def tube(self) -> bytes:
-        """
-        A name of a tube.
-        """
         name = self._bytes("tube", b"default")
         if not is_tube_name(name):
             raise self._wrong("tube", f"{NoTube(name)}")
         return name
 
     def body(self) -> bytes:
-        """
-        A body.
-        """
         body = self._bytes("body", None)
         if len(body) > MAX_BODY_BYTES:
             raise self._wrong("body", f"it is larger than {MAX_BODY_BYTES} bytes")
@@ -380,7 +359,7 @@ class _Fields:
         """
         Text, or bytes as base64 under the same name with ``_base64``.
         """
-        text, encoded = self._document.get(name), self._document.get(f"{name}_base64")
+        text, encoded = self.document.get(name), self.document.get(f"{name}_base64")
         if isinstance(text, str) and encoded is None:
             try:
                 return text.encode()

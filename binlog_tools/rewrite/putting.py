@@ -87,12 +87,11 @@ class Journal:
         self.unburied: dict[int, int] = {}
         self.skipped: set[int] = set()
         self.uncertain: set[int] = set()
-        head = {"v": VERSION, "kind": "journal", "store_uuid": store_uuid, "to": target}
-        self._read(head)
-        self._head = head
+        self._head = {"v": VERSION, "kind": "journal", "store_uuid": store_uuid, "to": target}
         self._file: TextIO | None = None
+        self._read()
 
-    def _read(self, head: dict[str, Any]) -> None:
+    def _read(self) -> None:
         """
         A last line without an end was being written when the process ended.
         """
@@ -109,7 +108,7 @@ class Journal:
                     document = json.loads(line)
                     if size:
                         self._take(document)
-                    elif document != head:
+                    elif document != self._head:
                         raise ValueError
                     size += len(line)
             if not size:
@@ -125,7 +124,11 @@ class Journal:
         if "sent" in document:
             self.uncertain.update(document["sent"])
         elif "put" in document:
-            self._note_put(document["put"], document.get("to_bury", False), document["as"])
+            job_id, new_id = document["put"], document["as"]
+            self.uncertain.discard(job_id)
+            self.done[job_id] = new_id
+            if document.get("to_bury", False):
+                self.unburied[job_id] = new_id
         elif "buried" in document:
             self.unburied.pop(document["buried"], None)
         elif "refused" in document:
@@ -137,19 +140,6 @@ class Journal:
             self.uncertain.difference_update(document["again"])
         else:
             raise ValueError
-
-    def _note_put(self, job_id: int, to_bury: bool, new_id: int) -> None:
-        self.uncertain.discard(job_id)
-        self.done[job_id] = new_id
-        if to_bury:
-            self.unburied[job_id] = new_id
-
-    def _write(self, *documents: dict[str, Any]) -> None:
-        with naming(self.path):
-            if self._file is None:
-                self._file = self._opened()
-            self._file.write("".join(json.dumps(document) + "\n" for document in documents))
-            self._file.flush()
 
     def _opened(self) -> TextIO:
         """
@@ -172,7 +162,11 @@ class Journal:
         Write down and remember; a power loss before the next `note` may take it away, and the jobs
         are uncertain again then: that they were sent is durable.
         """
-        self._write(*documents)
+        with naming(self.path):
+            if self._file is None:
+                self._file = self._opened()
+            self._file.write("".join(json.dumps(document) + "\n" for document in documents))
+            self._file.flush()
         for document in documents:
             self._take(document)
 

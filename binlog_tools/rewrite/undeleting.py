@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import JOB_ID, TS_NS, TUBE_ID, Kind, State
+from beanstalk_twisted.binlog.records import FULL, JOB_ID, TS_NS, TUBE_ID, State
 from binlog_tools.inspect.dumping import Fields, Gap
 from binlog_tools.inspect.listing import ListedJob, fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, stored
@@ -112,7 +112,7 @@ def find_deleted(source: Source, selection: Selection) -> Deleted:
             watch.take(opened.buffer, piece, opened.seq)
             last_lsn = max(last_lsn, piece.next_lsn - 1)
             ids = [job_id for kind, job_id in frames.kinds_and_ids(opened.buffer, piece)
-                   if kind in _FULL_KINDS]  # fmt: skip
+                   if kind in FULL]  # fmt: skip
             next_job_id = max([next_job_id, *(job_id + 1 for job_id in ids)])
     floors = Floors(last_lsn, next_job_id, watch.time_ns)
     jobs = sorted(watch.found.values(), key=lambda job: job.job_id)
@@ -120,9 +120,6 @@ def find_deleted(source: Source, selection: Selection) -> Deleted:
         jobs, watch.tubes, watch.without_body, gaps, floors,
         OriginSource(source.path, uuid, last_lsn),
     )  # fmt: skip
-
-
-_FULL_KINDS: Final = frozenset({int(Kind.PUT), int(Kind.COPY)})
 
 
 def restored(

@@ -179,7 +179,7 @@ class Judge:
         if tube is None:
             return self._set_aside(image, entry.lsn, Why.TUBE)
         job = released(StoredJob.of(image, tube))
-        why, hole = self._doubt(entry.lsn)
+        why, hole = self._uncertainty(entry.lsn)
         if why is None:
             return Outcome(job, None)
         new_tube: bytes | None = tube
@@ -193,7 +193,7 @@ class Judge:
         )  # fmt: skip
         return Outcome(kept, judgement)
 
-    def _doubt(self, lsn: int) -> tuple[Why | None, tuple[int, int] | None]:
+    def _uncertainty(self, lsn: int) -> tuple[Why | None, tuple[int, int] | None]:
         for holes, why in ((self._deleting, Why.DELETED), (self._changing, Why.CHANGED)):
             at = bisect_right(holes, lsn, key=lambda hole: hole.first_lsn)
             if at < len(holes):

@@ -104,7 +104,7 @@ class Living:
     :ivar deleted: the jobs whose deletion was read.
     :ivar claims: bodies whose records cannot be trusted, by the ids that are claimed for them.
     :ivar tubes: the name of each tube id; ``pauses`` by tube id.
-    :ivar strangers: LSN and type of records of a newer version.
+    :ivar unknown_records: LSN and type of records of a newer version.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Living:
         self.claims: dict[int, list[Body]] = {}
         self.tubes: dict[int, bytes] = {}
         self.pauses: dict[int, KnownPause] = {}
-        self.strangers: list[tuple[int, int]] = []
+        self.unknown_records: list[tuple[int, int]] = []
         self.trim_seq = 0
         self.next_job_id = 1
         self.time_ns = 0
@@ -179,7 +179,7 @@ class Living:
         lsn = piece.frame.base_lsn + at
         if kind not in _OTHERS:
             if not kind & 0x80 and kind not in _UNIMPORTANT:
-                self.strangers.append((lsn, kind))
+                self.unknown_records.append((lsn, kind))
             return
         raw = frames.raw_record(buffer, piece.frame, at)
         data = data_if_it_checks(buffer, piece, raw)

@@ -146,8 +146,8 @@ class Salvage:
             yield found
 
     def _refuse_newer_records(self) -> None:
-        if self.living.strangers:
-            lsn, kind = self.living.strangers[0]
+        if self.living.unknown_records:
+            lsn, kind = self.living.unknown_records[0]
             raise Incompatible(
                 f"{self.directory.path}: LSN {lsn}: record type {kind} is unknown; "
                 f"use the binlog-inspect of the server that wrote it"

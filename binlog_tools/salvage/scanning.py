@@ -113,12 +113,14 @@ def _search(part: Part, buffer: Buffer) -> Scan:
         return found
     # Something was put in between, so that what stood before the end stands behind it now.
     moved = _Search(part._replace(end=len(buffer)), buffer).result()
-    return moved._replace(part=part) if _yield(moved) > _yield(found) else found
+    return (
+        moved._replace(part=part) if _readable_records(moved) > _readable_records(found) else found
+    )
 
 
-def _yield(found: Scan) -> int:
+def _readable_records(found: Scan) -> int:
     """
-    How much can be read.
+    Readable records, those with readable bodies twice.
     """
     return sum(_worth(piece) * piece.frame.n_rec for piece in found.pieces or ())
 

@@ -158,13 +158,6 @@ def _is_surely(found: Record | Incomplete | Damage) -> bool:
     return isinstance(found, Record) and found.fields.ttr_ns >= NS
 
 
-def _is_framed(found: Record | Incomplete | Damage) -> bool:
-    """
-    Whether the lengths, at least, are right.
-    """
-    return _is_surely(found) or (isinstance(found, Damage) and found.rest is not None)
-
-
 def walk(buffer: Buffer, layout: Layout) -> Iterator[Record | Skipped]:
     """
     Every record in order, and what was skipped between them.
@@ -207,7 +200,9 @@ def _next_record(
                 return inside
             if found.end >= content:
                 return None
-        if _is_framed(decode(buffer, found.end, len(buffer), layout)):
+        behind = decode(buffer, found.end, len(buffer), layout)
+        # The lengths, at least, are right.
+        if _is_surely(behind) or (isinstance(behind, Damage) and behind.rest is not None):
             return found.end
     return _search(buffer, found.offset + 1, content, layout)
 
@@ -248,12 +243,11 @@ def _aligned(buffer: Buffer, at: int, layout: Layout) -> int:
     ttr is then 256 times as long, or more, and still whole seconds.  But its time of creation is
     not of our days.
     """
-    best = at
-    for other in range(at, at + MAX_SLIP_BYTES + 1):
+    for other in range(at + MAX_SLIP_BYTES, at, -1):
         found = decode(buffer, other, len(buffer), layout)
         if isinstance(found, Record) and not found.is_full and _is_found(found):
-            best = other
-    return best
+            return other
+    return at
 
 
 def _looked_into(

@@ -232,7 +232,11 @@ class Survivors:
         standing = self.jobs.get(found.rest.fields.job_id)
         if standing and self._is_copy(job, standing):
             return
-        self._keep_doubtful(job)
+        job_id = job.fields.job_id
+        if job_id in self.jobs or job_id in self._doubtful:
+            self._strays.append(job)
+        else:
+            self._doubtful[job_id] = job
 
     def _full(self, record: Record) -> None:
         self.counts.full += 1
@@ -345,13 +349,6 @@ class Survivors:
             self._orphans[fields.job_id] = _Orphan(
                 fields.state, self._position, self._file, record.offset
             )
-
-    def _keep_doubtful(self, job: Job) -> None:
-        job_id = job.fields.job_id
-        if job_id in self.jobs or job_id in self._doubtful:
-            self._strays.append(job)
-        else:
-            self._doubtful[job_id] = job
 
     # Findings.
 

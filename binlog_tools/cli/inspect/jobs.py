@@ -17,7 +17,7 @@ from binlog_tools.console.output import Escaped, Output, columns
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import listing
 from binlog_tools.inspect.dumping import Fields, body_fields, body_text, fields_of, preview
-from binlog_tools.inspect.listing import ListedJob, PastJobs, Story, fields_of_job
+from binlog_tools.inspect.listing import JobHistory, ListedJob, PastJobs, fields_of_job
 from binlog_tools.logs import quantities
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.outputs import STDOUT, opened
@@ -193,17 +193,17 @@ def _history(job: StoredJob) -> str:
 
 
 def _explain(output: Output, source: Source, job_id: int) -> None:
-    story = listing.story_of(source, job_id, time.time_ns())
-    if not story.events and not story.gaps:
+    history = listing.history_of(source, job_id, time.time_ns())
+    if not history.events and not history.gaps:
         _not_there(source, job_id)
     if output.is_json:
-        for event in story.events:
+        for event in history.events:
             output.document({**fields_of(event.entry), "what": event.what})
     elif output.is_terminal:
-        _tell(output, story)
+        _tell(output, history)
     else:
-        output.rows(_event_row(event) for event in story.events)
-    end_with_gaps(source, story.gaps)
+        output.rows(_event_row(event) for event in history.events)
+    end_with_gaps(source, history.gaps)
 
 
 def _event_row(event: Any) -> tuple[object, ...]:
@@ -214,19 +214,19 @@ def _event_row(event: Any) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _tell(output: Output, story: Story) -> None:
-    output.line(f"job {story.job_id}")
-    for event in story.events:
+def _tell(output: Output, history: JobHistory) -> None:
+    output.line(f"job {history.job_id}")
+    for event in history.events:
         since = f"+{format_duration(event.since_ns)}" if event.since_ns else ""
         at = quantities.format_time(event.at_ns)
         output.line(f"  {at} {since:>8}  LSN {event.entry.lsn:<8} {event.what}")
-    output.line(f"  {story.ending}")
+    output.line(f"  {history.ending}")
 
 
 def _write_body(source: Source, job_id: int, target: str | None, is_raw: bool) -> None:
     body = listing.body_of(source, job_id)
     if body is None:
-        _no_body(source, listing.story_of(source, job_id, time.time_ns()))
+        _no_body(source, listing.history_of(source, job_id, time.time_ns()))
     if target in (None, STDOUT):
         Output().body(body, is_raw)
     else:
@@ -234,22 +234,22 @@ def _write_body(source: Source, job_id: int, target: str | None, is_raw: bool) -
             out.buffer.write(body)
 
 
-def _no_body(source: Source, story: Story) -> NoReturn:
-    if story.gaps:
-        places = "".join(f"\n  {gap.place}: {gap.why}" for gap in story.gaps)
-        known = "there are records of it, and its body" if story.events else "if it was put, it"
+def _no_body(source: Source, history: JobHistory) -> NoReturn:
+    if history.gaps:
+        places = "".join(f"\n  {gap.place}: {gap.why}" for gap in history.gaps)
+        known = "there are records of it, and its body" if history.events else "if it was put, it"
         fail(
             code_of_gaps([source]),
-            f"{source.path}: no body of job {story.job_id} can be read: {known} stood where the "
+            f"{source.path}: no body of job {history.job_id} can be read: {known} stood where the "
             f"log is damaged:{places}\nTo get what is left of it: binlog-inspect salvage "
             f"{shlex.quote(source.path)} -o NEW_DIRECTORY",
         )
-    if not story.events:
-        _not_there(source, story.job_id)
+    if not history.events:
+        _not_there(source, history.job_id)
     fail(
         CANNOT_READ,
-        f"{source.path}: there are records of job {story.job_id}, but its body is no longer there: "
-        f"compaction has deleted it; an archive may have it",
+        f"{source.path}: there are records of job {history.job_id}, but its body is no longer "
+        f"there: compaction has deleted it; an archive may have it",
     )
 
 
