@@ -78,6 +78,15 @@ class Verdict(NamedTuple):
         return all(flaw.kind == "stray" for flaw in self.flaws)
 
 
+def lsn_range(first: int, last: int | None) -> str:
+    """
+    LSNs in words.
+
+    :param last: None if nothing tells.
+    """
+    return f"LSN {first} and later" if last is None else f"LSN {Span(first, last)}"
+
+
 def stores_of(path: str) -> list[str]:
     """
     The folders of the stores in an archive; the folder itself, if it is one.

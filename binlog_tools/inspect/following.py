@@ -36,9 +36,6 @@ class _Tail:
         self._fd = source.open(name)
 
     def close(self) -> None:
-        """
-        Let go of the file.
-        """
         os.close(self._fd)
 
     def frames(self, limit: int | None) -> Iterator[tuple[bytes, Frame]]:

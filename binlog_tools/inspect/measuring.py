@@ -135,9 +135,6 @@ class _Segment:
         self.types: Counter[int] = Counter()
 
     def take(self, types: bytes, frame: Frame) -> None:
-        """
-        A frame, and the types of its records.
-        """
         if not self.types:
             self.since_ns = frame.time_ns
         self.types.update(types)

@@ -68,9 +68,6 @@ class _Watch(LiveSet):
         self.without_body = 0
 
     def about_to_delete(self, buffer: Buffer, frame: Frame, index: int) -> None:
-        """
-        For those who want to know: this record deletes a job that is still there.
-        """
         chosen = self._selection
         if not chosen.since_ns <= frame.time_ns < chosen.until_ns:
             return

@@ -207,9 +207,6 @@ class _Search:
         self._first_at: dict[int, int] = {}
 
     def result(self) -> Scan:
-        """
-        What was found.
-        """
         if self._part.salt is None:
             return self._nothing()
         self._walk(self._part.salt)

@@ -11,8 +11,7 @@ from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
-from binlog_tools.inspect.archives import Flaw, Verdict, stores_of, verify
-from binlog_tools.logs.quantities import Span
+from binlog_tools.inspect.archives import Verdict, lsn_range, stores_of, verify
 
 
 @click.command("archive-verify", cls=options.Command)
@@ -62,12 +61,5 @@ def _show(output: Output, verdict: Verdict) -> None:
     state = "whole" if verdict.is_whole else "not whole"
     output.line(f"{verdict.path}: {state}; {told(verdict.segments, 'segment')}, LSN {spans}")
     for flaw in verdict.flaws:
-        output.line(f"  {flaw.kind}: {flaw.file}: {_lsns(flaw)}{flaw.what}")
-
-
-def _lsns(flaw: Flaw) -> str:
-    if flaw.first_lsn is None:
-        return ""
-    if flaw.last_lsn is None:
-        return f"LSN {flaw.first_lsn} and later: "
-    return f"LSN {Span(flaw.first_lsn, flaw.last_lsn)}: "
+        lsns = "" if flaw.first_lsn is None else f"{lsn_range(flaw.first_lsn, flaw.last_lsn)}: "
+        output.line(f"  {flaw.kind}: {flaw.file}: {lsns}{flaw.what}")

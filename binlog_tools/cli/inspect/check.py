@@ -13,8 +13,9 @@ from binlog_tools.cli import options
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.console.output import Output, columns, progress
 from binlog_tools.console.wording import told
+from binlog_tools.inspect.archives import lsn_range
 from binlog_tools.inspect.checking import Finding, Trouble, check
-from binlog_tools.logs.quantities import Span, id_range, spans_of
+from binlog_tools.logs.quantities import id_range, spans_of
 
 
 @click.command("check", cls=options.Command)
@@ -153,17 +154,11 @@ def _described(trouble: Trouble) -> list[str]:
     where = "" if is_named else f"{trouble.file}: "
     if trouble.offset is not None and trouble.end is not None:
         where += f"bytes {trouble.offset} to {trouble.end}"
-        where += f" ({trouble.kind})" + (f", {_lsns(trouble)}" if trouble.first_lsn else "") + ": "
+        first, last = trouble.first_lsn, trouble.last_lsn
+        where += f" ({trouble.kind})" + (f", {lsn_range(first, last)}" if first else "") + ": "
     lines = [f"{where}{trouble.what}"]
     if trouble.jobs:
         lines.append(f"    {_some_ids(trouble.jobs)}")
     if trouble.perhaps:
         lines.append(f"    as far as one can tell, {_some_ids(trouble.perhaps)}")
     return lines
-
-
-def _lsns(trouble: Trouble) -> str:
-    assert trouble.first_lsn is not None
-    if trouble.last_lsn is None:
-        return f"LSN {trouble.first_lsn} and later"
-    return f"LSN {Span(trouble.first_lsn, trouble.last_lsn)}"

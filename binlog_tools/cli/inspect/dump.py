@@ -16,11 +16,11 @@ from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail, warn
 from binlog_tools.cli.inspect.records import writer_of
 from binlog_tools.cli.opening import code_of_gaps, open_source, open_sources
 from binlog_tools.console.output import Output
+from binlog_tools.inspect.archives import lsn_range
 from binlog_tools.inspect.dumping import Entry, Gap, Records, bounds_of, entries
 from binlog_tools.inspect.following import Follower
 from binlog_tools.inspect.frame_view import place_of, view_of
 from binlog_tools.logs.outputs import as_text, growing_file, opened
-from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import Broken, OpenSegment, segments
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
@@ -117,9 +117,8 @@ def _records(found: Iterable[Entry | Gap], gaps: list[Gap]) -> Iterator[Entry]:
             yield each
             continue
         gaps.append(each)
-        lsns = f"LSN {each.first_lsn} and later" if each.first_lsn else "all of it"
-        if each.next_lsn:
-            lsns = f"LSN {Span(each.first_lsn, each.next_lsn - 1)}"
+        last_lsn = each.next_lsn - 1 if each.next_lsn else None
+        lsns = lsn_range(each.first_lsn, last_lsn) if each.first_lsn or last_lsn else "all of it"
         warn(f"{each.place}: {lsns}: {each.why}")
 
 
