@@ -12,16 +12,13 @@ import shutil
 import socket
 import time
 from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
-from beanstalk_twisted.binlog.format import (
-    MADE_BY_TOOL,
-    SegmentHeader,
-    segment_name,
-)
+from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SegmentHeader, segment_name
 from beanstalk_twisted.binlog.framing import Framing
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State
 from beanstalk_twisted.binlog.replay import Replay, read
@@ -75,6 +72,13 @@ def _drop(directory: RealDirectory, choice: Choice, progress: Progress) -> Dropp
     return Dropped(len(images), left, kept_at if images else "")
 
 
+def free_path(path: str) -> str:
+    """
+    The first of ``path-1``, ``path-2`` and so on that does not exist.
+    """
+    return next(each for n in count(1) if not os.path.exists(each := f"{path}-{n}"))
+
+
 def _keep(
     directory: RealDirectory, found: Replay, choice: Choice, now_ns: int
 ) -> tuple[str, list[JobImage], int]:
@@ -83,9 +87,7 @@ def _keep(
     """
     folder = os.path.join(directory.path, QUARANTINE)
     os.makedirs(folder, 0o700, exist_ok=True)
-    number = 1
-    while os.path.exists(kept_at := os.path.join(folder, f"filtered-{number}")):
-        number += 1
+    kept_at = free_path(os.path.join(folder, "filtered"))
     # We hold the lock, so nobody writes it: a run before was killed, and its jobs are all here.
     shutil.rmtree(kept_at + PART, ignore_errors=True)
     tubes = found.tubes()

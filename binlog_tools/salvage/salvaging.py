@@ -13,13 +13,7 @@ from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.survey import Progress
 from binlog_tools.logs.new_log import Floors, Origin, OriginSource
 from binlog_tools.logs.sources import NoLog
-from binlog_tools.salvage.claims import (
-    Consent,
-    Refused,
-    choose,
-    gap_options,
-    missing_segments,
-)
+from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments
 from binlog_tools.salvage.holes import Hole, holes_of, lost_types
 from binlog_tools.salvage.judging import Doubtful, Judge
 from binlog_tools.salvage.living import Living
