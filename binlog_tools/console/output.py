@@ -30,9 +30,6 @@ VERSION: Final = 1
 TABLE_ROWS: Final = 500
 """A longer table is drawn in parts, each with its titles: its widths are those of its rows."""
 
-LINE_END: Final = "\n"
-"""Between the lines of one message, which are our own."""
-
 CUT_CHARACTERS: Final = 14
 """So much is shown at least of text that may be cut."""
 
@@ -125,19 +122,42 @@ class Output:
         """
         sys.stdout.write("\t".join([cell(value) for value in values]) + "\n")
 
+    def rows(self, rows: Iterable[Sequence[object]]) -> None:
+        """
+        Lines for a pipe, one for each row.
+        """
+        for row in rows:
+            self.row(row)
+
+    def result(
+        self, document: Callable[[], Mapping[str, object]], rows: Iterable[Sequence[object]],
+        show: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        The one result of a command.
+
+        :param document: gives it as JSON.
+        :param rows: it for a pipe; the first value of each says what it is.
+        :param show: prints it for people.
+        """
+        if self.is_json:
+            self.document(document())
+        elif self.is_terminal:
+            show()
+        else:
+            self.rows(rows)
+
     def table(self, titles: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         """
         A table; a pipe gets one line for each row, its cells separated by tabs, without titles.
         """
         if not self.is_terminal:
-            for row in rows:
-                self.row(row)
+            self.rows(rows)
             return
-        draw = _rich_table() or _plain_table
         cells = ([cell(value) for value in row] for row in rows)
         part = list(islice(cells, TABLE_ROWS))
         while part:
-            draw(titles, part)
+            _draw(titles, part)
             part = list(islice(cells, TABLE_ROWS))
 
 
@@ -152,7 +172,8 @@ def aside(message: str) -> None:
     """
     One line, or a few, on stderr.
     """
-    click.echo(escape(message, LINE_END), err=True)
+    # The ends of its lines are our own.
+    click.echo(escape(message, "\n"), err=True)
 
 
 def cell(value: object) -> str:
@@ -167,10 +188,7 @@ def cell(value: object) -> str:
     return escape(text.replace("\\", "\\\\"))
 
 
-_Draw = Callable[[Sequence[Column], Sequence[Sequence[str]]], None]
-
-
-def _rich_table() -> _Draw | None:
+def _draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
     try:
         from rich import box
         from rich.cells import cell_len
@@ -178,27 +196,24 @@ def _rich_table() -> _Draw | None:
         from rich.table import Table
         from rich.text import Text
     except ImportError:
-        return None
-
-    def draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        console = Console()
-        # Each column has a blank on the right, and what stands between two.
-        edges = 2 * len(titles) + 2
-        widths = _room(titles, _widths(titles, cells, cell_len), console.width - edges)
-        for title, width in zip(titles, widths, strict=True):
-            table.add_column(
-                title.title, justify="right" if title.is_number else "left", no_wrap=True,
-                min_width=width, max_width=width, overflow="ellipsis",
-            )  # fmt: skip
-        for row in cells:
-            table.add_row(*(Text(text) for text in row))
-        # A terminal that is too narrow breaks lines; no number is ever cut.  Of a width that is set
-        # alone, rich takes no notice on a dumb terminal.
-        console.size = ConsoleDimensions(max(console.width, sum(widths) + edges), console.height)
-        console.print(table)
-
-    return draw
+        _draw_plainly(titles, cells)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    console = Console()
+    # Each column has a blank on the right, and what stands between two.
+    edges = 2 * len(titles) + 2
+    widths = _room(titles, _widths(titles, cells, cell_len), console.width - edges)
+    for title, width in zip(titles, widths, strict=True):
+        table.add_column(
+            title.title, justify="right" if title.is_number else "left", no_wrap=True,
+            min_width=width, max_width=width, overflow="ellipsis",
+        )  # fmt: skip
+    for row in cells:
+        table.add_row(*(Text(text) for text in row))
+    # A terminal that is too narrow breaks lines; no number is ever cut.  Of a width that is set
+    # alone, rich takes no notice on a dumb terminal.
+    console.size = ConsoleDimensions(max(console.width, sum(widths) + edges), console.height)
+    console.print(table)
 
 
 def _room(titles: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
@@ -230,7 +245,7 @@ def _widths(
     return [max(map(measure, column)) for column in zip(*everything, strict=True)]
 
 
-def _plain_table(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+def _draw_plainly(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
     widths = _widths(titles, cells)
     for row in [[title.title for title in titles], *cells]:
         padded = (

@@ -5,20 +5,15 @@ doubtful and lost".
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from functools import partial
+from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import (
-    DATA_CRC,
-    DATA_LEN,
-    DATA_OFF,
-    FLAGS,
-    STATE,
-    TS_NS,
-    TUBE_ID,
     JobImage,
     Kind,
     NotUnderstood,
@@ -26,6 +21,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     decode_record,
 )
+from binlog_tools.inspect.listing import released
 from binlog_tools.logs.stored import StoredJob, StoredPause
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import Hole
@@ -102,34 +98,24 @@ class Outcome(NamedTuple):
     judgement: Judgement | None
 
 
-class Buffers(Protocol):
-    """
-    The bytes of segments.
-    """
-
-    def of(self, seq: int) -> Buffer:
-        """
-        The whole segment.
-        """
-
-
 class Judge:
     """
     Looks at each job that may live.
     """
 
     def __init__(
-        self, living: Living, holes: Sequence[Hole], torn_lsn: int | None, buffers: Buffers,
-        doubtful: Doubtful,
+        self, living: Living, holes: Sequence[Hole], torn_lsn: int | None,
+        buffer_of: Callable[[int], Buffer], doubtful: Doubtful,
     ) -> None:  # fmt: skip
         """
+        :param buffer_of: gives the bytes of a segment by its number.
         :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
         """
         self._living = living
         self._deleting = [hole for hole in holes if hole.may_delete]
         self._changing = [hole for hole in holes if hole.may_change]
         self._torn_lsn = torn_lsn
-        self._buffers = buffers
+        self._buffer_of = buffer_of
         self._doubtful = doubtful
         self._hidden = sum(hole.most_puts for hole in holes)
         self._buried_ns = living.time_ns
@@ -177,18 +163,23 @@ class Judge:
     def _outcome(self, job_id: int, entry: Entry) -> Outcome:
         if entry.full is None:
             return self._without_body(job_id, entry)
+        raw = self._raw(entry.full)
+        return self._with_body(job_id, entry, raw, partial(self._data, entry.full, raw))
+
+    def _with_body(self, job_id: int, entry: Entry, raw: Raw, body: Callable[[], bytes]) -> Outcome:
+        """
+        :param raw: a full record of the job.
+        :param body: gives the body that it names; may raise `NotUnderstood`.
+        """
         try:
-            image = self._image(entry, entry.full)
+            image = self._image(entry, raw, body())
         except NotUnderstood:
             return self._lost(job_id, entry, Why.RECORD)
         tube = self._living.tubes.get(image.tube_id)
         if tube is None:
             return self._set_aside(image, entry.lsn, Why.TUBE)
-        return self._sure_or_not(image, entry, tube)
-
-    def _sure_or_not(self, image: JobImage, entry: Entry, tube: bytes) -> Outcome:
-        job = StoredJob.of(_as_loaded(image), tube)
-        why, hole = self._doubt(entry.lsn)
+        job = released(StoredJob.of(image, tube))
+        why, hole = self._uncertainty(entry.lsn)
         if why is None:
             return Outcome(job, None)
         new_tube: bytes | None = tube
@@ -202,7 +193,7 @@ class Judge:
         )  # fmt: skip
         return Outcome(kept, judgement)
 
-    def _doubt(self, lsn: int) -> tuple[Why | None, tuple[int, int] | None]:
+    def _uncertainty(self, lsn: int) -> tuple[Why | None, tuple[int, int] | None]:
         for holes, why in ((self._deleting, Why.DELETED), (self._changing, Why.CHANGED)):
             at = bisect_right(holes, lsn, key=lambda hole: hole.first_lsn)
             if at < len(holes):
@@ -217,8 +208,11 @@ class Judge:
         claims = self._living.claims.get(job_id, [])
         proven = [body for body in claims if body.is_proven]
         for body in proven:
-            if entry.spoiled and self._sum(body) == _sum_of(self._raw(entry.spoiled)):
-                return self._restored(job_id, entry, entry.spoiled, body)
+            raw = self._raw(entry.spoiled) if entry.spoiled else None
+            if raw and self._sum(body) == _sum_of(raw):
+                # Its record checks, and says that this is its body.
+                self._given[job_id] = self._sum(body)
+                return self._with_body(job_id, entry, raw, partial(self._bytes, body))
         is_torn = self._is_torn(entry.lsn)
         if entry.spoiled and not is_torn:
             return self._spoiled(job_id, entry, entry.spoiled)
@@ -226,23 +220,10 @@ class Judge:
             return self._claimed_for(job_id, entry, (proven or claims)[0])
         return self._lost(job_id, entry, Why.UNCONFIRMED if is_torn else Why.BODY)
 
-    def _restored(self, job_id: int, entry: Entry, spoiled: Place, body: Body) -> Outcome:
-        """
-        Its record checks, and says that this is its body.
-        """
-        self._given[job_id] = self._sum(body)
-        try:
-            image = self._imaged(entry, self._raw(spoiled), self._bytes(body))
-        except NotUnderstood:
-            return self._lost(job_id, entry, Why.RECORD)
-        tube = self._living.tubes.get(image.tube_id)
-        if tube is None:
-            return self._set_aside(image, entry.lsn, Why.TUBE)
-        return self._sure_or_not(image, entry, tube)
-
     def _spoiled(self, job_id: int, entry: Entry, spoiled: Place) -> Outcome:
+        raw = self._raw(spoiled)
         try:
-            image = self._image(entry, spoiled)
+            image = self._image(entry, raw, self._data(spoiled, raw))
         except NotUnderstood:
             return self._lost(job_id, entry, Why.BODY)
         return self._set_aside(image, entry.lsn, Why.BODY)
@@ -257,10 +238,10 @@ class Judge:
 
     def _lost(self, job_id: int, entry: Entry, why: Why) -> Outcome:
         raw = RECORD.unpack(entry.newest) if entry.newest else self._raw(entry.full)
-        state = _STATES.get(raw[STATE], State.GONE)
-        tube = self._living.tubes.get(raw[TUBE_ID])
+        state = _STATES.get(raw[records.STATE], State.GONE)
+        tube = self._living.tubes.get(raw[records.TUBE_ID])
         return Outcome(
-            None, Judgement(job_id, tube, raw[TUBE_ID], state, entry.lsn, why, None, None)
+            None, Judgement(job_id, tube, raw[records.TUBE_ID], state, entry.lsn, why, None, None)
         )
 
     def _set_aside(self, image: JobImage, lsn: int, why: Why, claimed_id: int = 0) -> Outcome:
@@ -283,16 +264,12 @@ class Judge:
 
     def _raw(self, place: Place | None) -> Raw:
         assert place is not None
-        return RECORD.unpack_from(self._buffers.of(place.seq), place.record_at)
+        return RECORD.unpack_from(self._buffer_of(place.seq), place.record_at)
 
-    def _image(self, entry: Entry, place: Place) -> JobImage:
+    def _image(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
         """
         A job's newest state, with the birth and the body of one of its full records.
         """
-        raw = self._raw(place)
-        return self._imaged(entry, raw, self._data(place, raw))
-
-    def _imaged(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
         image = _decoded(raw, data)
         if entry.newest is None:
             return image
@@ -300,16 +277,16 @@ class Judge:
         return newest._replace(ts_ns=image.ts_ns, body=image.body)
 
     def _data(self, place: Place, raw: Raw) -> bytes:
-        start = place.heap_at + raw[DATA_OFF]
-        end = start + raw[DATA_LEN]
+        start = place.heap_at + raw[records.DATA_OFF]
+        end = start + raw[records.DATA_LEN]
         if end > place.heap_end:
             raise NotUnderstood("its body is not all there")
-        return bytes(memoryview(self._buffers.of(place.seq))[start:end])
+        return bytes(memoryview(self._buffer_of(place.seq))[start:end])
 
     # Bodies whose records do not check.
 
     def _bytes(self, body: Body) -> bytes:
-        return bytes(memoryview(self._buffers.of(body.seq))[body.start : body.end])
+        return bytes(memoryview(self._buffer_of(body.seq))[body.start : body.end])
 
     def _sum(self, body: Body) -> tuple[int, int]:
         return body.end - body.start, zlib.crc32(self._bytes(body))
@@ -381,16 +358,16 @@ class Judge:
         """
         raw = _NOTHING
         if body.record_at:
-            raw = RECORD.unpack_from(self._buffers.of(body.seq), body.record_at)
-        ts_ns = raw[TS_NS]
+            raw = RECORD.unpack_from(self._buffer_of(body.seq), body.record_at)
+        ts_ns = raw[records.TS_NS]
         born_ns = ts_ns if 0 < ts_ns <= self._living.time_ns else self._living.time_ns
-        state = _STATES.get(raw[STATE], State.GONE)
+        state = _STATES.get(raw[records.STATE], State.GONE)
         data = self._bytes(body)
-        raw = (Kind.PUT, State.BURIED, *raw[FLAGS:])
+        raw = (Kind.PUT, State.BURIED, *raw[records.FLAGS :])
         try:
             image = _decoded(raw, data)
         except NotUnderstood:
-            image = _decoded((*raw[:FLAGS], 0, *raw[FLAGS + 1 :]), data)
+            image = _decoded((*raw[: records.FLAGS], 0, *raw[records.FLAGS + 1 :]), data)
         return image._replace(state=state, ts_ns=born_ns)
 
 
@@ -399,20 +376,11 @@ def _decoded(raw: Raw, data: bytes) -> JobImage:
     A record of a job; one without its data has no extensions either.
     """
     if not data:
-        raw = (*raw[:FLAGS], 0, *raw[FLAGS + 1 :])
+        raw = (*raw[: records.FLAGS], 0, *raw[records.FLAGS + 1 :])
     image = decode_record(raw, data)
     assert isinstance(image, JobImage)
     return image
 
 
-def _as_loaded(image: JobImage) -> JobImage:
-    """
-    As a server loads it: nobody has it reserved any more.
-    """
-    if image.state is State.RESERVED:
-        return image._replace(state=State.READY, deadline_ns=0)
-    return image
-
-
 def _sum_of(raw: Raw) -> tuple[int, int]:
-    return raw[DATA_LEN], raw[DATA_CRC]
+    return raw[records.DATA_LEN], raw[records.DATA_CRC]

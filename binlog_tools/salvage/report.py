@@ -7,18 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.records import Kind
+from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import checking
 from binlog_tools.inspect.checking import Finding
 from binlog_tools.logs.new_log import Written
+from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Judgement, Outcome, Why
 from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Place, Salvage
 
-_NAMES: Final = {int(kind): kind.name for kind in Kind} | {
-    32: "TUBE_DEF", 33: "PAUSE", 40: "STATE", 48: "TRIM", 49: "SEAL", 51: "START",
-    52: "CLEAN_STOP", 53: "CLOCK_STEP",
-}  # fmt: skip
+_NAMES: Final = {kind: name.upper().replace("-", "_") for kind, name in TYPE_NAMES.items()}
 """As docs/binlog-format.md calls the types of records."""
 
 
@@ -47,7 +46,7 @@ class Report:
         """
         All that is brought back, counted on the way.
         """
-        for outcome in self.salvage.outcomes():
+        for outcome in self.salvage.judge.outcomes():
             self._note(outcome)
             if outcome.job is not None:
                 self.tubes[outcome.job.tube] += 1
@@ -129,7 +128,7 @@ class Report:
             "certain": self.certain,
             "doubtful": [_job(each) for each in self.doubtful],
             "lost": [_job(each) for each in self.lost],
-            "tubes": {text(tube): count for tube, count in sorted(self.tubes.items())},
+            "tubes": {text_of(tube): count for tube, count in sorted(self.tubes.items())},
             "records": salvage.living.records,
             "hidden": self.hidden,
             "most_deleted": self.most_deleted,
@@ -146,39 +145,19 @@ class Report:
         }
 
 
-def text(name: bytes) -> str:
-    """
-    A tube's name; nearly always ASCII.
-    """
-    return name.decode("utf-8", "backslashreplace")
-
-
 def _job(each: Judgement) -> Mapping[str, object]:
     return {
-        "job": each.job_id,
-        "tube": None if each.tube is None else text(each.tube),
-        "tube_id": each.tube_id,
-        "state": each.state.name.lower(),
-        "lsn": each.lsn,
-        "why": str(each.why),
-        "hole": each.hole,
-        "put_into": None if each.new_tube is None else text(each.new_tube),
+        "job": each.job_id, "tube": None if each.tube is None else text_of(each.tube),
+        "tube_id": each.tube_id, "state": each.state.name.lower(), "lsn": each.lsn,
+        "why": str(each.why), "hole": each.hole,
+        "put_into": None if each.new_tube is None else text_of(each.new_tube),
         "claimed_id": each.claimed_id,
-    }
+    }  # fmt: skip
 
 
 def _hole(hole: Hole) -> Mapping[str, object]:
-    return {
-        "first_lsn": hole.first_lsn,
-        "last_lsn": hole.last_lsn,
-        "is_open": hole.is_open,
-        "name": hole.name,
-        "offset": hole.offset,
-        "end": hole.end,
-        "is_confirmed": hole.is_confirmed,
-        "types": None if hole.types is None else types_of(hole),
-        "most_puts": hole.likely_puts,
-    }
+    types = None if hole.types is None else types_of(hole)
+    return {**hole._asdict(), "types": types, "most_puts": hole.likely_puts}
 
 
 def types_of(hole: Hole) -> Mapping[str, int]:

@@ -3,34 +3,26 @@ A salvage from beginning to end; reads only.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.format import segment_name
-from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.survey import Progress
 from binlog_tools.logs.new_log import Floors, Origin, OriginSource
 from binlog_tools.logs.sources import NoLog
-from binlog_tools.logs.stored import StoredPause
-from binlog_tools.salvage.claims import (
-    Consent,
-    Part,
-    Refused,
-    choose,
-    gap_options,
-    missing_segments,
-)
+from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments
 from binlog_tools.salvage.holes import Hole, holes_of, lost_types
-from binlog_tools.salvage.judging import Doubtful, Judge, Outcome
+from binlog_tools.salvage.judging import Doubtful, Judge
 from binlog_tools.salvage.living import Living
 from binlog_tools.salvage.scanning import Scan, Spoiled, scan
 
 OPEN_SEGMENTS: Final = 2
 """
-Segments that are held at once while jobs are read: their bodies are read segment by segment, and
-one that was not finished takes as much memory as it is long.
+Segments that are held while jobs are read: their bodies are read segment by segment, and one that
+was not finished takes as much memory as it is long.
 """
 
 MOST_NAMED: Final = 20
@@ -52,28 +44,6 @@ class Place(NamedTuple):
     why: str
 
 
-class _Buffers:
-    """
-    The segments that were read last.
-    """
-
-    def __init__(self, directory: Readable, parts: Sequence[Part]) -> None:
-        self._directory = directory
-        self._names = {part.seq: part.name for part in parts}
-        self._open: dict[int, Buffer] = {}
-
-    def of(self, seq: int) -> Buffer:
-        """
-        The whole segment.
-        """
-        buffer = self._open.get(seq)
-        if buffer is None:
-            if len(self._open) >= OPEN_SEGMENTS:
-                del self._open[next(iter(self._open))]
-            buffer = self._open[seq] = self._directory.read(self._names[seq])
-        return buffer
-
-
 class Salvage:
     """
     What can be brought back from a log.
@@ -82,7 +52,7 @@ class Salvage:
     :ivar places: where it is damaged or torn; ``holes`` which LSNs that hides.
     :ivar torn_lsn: from here on nothing was confirmed durable, None if nothing is torn.
     :ivar missing: sequence numbers of segments that are not there.
-    :ivar options: what a command has to say to write this.
+    :ivar judge: says what becomes of each job, and which pauses were in force.
     """
 
     def __init__(
@@ -102,7 +72,6 @@ class Salvage:
         self.plan = choose(directory, consent.prefer, is_whole)
         if not self.plan.parts:
             raise NoLog(directory.path)
-        self._buffers = _Buffers(directory, self.plan.parts)
         self.living = Living()
         self._lost: dict[int, Counter[int]] = {}
         self.scans = list(self._scan(progress))
@@ -155,18 +124,6 @@ class Salvage:
         """
         return self.torn_lsn is not None and lsn >= self.torn_lsn
 
-    def outcomes(self) -> Iterator[Outcome]:
-        """
-        What becomes of each job.
-        """
-        return self.judge.outcomes()
-
-    def pauses(self) -> Iterator[StoredPause]:
-        """
-        The pauses that were in force.
-        """
-        return self.judge.pauses()
-
     def _scan(self, progress: Progress) -> Iterator[Scan]:
         total = sum(part.end for part in self.plan.parts)
         done = reached = 0
@@ -183,8 +140,8 @@ class Salvage:
             yield found
 
     def _refuse_newer_records(self) -> None:
-        if self.living.strangers:
-            lsn, kind = self.living.strangers[0]
+        if self.living.unknown_records:
+            lsn, kind = self.living.unknown_records[0]
             raise Incompatible(
                 f"{self.directory.path}: LSN {lsn}: record type {kind} is unknown; "
                 f"use the binlog-inspect of the server that wrote it"
@@ -214,7 +171,9 @@ class Salvage:
         self.places = [
             Place(scan.part.name, *spoiled) for scan in self.scans for spoiled in scan.spoiled
         ]
-        self.judge = Judge(self.living, self.holes, self.torn_lsn, self._buffers, doubtful)
+        names = {part.seq: part.name for part in self.plan.parts}
+        buffer_of = lru_cache(OPEN_SEGMENTS)(lambda seq: self.directory.read(names[seq]))
+        self.judge = Judge(self.living, self.holes, self.torn_lsn, buffer_of, doubtful)
         self.verdict = self._verdict()
 
     def _torn(self) -> int | None:

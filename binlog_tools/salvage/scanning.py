@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES, U32
+from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
 from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Raw
 from beanstalk_twisted.binlog.searching import frames_anywhere, proven_lsn
 from beanstalk_twisted.binlog.segment import NO_FRAME, NO_SEAL, has_content, is_sealed, is_trailer
 from binlog_tools.salvage.claims import Part
+from binlog_tools.salvage.headers import has_heap, has_records
 
 
 class Piece(NamedTuple):
@@ -112,12 +113,14 @@ def _search(part: Part, buffer: Buffer) -> Scan:
         return found
     # Something was put in between, so that what stood before the end stands behind it now.
     moved = _Search(part._replace(end=len(buffer)), buffer).result()
-    return moved._replace(part=part) if _yield(moved) > _yield(found) else found
+    return (
+        moved._replace(part=part) if _readable_records(moved) > _readable_records(found) else found
+    )
 
 
-def _yield(found: Scan) -> int:
+def _readable_records(found: Scan) -> int:
     """
-    How much can be read.
+    Readable records, those with readable bodies twice.
     """
     return sum(_worth(piece) * piece.frame.n_rec for piece in found.pieces or ())
 
@@ -204,9 +207,6 @@ class _Search:
         self._first_at: dict[int, int] = {}
 
     def result(self) -> Scan:
-        """
-        What was found.
-        """
         if self._part.salt is None:
             return self._nothing()
         self._walk(self._part.salt)
@@ -316,9 +316,9 @@ class _Search:
         if piece.has_records or piece.has_whole_heap or frame.heap_at + shift < frame.records_at:
             return piece
         further = frame._replace(heap_at=frame.heap_at + shift, end=frame.end + shift)
-        if not _has_whole_heap(self._buffer, further, piece.limit):
-            return piece
-        return piece._replace(frame=further, has_whole_heap=True)
+        if further.end <= piece.limit and has_heap(self._buffer, further, piece.limit):
+            return piece._replace(frame=further, has_whole_heap=True)
+        return piece
 
     def _expect_end(self) -> None:
         """
@@ -333,19 +333,9 @@ class _Search:
 
 
 def _look(buffer: Buffer, frame: Frame, limit: int) -> Piece:
-    view = memoryview(buffer)
-    rec_crc = U32.unpack_from(buffer, frame.offset + 12)[0]
-    has_records = (
-        frame.heap_at <= limit and zlib.crc32(view[frame.records_at : frame.heap_at]) == rec_crc
-    )
-    is_whole = _has_whole_heap(buffer, frame, limit)
-    return Piece(frame, has_records, has_records and is_whole, is_whole, limit)
-
-
-def _has_whole_heap(buffer: Buffer, frame: Frame, limit: int) -> bool:
-    heap_crc = U32.unpack_from(buffer, frame.offset + 56)[0]
-    heap = memoryview(buffer)[frame.heap_at : frame.heap_at + frame.heap_len]
-    return frame.end <= limit and zlib.crc32(heap) == heap_crc
+    records = has_records(buffer, frame, limit)
+    heap = frame.end <= limit and has_heap(buffer, frame, limit)
+    return Piece(frame, records, records and heap, heap, limit)
 
 
 def _what_is_wrong(piece: Piece) -> str:

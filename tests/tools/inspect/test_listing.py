@@ -14,7 +14,7 @@ from binlog_tools.inspect.listing import (
     PastJobs,
     body_of,
     fields_of_job,
-    story_of,
+    history_of,
     would_load,
 )
 from binlog_tools.logs.live_set import END, Point
@@ -227,7 +227,7 @@ def words_of(path: Path, job_id: int, now_ns: int = T0) -> list[str]:
     """
     What is told of a job, and how it ends.
     """
-    story = story_of(open_source(str(path)), job_id, now_ns)
+    story = history_of(open_source(str(path)), job_id, now_ns)
     return [*(event.what for event in story.events), story.ending]
 
 
@@ -244,7 +244,7 @@ def test_all_that_happened_to_a_job_is_told() -> None:
 def test_each_record_of_the_job_is_an_event(tmp_path: Path) -> None:
     conversation = spoken(1)
     path = written(tmp_path / "log", conversation.files)
-    busy = story_of(open_source(str(path)), 3, T0)
+    busy = history_of(open_source(str(path)), 3, T0)
     lsns = [event.entry.lsn for event in busy.events]
     assert lsns == sorted(set(lsns))
     assert all(event.entry.raw[5] == 3 or event.entry.raw[0] == 51 for event in busy.events)
@@ -283,7 +283,7 @@ def test_behind_damage_the_story_goes_on_and_the_place_is_told(tmp_path: Path) -
     scribe.write(image(Kind.RESERVE, 1, state=State.RESERVED))
     scribe.write(delete(1))
     files = edited(scribe.files(), ONE, lambda raw: flipped(raw, 4400))
-    story = story_of(open_source(str(written(tmp_path / "log", files))), 1, T0)
+    story = history_of(open_source(str(written(tmp_path / "log", files))), 1, T0)
     assert [event.entry.raw[0] for event in story.events] == [Kind.PUT, Kind.DELETE]
     assert [gap.first_lsn for gap in story.gaps] == [3]
 

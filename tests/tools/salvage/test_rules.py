@@ -336,10 +336,10 @@ def test_pauses_in_force_are_kept_in_their_newest_form() -> None:
         [Pause(1, 7, T0 + 7 * NS, T0)], [Pause(1, 0, 0, T0)], [put(1)],
     )  # fmt: skip
     found = salvaged(with_bad_records(files, ONE, 3))
-    pauses = list(found.report.salvage.pauses())
+    pauses = list(found.report.salvage.judge.pauses())
     assert pauses == [StoredPause(b"mail", 500, T0 + 500 * NS)]
     found = salvaged(with_bad_records(files, ONE, 2))
-    pauses = list(found.report.salvage.pauses())
+    pauses = list(found.report.salvage.judge.pauses())
     assert pauses == [StoredPause(b"mail", 100, T0 + 100 * NS)]
     see_that_it_loads(found)
 
