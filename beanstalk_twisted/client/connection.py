@@ -126,9 +126,6 @@ class Connection(Protocol, Commands):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
-        """
-        Send a command, behind all that were sent before.
-        """
         if reserved_on is not None and reserved_on is not self:
             return fail(reservation_lost(spec, args))
         if self._is_v1:

@@ -131,9 +131,6 @@ class Client(ClientService, Commands):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
-        """
-        Send a command, behind all that were sent before.
-        """
         ready = self._ready
         if ready is not None and not ready.is_open:
             ready = None

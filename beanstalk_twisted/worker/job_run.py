@@ -113,9 +113,6 @@ class JobRun(Held, Generic[T]):
         attempt.end()
 
     def cancel(self, ending: Ending) -> None:
-        """
-        It is to end.
-        """
         self._ending = self._ending or ending
         if self._attempt is not None:
             if ending is Ending.DISCONNECTED:
@@ -125,10 +122,6 @@ class JobRun(Held, Generic[T]):
             self._asked.cancel()
 
     def hand_over(self, session: Session, ending: Ending) -> None:
-        """
-        The server has given us a job of the same number once more, in this session. If it is the
-        same job, all that this one would still say of it would be said of the new reservation.
-        """
         if self._settling.hand_over(session):
             self._stop()
             self.cancel(ending)

@@ -63,9 +63,6 @@ class QueueV1(Queue):
         )  # fmt: skip
 
     def stats_job(self, job: int, what: str = "") -> Stats:
-        """
-        Ask about a job.
-        """
         return parsed(self.ask(b"stats %d\r\n" % job, b"OK", what=what))
 
 
