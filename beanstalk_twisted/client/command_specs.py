@@ -13,7 +13,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
 from beanstalk_twisted.wire import grammar, yaml
 from beanstalk_twisted.wire.commands import COMMANDS, Command
-from beanstalk_twisted.wire.grammar import Field, ParseError
+from beanstalk_twisted.wire.grammar import CRLF, Field, ParseError
 
 STOCK: Final = frozenset((
     "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout",
@@ -154,7 +154,7 @@ class CommandSpec:
         self.is_extended = row.name not in STOCK
         self._result = result
         specs = [b"%b" if field in _TUBES else b"%d" for field in row.fields]
-        self._template = b" ".join([row.prefix.strip(), *specs]) + b"\r\n"
+        self._template = b" ".join([row.prefix.strip(), *specs]) + CRLF
         # A tube has no limit that is a number: it goes the slow way.
         self._limits = [_LIMITS.get(field, -1) for field in row.fields]
         self._job_at = _index(row, grammar.JOB_ID)

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.client.command_specs import Reply, Shape
-
-CRLF: Final = b"\r\n"
+from beanstalk_twisted.wire.grammar import CRLF
 
 MAX_LINE_BYTES: Final = 224
 """
