@@ -25,7 +25,7 @@ from beanstalk_twisted.client.reconnecting import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.worker import checks, loading, policy, service
+from beanstalk_twisted.worker import loading, policy, service, settings
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
 from beanstalk_twisted.worker.shell import Shell
 from beanstalk_twisted.worker.signals import Signals
@@ -115,7 +115,7 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
 @click.option(
     "-n",
     "--concurrency",
-    type=click.IntRange(1, checks.MAX_CONCURRENCY),
+    type=click.IntRange(1, settings.MAX_CONCURRENCY),
     default=1,
     show_default=True,
     help="Jobs at once.",

@@ -168,9 +168,9 @@ class Tally(Hooks):
         self.counts["troubled"] += 1
 
 
-class Told:
+class HookList:
     """
-    All hooks of a worker; what is wrong with one harms nobody else.
+    All hooks of a worker; an exception from one is logged, and the others are still called.
     """
 
     _log = Logger(namespace="beanstalk_twisted.worker")
@@ -178,12 +178,12 @@ class Told:
     def __init__(self, hooks: Iterable[Hooks]) -> None:
         self._hooks = tuple(hooks)
 
-    def tell(self, what: str, *facts: object) -> None:
+    def call(self, name: str, *facts: object) -> None:
         """
-        Call one method of all.
+        Call the method of this name of all hooks.
         """
         for hooks in self._hooks:
             try:
-                getattr(hooks, what)(*facts)
+                getattr(hooks, name)(*facts)
             except BaseException:
-                self._log.failure("in a hook of the application: {what}", what=what)
+                self._log.failure("in a hook of the application: {what}", what=name)

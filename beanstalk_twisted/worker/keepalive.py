@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.settings import Settings
 
 EARLIEST: Final = 0.5
 """
@@ -44,30 +45,24 @@ class KeepAlive:
     """
 
     def __init__(
-        self, clock: Any, attempt: Attempt[Any], touch: Callable[[], Deferred[None]],
-        chance: Callable[[], float], touched: Callable[[Attempt[Any]], object],
-    ) -> None:  # fmt: skip
+        self, settings: Settings[Any], attempt: Attempt[Any], touch: Callable[[], Deferred[None]]
+    ) -> None:
         """
+        :param settings: ``touches`` is False to touch only when the application does.
         :param touch: asks the server.
-        :param chance: gives a number from 0 up to 1.
-        :param touched: called when the server has agreed.
         """
-        self._clock = clock
+        self._settings = settings
+        self._clock = settings.clock
         self._attempt = attempt
         self._ask = touch
-        self._chance = chance
-        self._touched = touched
-        self._touches = True
+        self._touches = settings.touches
         self._is_over = False
         self._timer: IDelayedCall | None = None
 
-    def start(self, touches: bool) -> None:
+    def start(self) -> None:
         """
         Begin, at the attempt's deadline as it is.
-
-        :param touches: False to touch only when the application does.
         """
-        self._touches = touches
         self._plan()
 
     def let_go(self) -> None:
@@ -101,7 +96,7 @@ class KeepAlive:
 
     def _plan(self) -> None:
         if self._touches:
-            share = EARLIEST + (LATEST - EARLIEST) * self._chance()
+            share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
             self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
         else:
             self._set(self._attempt.time_left_s(), self._end_of_ttr)
@@ -121,7 +116,7 @@ class KeepAlive:
         if not self._is_over:
             self._attempt.deadline_s = max(deadline_s, self._attempt.deadline_s)
             self._plan()
-            self._touched(self._attempt)
+            self._settings.hooks.call("touched", self._attempt)
 
     def _refused(self, failure: Failure) -> Failure:
         if not self._is_over:
