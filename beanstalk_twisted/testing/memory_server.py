@@ -10,14 +10,12 @@ two calls of it belongs to one turn, and without a log replies are there at once
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import execute as execute_now
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -33,8 +31,6 @@ from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
 
-T = TypeVar("T")
-
 OUTPUT_LIMIT_BYTES = 1 << 16
 """Unread replies above which Twisted asks for a pause (`FileDescriptor.bufferSize`)."""
 
@@ -43,77 +39,6 @@ READ_BYTES = 1 << 16
 
 STARTED_S = 1_700_000_000
 """The wall clock when a `MemoryServer` is made."""
-
-
-class HeldIo:
-    """
-    A `WatchableIo` of which each piece of work waits until the test lets it happen.
-
-    :ivar is_stopped: whether it was told that no more comes.
-    :ivar briefs: how many of the pieces were given as brief ones.
-    """
-
-    def __init__(self) -> None:
-        self.is_stopped = False
-        self.briefs = 0
-        self._waiting: deque[tuple[Callable[[], Any], Deferred[Any]]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        :return: fires in the reactor's thread with what ``work`` returned or raised.
-        """
-        assert not self.is_stopped
-        result: Deferred[T] = Deferred()
-        self._waiting.append((work, result))
-        return result
-
-    def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        As `run`; as a rule this work does not block, so it may be done before this returns.
-        """
-        self.briefs += 1
-        return self.run(work)
-
-    @property
-    def is_free(self) -> bool:
-        """
-        Nothing is done before the test lets it.
-        """
-        return False
-
-    def call(self, work: Callable[[], T]) -> T:
-        """
-        Do work in this thread, however long it takes. Only while this is free.
-        """
-        raise AssertionError("there was to be none, since this is not free")
-
-    def stop(self) -> None:
-        """
-        End when all that was given is done.
-        """
-        self.is_stopped = True
-
-    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """
-        No work is ever done in the thread that gave it.
-        """
-
-    def step(self) -> None:
-        """
-        Do the oldest work and tell its outcome.
-        """
-        work, result = self._waiting.popleft()
-        execute_now(work).addBoth(result.callback)
-
-    def forget(self) -> None:
-        """
-        The process that asked is gone.
-        """
-        self._waiting.clear()
-        self.is_stopped = False
 
 
 class MemoryTransport:
