@@ -31,7 +31,7 @@ from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import endpoint_of
 from beanstalk_twisted.client.command_specs import CommandSpec, Reply
-from beanstalk_twisted.client.deadline import Deadline
+from beanstalk_twisted.client.deadline import Deadline, cancel
 from beanstalk_twisted.client.exchange import RESERVING, Exchange
 from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.methods import Args, Commands
@@ -271,8 +271,7 @@ class Connection(Protocol, Commands):
         """
         self.is_open = False
         self._deadline.stop()
-        if self._part_timer is not None and self._part_timer.active():
-            self._part_timer.cancel()
+        cancel(self._part_timer)
         self._own_flow.close(errors.Closed("the connection is closed"))
         exchange = self._exchange
         left = [*exchange.unanswered, *self._postponed]

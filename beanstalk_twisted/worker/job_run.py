@@ -13,6 +13,7 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker import results
 from beanstalk_twisted.worker.attempt import Attempt, Ending
@@ -182,8 +183,7 @@ class JobRun(Generic[T]):
         except BaseException as error:
             return self._failed(attempt, error)
         finally:
-            if limit is not None and limit.active():
-                limit.cancel()
+            cancel(limit)
         # Done is done, whoever has the job now: a delete may still be in time.
         return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 

@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.settings import Settings
 
@@ -78,8 +79,7 @@ class KeepAlive:
         The attempt is over.
         """
         self._is_over = True
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
 
     def touch(self) -> Deferred[None]:
@@ -102,8 +102,7 @@ class KeepAlive:
             self._set(self._attempt.time_left_s(), self._end_of_ttr)
 
     def _set(self, wait_s: float, then: Callable[[], object]) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = self._clock.callLater(max(0.0, wait_s), then)
 
     def _touch_now(self) -> None:

@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.worker.attempt import Ending
@@ -277,8 +278,7 @@ class Reserver:
         self._timer = self._clock.callLater(REST_S, self._watch)
 
     def _stop_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
 
     def _lost(self, losses: Losses) -> None:

@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
 from beanstalk_twisted.worker.reserver import Reserver
 from beanstalk_twisted.worker.settings import Settings
@@ -122,7 +123,7 @@ class ReserveScheduler:
         return up[0], 0
 
     def _later(self, wait_s: float) -> None:
-        _cancel(self._timer)
+        cancel(self._timer)
         self._timer = self._clock.callLater(wait_s, self.look)
 
     def _ask(self, reserver: Reserver, seconds: int) -> None:
@@ -153,7 +154,7 @@ class ReserveScheduler:
         not come to another connection of ours.
         """
         self._is_over = True
-        _cancel(self._timer)
+        cancel(self._timer)
         for reserver in self.reservers:
             reserver.take_no_more()
         self._limit = self._clock.callLater(LAST_ANSWER_S, self._give_up)
@@ -179,7 +180,7 @@ class ReserveScheduler:
     def _answered(self, _: object) -> None:
         if not self._is_over or not self.is_quiet:
             return
-        _cancel(self._limit)
+        cancel(self._limit)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)
@@ -188,8 +189,3 @@ class ReserveScheduler:
     def _give_up(self) -> None:
         for reserver in self.reservers:
             reserver.cancel_reserves()
-
-
-def _cancel(timer: IDelayedCall | None) -> None:
-    if timer is not None and timer.active():
-        timer.cancel()

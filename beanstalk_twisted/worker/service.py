@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.hooks import HookList, Hooks, Logged
@@ -212,8 +213,7 @@ class Worker(Service, Generic[T]):
 
     def _part(self, limit: IDelayedCall) -> Deferred[None]:
         self._when_idle = None
-        if limit.active():
-            limit.cancel()
+        cancel(limit)
         if self._settings.threads is not None:
             self._settings.threads.stop()
         parted: Deferred[Any] = gatherResults(

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.pool.connections import JobConnections, PoolJob
 from beanstalk_twisted.client.pool.member import PoolMember
 
@@ -44,13 +45,6 @@ class Waiter:
         self.command = command
         self.is_patient = is_patient
         self.timer: IDelayedCall | None = None
-
-    def stop_timer(self) -> None:
-        """
-        It does not wait any more.
-        """
-        if self.timer is not None and self.timer.active():
-            self.timer.cancel()
 
 
 class Source:
@@ -114,9 +108,8 @@ class Source:
         An answer has come, or none will.
         """
         self.is_late = False
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        cancel(self._late)
+        self._late = None
 
     def rest(self, clock: Any, over: Callable[[], object]) -> None:
         """
@@ -134,9 +127,8 @@ class Source:
         """
         It may be asked again.
         """
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        cancel(self._rest)
+        self._rest = None
 
 
 class BlockingReserves:
@@ -223,7 +215,7 @@ class BlockingReserves:
 
     def _forget(self, waiter: Waiter) -> None:
         self._waiters.pop(waiter, None)
-        waiter.stop_timer()
+        cancel(waiter.timer)
         self.look()
 
     def _time_out(self, waiter: Waiter) -> None:
@@ -232,7 +224,7 @@ class BlockingReserves:
 
     def _fail(self, waiter: Waiter, error: Exception) -> None:
         del self._waiters[waiter]
-        waiter.stop_timer()
+        cancel(waiter.timer)
         waiter.job.errback(error)
 
     def _no_job(self, waiter: Waiter) -> Exception:
@@ -299,7 +291,7 @@ class BlockingReserves:
             source.job_connections.give_back(job)
             return
         del self._waiters[waiter]
-        waiter.stop_timer()
+        cancel(waiter.timer)
         # First the caller: if it asks for more, what is blocking stays.
         waiter.job.callback(job)
         self.look()
