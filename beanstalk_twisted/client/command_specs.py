@@ -243,11 +243,16 @@ def _check_tube(field: Field, value: object) -> None:
         ) from None
 
 
-def _none(reply: Reply) -> None:
-    return None
+def no_result(reply: Reply) -> None:
+    """
+    Give nothing: the reply's word says all.
+    """
 
 
-def _value(reply: Reply) -> Any:
+def value_of(reply: Reply) -> Any:
+    """
+    Give what stands behind the reply's word.
+    """
     return reply.value
 
 
@@ -294,15 +299,15 @@ _PUT_FAILS: Final = (
     errors.Buried, errors.ExpectedCrlf, errors.JobTooBig, errors.Draining,
 )  # fmt: skip
 
-PUT: Final = _form("put", b"INSERTED", NUMBER, _value, *_PUT_FAILS, buried=NUMBER)
-DELETE: Final = _form("delete", b"DELETED", BARE, _none, _MISSING)
-RELEASE: Final = _form("release", b"RELEASED", BARE, _none, _MISSING, errors.Buried)
-BURY: Final = _form("bury", b"BURIED", BARE, _none, _MISSING)
-TOUCH: Final = _form("touch", b"TOUCHED", BARE, _none, _MISSING)
-KICK: Final = _form("kick", b"KICKED", NUMBER, _value)
-KICK_JOB: Final = _form("kick-job", b"KICKED", BARE, _none, _MISSING)
-PAUSE_TUBE: Final = _form("pause-tube", b"PAUSED", BARE, _none, _MISSING)
-QUIT: Final = _form("quit", b"", BARE, _none)
+PUT: Final = _form("put", b"INSERTED", NUMBER, value_of, *_PUT_FAILS, buried=NUMBER)
+DELETE: Final = _form("delete", b"DELETED", BARE, no_result, _MISSING)
+RELEASE: Final = _form("release", b"RELEASED", BARE, no_result, _MISSING, errors.Buried)
+BURY: Final = _form("bury", b"BURIED", BARE, no_result, _MISSING)
+TOUCH: Final = _form("touch", b"TOUCHED", BARE, no_result, _MISSING)
+KICK: Final = _form("kick", b"KICKED", NUMBER, value_of)
+KICK_JOB: Final = _form("kick-job", b"KICKED", BARE, no_result, _MISSING)
+PAUSE_TUBE: Final = _form("pause-tube", b"PAUSED", BARE, no_result, _MISSING)
+QUIT: Final = _form("quit", b"", BARE, no_result)
 
 # These may be sent again.  A reservation ends with its connection, so whatever a lost `reserve` has
 # brought is ready again; tubes are those of the connection, too; the others change nothing.
@@ -311,10 +316,10 @@ RESERVE_WITH_TIMEOUT: Final = _form(
     "reserve-with-timeout", b"RESERVED", JOB, _job, *_NO_JOB_YET, is_repeatable=True
 )
 RESERVE_JOB: Final = _form("reserve-job", b"RESERVED", JOB, _job, _MISSING, is_repeatable=True)
-USE: Final = _form("use", b"USING", NAME, _value, is_repeatable=True)
-WATCH: Final = _form("watch", b"WATCHING", NUMBER, _value, is_repeatable=True)
+USE: Final = _form("use", b"USING", NAME, value_of, is_repeatable=True)
+WATCH: Final = _form("watch", b"WATCHING", NUMBER, value_of, is_repeatable=True)
 IGNORE: Final = _form(
-    "ignore", b"WATCHING", NUMBER, _value, errors.NotIgnored, is_repeatable=True
+    "ignore", b"WATCHING", NUMBER, value_of, errors.NotIgnored, is_repeatable=True
 )  # fmt: skip
 PEEK: Final = _form("peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_READY: Final = _form("peek-ready", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
@@ -325,7 +330,7 @@ STATS_TUBE: Final = _form("stats-tube", b"OK", DOCUMENT, _tube_stats, _MISSING, 
 STATS_JOB: Final = _form("stats-job", b"OK", DOCUMENT, job_stats, _MISSING, is_repeatable=True)
 LIST_TUBES: Final = _form("list-tubes", b"OK", DOCUMENT, _names, is_repeatable=True)
 LIST_TUBES_WATCHED: Final = _form("list-tubes-watched", b"OK", DOCUMENT, _names, is_repeatable=True)
-LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, _value, is_repeatable=True)
+LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, value_of, is_repeatable=True)
 
 SPECS: Final = {
     spec.name: spec for spec in list(globals().values()) if isinstance(spec, CommandSpec)

@@ -13,14 +13,14 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from zope.interface import implementer
 
 from beanstalk_twisted.testing.memory_server import READ_BYTES, MemoryTransport
-from beanstalk_twisted.testing.network import Network
+from beanstalk_twisted.testing.network import Carrier, Network
 from beanstalk_twisted.testing.wire import Wire
 
 ADDRESS: Final = IPv4Address("TCP", "127.0.0.1", 11300)
 """What a client is told of where it is connected to."""
 
 
-class MemoryLink:
+class MemoryLink(Carrier):
     """
     A Twisted protocol at one end of a wire.
 
@@ -34,13 +34,9 @@ class MemoryLink:
         self._has_half_closed = False
 
     def carry(self) -> bool:
-        """
-        Move what each end has sent to the other one.  A protocol that is at work gets the rest when
-        it has come back.
-        """
         has_sent = self._carry_commands()
         if self.transport.is_delivering:
-            return has_sent
+            return has_sent  # The protocol gets the rest when it has come back.
         return has_sent | self._carry_replies() | self._carry_end()
 
     def _carry_commands(self) -> bool:
