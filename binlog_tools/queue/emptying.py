@@ -10,13 +10,10 @@ it ends however quickly others put, and never deletes a job that came later.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from binlog_tools.queue.following import next_number
 from binlog_tools.queue.server import Job, Queue, Refused
-
-STATES: Final = ("ready", "delayed", "buried")
-"""Those of jobs that belong to nobody."""
 
 
 class Gone(NamedTuple):

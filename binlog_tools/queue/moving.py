@@ -26,8 +26,6 @@ it before it is buried.  If we die in that moment it is ready after an hour inst
 between being reserved there and being buried, which are sent as one, at once.
 """
 
-STATES: Final = ("ready", "delayed", "buried")
-
 
 class Moved(NamedTuple):
     """

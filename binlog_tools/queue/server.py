@@ -23,6 +23,10 @@ PATIENCE_S: Final = 20
 """How long one `reserve` waits, seconds: less than the connection's limit, then it is sent anew."""
 
 
+STATES: Final = ("ready", "delayed", "buried")
+"""The states of a job that nobody has reserved."""
+
+
 class Refused(Exception):
     """
     The server has answered, and the answer is no.

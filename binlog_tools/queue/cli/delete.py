@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 import click
 
-from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.jobs import each
-from binlog_tools.queue.cli.signals import Noted, signal_name
-from binlog_tools.queue.emptying import STATES, Emptying, Gone
-from binlog_tools.queue.server import Refused
+from binlog_tools.queue.cli.signals import Noted
+from binlog_tools.queue.emptying import Emptying, Gone
+from binlog_tools.queue.server import STATES, Refused
 
 
 @click.command("delete")
@@ -71,10 +70,8 @@ def _empty(
             _ask(emptying, tube)
         with Noted() as noted:
             _run(emptying, noted)
-    _tell(emptying, is_json)
-    if noted.number is not None:
-        warn(f"{signal_name(noted.number)}: stopped after {told(emptying.deleted, 'job')}")
-        raise SystemExit(noted.exit_code)
+    options.show_count(emptying.deleted, "deleted", is_json)
+    end_if_told(noted, told(emptying.deleted, "job"))
     if not emptying.deleted:
         raise SystemExit(NOTHING)
 
@@ -105,14 +102,5 @@ def _run(emptying: Emptying, noted: Noted) -> None:
                     f"{gone.later}, put since, is now the first, so it stopped there"
                 )
     except (OSError, Refused) as problem:
-        where = f"{filename}: " if (filename := getattr(problem, "filename", None)) else ""
-        why = getattr(problem, "strerror", None) or problem
         done = f"{told(emptying.deleted, 'job')} deleted, and perhaps one more"
-        fail(REFUSED, f"{where}{why}; {done}")
-
-
-def _tell(emptying: Emptying, is_json: bool) -> None:
-    if is_json:
-        Output(True).document({"deleted": emptying.deleted})
-    else:
-        Output().line(f"{told(emptying.deleted, 'job')} deleted")
+        fail(REFUSED, f"{reason(problem)}; {done}")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from binlog_tools.client import Lost
-from binlog_tools.queue.cli.exits import REFUSED, fail, warn
+from binlog_tools.queue.cli.exits import REFUSED, fail, reason, warn
 from binlog_tools.queue.cli.signals import SIGNALLED, Noted, signal_name
 from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
@@ -142,8 +142,7 @@ def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) ->
             warn(f"{signal_name(noted.number)}: the command was ended, job {job.id} was {became}")
             return noted.exit_code
     if code:
-        ended = f"exit code {code}" if code > 0 else f"ended by {signal_name(-code)}"
-        warn(f"the command has failed, {ended}: job {job.id} was {became}")
+        warn(f"the command has failed, {_ended(code)}: job {job.id} was {became}")
     return code if code >= 0 else SIGNALLED - code
 
 
@@ -162,12 +161,15 @@ def _settle(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> st
     try:
         return _settled(queue, job, stats, code, delay_s)
     except Lost as problem:
-        ended = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
         fail(
             REFUSED,
-            f"the command has ended, {ended}, but the server has not said what became of job "
-            f"{job.id}; if it still has it, others get it: {problem.filename}: {problem.strerror}",
+            f"the command has ended, {_ended(code)}, but the server has not said what became of "
+            f"job {job.id}; if it still has it, others get it: {reason(problem)}",
         )
+
+
+def _ended(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
 
 
 def _settled(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:

@@ -12,9 +12,9 @@ from click.core import ParameterSource
 
 from binlog_tools.console.output import Output
 from binlog_tools.console.parameters import Parsed
-from binlog_tools.console.wording import body_fields
+from binlog_tools.console.wording import body_fields, told
 from binlog_tools.queue.addresses import FORMS, Address
-from binlog_tools.queue.server import Job, Queue, tube_name
+from binlog_tools.queue.server import STATES, Job, Queue, tube_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,6 +112,61 @@ def tubes(help_text: str) -> Callable[[F], F]:
     )
 
 
+def state(help_text: str) -> Callable[[F], F]:
+    """
+    ``--state``, one.
+    """
+    return click.option(
+        "--state", type=click.Choice(STATES), default=STATES[0], show_default=True, help=help_text
+    )
+
+
+def interval(least_s: float, default_s: float) -> Callable[[F], F]:
+    """
+    ``--interval``.
+    """
+    return click.option(
+        "-i", "--interval", type=click.FloatRange(least_s, 3600), default=default_s,
+        show_default=True, metavar="S", help="Seconds between two looks.",
+    )  # fmt: skip
+
+
+def lines(function: F) -> F:
+    """
+    ``--lines``.
+    """
+    return click.option(
+        "-l", "--lines", is_flag=True, help="Each line of the input is a job."
+    )(function)  # fmt: skip
+
+
+def priority(function: F) -> F:
+    """
+    ``--priority`` of a job that is put.
+    """
+    return click.option(
+        "-p", "--priority", type=SECONDS, default=DEFAULT_PRIORITY, show_default=True,
+        help="0 is the most urgent.",
+    )(function)  # fmt: skip
+
+
+def outcome(function: F) -> F:
+    """
+    ``--delete``, ``--release``, ``--bury`` and ``--exec``.
+    """
+    for option in (
+        click.option(
+            "--exec", "command", metavar="CMD",
+            help="Run this; the body is its input.  Delete the job if it exits with 0.",
+        ),
+        click.option("--bury", "is_bury", is_flag=True, help="Print it, then bury it."),
+        click.option("--release", "is_release", is_flag=True, help="Print it, then give it back."),
+        click.option("--delete", "is_delete", is_flag=True, help="Print it, then delete it."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
 def raw(function: F) -> F:
     """
     ``--raw``.
@@ -141,6 +196,16 @@ def connected(address: Address) -> Iterator[Queue]:
     """
     with address.connect() as line:
         yield Queue(line)
+
+
+def show_count(count: int, done: str, is_json: bool) -> None:
+    """
+    Print how many jobs something was done to.
+    """
+    if is_json:
+        Output(True).document({done: count})
+    else:
+        Output().line(f"{told(count, 'job')} {done}")
 
 
 def show_job(job: Job, is_json: bool, is_raw: bool, **facts: object) -> None:

@@ -19,15 +19,7 @@ from binlog_tools.queue.following import Follower, Seen
 @click.command("tail")
 @options.server
 @options.tubes("Of this tube; may be repeated.  All tubes without one.")
-@click.option(
-    "-i",
-    "--interval",
-    type=click.FloatRange(0.05, 3600),
-    default=0.5,
-    show_default=True,
-    metavar="S",
-    help="Seconds between two looks.",
-)
+@options.interval(least_s=0.05, default_s=0.5)
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many jobs.")
 @options.raw
 @options.as_json

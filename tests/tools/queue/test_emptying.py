@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.emptying import STATES, Emptying, Gone
+from binlog_tools.queue.emptying import Emptying, Gone
 from binlog_tools.queue.following import Follower
-from binlog_tools.queue.server import Queue, Refused
+from binlog_tools.queue.server import STATES, Queue, Refused
 from tests.tools.queue.lines import MemoryLine, jobs_of
 from tests.tools.queue.test_moving import filled
 
