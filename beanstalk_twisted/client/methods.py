@@ -6,9 +6,11 @@ rows equal.  Wrong arguments raise at once (`TypeError`, `ValueError`), and noth
 else that goes wrong comes through the Deferred, as an `errors.ClientError`.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, FirstError
+from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, CommandSpec, Job
@@ -42,6 +44,27 @@ def _tube(name: str | bytes) -> bytes:
         except UnicodeEncodeError:
             raise ValueError(f"not the name of a tube: {name!r}; only ASCII is allowed") from None
     return name
+
+
+def watch_only(connection: "Commands", tubes: Sequence[str | bytes]) -> list[Deferred[Any]]:
+    """
+    Let a new connection, which watches ``default``, reserve from these tubes alone.
+
+    :return: what each of the commands gives.
+    """
+    asked: list[Deferred[Any]] = [connection.watch(tube) for tube in tubes]
+    if not {"default", b"default"} & set(tubes):
+        asked.append(connection.ignore("default"))
+    return asked
+
+
+def first_error(failure: Failure) -> BaseException | None:
+    """
+    Give the error with which a `gatherResults` has failed.
+    """
+    failure.trap(FirstError)
+    assert isinstance(failure.value, FirstError)
+    return failure.value.subFailure.value
 
 
 class Commands:

@@ -18,7 +18,7 @@ from random import random as any_random
 from typing import Any, Final, NamedTuple
 
 from twisted.application.internet import ClientService
-from twisted.internet.defer import Deferred, FirstError, fail, gatherResults, succeed
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
@@ -38,7 +38,7 @@ from beanstalk_twisted.client.connection import (
     the_reactor,
 )
 from beanstalk_twisted.client.flow_control import FlowControl
-from beanstalk_twisted.client.methods import Args, Commands
+from beanstalk_twisted.client.methods import Args, Commands, first_error
 from beanstalk_twisted.client.outbox import cost
 from beanstalk_twisted.client.pending import (
     Aside,
@@ -251,9 +251,7 @@ class Client(ClientService, Commands):
         """
         This server cannot be used; another try will follow.
         """
-        failure.trap(FirstError)
-        assert isinstance(failure.value, FirstError)
-        error = failure.value.subFailure.value
+        error = first_error(failure)
         if isinstance(error, errors.ClientError) and not isinstance(
             error, errors.Unanswered | errors.NotCarriedOut
         ):

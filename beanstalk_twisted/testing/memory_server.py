@@ -72,9 +72,6 @@ class MemoryTransport:
     # What the protocol calls.
 
     def write(self, output: bytes) -> None:
-        """
-        Send these bytes.
-        """
         if self.is_closed:
             return
         self.stirred()
@@ -84,9 +81,6 @@ class MemoryTransport:
             self._producer.pauseProducing()
 
     def writeSequence(self, output: Iterable[bytes]) -> None:
-        """
-        Send these bytes.
-        """
         self.write(b"".join(output))
 
     def loseConnection(self) -> None:
@@ -112,43 +106,25 @@ class MemoryTransport:
         self.loseConnection()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """
-        Let this producer be told when to stop and to go on.
-        """
         assert self._producer is None, "there is a producer already"
         assert streaming, "only producers that push"
         self._producer = producer
 
     def unregisterProducer(self) -> None:
-        """
-        The producer has ended.
-        """
         self._producer = None
 
     def pauseProducing(self) -> None:
-        """
-        Stop until told to go on.
-        """
         self.is_reading = False
 
     def resumeProducing(self) -> None:
-        """
-        Go on.
-        """
         if not self.disconnecting:
             self.is_reading = True
             self._clock.callLater(0, self.read)
 
     def getPeer(self) -> IPv4Address:
-        """
-        The peer's address.
-        """
         return IPv4Address("TCP", "127.0.0.1", 1)
 
     def getHost(self) -> IPv4Address:
-        """
-        The own address.
-        """
         return IPv4Address("TCP", "127.0.0.1", 11300)
 
     # What the reactor does.

@@ -8,13 +8,14 @@ attempt is told, and whatever was being asked for is given up.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, FirstError, fail, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.deadline import cancel
+from beanstalk_twisted.client.methods import first_error, watch_only
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.worker.attempt import Ending
@@ -251,9 +252,7 @@ class Reserver:
         """
         if self._is_stopped:
             return
-        asked: list[Deferred[Any]] = [self.client.watch(tube) for tube in self._settings.tubes]
-        if self._settings.ignores_default:
-            asked.append(self.client.ignore("default"))
+        asked = watch_only(self.client, self._settings.tubes)
         asked.append(self.client.stats().addCallbacks(server_id, no_server_id))
         watched = gatherResults([self._bind(each) for each in asked], consumeErrors=True)
         watched.addCallbacks(self._watched, self._not_watched)
@@ -268,9 +267,7 @@ class Reserver:
         self._changed()
 
     def _not_watched(self, failure: Failure) -> None:
-        failure.trap(FirstError)
-        assert isinstance(failure.value, FirstError)
-        error = failure.value.subFailure.value
+        error = first_error(failure)
         lost = (CancelledError, errors.Unanswered, errors.NotCarriedOut)
         if self._is_stopped or error is None or isinstance(error, lost):
             return  # The next connection is told anew.

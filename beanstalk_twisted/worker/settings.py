@@ -28,8 +28,6 @@ Handler = Callable[[Attempt[T]], Any]
 MAX_CONCURRENCY: Final = 1000
 """Jobs at once: each is at least one timer and a function that waits."""
 
-_DEFAULT: Final = ("default", b"default")
-
 
 @dataclass(frozen=True)
 class Settings(Generic[T]):
@@ -80,13 +78,6 @@ class Settings(Generic[T]):
         _check_handler(self.handler)
         _has_methods("serialiser", self.serialiser, "Bytes() or Json()", ("load",))
         _has_methods("policy", self.policy, "Retry()", ("before", "after"))
-
-    @property
-    def ignores_default(self) -> bool:
-        """
-        Whether a connection, which watches ``default`` from its beginning, is to ignore it.
-        """
-        return not any(tube in _DEFAULT for tube in self.tubes)
 
     def make_client(self, number: int, **callbacks: Any) -> Client:
         """

@@ -108,7 +108,10 @@ class Queue:
         Send one command, and read its answer, which must begin with one of these words.
         """
         self._line.send(request)
-        return self._answer(what or request.split(b"\r\n")[0].decode(), *good)
+        reply = self._line.reply()
+        if reply.name not in good:
+            raise Refused(what or request.split(b"\r\n")[0].decode(), reply)
+        return reply
 
     def ask_many(self, requests: Iterable[bytes | None]) -> Iterable[Reply]:
         """
@@ -140,12 +143,6 @@ class Queue:
         """
         self._line.send(b"".join(requests))
         return [self._line.reply() for _ in requests]
-
-    def _answer(self, what: str, *good: bytes) -> Reply:
-        reply = self._line.reply()
-        if reply.name not in good:
-            raise Refused(what, reply)
-        return reply
 
     # Tubes.
 

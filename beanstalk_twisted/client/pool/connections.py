@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.client.methods import watch_only
 from beanstalk_twisted.client.pending import Ended, lose_all
 
 T = TypeVar("T")
@@ -75,12 +76,9 @@ class JobConnection:
         Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
         another tube is not ours to do.
         """
-        job_connections, connection = self._job_connections, self.connection
         try:
-            asked: list[Deferred[Any]] = [connection.watch(tube) for tube in job_connections.tubes]
-            if not {"default", b"default"} & set(job_connections.tubes):
-                asked.append(connection.ignore("default"))
-            await gatherResults(asked, consumeErrors=True)
+            tubes = self._job_connections.tubes
+            await gatherResults(watch_only(self.connection, tubes), consumeErrors=True)
         except FirstError as error:
             self.hang_up()
             assert error.subFailure.value is not None

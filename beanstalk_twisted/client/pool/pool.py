@@ -102,16 +102,15 @@ class Pool(Service):
         self._splits = [self.split]
         if before:
             self._splits.append(Split({name: each.weight for name, each in before.items()}))
-        self._grace_s = grace_s
         self._changed = changed
-        self._make_client = make_client
+        client_of = partial(make_client, reactor=self._clock, grace_s=grace_s, logs=False)
         endpoints = {
             name: addresses.endpoint_of(self._clock, server.endpoint)
             for name, server in (before | now).items()
         }
         self._members = {
             name: PoolMember(
-                name, self._clock, self._client_of(endpoint), patience_s, self._member_changed
+                name, self._clock, partial(client_of, endpoint), patience_s, self._member_changed
             )
             for name, endpoint in endpoints.items()
         }
@@ -126,14 +125,6 @@ class Pool(Service):
             self._clock, [Source(self._members[each.name], each) for each in job_connections]
         )
         self._takes = bool(taken_from)
-
-    def _client_of(self, endpoint: Any) -> Callable[..., Client]:
-        def make(**callbacks: Any) -> Client:
-            return self._make_client(
-                endpoint, reactor=self._clock, grace_s=self._grace_s, logs=False, **callbacks
-            )
-
-        return make
 
     # Where things are.
 

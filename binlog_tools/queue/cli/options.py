@@ -66,41 +66,22 @@ class _ServerOption(click.Option):
         return before, ParameterSource.COMMANDLINE
 
 
-def server(function: F) -> F:
-    """
-    ``--server``.
-    """
-    return click.option(
-        "-s", "--server", "address", cls=_ServerOption, type=ADDRESS, envvar=SERVER,
-        default="127.0.0.1:11300", show_default=True, show_envvar=True, metavar="SERVER",
-        help=f"{FORMS}.",
-    )(function)  # fmt: skip
+server: Final = click.option(
+    "-s", "--server", "address", cls=_ServerOption, type=ADDRESS, envvar=SERVER,
+    default="127.0.0.1:11300", show_default=True, show_envvar=True, metavar="SERVER",
+    help=f"{FORMS}.",
+)  # fmt: skip
 
+as_json: Final = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
-def as_json(function: F) -> F:
-    """
-    ``--json``.
-    """
-    return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(function)
+may_be_empty: Final = click.option(
+    "--empty", "may_be_empty", is_flag=True, help="An empty input is an empty job."
+)
 
-
-def may_be_empty(function: F) -> F:
-    """
-    ``--empty``.
-    """
-    return click.option(
-        "--empty", "may_be_empty", is_flag=True, help="An empty input is an empty job."
-    )(function)
-
-
-def tube(function: F) -> F:
-    """
-    ``--tube``, one.
-    """
-    return click.option(
-        "-t", "--tube", type=TUBE, default=b"default", show_default="default", metavar="NAME",
-        help="The tube.",
-    )(function)  # fmt: skip
+tube: Final = click.option(
+    "-t", "--tube", type=TUBE, default=b"default", show_default="default", metavar="NAME",
+    help="The tube.",
+)  # fmt: skip
 
 
 def tubes(help_text: str) -> Callable[[F], F]:
@@ -131,23 +112,14 @@ def interval(least_s: float, default_s: float) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def lines(function: F) -> F:
-    """
-    ``--lines``.
-    """
-    return click.option(
-        "-l", "--lines", is_flag=True, help="Each line of the input is a job."
-    )(function)  # fmt: skip
+lines: Final = click.option(
+    "-l", "--lines", is_flag=True, help="Each line of the input is a job."
+)  # fmt: skip
 
-
-def priority(function: F) -> F:
-    """
-    ``--priority`` of a job that is put.
-    """
-    return click.option(
-        "-p", "--priority", type=SECONDS, default=DEFAULT_PRIORITY, show_default=True,
-        help="0 is the most urgent.",
-    )(function)  # fmt: skip
+priority: Final = click.option(
+    "-p", "--priority", type=SECONDS, default=DEFAULT_PRIORITY, show_default=True,
+    help="0 is the most urgent.",
+)  # fmt: skip
 
 
 def outcome(function: F) -> F:
@@ -167,13 +139,9 @@ def outcome(function: F) -> F:
     return function
 
 
-def raw(function: F) -> F:
-    """
-    ``--raw``.
-    """
-    return click.option(
-        "--raw", is_flag=True, help="The body as it is, on a terminal too; no line end behind it."
-    )(function)
+raw: Final = click.option(
+    "--raw", is_flag=True, help="The body as it is, on a terminal too; no line end behind it."
+)
 
 
 def given(*names: str) -> str:
