@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
+from beanstalk_twisted.client.stats import JobStats, ServerStats, Stats, TubeStats
 from beanstalk_twisted.wire import grammar, yaml
 from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.grammar import CRLF, Field, ParseError
@@ -264,22 +264,11 @@ def _names(reply: Reply) -> tuple[str, ...]:
     return tuple(_tube(name) for name in yaml.read_listing(reply.body))
 
 
-def server_stats(reply: Reply) -> ServerStats:
+def stats_as(kind: type[Stats]) -> Callable[[Reply], Stats]:
     """
-    Read the answer to `stats`.
+    Read an answer with statistics.
     """
-    return ServerStats(reply.body)
-
-
-def _tube_stats(reply: Reply) -> TubeStats:
-    return TubeStats(reply.body)
-
-
-def job_stats(reply: Reply) -> JobStats:
-    """
-    Read the answer to `stats-job`.
-    """
-    return JobStats(reply.body)
+    return lambda reply: kind(reply.body)
 
 
 _ROWS: Final = {row.name: row for row in COMMANDS}
@@ -325,9 +314,13 @@ PEEK: Final = _form("peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_READY: Final = _form("peek-ready", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_DELAYED: Final = _form("peek-delayed", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_BURIED: Final = _form("peek-buried", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
-STATS: Final = _form("stats", b"OK", DOCUMENT, server_stats, is_repeatable=True)
-STATS_TUBE: Final = _form("stats-tube", b"OK", DOCUMENT, _tube_stats, _MISSING, is_repeatable=True)
-STATS_JOB: Final = _form("stats-job", b"OK", DOCUMENT, job_stats, _MISSING, is_repeatable=True)
+STATS: Final = _form("stats", b"OK", DOCUMENT, stats_as(ServerStats), is_repeatable=True)
+STATS_TUBE: Final = _form(
+    "stats-tube", b"OK", DOCUMENT, stats_as(TubeStats), _MISSING, is_repeatable=True
+)
+STATS_JOB: Final = _form(
+    "stats-job", b"OK", DOCUMENT, stats_as(JobStats), _MISSING, is_repeatable=True
+)
 LIST_TUBES: Final = _form("list-tubes", b"OK", DOCUMENT, _names, is_repeatable=True)
 LIST_TUBES_WATCHED: Final = _form("list-tubes-watched", b"OK", DOCUMENT, _names, is_repeatable=True)
 LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, value_of, is_repeatable=True)

@@ -21,8 +21,10 @@ from beanstalk_twisted.client.command_specs import (
     Reply,
     Shape,
     no_result,
+    stats_as,
     value_of,
 )
+from beanstalk_twisted.client.stats import JobStats, ServerStats
 from beanstalk_twisted.wire import grammar, v1
 from beanstalk_twisted.wire.commands import Command
 
@@ -84,9 +86,9 @@ BURY: Final = _form(b"bury ", b"BURIED", BARE, no_result, _MISSING)
 PEEK_BURIED: Final = _form(b"peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK: Final = _form(b"peek ", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 KICK: Final = _form(b"kick ", b"KICKED", NUMBER, value_of)
-STATS: Final = _form(b"stats", b"OK", DOCUMENT, specs.server_stats, is_repeatable=True)
+STATS: Final = _form(b"stats", b"OK", DOCUMENT, stats_as(ServerStats), is_repeatable=True)
 STATS_JOB: Final = _form(
-    b"stats ", b"OK", DOCUMENT, specs.job_stats, _MISSING, is_repeatable=True
+    b"stats ", b"OK", DOCUMENT, stats_as(JobStats), _MISSING, is_repeatable=True
 )  # fmt: skip
 
 SPECS: Final = {

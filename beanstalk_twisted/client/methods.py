@@ -69,7 +69,9 @@ def first_error(failure: Failure) -> BaseException | None:
 
 class Commands:
     """
-    The methods.  Each gives a Deferred of what the server answers.
+    The methods.  Each gives a Deferred of what the server answers.  Those that are given a job as
+    `reserve` has given it fail with `ReservationLost` when the connection that had reserved it has
+    ended.
     """
 
     def send(
@@ -162,8 +164,8 @@ class Commands:
         End a job: one that is reserved by us, or any that nobody has.
 
         :raise NotFound: there is none, or somebody else has it.
-        :raise ReservationLost: the connection that had reserved it has ended.  With its number
-            instead of the job, it is deleted all the same, if nobody has it.
+        :raise ReservationLost: as above; with its number instead of the job, it is deleted all the
+            same, if nobody has it.
         """
         return self._send_of(specs.DELETE, job)
 
@@ -174,9 +176,7 @@ class Commands:
         Give back a job that we have reserved.
 
         :param priority: `DEFAULT_PRIORITY` without one; in v1, which tells it, the job's own.
-
         :raise NotFound: we have not, or no longer.
-        :raise ReservationLost: the connection that had reserved it has ended.
         """
         return self._send_of(specs.RELEASE, job, _priority(job, priority), delay)
 
@@ -185,9 +185,7 @@ class Commands:
         Put aside a job that we have reserved, until it is kicked.
 
         :param priority: as of `release`.
-
         :raise NotFound: we have not, or no longer.
-        :raise ReservationLost: the connection that had reserved it has ended.
         """
         return self._send_of(specs.BURY, job, _priority(job, priority))
 
@@ -196,7 +194,6 @@ class Commands:
         Let the TTR of a job that we have reserved begin anew.
 
         :raise NotFound: we have not, or no longer.
-        :raise ReservationLost: the connection that had reserved it has ended.
         """
         return self._send_of(specs.TOUCH, job)
 

@@ -1,12 +1,9 @@
 """
 Deleting the jobs of a tube that are there now.
 
-The protocol has no command for that.  The first job of a state is looked at and deleted, and so on:
-`delete` takes a job that nobody has reserved in whichever state it is, so none is reserved, and
-whatever breaks off in between, the others stay as they were.
-
-Each state ends at the number of jobs it had in the beginning, or at a job that was put since.  So
-it ends however quickly others put, and never deletes a job that came later.
+The protocol has no command for that: the first job of a state is looked at and deleted, and so on.
+None is reserved, so whatever breaks off in between, the others stay as they were.  Each state ends
+at the number of jobs it had in the beginning, or at a job that was put since.
 """
 
 from collections.abc import Iterator, Sequence

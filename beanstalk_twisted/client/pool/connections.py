@@ -1,16 +1,14 @@
 """
 The connections on which a pool reserves from one server, and the jobs that are reserved on them.
 
-A `reserve` that may wait is sent only on a connection that holds no job: the server answers nothing
-else there, so a `delete` would wait too (`beanstalk_twisted.worker` tells more).  So a server has
+A `reserve` that may wait is sent only on a connection that holds no job, since the server answers
+nothing else there meanwhile (`beanstalk_twisted.worker`).  So a server has one connection for
+*polls*, reserves that do not wait, which may hold many jobs; one that is *blocking* in a `reserve`
+as long as somebody waits; and those that were blocking and have got their job, until that has
+ended.
 
-- one connection on which jobs are *polled*, that is, reserved without waiting; it may hold many;
-- one that is *blocking* as long as somebody waits: a `reserve` waits on it, and it holds no job;
-- those that were blocking and have got their job, until that has ended.
-
-A waiting `reserve` that nobody wants any more is taken back by hanging up, the only way that the
-protocol has.  A job that the server has given out in the same moment is ready again at once, where
-it was, and as far as the server counts nobody has released it.
+A blocking `reserve` that nobody wants any more is ended by closing its connection, the only way
+that the protocol has.  A job given out in the same moment is ready again at once.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

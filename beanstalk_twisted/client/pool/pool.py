@@ -1,21 +1,10 @@
 """
 A client for several servers, over which tubes are split.
 
-Each tube is on one server, by its name (`client.pool.hashing`), whatever happens: a
-server that is down keeps its tubes, and what is asked of them fails with `ServerDown`.  Nothing is
-put elsewhere meanwhile, which would make two tubes of one.
-
-`Pool.reserve` takes jobs from all servers that have any of its tubes:
-
-- It asks one server after the other, without waiting, beginning each time with the next one.  So
-  as long as there are jobs, no more are reserved than are wanted.
-- When none has any, a `reserve` waits at each.  The first job wins; the others are taken back at
-  once, unless there are more callers.  So nothing is reserved ahead: while nobody waits for a job,
-  no `reserve` waits at any server.
-- Two servers may give out jobs within the same round trip.  One goes to the next caller, if there
-  is one.  If not, it is ready again at once (`beanstalk_twisted.client.pool.connections` says how).
-
-Callers are served in the order in which they have asked.
+Each tube is on one server, by its name (`client.pool.hashing`), whatever happens: a server that is
+down keeps its tubes, and what is asked of them fails with `ServerDown`.  Jobs come from all servers
+that have any of the pool's tubes (`client.pool.reserving`), to callers in the order in which they
+have asked.
 """
 
 from collections.abc import Callable, Iterable

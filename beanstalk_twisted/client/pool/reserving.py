@@ -1,10 +1,9 @@
 """
-Jobs from several servers, for whoever waits: which server is asked, and when.
+Which server is asked for jobs, and when.
 
-One rule keeps jobs where they are wanted: polls, which do not wait, are never more than the callers
-that no blocking `reserve` can serve.  So as long as there are jobs, no more are reserved than are
-wanted.  Only when polls have found nothing does a `reserve` block at each server, and all are
-cancelled as soon as nobody waits.
+Polls, which do not wait, go to one server after the other, and are never more than the callers that
+no blocking `reserve` can serve: no more jobs are reserved than are wanted.  Only when polls have
+found nothing does a `reserve` block at each server; all are ended as soon as nobody waits.
 """
 
 from collections.abc import Callable, Sequence
