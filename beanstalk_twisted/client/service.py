@@ -47,7 +47,7 @@ from beanstalk_twisted.client.pending import (
     lose_all,
     reservation_lost,
 )
-from beanstalk_twisted.client.reconnecting import Backoff, Presence
+from beanstalk_twisted.client.reconnecting import Backoff, LoggedEndpoint
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
@@ -106,8 +106,8 @@ class Client(ClientService, Commands):
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
         name = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
-        self._presence = Presence(endpoint_of(reactor, endpoint), name, logs)
-        super().__init__(self._presence, factory, self._backoff, reactor)
+        self._logged_endpoint = LoggedEndpoint(endpoint_of(reactor, endpoint), name, logs)
+        super().__init__(self._logged_endpoint, factory, self._backoff, reactor)
         self._reactor = reactor
         self._grace_s = grace_s
         self._connected = connected
@@ -191,7 +191,7 @@ class Client(ClientService, Commands):
         Begin to connect.
         """
         self._has_stopped = False
-        self._presence.forget()
+        self._logged_endpoint.reset()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
@@ -262,7 +262,7 @@ class Client(ClientService, Commands):
         if not connection.is_open:
             return  # It is being closed, or was: whatever waits goes to the next one.
         self._backoff.succeeded()
-        self._presence.present()
+        self._logged_endpoint.available()
         while self._waiting:
             request, _ = self._waiting.popitem(last=False)
             self._waiting_bytes -= cost(request)
@@ -276,7 +276,7 @@ class Client(ClientService, Commands):
         if was_ready is not None:
             self._tubes = ended.tubes
         if was_ready is None and not self._has_stopped:
-            self._presence.absent(ended.reason)
+            self._logged_endpoint.unavailable(ended.reason)
         if was_ready is None or self._has_stopped:
             lose_all(ended)
             self._tell_end()
