@@ -38,8 +38,8 @@ from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
 from beanstalk_twisted.client.pending import (
     QUITS,
-    Aside,
     Ended,
+    ImplicitUse,
     Pending,
     lose_all,
     reservation_lost,
@@ -214,7 +214,7 @@ class Connection(Protocol, Commands):
         if request.spec is specs.USE:
             self._last_used = request.args[0]
         elif tube is not None and tube != self._last_used:
-            use = Aside(self._forget, specs.USE, (tube,))
+            use = ImplicitUse(self._forget, specs.USE, (tube,))
             use.deferred.addErrback(self._not_used)
             self.submit(use)
 

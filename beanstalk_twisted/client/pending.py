@@ -84,7 +84,7 @@ class Pending(Request):
         return kind(self.spec.name, self.job_id, reason)
 
 
-class Aside(Pending):
+class ImplicitUse(Pending):
     """
     A `use` that the application has not asked for: the next connection needs another one, or none.
     """

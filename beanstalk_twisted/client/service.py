@@ -41,8 +41,8 @@ from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.methods import Args, Commands, first_error
 from beanstalk_twisted.client.outbox import cost
 from beanstalk_twisted.client.pending import (
-    Aside,
     Ended,
+    ImplicitUse,
     Pending,
     lose_all,
     reservation_lost,
@@ -285,7 +285,7 @@ class Client(ClientService, Commands):
             self._log.warn("no server of our protocol ({dialect}): {error}; it is tried again",
                            dialect=self._dialect, error=ended.reason)  # fmt: skip
             self._backoff.disappointed()
-        left = [request for request in ended.left if not isinstance(request, Aside)]
+        left = [request for request in ended.left if not isinstance(request, ImplicitUse)]
         gone = [request for request in left if not self._can_repeat(request)]
         self._wait_again([request for request in left if self._can_repeat(request)])
         told = [(request, request.lose(ended.reason)) for request in gone]
