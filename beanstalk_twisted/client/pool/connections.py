@@ -187,9 +187,9 @@ class JobConnections:
         """
         return self._ask(self._block(), waits=True)
 
-    def unpark(self) -> None:
+    def cancel_blocking(self) -> None:
         """
-        Take back the `reserve` that waits.
+        Cancel the `reserve` that waits.
         """
         for asked in [asked for asked, waits in self._asking.items() if waits]:
             asked.cancel()

@@ -199,7 +199,7 @@ class BlockingReserves:
         if self._is_stopped:
             return
         if not self._waiters:
-            self._unpark()
+            self._cancel_blocking()
             return
         while self._wants_polls() and (source := self._next()) is not None:
             self._ask(source, source.job_connections.poll())
@@ -269,9 +269,9 @@ class BlockingReserves:
             if source.is_there and not source.job_connections.is_blocking:
                 self._ask(source, source.job_connections.block())
 
-    def _unpark(self) -> None:
+    def _cancel_blocking(self) -> None:
         for source in self._sources:
-            source.job_connections.unpark()
+            source.job_connections.cancel_blocking()
 
     def _ask(self, source: Source, asked: Deferred[PoolJob | None]) -> None:
         asked.addCallbacks(
