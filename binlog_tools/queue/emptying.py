@@ -13,7 +13,7 @@ from binlog_tools.queue.following import next_number
 from binlog_tools.queue.server import Job, Queue, Refused
 
 
-class Gone(NamedTuple):
+class StateResult(NamedTuple):
     """
     What became of the jobs of one state.
 
@@ -57,7 +57,7 @@ class Emptying:
         """
         return sum(self.counts.values())
 
-    def run(self) -> Iterator[int | Gone]:
+    def run(self) -> Iterator[int | StateResult]:
         """
         Give the number of each job that is deleted, and behind those of a state what became of it.
         """
@@ -65,7 +65,7 @@ class Emptying:
         for state, there in self.counts.items():
             yield from self._run(state, there)
 
-    def _run(self, state: str, there: int) -> Iterator[int | Gone]:
+    def _run(self, state: str, there: int) -> Iterator[int | StateResult]:
         deleted, later = 0, None
         job = self._queue.peek_first(state) if there else None
         for _ in range(there):
@@ -80,7 +80,7 @@ class Emptying:
                 self.deleted += 1
                 yield job.id
             job = following
-        yield Gone(state, there, deleted, later)
+        yield StateResult(state, there, deleted, later)
 
     def _delete(self, job: Job, state: str) -> tuple[bool, Job | None]:
         """

@@ -13,7 +13,7 @@ from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.signals import Noted
-from binlog_tools.queue.emptying import Emptying, Gone
+from binlog_tools.queue.emptying import Emptying, StateResult
 from binlog_tools.queue.server import STATES, Refused
 
 
@@ -96,7 +96,7 @@ def _run(emptying: Emptying, noted: Noted) -> None:
         for gone in emptying.run():
             if noted.number is not None:
                 return
-            if isinstance(gone, Gone) and gone.later is not None:
+            if isinstance(gone, StateResult) and gone.later is not None:
                 warn(
                     f"{told(gone.deleted, 'job')} of {gone.there} {gone.state} deleted; job "
                     f"{gone.later}, put since, is now the first, so it stopped there"

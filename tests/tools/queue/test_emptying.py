@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.emptying import Emptying, Gone
+from binlog_tools.queue.emptying import Emptying, StateResult
 from binlog_tools.queue.following import Follower
 from binlog_tools.queue.server import STATES, Queue, Refused
 from tests.tools.queue.lines import MemoryLine, jobs_of
@@ -37,10 +37,10 @@ def test_the_jobs_of_a_state_are_deleted_and_no_others(state: str) -> None:
     queue.use(b"b")
     queue.put(b"other tube", 0, 500 if state == "delayed" else 0, 100)
     asked = [other for other in STATES if other != state]
-    assert list(emptying(server, *asked).run()) == [Gone(each, 0, 0, None) for each in asked]
+    assert list(emptying(server, *asked).run()) == [StateResult(each, 0, 0, None) for each in asked]
     found = emptying(server, state)
     assert found.counts == {state: 3}
-    assert list(found.run()) == [1, 2, 3, Gone(state, 3, 3, None)]
+    assert list(found.run()) == [1, 2, 3, StateResult(state, 3, 3, None)]
     assert found.deleted == 3
     assert [body for _, _, body in jobs_of(server)] == [b"other tube"]
 
@@ -53,7 +53,7 @@ def test_what_is_put_later_stays_even_if_it_stands_before_the_rest(state: str) -
     assert next(running) == 1
     late = others(server).put(b"late", 0, 1 if state == "delayed" else 0, 100)
     # The second was the first of the tube when the first was deleted.
-    assert list(running) == [2, Gone(state, 3, 2, late)]
+    assert list(running) == [2, StateResult(state, 3, 2, late)]
     assert [body for _, _, body in jobs_of(server)] == [b"2", b"late"]
 
 
@@ -72,7 +72,7 @@ def test_what_comes_while_somebody_is_asked_stays() -> None:
     server = filled("ready")
     found = emptying(server, "ready")
     late = others(server).put(b"late", 0, 0, 100)
-    assert list(found.run()) == [Gone("ready", 3, 0, late)]
+    assert list(found.run()) == [StateResult("ready", 3, 0, late)]
 
 
 def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him() -> None:
@@ -83,7 +83,7 @@ def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him() -> None:
     assert next(running) == 1
     job = worker.reserve(0)
     assert job is not None and job.id == 2
-    assert list(running) == [3, Gone("ready", 3, 2, None)]
+    assert list(running) == [3, StateResult("ready", 3, 2, None)]
     worker.delete(2)
 
 
@@ -117,7 +117,7 @@ def test_no_job_is_ever_reserved() -> None:
 def test_a_server_that_takes_no_jobs_any_more_can_be_emptied() -> None:
     server = filled("ready")
     server.service.drain()
-    assert list(emptying(server, "ready").run()) == [1, 2, 3, Gone("ready", 3, 3, None)]
+    assert list(emptying(server, "ready").run()) == [1, 2, 3, StateResult("ready", 3, 3, None)]
 
 
 def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
