@@ -13,7 +13,7 @@ from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.signals import Noted
-from binlog_tools.queue.emptying import Emptying, StateResult
+from binlog_tools.queue.purging import StateResult, TubePurge
 from binlog_tools.queue.server import STATES, Refused
 
 
@@ -65,35 +65,35 @@ def _empty(
     address: Address, tube: bytes, states: Sequence[str], is_agreed: bool, is_json: bool
 ) -> None:
     with options.connected(address) as queue:
-        emptying = Emptying(queue, tube, states)
-        if emptying.total and not is_agreed:
-            _ask(emptying, tube)
+        purge = TubePurge(queue, tube, states)
+        if purge.total and not is_agreed:
+            _ask(purge, tube)
         with Noted() as noted:
-            _run(emptying, noted)
-    options.show_count(emptying.deleted, "deleted", is_json)
-    end_if_told(noted, told(emptying.deleted, "job"))
-    if not emptying.deleted:
+            _run(purge, noted)
+    options.show_count(purge.deleted, "deleted", is_json)
+    end_if_told(noted, told(purge.deleted, "job"))
+    if not purge.deleted:
         raise SystemExit(NOTHING)
 
 
-def _ask(emptying: Emptying, tube: bytes) -> None:
+def _ask(purge: TubePurge, tube: bytes) -> None:
     """
     Let somebody agree.
     """
-    counts = [f"{count} {state}" for state, count in emptying.counts.items()]
-    what = f"{' and '.join(counts)} job{'s' * (emptying.total != 1)} of {tube.decode()}"
+    counts = [f"{count} {state}" for state, count in purge.counts.items()]
+    what = f"{' and '.join(counts)} job{'s' * (purge.total != 1)} of {tube.decode()}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail(USAGE, f"{what} would be deleted; nobody is there to be asked, so give --yes")
     if not click.confirm(f"Delete {what}?", err=True):
         fail(NOTHING, "nothing was deleted")
 
 
-def _run(emptying: Emptying, noted: Noted) -> None:
+def _run(purge: TubePurge, noted: Noted) -> None:
     """
     Delete them, and say where it ended early.
     """
     try:
-        for gone in emptying.run():
+        for gone in purge.run():
             if noted.number is not None:
                 return
             if isinstance(gone, StateResult) and gone.later is not None:
@@ -102,5 +102,5 @@ def _run(emptying: Emptying, noted: Noted) -> None:
                     f"{gone.later}, put since, is now the first, so it stopped there"
                 )
     except (OSError, Refused) as problem:
-        done = f"{told(emptying.deleted, 'job')} deleted, and perhaps one more"
+        done = f"{told(purge.deleted, 'job')} deleted, and perhaps one more"
         fail(REFUSED, f"{reason(problem)}; {done}")

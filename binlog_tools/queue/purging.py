@@ -28,7 +28,7 @@ class StateResult(NamedTuple):
     later: int | None
 
 
-class Emptying:
+class TubePurge:
     """
     Deletes the jobs of a tube that are in some states.
 
