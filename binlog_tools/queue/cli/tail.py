@@ -13,7 +13,7 @@ from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import warn
 from binlog_tools.queue.cli.tubes import numbers
-from binlog_tools.queue.following import Follower, Seen
+from binlog_tools.queue.following import Follower, NewJob
 
 
 @click.command("tail")
@@ -53,7 +53,7 @@ def tail(
                 warn(f"{were} missed: done, or refused, before a look")
 
 
-def _show(seen: Seen, is_json: bool, is_raw: bool) -> None:
+def _show(seen: NewJob, is_json: bool, is_raw: bool) -> None:
     if sys.stdout.isatty() and not (is_json or is_raw):
         click.secho(f"job {seen.job.id} in {escape(seen.stats['tube'])}:", dim=True)
     facts = numbers(seen.stats)
