@@ -12,7 +12,7 @@ from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.jobs import each
-from binlog_tools.queue.cli.signals import Noted
+from binlog_tools.queue.cli.signals import DeferredSignal
 from binlog_tools.queue.purging import StateResult, TubePurge
 from binlog_tools.queue.server import STATES, Refused
 
@@ -68,10 +68,10 @@ def _empty(
         purge = TubePurge(queue, tube, states)
         if purge.total and not is_agreed:
             _ask(purge, tube)
-        with Noted() as noted:
-            _run(purge, noted)
+        with DeferredSignal() as stop:
+            _run(purge, stop)
     options.show_count(purge.deleted, "deleted", is_json)
-    end_if_told(noted, told(purge.deleted, "job"))
+    end_if_told(stop, told(purge.deleted, "job"))
     if not purge.deleted:
         raise SystemExit(NOTHING)
 
@@ -88,13 +88,13 @@ def _ask(purge: TubePurge, tube: bytes) -> None:
         fail(NOTHING, "nothing was deleted")
 
 
-def _run(purge: TubePurge, noted: Noted) -> None:
+def _run(purge: TubePurge, stop: DeferredSignal) -> None:
     """
     Delete them, and say where it ended early.
     """
     try:
         for gone in purge.run():
-            if noted.number is not None:
+            if stop.number is not None:
                 return
             if isinstance(gone, StateResult) and gone.later is not None:
                 warn(

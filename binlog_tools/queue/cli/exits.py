@@ -5,7 +5,7 @@ How a command ends; the codes are those of ``binlog-inspect``.
 from typing import Final, NoReturn
 
 from binlog_tools.console.output import aside
-from binlog_tools.queue.cli.signals import Noted, signal_name
+from binlog_tools.queue.cli.signals import DeferredSignal, signal_name
 
 PROGRAM: Final = "beanstalk"
 
@@ -41,10 +41,10 @@ def reason(problem: Exception) -> str:
     return f"{filename}: {why or problem}" if filename else f"{why or problem}"
 
 
-def end_if_told(noted: Noted, done: str) -> None:
+def end_if_told(stop: DeferredSignal, done: str) -> None:
     """
     End if a signal has come, and say what was done until then.
     """
-    if noted.number is not None:
-        warn(f"{signal_name(noted.number)}: stopped after {done}")
-        raise SystemExit(noted.exit_code)
+    if stop.number is not None:
+        warn(f"{signal_name(stop.number)}: stopped after {done}")
+        raise SystemExit(stop.exit_code)

@@ -11,7 +11,7 @@ from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, end_if_told, warn
-from binlog_tools.queue.cli.signals import Noted
+from binlog_tools.queue.cli.signals import DeferredSignal
 from binlog_tools.queue.moving import Moved, Mover
 
 
@@ -54,8 +54,8 @@ def move(
         found: Iterator[Moved] = map(mover.move_job, jobs)
         if source is not None:
             found = mover.move_all(source, state, count)
-        with Noted() as noted:
-            while noted.number is None and (each := next(found, None)) is not None:
+        with DeferredSignal() as stop:
+            while stop.number is None and (each := next(found, None)) is not None:
                 moved += 1
                 _show(output, each)
         if mover.later is not None:
@@ -63,7 +63,7 @@ def move(
                 f"{told(moved, 'job')} moved; job {mover.later}, put since, is now the first, so "
                 "it stopped there"
             )
-    end_if_told(noted, f"{told(moved, 'job')}, the last one whole")
+    end_if_told(stop, f"{told(moved, 'job')}, the last one whole")
     if not is_json:
         aside(f"{told(moved, 'job')} moved into {target.decode()}")
     if not moved:

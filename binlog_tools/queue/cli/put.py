@@ -16,7 +16,7 @@ from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.lines import lines_of
-from binlog_tools.queue.cli.signals import ENDING, Noted
+from binlog_tools.queue.cli.signals import ENDING, DeferredSignal
 from binlog_tools.queue.server import Queue, put_request
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG", b"NOT_INSERTED")
@@ -60,7 +60,7 @@ class Putter:
         """
         return not self._is_stopped
 
-    def run(self, bodies: Iterator[bytes | None], noted: Noted) -> None:
+    def run(self, bodies: Iterator[bytes | None], stop: DeferredSignal) -> None:
         """
         Put all of them; end the command if the connection ends.
         """
@@ -70,7 +70,7 @@ class Putter:
         except OSError as problem:
             on_their_way = len(self._sizes)
             done = f"{told(self.put, 'job')} put, and up to {on_their_way} more may be"
-            code = REFUSED if noted.number is None else noted.exit_code
+            code = REFUSED if stop.number is None else stop.exit_code
             fail(code, f"{reason(problem)}; {done}")
 
     def _requests(self, bodies: Iterator[bytes | None]) -> Iterator[bytes | None]:
@@ -152,9 +152,9 @@ def put(
         queue = Queue(line)
         queue.use(tube)
         putter = Putter(queue, lambda each: put_request(each, priority, delay, ttr), lines, show)
-        with noted_with(lines) as noted:
-            putter.run(bodies_of(body, lines, may_be_empty, line, noted, putter.goes_on), noted)
-        end_if_told(noted, f"{told(putter.put, 'job')} put")
+        with deferred_signal(lines) as stop:
+            putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
+        end_if_told(stop, f"{told(putter.put, 'job')} put")
         if putter.too_big:
             limit = queue.stats().number("max-job-size")
             warn(f"the server takes jobs of up to {limit:,} bytes (its option -z)")
@@ -162,15 +162,15 @@ def put(
         raise SystemExit(REFUSED)
 
 
-def noted_with(lines: bool) -> Noted:
+def deferred_signal(lines: bool) -> DeferredSignal:
     """
     Make what notes signals, which only he needs who puts many jobs.
     """
-    return Noted(ENDING if lines else ())
+    return DeferredSignal(ENDING if lines else ())
 
 
 def bodies_of(
-    body: str | None, lines: bool, may_be_empty: bool, server: Connection, noted: Noted,
+    body: str | None, lines: bool, may_be_empty: bool, server: Connection, stop: DeferredSignal,
     goes_on: Callable[[], bool],
 ) -> Iterator[bytes | None]:  # fmt: skip
     """
@@ -187,8 +187,8 @@ def bodies_of(
         return
     source = sys.stdin.buffer
     if lines:
-        yield from lines_of(source, server, lambda: noted.number is None and goes_on())
-        if noted.number is not None:
+        yield from lines_of(source, server, lambda: stop.number is None and goes_on())
+        if stop.number is not None:
             server.limit(ANSWERS_S)
         return
     whole = source.read()

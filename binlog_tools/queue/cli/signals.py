@@ -1,5 +1,5 @@
 """
-Signals that ask a command to end, noted until it has finished what it must not leave half done.
+Signals that ask a command to end, deferred until it has finished what must not stay half done.
 """
 
 import signal
@@ -24,7 +24,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class Noted:
+class DeferredSignal:
     """
     While the block lasts, the first of these signals is noted only; the next does what it did
     before.  A signal that is ignored (as by nohup) stays so.
@@ -55,7 +55,7 @@ class Noted:
         for each, before in self._before.items():
             signal.signal(each, before)
 
-    def __enter__(self) -> "Noted":
+    def __enter__(self) -> "DeferredSignal":
         for each in self._signals:
             before = signal.getsignal(each)
             if before != signal.SIG_IGN:
