@@ -93,7 +93,7 @@ class Reserver:
         self._settings = settings
         self._clock = settings.clock
         self._is_stopped = True
-        self._parted: Deferred[None] | None = None
+        self._closed: Deferred[None] | None = None
         self._newest: dict[int, JobRun[Any]] = {}
         self._bound: set[Deferred[Any]] = set()
         self._waiting: list[Deferred[Session]] = []
@@ -108,18 +108,18 @@ class Reserver:
         return not self.jobs and not self.asked
 
     @property
-    def is_parting(self) -> bool:
+    def is_closing(self) -> bool:
         """
         Whether nothing can be sent on it any more: the server takes back what comes now.
         """
-        return self._parted is not None
+        return self._closed is not None
 
     def start(self) -> None:
         """
         Connect, and watch the worker's tubes alone.
         """
         self._is_stopped = False
-        self._parted = None
+        self._closed = None
         self.client.startService()
 
     def ask(self, seconds: int) -> Deferred[Job]:
@@ -197,7 +197,7 @@ class Reserver:
         holds no job; one that does not wait is answered.
         """
         if self.is_blocking:
-            self._parted = self.client.hang_up()
+            self._closed = self.client.hang_up()
 
     def cancel_reserves(self) -> None:
         """
@@ -217,7 +217,7 @@ class Reserver:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.errback(errors.Closed("the worker was stopped"))
-        return self.client.quit() if self._parted is None else self._parted
+        return self.client.quit() if self._closed is None else self._closed
 
     def _answered(self, answer: Any, asked: Deferred[Job]) -> Any:
         self.asked.discard(asked)

@@ -153,7 +153,7 @@ class Worker(Service, Generic[T]):
         return [run for reserver in self._scheduler.reservers for run in reserver.jobs]
 
     def _reserved(self, job: Job, reserver: Reserver) -> None:
-        if reserver.is_parting:
+        if reserver.is_closing:
             return  # The server takes it back when it ends the connection.
         self._hand_over(job, reserver)
         run: JobRun[T] = JobRun(self._settings, reserver, job, self._scheduler.may_give_back)
