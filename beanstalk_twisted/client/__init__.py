@@ -11,16 +11,24 @@ from typing import TYPE_CHECKING
 from beanstalk_twisted.exports import lazily
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.client.command_specs import Job
-    from beanstalk_twisted.client.command_specs_v1 import JobV1
-    from beanstalk_twisted.client.connection import Connection, connect
-    from beanstalk_twisted.client.errors import ClientError, ErrorReply
-    from beanstalk_twisted.client.pool.connections import PoolJob
-    from beanstalk_twisted.client.pool.fleet import Misplaced, PoolStats
-    from beanstalk_twisted.client.pool.pool import Pool, Server
-    from beanstalk_twisted.client.reconnecting import SERVER_LOG, Backoff
-    from beanstalk_twisted.client.service import Client, Losses
-    from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
+    from beanstalk_twisted.client.command_specs import Job as Job
+    from beanstalk_twisted.client.command_specs_v1 import JobV1 as JobV1
+    from beanstalk_twisted.client.connection import Connection as Connection
+    from beanstalk_twisted.client.connection import connect as connect
+    from beanstalk_twisted.client.errors import ClientError as ClientError
+    from beanstalk_twisted.client.errors import ErrorReply as ErrorReply
+    from beanstalk_twisted.client.pool.connections import PoolJob as PoolJob
+    from beanstalk_twisted.client.pool.fleet import Misplaced as Misplaced
+    from beanstalk_twisted.client.pool.fleet import PoolStats as PoolStats
+    from beanstalk_twisted.client.pool.pool import Pool as Pool
+    from beanstalk_twisted.client.pool.pool import Server as Server
+    from beanstalk_twisted.client.reconnecting import SERVER_LOG as SERVER_LOG
+    from beanstalk_twisted.client.reconnecting import Backoff as Backoff
+    from beanstalk_twisted.client.service import Client as Client
+    from beanstalk_twisted.client.service import Losses as Losses
+    from beanstalk_twisted.client.stats import JobStats as JobStats
+    from beanstalk_twisted.client.stats import ServerStats as ServerStats
+    from beanstalk_twisted.client.stats import TubeStats as TubeStats
 else:
     __getattr__ = lazily(__name__, {
         "reconnecting": "Backoff SERVER_LOG",
@@ -34,24 +42,3 @@ else:
         "pool.connections": "PoolJob",
         "pool.fleet": "Misplaced PoolStats",
     })  # fmt: skip
-
-__all__ = [
-    "SERVER_LOG",
-    "Backoff",
-    "Client",
-    "ClientError",
-    "Connection",
-    "ErrorReply",
-    "Job",
-    "JobStats",
-    "JobV1",
-    "Losses",
-    "Misplaced",
-    "Pool",
-    "PoolJob",
-    "PoolStats",
-    "Server",
-    "ServerStats",
-    "TubeStats",
-    "connect",
-]

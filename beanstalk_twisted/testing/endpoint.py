@@ -27,9 +27,15 @@ class MemoryLink(Carrier):
     :ivar transport: the protocol's.
     """
 
-    def __init__(self, network: Network, wire: Wire, protocol: Any, piece_bytes: int) -> None:
+    def __init__(
+        self, network: Network, wire: Wire, protocol: Any, piece_bytes: int,
+        stirred: Callable[[], object],
+    ) -> None:  # fmt: skip
+        """
+        :param stirred: called when there is something to carry.
+        """
         self.wire = wire
-        self.transport = MemoryTransport(network.clock, protocol)
+        self.transport = MemoryTransport(network.clock, protocol, stirred)
         self._piece_bytes = piece_bytes
         self._has_half_closed = False
 
@@ -93,9 +99,6 @@ class MemoryEndpoint:
         self._uses_reactor = uses_reactor
 
     def connect(self, factory: Any) -> Deferred[Any]:
-        """
-        Connect the protocol of a factory.
-        """
         self.tries.append(self._network.clock.seconds())
         if self.is_refusing:
             return fail(ConnectionRefusedError())
@@ -104,11 +107,8 @@ class MemoryEndpoint:
         return succeed(protocol)
 
     def join(self, protocol: Any) -> MemoryLink:
-        """
-        Connect a protocol.
-        """
-        link = MemoryLink(self._network, self._make_wire(), protocol, self.piece_bytes)
-        link.transport.stirred = self.stir
+        wire = self._make_wire()
+        link = MemoryLink(self._network, wire, protocol, self.piece_bytes, self.stir)
         self._network.links.append(link)
         protocol.makeConnection(link.transport)
         return link

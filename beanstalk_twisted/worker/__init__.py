@@ -21,24 +21,35 @@ from typing import TYPE_CHECKING
 from beanstalk_twisted.exports import lazily
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.worker.attempt import Attempt, Ending
-    from beanstalk_twisted.worker.hooks import Hooks, Logged, Tally
-    from beanstalk_twisted.worker.on_asyncio import NeedsAsyncio
-    from beanstalk_twisted.worker.policy import Policy, Retry, times_given_back, times_reserved
-    from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser, Typed, Unreadable
-    from beanstalk_twisted.worker.service import Worker
-    from beanstalk_twisted.worker.shell import CommandFailed, Shell
-    from beanstalk_twisted.worker.threads import InlineThreads, PoolThreads, Threads
-    from beanstalk_twisted.worker.verdicts import (
-        Bury,
-        Decided,
-        Delete,
-        NoResult,
-        Release,
-        TookTooLong,
-        TooManyAttempts,
-        Verdict,
-    )
+    from beanstalk_twisted.worker.attempt import Attempt as Attempt
+    from beanstalk_twisted.worker.attempt import Ending as Ending
+    from beanstalk_twisted.worker.hooks import Hooks as Hooks
+    from beanstalk_twisted.worker.hooks import Logged as Logged
+    from beanstalk_twisted.worker.hooks import Tally as Tally
+    from beanstalk_twisted.worker.on_asyncio import NeedsAsyncio as NeedsAsyncio
+    from beanstalk_twisted.worker.policy import Policy as Policy
+    from beanstalk_twisted.worker.policy import Retry as Retry
+    from beanstalk_twisted.worker.policy import times_given_back as times_given_back
+    from beanstalk_twisted.worker.policy import times_reserved as times_reserved
+    from beanstalk_twisted.worker.serialisers import Bytes as Bytes
+    from beanstalk_twisted.worker.serialisers import Json as Json
+    from beanstalk_twisted.worker.serialisers import Serialiser as Serialiser
+    from beanstalk_twisted.worker.serialisers import Typed as Typed
+    from beanstalk_twisted.worker.serialisers import Unreadable as Unreadable
+    from beanstalk_twisted.worker.service import Worker as Worker
+    from beanstalk_twisted.worker.shell import CommandFailed as CommandFailed
+    from beanstalk_twisted.worker.shell import Shell as Shell
+    from beanstalk_twisted.worker.threads import InlineThreads as InlineThreads
+    from beanstalk_twisted.worker.threads import PoolThreads as PoolThreads
+    from beanstalk_twisted.worker.threads import Threads as Threads
+    from beanstalk_twisted.worker.verdicts import Bury as Bury
+    from beanstalk_twisted.worker.verdicts import Decided as Decided
+    from beanstalk_twisted.worker.verdicts import Delete as Delete
+    from beanstalk_twisted.worker.verdicts import NoResult as NoResult
+    from beanstalk_twisted.worker.verdicts import Release as Release
+    from beanstalk_twisted.worker.verdicts import TookTooLong as TookTooLong
+    from beanstalk_twisted.worker.verdicts import TooManyAttempts as TooManyAttempts
+    from beanstalk_twisted.worker.verdicts import Verdict as Verdict
 else:
     __getattr__ = lazily(__name__, {
         "service": "Worker",
@@ -51,35 +62,3 @@ else:
         "on_asyncio": "NeedsAsyncio",
         "shell": "CommandFailed Shell",
     })  # fmt: skip
-
-__all__ = [
-    "Attempt",
-    "Bury",
-    "Bytes",
-    "CommandFailed",
-    "Decided",
-    "Delete",
-    "Ending",
-    "Hooks",
-    "InlineThreads",
-    "Json",
-    "Logged",
-    "NeedsAsyncio",
-    "NoResult",
-    "Policy",
-    "PoolThreads",
-    "Release",
-    "Retry",
-    "Serialiser",
-    "Shell",
-    "Tally",
-    "Threads",
-    "TooManyAttempts",
-    "TookTooLong",
-    "Typed",
-    "Unreadable",
-    "Verdict",
-    "Worker",
-    "times_given_back",
-    "times_reserved",
-]
