@@ -66,9 +66,6 @@ class Deadline:
             self._timer.reset(due_s - self._clock.seconds())
 
     def stop(self) -> None:
-        """
-        The connection has ended.
-        """
         cancel(self._timer)
 
     def _check(self) -> None:

@@ -92,9 +92,6 @@ class LoggedEndpoint:
         return f"{self._endpoint!r}"
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
-        """
-        Connect the protocol of a factory.
-        """
         connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
         return connecting.addErrback(self._failed)
 

@@ -187,9 +187,6 @@ class Client(ClientService, Commands):
         return ended
 
     def startService(self) -> None:
-        """
-        Begin to connect.
-        """
         self._has_stopped = False
         self._logged_endpoint.reset()
         super().startService()

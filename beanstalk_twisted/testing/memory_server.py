@@ -43,18 +43,22 @@ STARTED_S = 1_700_000_000
 
 class MemoryTransport:
     """
-    One end of a connection; pauses, half-closes and parts as Twisted's sockets do, and as they do
-    it never calls a protocol that has not come back from the last call.
+    One end of a connection, an `ITransport`: pauses, half-closes and parts as Twisted's sockets do,
+    and as they do it never calls a protocol that has not come back from the last call.
 
     :ivar unread: what the protocol has written and the other end has not taken.
     :ivar unsent: what the other end has sent and the protocol does not read yet.
     :ivar sends_no_more: whether the protocol has said so.
     :ivar is_delivering: whether the protocol is at work on what has come.
-    :ivar stirred: called when the protocol has done something that the other end may notice.
     """
 
-    def __init__(self, clock: Clock, protocol: Any) -> None:
-        self.stirred: Callable[[], object] = lambda: None
+    def __init__(
+        self, clock: Clock, protocol: Any, stirred: Callable[[], object] = lambda: None
+    ) -> None:
+        """
+        :param stirred: called when the protocol has done something that the other end may notice.
+        """
+        self.stirred = stirred
         self.is_delivering = False
         self._reason: Exception | None = None
         self.unread = bytearray()
@@ -84,24 +88,15 @@ class MemoryTransport:
         self.write(b"".join(output))
 
     def loseConnection(self) -> None:
-        """
-        Close the connection when all is sent.
-        """
         self.stirred()
         self.disconnecting = True
         self._clock.callLater(0, self.part_if_read)
 
     def loseWriteConnection(self) -> None:
-        """
-        Send no more after what was written.
-        """
         self.stirred()
         self.sends_no_more = True
 
     def abortConnection(self) -> None:
-        """
-        Close the connection at once; what was not sent is lost.
-        """
         self.unread.clear()
         self.loseConnection()
 
@@ -179,9 +174,6 @@ class MemoryTransport:
             self.end(ConnectionDone())
 
     def end(self, reason: Exception) -> None:
-        """
-        The connection is no more.
-        """
         if self.is_closed:
             return
         self.is_closed = True
@@ -217,9 +209,6 @@ class Client:
         self.transport.read()
 
     def take(self) -> bytes:
-        """
-        Read all replies that have come.
-        """
         return self.transport.drain()
 
     def ask(self, request: bytes) -> bytes:
@@ -231,16 +220,10 @@ class Client:
         return self.take()
 
     def half_close(self) -> None:
-        """
-        Say that nothing more will be sent.
-        """
         self.transport.has_ended = True
         self.transport.read()
 
     def hang_up(self) -> None:
-        """
-        Vanish.
-        """
         self.transport.end(ConnectionLost())
 
 
@@ -330,9 +313,6 @@ class MemoryServer:
         return min((call.getTime() for call in self.clock.getDelayedCalls()), default=None)
 
     def stop(self) -> Deferred[None]:
-        """
-        Stop in order; ``start`` may follow when it has.
-        """
         return self.service.stopService()
 
     def kill(self) -> None:

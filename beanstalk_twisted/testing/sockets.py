@@ -136,18 +136,12 @@ class Listener:
         self._made = made
 
     def listen(self) -> None:
-        """
-        Take connections from now on.
-        """
         if self.socket is None:
             self.socket = socket.create_server((HOST, self.port), backlog=BACKLOG)
             self.socket.setblocking(False)
             self.port = int(self.socket.getsockname()[1])
 
     def close(self) -> None:
-        """
-        Take no more.
-        """
         if self.socket is not None:
             self.socket.close()
             self.socket = None

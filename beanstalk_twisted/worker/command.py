@@ -295,9 +295,6 @@ def run(worker: service.Worker[Any], verbose: int, told: Signals) -> None:
 
 
 def main() -> None:
-    """
-    The console script.
-    """
     cli.main(prog_name=PROGRAM)
 
 

@@ -75,9 +75,6 @@ class KeepAlive:
             self._set(self._attempt.time_left_s(), self._end_of_ttr)
 
     def stop(self) -> None:
-        """
-        The attempt is over.
-        """
         self._is_over = True
         cancel(self._timer)
         self._timer = None

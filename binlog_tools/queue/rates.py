@@ -69,9 +69,6 @@ STATES = ("ready", "reserved", "delayed", "buried")
 
 
 def total(of: Sequence[Row]) -> Row:
-    """
-    All tubes together.
-    """
     puts = [row.puts_s for row in of if row.puts_s is not None]
     deletes = [row.deletes_s for row in of if row.deletes_s is not None]
     return Row(

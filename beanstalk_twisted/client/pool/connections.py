@@ -245,9 +245,6 @@ class JobConnections:
             job_connection.connection.part()
 
     def lost(self, job_connection: JobConnection, jobs: tuple[int, ...]) -> None:
-        """
-        A connection is no more.
-        """
         self._open.discard(job_connection)
         if job_connection is self._poller:
             self._poller = None

@@ -54,9 +54,6 @@ class PoolMember:
         self._bound: set[Deferred[Any]] = set()
 
     def start(self) -> None:
-        """
-        Connect.
-        """
         self._miss()
         self.client.startService()
 

@@ -154,9 +154,6 @@ class Pool(Service):
     # Starting and stopping.
 
     def startService(self) -> None:
-        """
-        Begin to connect.
-        """
         super().startService()
         self._reserves.start()
         for member in self._members.values():

@@ -145,9 +145,6 @@ class BlockingReserves:
         self._is_stopped = True
 
     def start(self) -> None:
-        """
-        Jobs may be taken.
-        """
         self._is_stopped = False
         for source in self._sources:
             source.job_connections.start()

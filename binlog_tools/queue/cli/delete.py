@@ -77,9 +77,6 @@ def _empty(
 
 
 def _ask(purge: TubePurge, tube: bytes) -> None:
-    """
-    Let somebody agree.
-    """
     counts = [f"{count} {state}" for state, count in purge.counts.items()]
     what = f"{' and '.join(counts)} job{'s' * (purge.total != 1)} of {tube.decode()}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

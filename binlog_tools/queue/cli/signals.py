@@ -33,9 +33,6 @@ class DeferredSignal:
     """
 
     def __init__(self, signals: Sequence[signal.Signals] = ENDING) -> None:
-        """
-        :param signals: which.
-        """
         self._signals = signals
         self.number: int | None = None
         self._before: dict[int, Callable[..., Any] | int | None] = {}
