@@ -53,10 +53,7 @@ from beanstalk_twisted.wire.v1 import check_dialect
 T = TypeVar("T")
 
 GRACE_S: Final = 30.0
-"""
-How long a server may be silent beyond the time that a command gives it, seconds: longer than a disk
-that hangs, or a beanstalkd that reads its log with its port open already.
-"""
+"""Silence allowed beyond a command's own time, seconds: a disk may hang, a log be read first."""
 
 PART_S: Final = 5.0
 """How long a connection that we close may take to send what it has, seconds; then it is cut."""
@@ -65,10 +62,7 @@ MAX_UNANSWERED: Final = 4096
 """Commands without an answer above which ``room()`` waits: what our server takes of one at once."""
 
 MAX_WAITING_BYTES: Final = 64 << 20
-"""
-What may wait to be sent, bytes, each command counted with `outbox.REQUEST_BYTES`: above it, further
-ones fail with `Overfull`.
-"""
+"""What may wait to be sent, bytes (`outbox.cost`); above it, further commands are `Overfull`."""
 
 _WAITING: Final = frozenset((specs.RESERVE, specs.RESERVE_WITH_TIMEOUT, specs_v1.RESERVE))
 """Commands whose answer may be long in coming, and that of all behind them with it."""

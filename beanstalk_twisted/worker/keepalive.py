@@ -15,16 +15,12 @@ from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.settings import Settings
 
 EARLIEST: Final = 0.5
-"""
-Of the TTR, before it is touched: sooner would be more commands for nothing, and each touch is
-written down by the server.
-"""
+"""Share of the TTR before a touch: each touch is a command, and is written to the log."""
 
 LATEST: Final = 0.65
 """
-Of the TTR, before it is touched at the latest: there is a third of it left for the way, and more
-than the last second, in which the server says DEADLINE_SOON, for a TTR of 3 seconds or more.  In
-between chance decides, so that jobs reserved together are not touched together for ever.
+The same at the latest: a third is left for the way, and more than the last second, in which the
+server says DEADLINE_SOON.  Chance decides in between, so that touches spread.
 """
 
 AGAIN: Final = 0.5
@@ -34,10 +30,7 @@ LEAST_S: Final = 0.1
 """Less than this before another try, seconds, and there is none."""
 
 ANSWER_S: Final = 1.0
-"""
-For the answer to a touch that is late already, by our clock, seconds: the reactor may have been
-busy, and the server knows better.
-"""
+"""For the answer to a touch that is late already, seconds: the server knows better than we do."""
 
 
 class KeepAlive:

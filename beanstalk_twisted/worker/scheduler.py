@@ -18,10 +18,7 @@ from beanstalk_twisted.worker.reserver import Reserver
 from beanstalk_twisted.worker.settings import Settings
 
 LAST_ANSWER_S: Final = 5.0
-"""
-How long a worker that stops waits for the answers to its last `reserve`s, seconds: these do not
-wait, so a server that takes longer hangs.
-"""
+"""How long a worker that stops waits for the answers to its polls, seconds."""
 
 
 class ReserveScheduler:

@@ -29,10 +29,7 @@ from beanstalk_twisted.worker.threads import Threads
 T = TypeVar("T")
 
 FINISH_S: Final = 25.0
-"""
-How long a worker that stops waits for the jobs in hand, seconds: less than the 30 after which a
-Kubernetes or a ``docker stop`` told so kills.
-"""
+"""How long jobs in hand may take at a stop, seconds: others kill after 30 (Kubernetes, Docker)."""
 
 CONNECTIONS: Final = 2
 """One for jobs, and one on which a `reserve` can wait meanwhile."""

@@ -18,9 +18,8 @@ from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
 BURYING_S: Final = 3600
 """
-A job that is to be buried in its new tube is put with this delay, seconds, so that no worker gets
-it before it is buried.  If we die in that moment it is ready after an hour instead of never; and if
-between being reserved there and being buried, which are sent as one, at once.
+The delay with which a job is put that is to be buried in its new tube, seconds: no worker gets it
+before.  If we die in that moment, it is ready after an hour instead of never.
 """
 
 

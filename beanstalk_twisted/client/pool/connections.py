@@ -28,10 +28,7 @@ from beanstalk_twisted.client.pending import Ended, lose_all
 T = TypeVar("T")
 
 BLOCKING_RESERVE_S: Final = 30
-"""
-How long a `reserve` waits, seconds; then it is sent anew.  So a server, or a way to it, that has
-died is noticed at all.
-"""
+"""How long a `reserve` waits, seconds; it is then sent anew, so a dead server is noticed."""
 
 
 @dataclass(frozen=True, slots=True)

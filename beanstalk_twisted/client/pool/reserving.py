@@ -24,10 +24,7 @@ REST_S: Final = 1.0
 
 
 LATE_S: Final = 0.25
-"""
-How long a poll may take until others need not wait for it, seconds: a server that hangs, or is very
-busy, must not keep jobs of the others from their callers.
-"""
+"""Seconds that others wait for a poll's answer: a server that hangs must not keep their jobs."""
 
 
 class Waiter:
