@@ -23,14 +23,13 @@ from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import LOOKS, METHODS
 from beanstalk_twisted.server.incoming import Incoming, IncomingBody, LongLine
 from beanstalk_twisted.server.reply_queue import (
-    CRLF,
     MAX_JOINED_BYTES,
     Durability,
     ReplyQueue,
 )
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed
-from beanstalk_twisted.wire.grammar import ParseError
+from beanstalk_twisted.wire.grammar import CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     EXPECTED_CRLF,

@@ -2,13 +2,10 @@
 What comes in raw mode, in pieces: the body of a `put`, and a line that is too long.
 """
 
-from typing import Final
-
 from beanstalk_twisted.jobs.puts import Draft, Memory
 from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import BAD_FORMAT, OUT_OF_MEMORY, Reply
-
-CRLF: Final = b"\r\n"
 
 
 class Incoming:

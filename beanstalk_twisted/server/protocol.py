@@ -42,9 +42,10 @@ from beanstalk_twisted.server.epoll_reader import SocketSource
 from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
 from beanstalk_twisted.server.incoming import Incoming
 from beanstalk_twisted.server.output import Output
-from beanstalk_twisted.server.reply_queue import CRLF, ReplyQueue
+from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import MODERN, Dialect
+from beanstalk_twisted.wire.grammar import CRLF
 
 MAX_BUFFERED_BYTES: Final = 64 << 10
 """Unparsed input above which the socket is not read: one read of Twisted's."""

@@ -15,9 +15,8 @@ Nothing here is Twisted's, so that it can be compiled with the executor.
 
 from typing import Final, Protocol
 
+from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import JobReply
-
-CRLF: Final = b"\r\n"
 
 MAX_GATHERED_BYTES: Final = 16 << 10
 """

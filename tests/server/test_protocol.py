@@ -22,9 +22,9 @@ from beanstalk_twisted.testing.memory_server import (
     OUTPUT_LIMIT_BYTES,
     READ_BYTES,
     Client,
-    HeldIo,
     MemoryServer,
 )
+from tests.held_io import HeldIo
 
 SMALL_LIMIT = 20
 """The largest body in the conversations below."""

@@ -13,7 +13,8 @@ from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.directory_check import CHECK_S
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.held_io import HeldIo
 
 EACH_POLICY = pytest.mark.parametrize("fsync", [ALWAYS, FsyncPolicy(0.02), NEVER])
 

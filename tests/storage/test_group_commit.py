@@ -36,7 +36,7 @@ from beanstalk_twisted.storage.group_commit import (
 )
 from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
-from beanstalk_twisted.testing.memory_server import HeldIo
+from tests.held_io import HeldIo
 from tests.sampling import share
 
 INTERVAL_S = 0.25

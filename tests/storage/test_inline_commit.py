@@ -25,8 +25,9 @@ from beanstalk_twisted.storage.group_commit import (
 from beanstalk_twisted.storage.inline_sync import LESSONS, MAX_BATCH_BYTES, InlineSyncPolicy
 from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
-from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.hand_reactor import Wire
+from tests.held_io import HeldIo
 from tests.server.test_epoll_reader import PUT, HubServer
 from tests.storage.test_group_commit import Bench
 
