@@ -134,12 +134,11 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
     while at < end:
         part = _part(directory, name, at, end, header.salt)
         ids, read = list[int](), 0
-        found = frames.decode(part, 0, len(part), header.salt)
-        while isinstance(found, Frame) and found.base_lsn == lsn:
-            ids += [job_id for kind, job_id in frames.kinds_and_ids(part, found) if kind in FULL]
-            read, lsn = found.end, found.next_lsn
-            found = frames.decode(part, read, len(part), header.salt)
+        for frame in frames.in_order(part, 0, len(part), header.salt, lsn):
+            ids += [job_id for kind, job_id in frames.kinds_and_ids(part, frame) if kind in FULL]
+            read, lsn = frame.end, frame.next_lsn
         if not read:
+            found = frames.decode(part, 0, len(part), header.salt)
             why = found.why if isinstance(found, Damage) else f"no whole frame with LSN {lsn}"
             raise _damaged(directory, name, at, why)
         at += read

@@ -177,6 +177,20 @@ def decode(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete |
     return frame
 
 
+def in_order(buffer: Buffer, at: int, end: int, salt: int, lsn: int) -> Iterator[Frame]:
+    """
+    The frames from ``at`` on, up to the first place where none stands whose LSN follows.
+
+    :param lsn: the first frame's; the other parameters are those of `decode`.
+    """
+    while at < end:
+        frame = decode(buffer, at, end, salt)
+        if not isinstance(frame, Frame) or frame.base_lsn != lsn:
+            return
+        yield frame
+        at, lsn = frame.end, frame.next_lsn
+
+
 def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
     """
     Read a frame's header and believe it without looking at the payload; see `decode`.
