@@ -178,7 +178,7 @@ class Directory(Readable, Protocol):
         """
 
 
-class RealFile:
+class RealFile(File):
     """
     A `File` of the operating system.
     """
@@ -210,21 +210,12 @@ class RealFile:
                 raise
 
     def truncate(self, size: int) -> None:
-        """
-        Cut or extend to ``size`` bytes.
-        """
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """
-        Return when all that was written, and the size, survive a power loss.
-        """
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """
-        Let go of the file.
-        """
         os.close(self._fd)
 
     def is_at(self, path: str) -> bool:
@@ -249,7 +240,7 @@ class RealFile:
         return MOVED
 
 
-class RealDirectory:
+class RealDirectory(Directory):
     """
     A `Directory` of the operating system.
     """
@@ -350,9 +341,6 @@ class RealDirectory:
         )
 
     def names(self) -> list[str]:
-        """
-        Name all files of the directory.
-        """
         with os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.is_file())
 
@@ -393,50 +381,28 @@ class RealDirectory:
             os.close(fd)
 
     def create(self, name: str) -> RealFile:
-        """
-        A new file, which must not exist yet.
-        """
         return RealFile(os.open(self._path(name), _OURS | os.O_CREAT | os.O_EXCL, 0o600))
 
     def open(self, name: str) -> RealFile:
-        """
-        A file to write that is there already.
-        """
         return RealFile(os.open(self._path(name), _OURS))
 
     def rename(self, old: str, new: str) -> None:
-        """
-        Give a file another name, atomically.
-        """
         os.rename(self._path(old), self._path(new))
 
     def remove(self, name: str) -> None:
-        """
-        Delete a file.
-        """
         os.unlink(self._path(name))
 
     def displaced(self, name: str, file: File) -> str:
-        """
-        Look whether ``name`` still leads to a file that is open here: the next start looks for it
-        there, whatever happens to the directory meanwhile.
-        """
         assert isinstance(file, RealFile)
         return IN_PLACE if file.is_at(self._path(name)) else file.whereabouts()
 
     def lost_lock(self) -> str:
-        """
-        Look whether what keeps other servers out is still in place.
-        """
         for name, fd in zip(LOCKS, self._locks, strict=False):
             if not RealFile(fd).is_at(self._path(name)):
                 return name
         return ""
 
     def cut(self, name: str, size: int) -> None:
-        """
-        Truncate a file that is no longer written, and return when it is durable as it is then.
-        """
         fd = os.open(self._path(name), _OURS)
         try:
             os.ftruncate(fd, size)
@@ -445,15 +411,9 @@ class RealDirectory:
             os.close(fd)
 
     def sync(self) -> None:
-        """
-        Return when all names in the directory survive a power loss.
-        """
         sync_directory(self.path)
 
     def quarantine(self, name: str, content: Buffer) -> str:
-        """
-        Keep a durable copy of bytes that are about to be cut off.
-        """
         folder = self._path(QUARANTINE)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
@@ -470,9 +430,6 @@ class RealDirectory:
         return path
 
     def close(self) -> None:
-        """
-        Give up the lock.
-        """
         for fd in self._locks:
             os.close(fd)
         self._locks.clear()
