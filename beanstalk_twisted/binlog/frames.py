@@ -320,24 +320,3 @@ def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
         raise NotUnderstood("a record's data lie outside its frame")
     at = frame.heap_at + offset
     return bytes(buffer[at : at + length])
-
-
-def resynchronise(buffer: Buffer, at: int, end: int, salt: int, above_lsn: int) -> Iterator[Frame]:
-    """
-    Every place from ``at`` on where a frame header of this segment with ``base_lsn > above_lsn``
-    checks; see "Resynchronising" in docs/binlog-format.md.  Payloads are not looked at.
-    """
-    view = memoryview(buffer)
-    window = 1 << 20
-    magic_tail = len(FRAME_MAGIC) - 1
-    while at < end:
-        chunk = bytes(view[at : min(end, at + window + magic_tail)])
-        found = chunk.find(FRAME_MAGIC)
-        while found >= 0:
-            place = at + found
-            if place % ALIGN_BYTES == 0:
-                frame = decode_header(buffer, place, end, salt)
-                if isinstance(frame, Frame) and frame.base_lsn > above_lsn:
-                    yield frame
-            found = chunk.find(FRAME_MAGIC, found + 1)
-        at += window

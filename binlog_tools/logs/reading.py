@@ -19,6 +19,7 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
 from beanstalk_twisted.binlog.records import TUBE_ID, NotUnderstood, Raw, TubeDef
+from beanstalk_twisted.binlog.searching import resynchronise
 from beanstalk_twisted.binlog.segment import NO_FRAME, content_end, continues, no_frame
 from beanstalk_twisted.binlog.survey import NamedHeader, under_their_numbers
 from binlog_tools.logs.sources import Source
@@ -196,7 +197,7 @@ def _hole(
     standing = frames.decode_header(buffer, at, limit, header.salt)
     if isinstance(standing, Frame) and standing.base_lsn == lsn and standing.end <= limit:
         return Hole(at, standing.end, lsn, standing.next_lsn, why, standing)
-    behind = frames.resynchronise(buffer, at + 8, limit, header.salt, above_lsn=lsn - 1)
+    behind = resynchronise(buffer, at + 8, limit, header.salt, above_lsn=lsn - 1)
     following = next(behind, None)
     if following is None:
         return Hole(at, content_end(buffer[:limit], at), lsn, None, why)

@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.binlog.replay import Replay
+from beanstalk_twisted.binlog.searching import resynchronise
 from beanstalk_twisted.binlog.survey import Problem, Progress, Survey
 from beanstalk_twisted.storage.compactor import Compactor
 
@@ -318,9 +319,7 @@ class GoodFrameProvesDamage(Survey):
             newest = self.segments[-1]
             buffer = self.read(newest)
             salt, end = newest.header.salt, len(buffer)
-            behind = frames.resynchronise(
-                buffer, self.torn.offset + 8, end, salt, newest.ending.next_lsn
-            )
+            behind = resynchronise(buffer, self.torn.offset + 8, end, salt, newest.ending.next_lsn)
             for frame in behind:
                 if isinstance(frames.decode(buffer, frame.offset, end, salt), frames.Frame):
                     self.problems.append(Problem(newest.header.seq, "a good frame behind it"))
