@@ -33,14 +33,14 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.batches import Batch, Rehoming
+from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.space_budget import Spare
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.environment import CommitEvents, Environment
+from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.inline_sync import MAX_BATCH_BYTES, InlineSyncPolicy
-from beanstalk_twisted.storage.io_thread import Clock, Io
 from beanstalk_twisted.storage.space import Space
 
 T = TypeVar("T")
@@ -105,38 +105,29 @@ class GroupCommit:
     others call they call in steps of their own that do.
 
     :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
-    :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
-        ``before_batch`` when records are about to be written, and may append more; ``rehomed``
-        when all that is not durable is about to move, and why; ``count_waiting`` says how many
-        connections may wait for what is written next.
     :ivar space: what is wanted of the disk.
     """
 
     def __init__(
-        self, log: Log, writer: Writer, io: Io, clock: Clock,
-        now_ns: Callable[[], int], policy: FsyncPolicy, failed: FailStop,
-        may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
+        self, log: Log, writer: Writer, environment: Environment, policy: FsyncPolicy,
+        events: CommitEvents, may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
     ) -> None:  # fmt: skip
         """
-        :param now_ns: log time.
-        :param failed: when nothing can be promised any more.
         :param may_rehome: whether one attempt is made to go on in another segment before that.
-        :param shortcut: None has all done by ``io``'s thread that may take long.
+        :param shortcut: None has all done by the I/O thread that may take long.
         """
         self.settled_lsn = log.last_lsn
-        self.settled: Callable[[], None] = lambda: None
-        self.advanced: Callable[[], None] = lambda: None
-        self.before_batch: Callable[[], None] = lambda: None
-        self.space = Space(log.budget, clock, self._try_again)
+        self.space = Space(log.budget, environment.reactor, events, self._try_again)
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
-        self._io = io
-        self._clock = clock
-        self._now_ns = now_ns
+        self._events = events
+        self._io = environment.io
+        self._reactor = environment.reactor
+        self._now_ns = environment.clock.now_ns
         self._policy = policy
         self._is_always = policy.is_always
-        self._fail_stop = failed
+        self._fail_stop = environment.failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
         self._inline_sync = InlineSyncPolicy(0) if shortcut is None else shortcut
@@ -144,8 +135,6 @@ class GroupCommit:
         self._may_shorten = False
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
-        self.rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
-        self.count_waiting: Callable[[], int] = lambda: 0
         self._wants_write = self._wants_sync = False
         self._in_flight_bytes = 0
         self._refused: tuple[Batch, bool] | None = None
@@ -175,7 +164,7 @@ class GroupCommit:
         if self._turn is not None or self._is_busy:
             return
         if self._is_due or self.space.wanted() is not None:
-            self._turn = self._clock.callLater(0, self._end_turn)
+            self._turn = self._reactor.callLater(0, self._end_turn)
         else:
             self._arm_idle_flush()
 
@@ -271,7 +260,7 @@ class GroupCommit:
             self._arm_idle_flush()
 
     def _take(self) -> None:
-        self.before_batch()
+        self._events.before_batch()
         batch = self._log.take(self._now_ns())
         assert batch is not None
         is_promised = self._is_always and batch.commits
@@ -304,7 +293,7 @@ class GroupCommit:
         return (
             may_be
             and self._is_always
-            and self.count_waiting() == 1
+            and self._events.count_waiting() == 1
             and self._io.is_free
             and not batch.syncs
             and self._in_flight_bytes <= MAX_BATCH_BYTES
@@ -377,13 +366,13 @@ class GroupCommit:
         lsn = self._log.durable_lsn if self._is_always else self._written_lsn
         if lsn > self.settled_lsn:
             self.settled_lsn = lsn
-            self.settled()
+            self._events.settled()
         self._call_durable()
         if not is_here or self._has_next:
             self._flush()
         else:
             self._arm_idle_flush()
-        self.advanced()
+        self._events.advanced()
 
     @property
     def _has_next(self) -> bool:
@@ -412,7 +401,7 @@ class GroupCommit:
     def _rehome(self, error: WriteFailed) -> None:
         self._is_rehoming = True
         self._writer = self._writer.abandon()
-        self.rehomed(self._log.rehome(self._now_ns()), error)
+        self._events.rehomed(self._log.rehome(self._now_ns()), error)
         batch = self._log.take(self._now_ns())
         assert batch is not None
         self._start(batch, True)
@@ -442,7 +431,7 @@ class GroupCommit:
         failure.trap(NoSpace)
         self._refused = batch, sync
         self.space.was_refused(failure)
-        self.advanced()
+        self._events.advanced()
 
     @fail_stop
     def _try_again(self) -> None:
@@ -456,7 +445,7 @@ class GroupCommit:
     def _arm_interval(self) -> None:
         interval_s = self._policy.interval_s
         if interval_s and self._interval is None and self._finished is None:
-            self._interval = self._clock.callLater(interval_s, self._sync_due)
+            self._interval = self._reactor.callLater(interval_s, self._sync_due)
 
     @fail_stop
     def _sync_due(self) -> None:
@@ -476,7 +465,7 @@ class GroupCommit:
     def _arm_idle_flush(self) -> None:
         is_free = self._idle_flush is None and self._finished is None
         if is_free and (self._needs_mark or self._log.has_open):
-            self._idle_flush = self._clock.callLater(IDLE_FLUSH_S, self._end_idle_flush)
+            self._idle_flush = self._reactor.callLater(IDLE_FLUSH_S, self._end_idle_flush)
 
     @property
     def _needs_mark(self) -> bool:

@@ -249,7 +249,7 @@ class DeletesBeforeCopies(Compactor):
         self._slices, self._ids = None, []
         self._is_waiting = True
         self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
-        self._durability.schedule()
+        self._committer.schedule()
         self._delete()
 
 
@@ -262,7 +262,7 @@ class DeletesBeforeTrim(Compactor):
         self._slices, self._ids = None, []
         self._is_waiting = True
         self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
-        self._durability.schedule()
+        self._committer.schedule()
         self._clock.callLater(0, self._delete)
 
 
@@ -274,7 +274,7 @@ class DeletesWithoutTrim(Compactor):
     def _trim(self) -> None:
         self._slices, self._ids = None, []
         self._is_waiting = True
-        self._durability.when_durable(self._log.last_lsn, self._delete)
+        self._committer.when_durable(self._log.last_lsn, self._delete)
 
 
 # Flaws of a start.

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +22,8 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State, TubeDef
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.storage.clock import NS
+from beanstalk_twisted.storage.clock import NS, LogClock
+from beanstalk_twisted.storage.environment import CommitEvents, Environment
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,
@@ -34,7 +34,6 @@ from beanstalk_twisted.storage.group_commit import (
     FsyncPolicy,
     GroupCommit,
 )
-from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import HeldIo
 from tests.sampling import share
@@ -79,7 +78,9 @@ class Bench:
         if is_prepared:
             self._prepare()
         self.may_rehome = may_rehome
-        self.committer = self._committer(policy, self.io)
+        self.on_settled: Callable[[], None] = self._note_settled
+        self.rehomed: list[tuple[Rehoming, WriteFailed]] = []
+        self.committer = self._committer(policy)
         self.directory.fault = self._note
 
     def _opening(self, segment: int, now_ns: int) -> Opening:
@@ -97,15 +98,24 @@ class Bench:
             self.writer.prepare(spare)
             self.log.budget.add(spare)
 
-    def _committer(self, policy: FsyncPolicy, io: Io) -> GroupCommit:
-        committer = GroupCommit(
-            self.log, self.writer, io, self.clock, lambda: round(self.clock.seconds() * NS),
-            policy, FailStop(self.failures.append), self.may_rehome,
+    def _committer(self, policy: FsyncPolicy) -> GroupCommit:
+        return GroupCommit(
+            self.log, self.writer, self._environment(), policy, self._events(), self.may_rehome
+        )
+
+    def _environment(self) -> Environment:
+        clock = LogClock(lambda: 0, lambda: round(self.clock.seconds() * NS))
+        failed = FailStop(self.failures.append)
+        return Environment(self.directory, self.io, self.io, self.clock, clock, failed)
+
+    def _events(self) -> CommitEvents:
+        return CommitEvents(
+            settled=lambda: self.on_settled(), rehomed=lambda *moved: self.rehomed.append(moved),
+            demand=lambda: self.demand, space_changed=self.told.append,
         )  # fmt: skip
-        committer.settled = lambda: self.settled.append(committer.settled_lsn)
-        committer.space.demand = lambda: self.demand
-        committer.space.changed = self.told.append
-        return committer
+
+    def _note_settled(self) -> None:
+        self.settled.append(self.committer.settled_lsn)
 
     def _note(self, operation: str, name: str) -> None:
         self.operations.append(operation)
@@ -221,7 +231,7 @@ def test_nothing_is_written_when_nothing_was_appended() -> None:
 
 def test_always_settles_only_what_survives_a_power_loss() -> None:
     bench = Bench(ALWAYS)
-    bench.committer.settled = lambda: bench.settled.append(len(bench.jobs_after_power_loss()))
+    bench.on_settled = lambda: bench.settled.append(len(bench.jobs_after_power_loss()))
     for _ in range(3):
         bench.put()
         bench.finish_io()
@@ -753,22 +763,14 @@ def test_an_end_waits_for_the_space_of_what_was_begun() -> None:
 def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
     for may_rehome in (True, False):
         bench = Bench(ALWAYS, is_prepared=False, may_rehome=may_rehome)
-        moved: list[tuple[Rehoming, WriteFailed]] = []
-        bench.committer.rehomed = partial(_note_rehoming, moved)
         lsn = bench.put()
         bench.directory.fault = fails_once("allocate")
         bench.finish_io()
-        assert (len(moved), len(bench.failures)) == ((1, 0) if may_rehome else (0, 1))
+        assert (len(bench.rehomed), len(bench.failures)) == ((1, 0) if may_rehome else (0, 1))
         assert (bench.committer.settled_lsn >= lsn) is may_rehome
         assert not bench.log.budget.is_short
         if may_rehome:
             assert bench.jobs_after_power_loss() == {1}
-
-
-def _note_rehoming(
-    moved: list[tuple[Rehoming, WriteFailed]], rehoming: Rehoming, error: WriteFailed
-) -> None:
-    moved.append((rehoming, error))
 
 
 def fails_once(operation: str) -> Callable[[str, str], None]:
@@ -812,7 +814,7 @@ def test_an_ordered_end_commits_the_rest_and_seals_the_log(policy: FsyncPolicy) 
 def test_an_ordered_end_lets_replies_go_before_it_is_over() -> None:
     bench = Bench(ALWAYS)
     order: list[str] = []
-    bench.committer.settled = lambda: order.append("settled")
+    bench.on_settled = lambda: order.append("settled")
     bench.put()
     bench.committer.finish().addCallback(lambda _: order.append("ended"))
     bench.finish_io()

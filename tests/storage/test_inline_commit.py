@@ -13,8 +13,7 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.errors import NoSpace
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.environment import CommitEvents
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,
     IDLE_FLUSH_S,
@@ -23,7 +22,6 @@ from beanstalk_twisted.storage.group_commit import (
     GroupCommit,
 )
 from beanstalk_twisted.storage.inline_sync import LESSONS, MAX_BATCH_BYTES, InlineSyncPolicy
-from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
 from tests.hand_reactor import Wire
@@ -100,16 +98,14 @@ class LoneBench(Bench):
         self.operations.clear()
         self.settled.clear()
 
-    def _committer(self, policy: FsyncPolicy, io: Io) -> GroupCommit:
-        committer = GroupCommit(
-            self.log, self.writer, io, self.clock, lambda: round(self.clock.seconds() * NS),
-            policy, FailStop(self.failures.append), self.may_rehome, InlineSyncPolicy(),
+    def _committer(self, policy: FsyncPolicy) -> GroupCommit:
+        return GroupCommit(
+            self.log, self.writer, self._environment(), policy, self._events(), self.may_rehome,
+            InlineSyncPolicy(),
         )  # fmt: skip
-        committer.settled = lambda: self.settled.append(committer.settled_lsn)
-        committer.space.demand = lambda: self.demand
-        committer.space.changed = self.told.append
-        committer.count_waiting = lambda: self.waiting
-        return committer
+
+    def _events(self) -> CommitEvents:
+        return super()._events()._replace(count_waiting=lambda: self.waiting)
 
     def _note(self, operation: str, name: str) -> None:
         super()._note(operation, name)
@@ -257,7 +253,7 @@ def test_what_is_set_off_by_the_first_batch_of_a_turn_goes_to_the_thread() -> No
         if len(depths) < 5:
             bench.put()
 
-    bench.committer.settled = again
+    bench.on_settled = again
     bench.put_and_turn()
     assert bench.io.ways == ["here", "thread"]
     bench.finish_io()
