@@ -49,27 +49,6 @@ class Pressure(NamedTuple):
     is_short: bool = False
 
 
-class SegmentUse(NamedTuple):
-    """
-    What a segment holds.
-
-    :ivar size: bytes up to where its frames end.
-    :ivar jobs: living jobs whose full records are in it, what pins it; ``live`` their bytes.
-    """
-
-    seq: int
-    size: int
-    jobs: int
-    live: int
-
-    @property
-    def dead(self) -> int:
-        """
-        Bytes that nobody needs any more, frames and small state included.
-        """
-        return self.size - self.live
-
-
 MIN_FACTOR: Final = 1.25
 MAX_FACTOR: Final = 100.0
 """Nearer to 1 each living byte is written over and over; 100 is as good as never."""

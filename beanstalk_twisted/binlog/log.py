@@ -190,13 +190,6 @@ class Log:
         """
         self._is_ending = True
 
-    def sizes(self) -> Iterator[tuple[int, int]]:
-        """
-        The segments, oldest first, and where their frames end.
-        """
-        yield from self._ends.items()
-        yield self.segment, self._framing.end
-
     def end_of(self, seq: int) -> int:
         """
         Where the frames of a finished segment end.
