@@ -34,7 +34,7 @@ from beanstalk_twisted.server.executor import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNSETTLED_BYTES
+from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.wire import grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
@@ -216,7 +216,10 @@ def test_the_limits_are_those_of_the_code() -> None:
             "replies that wait for the disk, for each connection",
             f"{protocol.MAX_HELD_BYTES:,} bytes", "",
         ],
-        ["bytes on their way to the disk, all connections", f"{MAX_UNSETTLED_BYTES:,} bytes", ""],
+        [
+            "bytes on their way to the disk, all connections",
+            f"{MAX_UNACKNOWLEDGED_BYTES:,} bytes", "",
+        ],
         [
             "jobs moved in one go by the end of a connection, or by a `kick` while a `reserve` "
             "waits for them",

@@ -199,7 +199,7 @@ class BeanstalkService(Service):
         self._fail_stop.is_armed = True
         self._headroom.undurable = lambda: opened.log.undurable_bytes
         committer = self._store.committer
-        self._headroom.unsettled = lambda: committer.unsettled_bytes
+        self._headroom.unsettled = lambda: committer.unacknowledged_bytes
         self.turns.flush = committer.end_turn
         self._advance()
         self._store.tell(self.process.log)
@@ -357,7 +357,7 @@ class BeanstalkService(Service):
         More is durable: replies that waited for it may go.
         """
         assert self._store is not None
-        self.context.durability.advance(self._store.committer.settled_lsn)
+        self.context.durability.advance(self._store.committer.acknowledgeable_lsn)
 
     def _set_timer(self) -> None:
         """

@@ -87,7 +87,7 @@ class DirectoryCheck:
 
     def _end(self, displaced: str, seen: str) -> None:
         """
-        :param seen: when this check began, and what was settled then.
+        :param seen: when this check began, and what was acknowledgeable then.
         """
         if self._is_stopped:
             return
@@ -99,7 +99,7 @@ class DirectoryCheck:
 
     def _now(self) -> str:
         time_ = time.strftime("%FT%TZ", time.gmtime(self._wall_s()))
-        return f"{time_} (LSN {self._committer.settled_lsn})"
+        return f"{time_} (LSN {self._committer.acknowledgeable_lsn})"
 
     def _error(self, displaced: str) -> WriteFailed:
         return WriteFailed(

@@ -36,14 +36,12 @@ class Environment(NamedTuple):
 
 class StoreEvents(NamedTuple):
     """
-    What a `LogStore` calls.
+    What a `LogStore` calls: the first and the last as `CommitEvents` do.
 
-    :ivar settled: more replies may go.
     :ivar changed: the queue did something by itself.
-    :ivar count_waiting: asks how many connections may wait for what is written next.
     """
 
-    settled: Callable[[], None]
+    acknowledge: Callable[[], None]
     changed: Callable[[], None]
     count_waiting: Callable[[], int]
 
@@ -52,7 +50,7 @@ class CommitEvents(NamedTuple):
     """
     What a `GroupCommit` calls; by default nothing happens.
 
-    :ivar settled: more replies may go.
+    :ivar acknowledge: more replies may be sent.
     :ivar advanced: the disk has done something.
     :ivar before_batch: records are about to be written; it may append more.
     :ivar rehomed: all that is not durable is about to move, because of this error.
@@ -61,7 +59,7 @@ class CommitEvents(NamedTuple):
     :ivar space_changed: there is more room, or, with a failure, none is to be had.
     """
 
-    settled: Callable[[], None] = lambda: None
+    acknowledge: Callable[[], None] = lambda: None
     advanced: Callable[[], None] = lambda: None
     before_batch: Callable[[], None] = lambda: None
     rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None

@@ -153,11 +153,11 @@ def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
     return run
 
 
-def reason(failure: Failure, settled_lsn: int) -> str:
+def reason(failure: Failure, acknowledgeable_lsn: int) -> str:
     """
     Why the server ends, never empty: what, where, what was lost, what to do next.
 
-    :param settled_lsn: replies to what came later were not sent.
+    :param acknowledgeable_lsn: replies to what came later were not sent.
     """
     error = failure.value
     if isinstance(error, BinlogError):
@@ -168,7 +168,7 @@ def reason(failure: Failure, settled_lsn: int) -> str:
         advice = "Give it more memory (ulimit -v, the limit of a container), then start it again."
     else:
         advice = "Start it again, and please report this."
-    return f"{what}; no reply was given for what came after LSN {settled_lsn}. {advice}"
+    return f"{what}; no reply was given for what came after LSN {acknowledgeable_lsn}. {advice}"
 
 
 def _place(failure: Failure) -> str:

@@ -3,23 +3,18 @@ Group commit: when records go to disk, and when replies may go out.
 
 One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
 handed over at the end of the turn that began it, so it holds what all connections did in that turn.
-The `hub` says when one ends; what is appended outside of them, or without a hub, goes when the
-reactor comes round.  Relaxed records alone, which no reply waits for, do not make a batch: they go
-with the next, or after `IDLE_FLUSH_S`.  What `settled_lsn` has passed may be told to clients:
+Relaxed records alone, which no reply waits for, do not make a batch: they go with the next, or
+after `IDLE_FLUSH_S`.  What `acknowledgeable_lsn` has passed may be told to clients:
 
 - ``always``: what is durable;
 - an interval, ``never``: what is written, so that it survives the end of the process.  With an
   interval a timer, not the next write, asks for the sync, so that it is a bound.
 
 A batch that exactly one client waits for is synced in the reactor's own thread while the disk is
-quick (`shortcut`), once between two turns; whoever sends something meanwhile is in the next batch.
+quick (`InlineSyncPolicy`), once between two turns; what is sent meanwhile is in the next batch.
 
-Between batches the I/O thread allocates the space of segments to come (`space`).  Should even a
-batch find none, it waits until the disk is tried again, and all replies with it.
-
-Three timers may be pending here, each at most once: the reactor's next round, the sync interval,
-and the idle flush, which writes relaxed records, or the sync mark (docs/binlog-format.md) that
-follows a commit when nothing else does.
+Between batches the I/O thread allocates segments ahead (`Space`).  Should even a batch find no
+space, it waits until the disk is tried again, and all replies with it.
 
 Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
 timer keeps it; there, a sync happens only when something more is written.
@@ -57,10 +52,10 @@ Bytes of relaxed records, 200 of them, above which they do not wait: a write's o
 small part.
 """
 
-MAX_UNSETTLED_BYTES: Final = 8 << 20
+MAX_UNACKNOWLEDGED_BYTES: Final = 8 << 20
 """
-Bytes appended and not yet settled above which connections that wait for replies are not read: some
-tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
+Bytes appended and not yet acknowledgeable above which connections that wait for replies are not
+read: some tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
 """
 
 
@@ -99,12 +94,12 @@ NEVER: Final = FsyncPolicy(None)
 
 class GroupCommit:
     """
-    Takes a log's batches to disk and tells when they are settled.
+    Takes a log's batches to disk and tells which replies may be sent.
 
     Whatever goes wrong here ends the server, but for what the disk refuses: see `fail_stop`.  What
     others call they call in steps of their own that do.
 
-    :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
+    :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may go.
     :ivar space: what is wanted of the disk.
     """
 
@@ -116,7 +111,7 @@ class GroupCommit:
         :param may_rehome: whether one attempt is made to go on in another segment before that.
         :param shortcut: None has all done by the I/O thread that may take long.
         """
-        self.settled_lsn = log.last_lsn
+        self.acknowledgeable_lsn = log.last_lsn
         self.space = Space(log.budget, environment.reactor, events, self._try_again)
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
@@ -148,12 +143,12 @@ class GroupCommit:
         """
         Whether more is waiting for the disk than should be.
         """
-        return self.unsettled_bytes > MAX_UNSETTLED_BYTES
+        return self.unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
     @property
-    def unsettled_bytes(self) -> int:
+    def unacknowledged_bytes(self) -> int:
         """
-        About how many bytes are appended and not settled.
+        About how many bytes are appended, and not acknowledgeable yet.
         """
         return self._in_flight_bytes + self._log.open_bytes
 
@@ -364,9 +359,9 @@ class GroupCommit:
         if self._fail_stop.has_failed:
             return
         lsn = self._log.durable_lsn if self._is_always else self._written_lsn
-        if lsn > self.settled_lsn:
-            self.settled_lsn = lsn
-            self._events.settled()
+        if lsn > self.acknowledgeable_lsn:
+            self.acknowledgeable_lsn = lsn
+            self._events.acknowledge()
         self._call_durable()
         if not is_here or self._has_next:
             self._flush()

@@ -85,7 +85,7 @@ class LogStore:
 
     def _commit_events(self, events: StoreEvents) -> CommitEvents:
         return CommitEvents(
-            events.settled, self._advanced, self._note_clock_step, self._note_rehoming,
+            events.acknowledge, self._advanced, self._note_clock_step, self._note_rehoming,
             events.count_waiting, self._queue.demand, self._note_room,
         )  # fmt: skip
 

@@ -96,7 +96,7 @@ class LoneBench(Bench):
             self.finish_io()
         self.io.ways.clear()
         self.operations.clear()
-        self.settled.clear()
+        self.acknowledged.clear()
 
     def _committer(self, policy: FsyncPolicy) -> GroupCommit:
         return GroupCommit(
@@ -138,12 +138,12 @@ def test_a_new_disk_is_left_to_the_thread_until_it_is_known() -> None:
     assert ways == ["thread"] * LESSONS + ["here"] * 2
 
 
-def test_what_one_client_waits_for_is_durable_and_settled_when_the_turn_is_over() -> None:
+def test_what_one_client_waits_for_is_durable_and_acknowledged_when_the_turn_is_over() -> None:
     bench = LoneBench()
     lsn = bench.put()
     bench.turn()
     assert (bench.io.ways, bench.operations) == (["here"], ["write", "sync"])
-    assert bench.settled == [lsn] == [bench.log.durable_lsn]
+    assert bench.acknowledged == [lsn] == [bench.log.durable_lsn]
 
 
 @pytest.mark.parametrize("waiting", [0, 2, 50])
@@ -253,7 +253,7 @@ def test_what_is_set_off_by_the_first_batch_of_a_turn_goes_to_the_thread() -> No
         if len(depths) < 5:
             bench.put()
 
-    bench.on_settled = again
+    bench.on_acknowledge = again
     bench.put_and_turn()
     assert bench.io.ways == ["here", "thread"]
     bench.finish_io()
@@ -269,22 +269,22 @@ def test_a_batch_that_finds_no_space_waits_as_ever() -> None:
 
     bench.directory.fault = full
     bench.put_and_turn()
-    assert bench.io.ways == ["here"] and bench.settled == []
+    assert bench.io.ways == ["here"] and bench.acknowledged == []
     assert bench.told[-1] is not None and bench.told[-1].check(NoSpace)
     bench.directory.fault = bench._note
     bench.clock.advance(SPACE_RETRY_S)
     bench.finish_io()
-    assert bench.io.ways[1] == "thread" and bench.settled == [bench.log.last_lsn]
+    assert bench.io.ways[1] == "thread" and bench.acknowledged == [bench.log.last_lsn]
 
 
 def test_a_sync_that_fails_moves_all_to_another_segment_by_the_thread() -> None:
     bench = LoneBench()
     bench.fail("sync")
     bench.put_and_turn()
-    assert bench.io.ways == ["here", "thread"] and bench.settled == []
+    assert bench.io.ways == ["here", "thread"] and bench.acknowledged == []
     bench.directory.fault = bench._note
     bench.finish_io()
-    assert bench.settled == [bench.log.last_lsn] and bench.failures == []
+    assert bench.acknowledged == [bench.log.last_lsn] and bench.failures == []
 
 
 # A server.
