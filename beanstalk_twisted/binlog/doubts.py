@@ -24,7 +24,7 @@ SEAL_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES + TRAILER_BYTES
 """Behind the newest frame a server always keeps more than this free: the seal takes it."""
 
 LOCK: Final = LOCKS[0]
-"""Lies where a server has run; in a copy of the segments alone, no spares mean nothing."""
+"""Lies where a server has run; a copy of the segments alone has nothing that was allocated ahead."""
 
 PAGE_BYTES: Final = 4096
 """
@@ -37,7 +37,7 @@ class Doubt(NamedTuple):
     """
     A trace of what may have been a loss.
 
-    :ivar name: of the newest segment, or of a spare if there is none.
+    :ivar name: of the newest segment, or of a preallocated one if there is none.
     :ivar what: what is seen there, and what it may be; goes on behind ``name``.
     :ivar advice: what to do.
     """
@@ -56,26 +56,26 @@ def doubts(survey: Survey) -> Iterator[Doubt]:
     """
     if survey.problems or not survey.is_whole:
         return
-    spares = [name for name in survey.dead if parse_segment_name(name) is None]
+    ahead = [name for name in survey.dead if parse_segment_name(name) is None]
     if not survey.segments:
-        yield from _of_nothing(survey, spares)
+        yield from _of_nothing(survey, ahead)
     for newest in survey.segments[-1:]:
         if survey.small.is_clean or _is_sealed(survey, newest):
-            yield from _of_an_end(survey, newest, spares)
+            yield from _of_an_end(survey, newest, ahead)
         else:
-            yield from _of_the_space(survey, newest, spares)
+            yield from _of_the_space(survey, newest, ahead)
 
 
-def _of_nothing(survey: Survey, spares: list[str]) -> Iterator[Doubt]:
-    if spares and not any(_begins(survey, name, 1) for name in spares):
+def _of_nothing(survey: Survey, ahead: list[str]) -> Iterator[Doubt]:
+    if ahead and not any(_begins(survey, name, 1) for name in ahead):
         what = (
             "is of an earlier start, and no segment is here: they are lost, or that start was "
             "killed at its very beginning"
         )
-        yield Doubt(spares[0], what, "look for files named as segments are before jobs are put")
+        yield Doubt(ahead[0], what, "look for files named as segments are before jobs are put")
 
 
-def _of_the_space(survey: Survey, newest: Segment, spares: list[str]) -> Iterator[Doubt]:
+def _of_the_space(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[Doubt]:
     """
     What is written has space behind it that was allocated ahead.
     """
@@ -88,7 +88,7 @@ def _of_the_space(survey: Survey, newest: Segment, spares: list[str]) -> Iterato
             f"{_following(newest)}, which is lost; or the file system allocates nothing ahead"
         )
         yield Doubt(newest.name, what, _look_for(newest))
-    elif newest.size % PAGE_BYTES and not spares and LOCK in survey.names:
+    elif newest.size % PAGE_BYTES and not ahead and LOCK in survey.names:
         what = (
             f"has zeros from offset {end} on, and a length as after an ordered stop: what it ended "
             f"with may have been overwritten"
@@ -96,11 +96,11 @@ def _of_the_space(survey: Survey, newest: Segment, spares: list[str]) -> Iterato
         yield Doubt(newest.name, what, "compare it with a back-up")
 
 
-def _of_an_end(survey: Survey, newest: Segment, spares: list[str]) -> Iterator[Doubt]:
+def _of_an_end(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[Doubt]:
     """
     It ends in order, or as one does that another follows.
     """
-    if any(_begins(survey, name, newest.header.seq + 1) for name in spares):
+    if any(_begins(survey, name, newest.header.seq + 1) for name in ahead):
         return
     if not survey.small.is_clean:
         what = (
@@ -108,9 +108,9 @@ def _of_an_end(survey: Survey, newest: Segment, spares: list[str]) -> Iterator[D
             "the last server was killed at that very moment"
         )
         yield Doubt(newest.name, what, _look_for(newest))
-    elif spares:
+    elif ahead:
         what = (
-            f"ends as after an ordered stop, and {spares[0]} is of a later start: the segment of "
+            f"ends as after an ordered stop, and {ahead[0]} is of a later start: the segment of "
             f"that one is lost, or it was killed at its very beginning"
         )
         yield Doubt(newest.name, what, _look_for(newest))
@@ -130,10 +130,10 @@ def _is_sealed(survey: Survey, newest: Segment) -> bool:
     return is_sealed(buffer, newest.header, newest.frame(buffer, 0))
 
 
-def _begins(survey: Survey, spare: str, seq: int) -> bool:
+def _begins(survey: Survey, name: str, seq: int) -> bool:
     """
     Whether that segment was being made, so that it had no name yet.
     """
-    raw = bytes(survey.directory.read(spare)[:SEGMENT_HEADER_BYTES])
+    raw = bytes(survey.directory.read(name)[:SEGMENT_HEADER_BYTES])
     header = decode_segment_header(raw)
     return isinstance(header, SegmentHeader) and header.seq == seq

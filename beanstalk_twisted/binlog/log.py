@@ -49,8 +49,8 @@ from beanstalk_twisted.binlog.space_budget import (
     PLENTY_BYTES,
     SERVER_GROWTH_BYTES,
     TUBE_GROWTH_BYTES,
+    PreallocatedSegment,
     SpaceBudget,
-    Spare,
     framed_bytes,
     new_job_bytes,
 )
@@ -114,7 +114,7 @@ class Log:
         self._open: list[Record] = []
         self._open_bytes = self._run_bytes = 0
         self._commits = self._is_ending = self._is_midway = False
-        self._file: Spare | None = None
+        self._file: PreallocatedSegment | None = None
         self._limit = self._content = self._heads = 0
         self._framing = Framing(0)
         self._begin_segment(position.prev_end, position.flags)

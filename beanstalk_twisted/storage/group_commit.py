@@ -31,7 +31,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.space_budget import Spare
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.environment import CommitEvents, Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
@@ -240,9 +240,9 @@ class GroupCommit:
     def _begin_next(self) -> None:
         if self._fail_stop.has_failed or self._is_busy:
             return
-        spare = self.space.wanted() if self._finished is None else None
-        if spare is not None:
-            self._prepare(spare)
+        segment = self.space.wanted() if self._finished is None else None
+        if segment is not None:
+            self._prepare(segment)
             return
         self.space.none_wanted()
         if self._is_due:
@@ -403,15 +403,15 @@ class GroupCommit:
 
     # Space.
 
-    def _prepare(self, spare: Spare) -> None:
+    def _prepare(self, segment: PreallocatedSegment) -> None:
         running = self._run(
-            self._io.run, partial(self._writer.prepare, spare), self._prepared, spare
+            self._io.run, partial(self._writer.prepare, segment), self._prepared, segment
         )
         running.addErrback(self._not_prepared)
         running.addErrback(self._fail)
 
-    def _prepared(self, ignored: None, spare: Spare) -> None:
-        self.space.made(spare)
+    def _prepared(self, ignored: None, segment: PreallocatedSegment) -> None:
+        self.space.made(segment)
         self._advance()
 
     def _not_prepared(self, failure: Failure) -> None:
@@ -486,8 +486,8 @@ class GroupCommit:
 
     def _end_log(self) -> None:
         batch = self._log.finish(self._now_ns())
-        spares = self._log.budget.leave()
-        running = self._run(self._io.run, partial(self._writer.end, batch, spares), self._ended)
+        end = partial(self._writer.end, batch, self._log.budget.leave())
+        running = self._run(self._io.run, end, self._ended)
         running.addErrback(self._fail)
 
     def _ended(self, ignored: None) -> None:

@@ -248,14 +248,14 @@ def _prepare(writer: Writer, log: Log, queue: WorkQueue) -> None:
     """
     So that the first job does not have to wait.
     """
-    while (spare := log.budget.wanted(queue.demand())) is not None:
+    while (segment := log.budget.wanted(queue.demand())) is not None:
         try:
-            writer.prepare(spare)
+            writer.prepare(segment)
         except NoSpace:
             # The committer tries again, and tells of it.
             log.budget.is_short = True
             return
-        log.budget.add(spare)
+        log.budget.add(segment)
 
 
 def _distrust_cache(directory: Directory) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.space_budget import SpaceBudget, Spare
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment, SpaceBudget
 from beanstalk_twisted.storage.environment import CommitEvents
 from beanstalk_twisted.storage.io_thread import Clock
 
@@ -38,7 +38,7 @@ class Space:
         self._again = again
         self._pause: IDelayedCall | None = None
 
-    def wanted(self) -> Spare | None:
+    def wanted(self) -> PreallocatedSegment | None:
         """
         A file that is to be made ready now.
         """
@@ -51,11 +51,11 @@ class Space:
         if self.budget.is_short and self._pause is None:
             self.was_given()
 
-    def made(self, spare: Spare) -> None:
+    def made(self, segment: PreallocatedSegment) -> None:
         """
         The file is ready.
         """
-        self.budget.add(spare)
+        self.budget.add(segment)
         self.was_given()
 
     def was_given(self) -> None:
