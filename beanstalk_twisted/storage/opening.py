@@ -17,10 +17,10 @@ from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
-from beanstalk_twisted.binlog.doubts import doubts
 from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.records import Start
 from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
@@ -273,7 +273,7 @@ def _salt() -> int:
 
 
 def _notes(found: replay.Replay, kept_at: str) -> list[str]:
-    notes = [str(doubt) for doubt in doubts(found.survey)]
+    notes = [str(warning) for warning in loss_warnings(found.survey)]
     torn = found.survey.torn
     if torn is not None:
         notes.append(f"{torn}. They were cut off; a copy is in {kept_at}")

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.doubts import doubts
 from beanstalk_twisted.binlog.format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -18,6 +17,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.records import (
     DATA_CRC,
     DATA_LEN,
@@ -311,8 +311,8 @@ _NAMED: Final = re.compile(r"\d{20}\.tql(?=:| to )")
 
 
 def _warnings(survey: Survey) -> Iterator[Trouble]:
-    for doubt in doubts(survey):
-        yield Trouble("warning", doubt.name, None, None, None, None, doubt.what, doubt.advice)
+    for warning in loss_warnings(survey):
+        yield Trouble("warning", warning.name, None, None, None, None, warning.what, warning.advice)
 
 
 def _notes(survey: Survey) -> Iterator[Trouble]:

@@ -106,7 +106,7 @@ EVERYTHING = Bounds()
 
 def segments(source: Source, bounds: Bounds = EVERYTHING) -> Iterator[OpenSegment | Broken]:
     """
-    Each segment, oldest first.  Let go of one before asking for the next.
+    Each segment, oldest first.  Close one before iterating further.
 
     A segment that a server deletes meanwhile is left out.
     """

@@ -24,7 +24,7 @@ SEAL_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES + TRAILER_BYTES
 """Behind the newest frame a server always keeps more than this free: the seal takes it."""
 
 LOCK: Final = LOCKS[0]
-"""Lies where a server has run; a copy of the segments alone has nothing that was allocated ahead."""
+"""Lies where a server has run: a copy of the segments alone has none that is preallocated."""
 
 PAGE_BYTES: Final = 4096
 """
@@ -33,7 +33,7 @@ too.
 """
 
 
-class Doubt(NamedTuple):
+class LossWarning(NamedTuple):
     """
     A trace of what may have been a loss.
 
@@ -50,7 +50,7 @@ class Doubt(NamedTuple):
         return f"{self.name} {self.what}; {self.advice}"
 
 
-def doubts(survey: Survey) -> Iterator[Doubt]:
+def loss_warnings(survey: Survey) -> Iterator[LossWarning]:
     """
     What is to be told of a log that a server starts on; nothing of an archive.
     """
@@ -66,16 +66,18 @@ def doubts(survey: Survey) -> Iterator[Doubt]:
             yield from _of_the_space(survey, newest, ahead)
 
 
-def _of_nothing(survey: Survey, ahead: list[str]) -> Iterator[Doubt]:
+def _of_nothing(survey: Survey, ahead: list[str]) -> Iterator[LossWarning]:
     if ahead and not any(_begins(survey, name, 1) for name in ahead):
         what = (
             "is of an earlier start, and no segment is here: they are lost, or that start was "
             "killed at its very beginning"
         )
-        yield Doubt(ahead[0], what, "look for files named as segments are before jobs are put")
+        yield LossWarning(
+            ahead[0], what, "look for files named as segments are before jobs are put"
+        )
 
 
-def _of_the_space(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[Doubt]:
+def _of_the_space(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[LossWarning]:
     """
     What is written has space behind it that was allocated ahead.
     """
@@ -87,16 +89,16 @@ def _of_the_space(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator
             f"space that is allocated ahead: it was cut off there, or cut for "
             f"{_following(newest)}, which is lost; or the file system allocates nothing ahead"
         )
-        yield Doubt(newest.name, what, _look_for(newest))
+        yield LossWarning(newest.name, what, _look_for(newest))
     elif newest.size % PAGE_BYTES and not ahead and LOCK in survey.names:
         what = (
             f"has zeros from offset {end} on, and a length as after an ordered stop: what it ended "
             f"with may have been overwritten"
         )
-        yield Doubt(newest.name, what, "compare it with a back-up")
+        yield LossWarning(newest.name, what, "compare it with a back-up")
 
 
-def _of_an_end(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[Doubt]:
+def _of_an_end(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[LossWarning]:
     """
     It ends in order, or as one does that another follows.
     """
@@ -107,13 +109,13 @@ def _of_an_end(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[Do
             "ends as a segment does that another one follows, which is not here: it is lost, or "
             "the last server was killed at that very moment"
         )
-        yield Doubt(newest.name, what, _look_for(newest))
+        yield LossWarning(newest.name, what, _look_for(newest))
     elif ahead:
         what = (
             f"ends as after an ordered stop, and {ahead[0]} is of a later start: the segment of "
             f"that one is lost, or it was killed at its very beginning"
         )
-        yield Doubt(newest.name, what, _look_for(newest))
+        yield LossWarning(newest.name, what, _look_for(newest))
 
 
 def _following(newest: Segment) -> str:
