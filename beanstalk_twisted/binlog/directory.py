@@ -20,7 +20,6 @@ from beanstalk_twisted.binlog.errors import CannotUse, LockHeld
 from beanstalk_twisted.binlog.frames import Buffer
 
 QUARANTINE = "quarantine"
-
 LOCKS: Final = ("LOCK", "lock")
 """Ours, and the one that a C beanstalkd looks for."""
 
@@ -30,15 +29,12 @@ IN_PLACE: Final = ""
 DELETED: Final = "was deleted"
 MOVED: Final = "is no longer there"
 
-WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE})
-"""A path that leads nowhere.  Other errors, such as EACCES and EIO, say that nobody can tell."""
+"""A path that leads nowhere; by other errors, such as EACCES and EIO, nobody can tell."""
 
 _OURS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 """How a file is opened for writing: never through a symbolic link, which may lead to any file that
 the server's user may write."""
-
 
 JOINED_BYTES: Final = 1 << 20
 """Up to so many bytes are copied to be written in one call; more have a call for each of their
@@ -220,9 +216,7 @@ class RealFile(File):
 
     def is_at(self, path: str) -> bool:
         """
-        Compare device and inode, so that bind mounts and other ways to the same file count.
-
-        :return: whether a path leads to this file; True if nobody can tell.
+        Whether a path leads to this file, by device and inode; True if nobody can tell.
         """
         try:
             return os.path.samestat(os.fstat(self._fd), os.lstat(path))
@@ -279,10 +273,9 @@ class RealDirectory(Directory):
 
     def is_open_to_others(self) -> bool:
         """
-        :return: whether users beside its owner may make and remove files in the directory.
-        :raise OSError: it cannot be looked at.
+        Whether users beside its owner may make and remove files in the directory.
         """
-        return bool(os.stat(self.path).st_mode & WRITABLE_BY_OTHERS)
+        return bool(os.stat(self.path).st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -348,7 +341,7 @@ class RealDirectory(Directory):
         """
         A read-only mapping, so that a log larger than memory can be read.
         """
-        return self._mapped(name, 0, None)
+        return self._mapped(name, 0, sys.maxsize)
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
         """
@@ -356,12 +349,10 @@ class RealDirectory(Directory):
         """
         return self._mapped(name, start, end)
 
-    def _mapped(self, name: str, start: int, end: int | None) -> Buffer:
+    def _mapped(self, name: str, start: int, end: int) -> Buffer:
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
-            if end is not None:
-                size = min(size, end)
+            size = min(os.fstat(fd).st_size, end)
             if size <= start:
                 return b""
             before = start % mmap.ALLOCATIONGRANULARITY
@@ -437,7 +428,7 @@ class RealDirectory(Directory):
 
 def advice_on(path: str, problem: OSError) -> str:
     """
-    :return: what makes a directory usable, as the first half of a sentence.
+    What makes a directory usable, as the first half of a sentence.
     """
     if problem.errno == errno.ENOTDIR:
         return "Name a directory with --binlog, not a file"

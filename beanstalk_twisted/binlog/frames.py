@@ -24,14 +24,7 @@ from beanstalk_twisted.binlog.format import (
     RECORD_BYTES,
     U32,
 )
-from beanstalk_twisted.binlog.records import (
-    DATA_LEN,
-    DATA_OFF,
-    NO_DATA,
-    NotUnderstood,
-    Raw,
-    Record,
-)
+from beanstalk_twisted.binlog.records import DATA_LEN, DATA_OFF, NO_DATA, NotUnderstood, Raw, Record
 
 Buffer = bytes | bytearray | memoryview
 

@@ -133,7 +133,7 @@ class Compactor:
     def _read_some(self) -> None:
         oldest = self._log.oldest
         if self._slices is None:
-            self._slices = full_records(self._directory, oldest, self._log.end_of(oldest))
+            self._slices = full_records(self._directory, oldest, self._log.ends[oldest])
         self._is_waiting = True
         reading = self._io.run(partial(next, self._slices, None))
         reading.addCallbacks(self._was_read, self._give_up)

@@ -11,12 +11,8 @@ Steps of that kind are marked `fail_stop`.  They are those that Twisted calls, w
 forgets what a timer, a socket or a Deferred has raised, and those that others call who go on
 without them.
 
-What is not of that kind costs less, and is decided where it happens:
-
-- what reading, parsing and sending fail with costs the connection (`protocol`);
-- a command that only looks is answered, with OUT_OF_MEMORY or INTERNAL_ERROR (`service`);
-- a job for which there is no memory is refused before anything has changed (`headroom`);
-- a disk that fails is what the committer is there for.
+What is not of that kind costs less, and is decided where it happens; docs/durability.md, "Internal
+errors".
 
 Where there is no memory at all, CPython cannot leave a function whose `try` lies beyond 256 of its
 instructions: it asks for an integer to remember the place, fails, and tries again for ever.  So

@@ -141,7 +141,7 @@ class GroupCommit:
     @property
     def is_congested(self) -> bool:
         """
-        Whether more is waiting for the disk than should be.
+        Whether more waits for the disk than should.
         """
         return self.unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
@@ -281,8 +281,7 @@ class GroupCommit:
 
     def _is_short(self, batch: Batch) -> bool:
         """
-        The second batch of a turn goes to the thread: whoever waited for the first is to be
-        answered, and others are to have their turn.
+        The second batch of a turn goes to the thread, so that others have their turn.
         """
         may_be, self._may_shorten = self._may_shorten, False
         return (
@@ -451,9 +450,8 @@ class GroupCommit:
 
     def _run_sync(self) -> None:
         self._wants_sync = False
-        self._run(self._io.run, self._sync_all, self._synced, self._written_lsn).addErrback(
-            self._fail
-        )
+        running = self._run(self._io.run, self._sync_all, self._synced, self._written_lsn)
+        running.addErrback(self._fail)
 
     # The idle flush.
 

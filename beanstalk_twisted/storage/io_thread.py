@@ -8,14 +8,8 @@ machine work takes long also because somebody else has the processor; therefore,
 that did, the kernel is asked whether it was a wait.  Should work hang, the reactor hangs with it;
 so meanwhile the thread looks once a second, for whoever wants to be told.
 
-Work of which the caller knows that the thread would not be worth its price (`shortcut`) is done at
-once too, and watched like that: as a plain call, since Deferreds would take a tenth of its command.
-
-Measured when it was made: round trips on one connection with a log and no fsync, processor time a
-command, as a ratio to beanstalkd's (unoptimised CPython 3.11): 5.1 instead of 7.3.  On 50
-connections, where one write serves many commands, it makes little difference on an idle machine.
-To ask the kernel saved a quarter of the processor time on one with other work for four processors
-(31 and 24 µs a command).
+Work that the caller knows to be short (`InlineSyncPolicy`) is done at once too, and watched like
+that: as a plain call, since Deferreds would take a tenth of its command.
 """
 
 import resource

@@ -63,17 +63,6 @@ class OpenLog(NamedTuple):
     notes: list[str]
 
 
-def open_log(
-    directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    report: Report, keeps_unsafe: bool = True,
-) -> OpenLog:  # fmt: skip
-    """
-    `load` and `begin` in one.
-    """
-    found = load(directory, queue, clock, report)
-    return begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
-
-
 def load(
     directory: Directory, queue: WorkQueue, clock: LogClock, report: Report,
     read: Callable[[Directory, Progress], replay.Replay] = replay.read,

@@ -7,9 +7,8 @@ that waits for it cannot be helped, nor ended: so nothing here waits for that th
 Seconds are counted in looks, one a second, and not by a clock: a process that was itself stopped
 for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
 
-With an interval between syncs, or none, what is written may be written in the reactor's thread
-(`blocking`), and on a quick disk that thread may sync what one client waits for (`shortcut`).  Then
-it is that thread that hangs, and the I/O thread that looks and gives up.
+While the reactor's thread writes or syncs by itself (`Io.run_brief`, `Io.call`), it is that thread
+that may hang, and the I/O thread that looks and gives up.
 
 Differs from beanstalkd: it writes in its only thread, and hangs with the disk for ever.
 """

@@ -106,7 +106,7 @@ EVERYTHING = Bounds()
 
 def segments(source: Source, bounds: Bounds = EVERYTHING) -> Iterator[OpenSegment | Broken]:
     """
-    Each segment, oldest first.  Close one before iterating further.
+    Each segment, oldest first.  Drop one before iterating further: each is mapped.
 
     A segment that a server deletes meanwhile is left out.
     """
