@@ -153,7 +153,7 @@ class _without_garbage_collection:
 
 def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -> None:
     small = found.small
-    queue.state.load_tubes(found.tubes(), small.next_tube_id, small.next_job_id)
+    queue.state.load_tubes(found.small.tubes, small.next_tube_id, small.next_job_id)
     told = 0
     for each in found.survivors_in_bulk(now_ns):
         if isinstance(each, ColdJobs):
@@ -210,7 +210,7 @@ def _name_rehomed_tubes(
     """
     A segment names all tubes of its records, also those that have ended since.
     """
-    known = found.tubes()
+    known = found.small.tubes
     log.name_tubes({
         tube_id: known[tube_id]
         for tube_id in position.rehomed_tubes & known.keys()

@@ -96,7 +96,7 @@ def _keep(
         number += 1
     # We hold the lock, so nobody writes it: a run before was killed, and its jobs are all here.
     shutil.rmtree(kept_at + PART, ignore_errors=True)
-    tubes = found.tubes()
+    tubes = found.small.tubes
     going: list[JobImage] = []
     left = 0
     origin = Origin("filter", [OriginSource.of(found.survey)])
@@ -166,7 +166,7 @@ def _segment(position: Position, records: list[Record], next_job_id: int, now_ns
 
 def _small_state(found: Replay, now_ns: int) -> list[Record]:
     names: list[Record] = [
-        TubeDef(tube_id, name, now_ns) for tube_id, name in sorted(found.tubes().items())
+        TubeDef(tube_id, name, now_ns) for tube_id, name in sorted(found.small.tubes.items())
     ]
     return [*names, *found.pauses(now_ns)]
 

@@ -357,6 +357,6 @@ class RemovesDeadFirst(Replay):
         See `Replay.tidy`.
         """
         kept_at = super().tidy(directory)
-        while self.dead:
-            directory.remove(self.dead.pop())
+        while self.survey.dead:
+            directory.remove(self.survey.dead.pop())
         return kept_at
