@@ -415,7 +415,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         return IoThread(reactor)
 
     age_s = options["archive_age_s"]
-    archiver = partial(Archiver, archive, age_s, io, reactor) if archive is not None else None
+    archiver = partial(Archiver, archive, age_s, io) if archive is not None else None
     service = BeanstalkService(settings, reactor, LogClock(), directory, io, archiver)
 
     def prepare() -> None:

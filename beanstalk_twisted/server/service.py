@@ -41,6 +41,7 @@ from beanstalk_twisted.server.turns import TurnScheduler
 from beanstalk_twisted.storage.archiver import MakeArchiver
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.compactor import Compactor
+from beanstalk_twisted.storage.environment import Environment, StoreEvents
 from beanstalk_twisted.storage.fail_stop import (
     BALLAST,
     EXIT_CODE,
@@ -187,17 +188,20 @@ class BeanstalkService(Service):
             path=directory.path, jobs=jobs_in_words(len(self.queue.state.jobs)),
             seq=opened.log.segment,
         )  # fmt: skip
+        environment = Environment(
+            directory, io, unwatched, self._reactor, self.clock, self._fail_stop
+        )
+        events = StoreEvents(self._advance, self.turns.after_change, self.turns.count_waiting)
         self._store = LogStore(
-            opened, self.queue, directory, io, unwatched, self._reactor, self.clock,
-            self.settings.log, settled=self._advance, changed=self.turns.after_change,
-            failed=self._fail_stop, count_waiting=self.turns.count_waiting,
-            compactor=self.compactor, make_archiver=self._make_archiver,
+            opened, self.queue, environment, self.settings.log, events, self.compactor,
+            self._make_archiver,
         )  # fmt: skip
         BALLAST.hold()
         self._fail_stop.is_armed = True
         self._headroom.undurable = lambda: opened.log.undurable_bytes
-        self._headroom.unsettled = lambda: self._store.unsettled_bytes if self._store else 0
-        self.turns.flush = self._store.end_turn
+        committer = self._store.committer
+        self._headroom.unsettled = lambda: committer.unacknowledged_bytes
+        self.turns.flush = committer.end_turn
         self._advance()
         self._store.tell(self.process.log)
         self._store.start()
@@ -230,7 +234,7 @@ class BeanstalkService(Service):
         if was_running:
             self._end_slices()
             if self._store is not None:
-                await self._store.finish()
+                await self._store.committer.finish()
         for protocol in list(self._protocols.values()):
             protocol.part()
         if was_running and self._store is not None:
@@ -273,7 +277,7 @@ class BeanstalkService(Service):
         """
         Whether so much is on its way to disk that whoever waits for it should be read no further.
         """
-        return self._store is not None and self._store.is_congested
+        return self._store is not None and self._store.committer.is_congested
 
     def feed(self, protocol: ServedConnection) -> SocketSource | None:
         """
@@ -343,7 +347,7 @@ class BeanstalkService(Service):
         # As `fail_stop`, without another call for each chunk.
         try:
             if self._store is not None:
-                self._store.schedule()
+                self._store.committer.schedule()
             self._set_timer()
         except BaseException:
             self._fail_stop.caught()
@@ -354,7 +358,7 @@ class BeanstalkService(Service):
         More is durable: replies that waited for it may go.
         """
         assert self._store is not None
-        self.context.durability.advance(self._store.settled_lsn)
+        self.context.durability.advance(self._store.committer.acknowledgeable_lsn)
 
     def _set_timer(self) -> None:
         """

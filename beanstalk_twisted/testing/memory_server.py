@@ -277,7 +277,7 @@ class MemoryServer:
         """
         archiver = None
         if self.archive is not None:
-            archiver = partial(Archiver, self.archive, self.archive_age_s, self.io, self.clock)
+            archiver = partial(Archiver, self.archive, self.archive_age_s, self.io)
         return BeanstalkService(
             self.settings, self.clock, log_clock, self.directory, self.io, archiver
         )

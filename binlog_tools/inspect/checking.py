@@ -11,7 +11,6 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import records
-from beanstalk_twisted.binlog.doubts import doubts
 from beanstalk_twisted.binlog.format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -19,6 +18,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, Raw, State
 from beanstalk_twisted.binlog.segment import has_content, is_trailer
 from beanstalk_twisted.binlog.survey import Problem, Progress, Segment, Survey, import_command
@@ -111,7 +111,7 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     exit_code = _severity(troubles)
     troubles += (
         Trouble("warning", each.name, None, None, None, None, each.what, each.advice)
-        for each in doubts(survey)
+        for each in loss_warnings(survey)
     )
     troubles += _notes(survey)
     records = survey.small.records

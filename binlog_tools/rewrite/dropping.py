@@ -90,7 +90,7 @@ def _keep(
     kept_at = free_path(os.path.join(folder, "filtered"))
     # We hold the lock, so nobody writes it: a run before was killed, and its jobs are all here.
     shutil.rmtree(kept_at + PART, ignore_errors=True)
-    tubes = found.tubes()
+    tubes = found.small.tubes
     going: list[JobImage] = []
     left = 0
     origin = Origin("filter", [OriginSource.of(found.survey)])
@@ -119,7 +119,7 @@ def append_deletions(
     small = found.small
     wall_offset_ns = time.time_ns() - now_ns
     content: list[Record] = [
-        *(records.TubeDef(each, name, now_ns) for each, name in sorted(found.tubes().items())),
+        *(records.TubeDef(each, name, now_ns) for each, name in sorted(found.small.tubes.items())),
         *found.pauses(now_ns),
         records.Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
         *(_deletion(image, now_ns) for image in images),

@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.records import Record, TubeDef
 from tests.binlog.scribe import FIRST, SALT, T0, WRITER, delete, put
 from tests.interruption import Interruption, files_of, moments_of
 
-FRAMING = files_of("binlog.framing", "binlog.frames", "binlog.seal", "binlog.records")
+FRAMING = files_of("binlog.framing", "binlog.frames", "binlog.records")
 LOG = FRAMING | files_of("binlog.log", "binlog.space_budget", "binlog.batches")
 
 LARGE = b"x" * 200_000

@@ -59,7 +59,7 @@ def tubes_of(found: Replay) -> QueueState:
     A queue without jobs.
     """
     state = QueueState()
-    state.load_tubes(found.tubes(), 1, 1)
+    state.load_tubes(found.small.tubes, 1, 1)
     return state
 
 

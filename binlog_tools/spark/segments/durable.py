@@ -120,13 +120,10 @@ def loaded_part(
     every frame up to the first that is not intact.
     """
     found = durable_part(buffer, header, stretch, is_complete)
-    last_ns = found.last_ns
-    at, lsn = found.end, found.next_lsn
-    while True:
-        frame = frames.decode(buffer, at, stretch.end, header.salt)
-        if not isinstance(frame, Frame) or frame.base_lsn != lsn:
-            return Durable(at, lsn, found.first_ns or last_ns, last_ns)
+    at, lsn, last_ns = found.end, found.next_lsn, found.last_ns
+    for frame in frames.in_order(buffer, at, stretch.end, header.salt, lsn):
         at, lsn, last_ns = frame.end, frame.next_lsn, frame.time_ns
+    return Durable(at, lsn, found.first_ns or last_ns, last_ns)
 
 
 def _break(

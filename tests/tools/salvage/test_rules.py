@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from beanstalk_twisted.binlog.framing import SegmentIndex
 from beanstalk_twisted.binlog.records import Kind, Pause, Seal, State
-from beanstalk_twisted.binlog.seal import SegmentIndex
 from binlog_tools.logs.stored import StoredPause
 from binlog_tools.salvage.judging import LOST_AND_FOUND, Doubtful, Why
 from binlog_tools.salvage.living import PAGE_IDS, Ids
