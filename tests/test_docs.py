@@ -37,8 +37,9 @@ from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
-from beanstalk_twisted.wire import grammar, replies, v1
+from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
+from beanstalk_twisted.wire.extensions import EXTENSIONS
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Document, Reply, Word
 from tests.server_process import LIMIT_S, ServerProcess, ours
@@ -56,6 +57,7 @@ EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
+EXTENSIONS_PAGE = ROOT / "docs" / "extensions.md"
 DURABILITY = ROOT / "docs" / "durability.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -147,6 +149,11 @@ def test_the_table_of_commands_is_that_of_the_code() -> None:
     assert documented == [line_of(command) for command in COMMANDS]
 
 
+def test_the_table_of_extensions_is_that_of_the_code() -> None:
+    documented = [line for line, *_ in table(EXTENSIONS_PAGE, "Commands")]
+    assert documented == [line_of(command) for command in EXTENSIONS]
+
+
 def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
     documented = [line for line, *_ in table(PROTOCOL, "Commands of v1")]
     assert documented == [line_of(command) for command in v1.dialect().rows]
@@ -185,7 +192,8 @@ def test_the_keys_of_statistics_of_v1_are_those_of_the_code_in_order() -> None:
 
 def test_every_field_is_described() -> None:
     fields = {each.name for each in vars(grammar).values() if isinstance(each, Field)}
-    assert set(names_in(table(PROTOCOL, "Fields"))) == fields
+    described = names_in(table(PROTOCOL, "Fields") + table(EXTENSIONS_PAGE, "Fields"))
+    assert set(described) == fields
 
 
 def test_the_numbers_of_the_fields_are_those_of_the_code() -> None:
@@ -208,10 +216,24 @@ def test_every_reply_is_described_and_no_other() -> None:
     assert {name.split()[0] for name in names_in(table(PROTOCOL, "Replies"))} == sent
 
 
+def test_every_reply_of_extensions_is_described_and_no_other() -> None:
+    values = [each for each in vars(extensions).values() if isinstance(each, Word)]
+    lines = [
+        each for each in vars(extensions).values()
+        if isinstance(each, type) and issubclass(each, replies.Line) and each is not replies.Line
+    ]  # fmt: skip
+    sent = {each.text.decode() for each in values}
+    sent |= {each.template.split()[0].decode() for each in lines}
+    assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
+
+
 def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
-    described = {name.split()[0] for name in names_in(table(PROTOCOL, "Replies"))}
-    named = {word for row in table(PROTOCOL, "Commands") for word in re.findall(r"`(\w+)`", row[1])}
-    assert named <= described
+    rows = table(PROTOCOL, "Replies")
+    for page in (PROTOCOL, EXTENSIONS_PAGE):
+        rows += table(page, "Replies")
+        described = {name.split()[0] for name in names_in(rows)}
+        cells = [row[1] for row in table(page, "Commands")]
+        assert {word for cell in cells for word in re.findall(r"`(\w+)`", cell)} <= described
 
 
 def test_the_limits_are_those_of_the_code() -> None:

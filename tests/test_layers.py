@@ -71,6 +71,7 @@ VOCABULARIES = {
         "binlog.cold",
         "binlog.records",
         "binlog.space_budget",
+        "wire.extensions",
         "wire.replies",
         "wire.yaml",
     ),

@@ -15,8 +15,7 @@ import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import replies, v1
-from beanstalk_twisted.wire.commands import Command
-from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.replies import Word
 from tests.test_docs import PROTOCOL, README, ROOT, blocks, slug, tables
 
@@ -199,7 +198,7 @@ def test_punctuation_beside_chinese_is_chinese(page: Path) -> None:
 # The code's tables.
 
 
-DIALECTS = (MODERN.rows, v1.dialect().rows)
+DIALECTS = (COMMANDS, v1.dialect().rows)
 
 
 def line_of(command: Command) -> list[str]:
@@ -224,7 +223,7 @@ def every_reply() -> set[str]:
     values = [*vars(replies).values(), *vars(v1).values()]
     words = {each.text.decode() for each in values if isinstance(each, Word)}
     source = Path(replies.__file__).read_text()
-    return words | set(re.findall(r'(?:return|word =) b"([A-Z_]+)[ \\"]', source))
+    return words | set(re.findall(r'(?:return|word =|template =) b"([A-Z_]+)[ \\"]', source))
 
 
 @EACH_PROTOCOL

@@ -42,6 +42,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire.extensions import EXTENSIONS, NOT_DRAINING
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS: Final = 1_000_000_000
@@ -393,6 +394,28 @@ class WorkQueue:
         lsn = self._changes.pause(tube, seconds, now_ns, Reason.CLIENT)
         self._timekeeping.settle(tube, now_ns)
         return replies.PAUSED, lsn
+
+    # Commands that beanstalkd does not have (docs/extensions.md).
+
+    def capabilities(self, session: Session, now_ns: int) -> Answer:
+        """
+        Name the commands of this section.
+        """
+        return replies.names(row.name.encode() for row in EXTENSIONS), 0
+
+    def drain(self, session: Session, now_ns: int) -> Answer:
+        """
+        Refuse new jobs from now on.
+        """
+        self.is_draining = True
+        return replies.DRAINING, 0
+
+    def undrain(self, session: Session, now_ns: int) -> Answer:
+        """
+        Take new jobs again.
+        """
+        self.is_draining = False
+        return NOT_DRAINING, 0
 
     # The log's room.
 

@@ -36,11 +36,15 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "list-tube-used": WorkQueue.list_tube_used,
     "list-tubes": WorkQueue.list_tubes,
     "pause-tube": WorkQueue.pause_tube,
+    "capabilities": WorkQueue.capabilities,
+    "drain": WorkQueue.drain,
+    "undrain": WorkQueue.undrain,
 }
 """Called with the queue, the session, the time and the fields' values, but for `put`."""
 
 LOOKS: Final = frozenset({
     "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
     "list-tubes", "list-tube-used", "list-tubes-watched",
+    "capabilities",
 })  # fmt: skip
 """Operations that only look: whatever such a one fails with, all is as it was."""

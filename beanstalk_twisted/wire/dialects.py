@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from beanstalk_twisted.wire.commands import COMMANDS, Command
+from beanstalk_twisted.wire.extensions import EXTENSIONS
 from beanstalk_twisted.wire.grammar import DELAY, JOB_ID, MAX_U32, PRIORITY, ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
 
@@ -46,21 +47,12 @@ class Dialect:
     :ivar hears_deadlines: see `Session.hears_deadlines`.
     """
 
-    def __init__(
-        self, name: str, rows: Sequence[Command], *, has_whole_words: bool = False,
-        hears_deadlines: bool = True,
-    ) -> None:  # fmt: skip
-        """
-        :param has_whole_words: that a command is found by the line's first word, up to a space;
-            otherwise by the first row whose prefix the line starts with.
-        """
+    def __init__(self, name: str, rows: Sequence[Command], *, hears_deadlines: bool = True) -> None:
         self.name = name
         self.rows = tuple(rows)
         self.hears_deadlines = hears_deadlines
         self._by_prefix = {row.prefix: row for row in rows}
-        end = b"(?= |\\Z)" if has_whole_words else b""
-        words = [row.prefix.strip() if has_whole_words else row.prefix for row in rows]
-        self._prefixes = re.compile(b"|".join(b"(%s%s)" % (re.escape(word), end) for word in words))
+        self._prefixes = re.compile(b"|".join(map(_beginning, rows)))
         self._by_id = {row.prefix.strip(): row for row in rows if row.fields == (JOB_ID,)}
         releases = [row for row in rows if row.fields == _RELEASE_FIELDS]
         self._release = releases[0] if releases else None
@@ -140,6 +132,15 @@ class Dialect:
         return self.rows[match.lastindex - 1]
 
 
+def _beginning(row: Command) -> bytes:
+    """
+    :return: what lines of this command begin with, as a pattern with one group.
+    """
+    if row.is_whole_word:
+        return b"(%s(?= |\\Z))" % re.escape(row.prefix.strip())
+    return b"(%s)" % re.escape(row.prefix)
+
+
 def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
     """
     A bad name counts only if the number behind it is good: numbers first, names last.
@@ -154,5 +155,5 @@ def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
     return (*first, *later)
 
 
-MODERN: Final = Dialect("modern", COMMANDS)
-"""beanstalkd's protocol as it is now."""
+MODERN: Final = Dialect("modern", EXTENSIONS + COMMANDS)
+"""beanstalkd's protocol as it is now, with our extensions."""

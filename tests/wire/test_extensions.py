@@ -1,0 +1,47 @@
+"""
+Commands that beanstalkd does not have: their words, and that they change nothing else.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.wire.commands import COMMANDS, Command
+from beanstalk_twisted.wire.dialects import MODERN, Dialect
+from beanstalk_twisted.wire.extensions import EXTENSIONS
+from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
+from tests.wire.test_dialects import meaning
+
+STOCK = Dialect("stock", COMMANDS)
+EACH = pytest.mark.parametrize("row", EXTENSIONS, ids=lambda row: row.name)
+
+
+@EACH
+def test_the_word_alone_is_never_unknown(row: Command) -> None:
+    line = row.name.encode()
+    if not row.fields:
+        assert MODERN.parse(line) == (row, (), False)
+    else:
+        assert meaning(MODERN.parse, line) == (BAD_FORMAT, None)
+
+
+@EACH
+@pytest.mark.parametrize("behind", [b"x", b"-", b"0"])
+def test_a_longer_word_is_what_it_is_to_beanstalkd(row: Command, behind: bytes) -> None:
+    line = row.name.encode() + behind + b" 1"
+    assert meaning(MODERN.parse, line) == meaning(STOCK.parse, line)
+
+
+def test_what_follows_a_word_without_fields_is_bad_format() -> None:
+    assert meaning(MODERN.parse, b"drain now") == (BAD_FORMAT, None)
+    assert meaning(MODERN.parse, b"drainage") == (UNKNOWN_COMMAND, None)
+
+
+def test_no_command_of_beanstalkds_is_found_as_another_one() -> None:
+    for row in COMMANDS:
+        for line in (row.prefix, row.prefix + b"1", row.prefix + b"1 2 3 4", row.prefix.strip()):
+            assert meaning(MODERN.parse, line) == meaning(STOCK.parse, line)
+
+
+def test_extensions_are_not_counted() -> None:
+    assert not any(row.counter for row in EXTENSIONS)
