@@ -41,10 +41,7 @@ INTERRUPTED: Final = 130
 """Exit code when Ctrl-C comes before anybody is served, as a shell shows death by SIGINT."""
 
 STOP_LIMIT_S: Final = 10.0
-"""
-An ordered stop takes no longer: half of what container runtimes wait before they kill.  What was
-acknowledged is on disk anyway.
-"""
+"""Seconds of an ordered stop: half of what container runtimes wait before they kill."""
 
 NOT_LOGGED: Final = {"log_format": ""}
 """What Twisted's ports say of themselves when they open: we say it, with the address."""

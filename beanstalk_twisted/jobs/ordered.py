@@ -30,10 +30,7 @@ LEAST: Final = -1 << 127
 
 _NO_BLOCKS: Final[list[list[int]]] = [[]]
 _NO_STARTS: Final = [LEAST]
-"""
-Of all queues that no job has entered yet, and never changed: most of a tube's three stay so, and
-two lists of their own would be 240 bytes each.
-"""
+"""Of all queues that no job has entered yet, and never changed: most of a tube's three."""
 
 
 class OrderedJobs:

@@ -14,10 +14,7 @@ from zope.interface import implementer
 from beanstalk_twisted.storage.io_thread import Clock
 
 MAX_ACCEPTS: Final = 8
-"""
-Connections that a port takes in one round of the reactor: some 2 ms at most, with what each costs
-when it begins and ends, and a small part of a turn.
-"""
+"""Connections that a port takes in one round of the reactor: 2 ms with what each costs."""
 
 
 @implementer(IReadDescriptor)

@@ -43,10 +43,7 @@ theirs: what its commands may take, and as much for reading.
 """
 
 AGAIN_NS: Final = 1_000_000
-"""
-How long turn may follow on turn before timers and new connections have theirs: 20 turns of one
-socket, so that the reactor's part of the price is small, and no more than epoll's own grain.
-"""
+"""Nanoseconds of turns without the reactor in between: 20 of one socket, and epoll's own grain."""
 
 
 class SocketSource:
@@ -230,8 +227,7 @@ class EpollReader:
 
     def _turn(self, now_ns: int) -> bool:
         """
-        Read each socket that has something once.  Those left when time runs out begin the next
-        turn.
+        Read each ready socket once.  Those left when time runs out begin the next turn.
 
         :return: whether another turn may follow at once.
         """

@@ -39,19 +39,13 @@ JOB_BYTES: Final = 512
 """What a job takes beside its body, all that waits for a reply included."""
 
 COPIES: Final = 3
-"""
-How often a job that is not settled may be in memory beside its own body: in the frames that are
-kept until they are durable, in one that is being made, and in what is being written.
-"""
+"""Copies of an unsettled job beside its body: in kept frames, in a new one, in what is written."""
 
 AGAIN_S: Final = 0.01
 """From a look that found too little to the next: it may have taken some milliseconds."""
 
 REHOMING_COPIES: Final = 2
-"""
-How often a start has in memory what was not known durable when the last server was killed: as it
-was read, and framed anew.
-"""
+"""Copies that a start has of what was not known durable: as it was read, and framed anew."""
 
 PIECED_BYTES: Final = 2 * HEADROOM_BYTES
 """So much is looked for between what is in use, which takes its pages for a moment; not more."""

@@ -61,8 +61,7 @@ class IncomingBody(Incoming):
 
     def receive(self, data: bytes) -> bytes | None:
         """
-        As `Incoming.receive`; without memory for a piece the rest is skipped (beanstalkd prot.c,
-        OP_PUT).
+        As `Incoming.receive`; without memory the rest is skipped (beanstalkd prot.c, OP_PUT).
         """
         size = min(len(data), self._missing)
         if self.refusal is None and not self._keeps(data, size):

@@ -21,10 +21,7 @@ from zope.interface import implementer
 from beanstalk_twisted.server.reply_queue import total_bytes
 
 PORTION_BYTES: Final = 4 << 10
-"""
-What a transport is given of that which the peer has not taken: a page, and all that is copied for a
-peer that does not read.
-"""
+"""Bytes given to the transport of a peer that does not read: a page, all that is copied for it."""
 
 MAX_SEND_BYTES: Final = 256 << 10
 """What is sent to one peer that reads again before others have their turn: 0.1 ms of copying."""

@@ -14,10 +14,7 @@ from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import JobReply
 
 MAX_GATHERED_BYTES: Final = 16 << 10
-"""
-Bytes of gathered replies from which they are sent: a call of the kernel is then a small part of
-what they cost, and a peer that does not read is noticed soon.
-"""
+"""Bytes of gathered replies from which they are sent: beside them a call of the kernel is cheap."""
 
 MAX_JOINED_BYTES: Final = 16 << 10
 """
@@ -183,8 +180,7 @@ class ReplyQueue:
 
     def release(self) -> bool:
         """
-        Send the held replies that may be seen by now, and tell the connection; an exception ends
-        it.
+        Send the held replies that may be seen by now; an exception ends the connection.
 
         :return: whether others are still held.
         """
