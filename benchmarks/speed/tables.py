@@ -13,10 +13,9 @@ from benchmarks.speed.running import Result
 from benchmarks.speed.servers import OURS, REDIS, THEIRS
 
 HEAD: Final = (
-    "workload", "what", "kept", "figure", "ours", "beanstalkd", "ours ÷ theirs", "spread",
-    "at least", "aim", "target",
+    "workload", "what", "kept", "figure", "ours", "beanstalkd", "ours ÷ theirs", "spread", "target",
 )  # fmt: skip
-RIGHT: Final = frozenset({4, 5, 6, 7, 8, 9, 11})
+RIGHT: Final = frozenset({4, 5, 6, 7, 9})
 """Columns that are set flush right."""
 
 NOTHING: Final = "-"
@@ -72,12 +71,16 @@ class Terms(NamedTuple):
 
 def judged(figure: Figure, target: Target | None, seen: Comparison, terms: Terms) -> str:
     """
-    Say whether a target is met, or nothing where figures do not say enough.
+    Say what is to be reached, what was hoped for, and which of the two is, or nothing of it where
+    figures do not say enough.
     """
-    if target is not None and not terms.is_judged:
-        return NOTHING
+    if target is None:
+        return ""
     value = seen.ours if figure.is_absolute else seen.ratio
-    return verdict(figure, target, value, terms.is_optimised)
+    wanted = bound(figure, target.required(terms.is_optimised))
+    hoped = "" if target.aim is None else f", aim {bound(figure, target.aim)}"
+    said = verdict(figure, target, value, terms.is_optimised) if terms.is_judged else NOTHING
+    return f"{wanted}{hoped}: {said}"
 
 
 def row(result: Result, figure: Figure, target: Target | None, terms: Terms) -> list[str]:
@@ -89,8 +92,6 @@ def row(result: Result, figure: Figure, target: Target | None, terms: Terms) -> 
     return [
         workload.name, workload.says.format(jobs=workload.count(terms.quick)), workload.disk.says,
         figure.label, number(seen.ours), number(seen.theirs), number(seen.ratio), spread(seen),
-        bound(figure, target.required(terms.is_optimised)) if target else "",
-        bound(figure, target.aim) if target and target.aim is not None else "",
         judged(figure, target, seen, terms),
         number(median(values(result, REDIS, figure))),
     ]  # fmt: skip
@@ -107,9 +108,18 @@ def rows(results: Iterable[Result], terms: Terms) -> list[list[str]]:
         if result.problem:
             lines.append(failed(result, terms.quick))
         else:
-            lines += [row(result, *each, terms) for each in result.workload.figures]
+            lines += once([row(result, *each, terms) for each in result.workload.figures])
     width = len(HEAD) + has_redis
     return [[*HEAD, REDIS][:width], *(line[:width] for line in lines)]
+
+
+def once(lines: list[list[str]]) -> list[list[str]]:
+    """
+    Say in the first line of a workload only what it is, and how jobs are kept.
+    """
+    return [
+        line if number == 0 else [line[0], "", "", *line[3:]] for number, line in enumerate(lines)
+    ]
 
 
 def failed(result: Result, quick: bool) -> list[str]:
