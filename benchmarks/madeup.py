@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from binlog_tools.spark import columns
+from binlog_tools.spark.definitions import columns
 
 NS: Final = 1_000_000_000
 EPOCH_NS: Final = 1_763_337_600 * NS

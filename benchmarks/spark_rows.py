@@ -26,7 +26,7 @@ from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import REASON_NAMES
 from binlog_tools.logs.reading import raw_records, tubes_named
 from binlog_tools.logs.selection import STATE_NAMES, TYPE_NAMES
-from binlog_tools.spark.columns import ddl
+from binlog_tools.spark.definitions.columns import ddl
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -27,7 +27,7 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import SegmentHeader, archive_name
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
 from benchmarks.spark_rows import FEW, TupleSource, as_datetime, as_microseconds, rows
-from binlog_tools.spark.columns import BY_NAME
+from binlog_tools.spark.definitions.columns import BY_NAME
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.source import BinlogReader
 

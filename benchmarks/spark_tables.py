@@ -24,7 +24,7 @@ from benchmarks import madeup
 from binlog_tools.spark.events import read_events
 from binlog_tools.spark.session import session
 from binlog_tools.spark.tables.pipelines import PIPELINES
-from binlog_tools.spark.tables.segmentfiles import Split, write_split
+from binlog_tools.spark.tables.segment_files import Split, write_split
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 

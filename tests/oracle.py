@@ -13,8 +13,7 @@ from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.server.bindings import METHODS
 from beanstalk_twisted.server.connection_host import ConnectionHost
-from beanstalk_twisted.server.factory import BeanstalkFactory
-from beanstalk_twisted.server.protocol import BeanstalkProtocol
+from beanstalk_twisted.server.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
 from beanstalk_twisted.wire.grammar import ParseError
@@ -55,16 +54,17 @@ class OracleProtocol(BeanstalkProtocol):
         See `BeanstalkProtocol.answer`.
         """
         write = None if self._command is None else self._command.write
-        encoded = answer.reply.encode() if write is None else write(answer.reply)
+        reply, lsn = answer
+        encoded = reply.encode() if write is None else write(reply)
         if not encoded:
             self._quit()
             return
-        self.replies.add(encoded, answer.lsn)
+        self.replies.add(encoded, lsn)
         if not self._is_executing:
             self._turns.send_soon(self.replies)
 
     def _say(self, reply: Reply) -> None:
-        self.answer(Answer(reply, 0))
+        self.answer((reply, 0))
 
     def _take_command(self) -> bool:
         line, found, _ = self._input[:MAX_LINE_BYTES].partition(CRLF)
@@ -84,21 +84,23 @@ class OracleProtocol(BeanstalkProtocol):
             queue.count(error.counter)
             self._say(error.reply)
             return
-        self._command = parsed.command
-        queue.count(parsed.command.counter)
-        if parsed.command.ends_connection:
+        command, args, _ = parsed
+        self._command = command
+        queue.count(command.counter)
+        if command.ends_connection:
             self._quit()
-        elif parsed.command.has_body:
+        elif command.has_body:
             self._begin_body(parsed)
         else:
-            self._end(METHODS[parsed.command.operation](queue, self.session, now_ns, *parsed.args))
+            self._end(METHODS[command.operation](queue, self.session, now_ns, *args))
 
     def _begin_body(self, parsed: Parsed) -> None:
         queue = self._context.queue
-        self._missing = parsed.args[-1] + len(CRLF)
-        if parsed.args[-1] > queue.max_job_bytes:
+        _, (*_, size), has_junk = parsed
+        self._missing = size + len(CRLF)
+        if size > queue.max_job_bytes:
             self._step = self._skip_body
-        elif parsed.has_junk:
+        elif has_junk:
             self._say(BAD_FORMAT)
         else:
             self._put = parsed, queue.begin_put(self.session, self._context.now_ns())
@@ -114,7 +116,7 @@ class OracleProtocol(BeanstalkProtocol):
             self._say(EXPECTED_CRLF)
             return True
         queue, now_ns = self._context.queue, self._context.now_ns()
-        priority, delay_s, ttr_s, _ = parsed.args
+        priority, delay_s, ttr_s, _ = parsed[1]
         body = body.removesuffix(CRLF)
         self._end(queue.put(self.session, now_ns, draft, priority, delay_s, ttr_s, body))
         return True

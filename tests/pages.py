@@ -19,9 +19,6 @@ ENDPOINT = "tcp:127.0.0.1:11300"
 SECOND = "tcp:127.0.0.1:11302"
 """The other one, where there are two."""
 
-ENDPOINT_V1 = "tcp:127.0.0.1:11301"
-"""Its port for old clients."""
-
 
 def examples_of(page: Path) -> list[tuple[str, str]]:
     """
@@ -35,14 +32,10 @@ def see_that_examples_print(examples: list[tuple[str, str]], folder: Path) -> No
     Run them in the order of the page, on one server, or two where they name two.
     """
     with (
-        ServerProcess(ours("-p", 0, "--listen-v1", "tcp:0:interface=127.0.0.1"), folder) as server,
+        ServerProcess(ours("-p", 0), folder) as server,
         ServerProcess(ours("-p", 0), folder) as second,
     ):
-        places = {
-            ENDPOINT: endpoint_of(server),
-            ENDPOINT_V1: f"tcp:127.0.0.1:{server.port_v1()}",
-            SECOND: endpoint_of(second),
-        }
+        places = {ENDPOINT: endpoint_of(server), SECOND: endpoint_of(second)}
         for code, expected in examples:
             assert any(place in code for place in places)
             for place, endpoint in places.items():

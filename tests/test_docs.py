@@ -25,6 +25,7 @@ from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
+from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
 from beanstalk_twisted.jobs.workqueue import SLICE_TUBES, WorkQueue
@@ -106,6 +107,13 @@ def blocks(page: Path, language: str) -> list[str]:
     return [body for name, body in _FENCE.findall(page.read_text()) if name == language]
 
 
+def names_in(rows: list[list[str]]) -> list[str]:
+    """
+    Give what is marked as code in the first cells, in order.
+    """
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row[0])]
+
+
 def quoted(cell: str) -> str:
     """
     Give the first words of a cell that are marked as code.
@@ -125,25 +133,34 @@ def slug(heading: str) -> str:
 # Protocol.
 
 
-def generated_row(command: Command) -> tuple[str, str]:
+def line_of(command: Command) -> str:
     """
-    Make the columns on a command that follow from the code: its line and its counter.
+    Make the column on a command that follows from the code.
     """
     fields = [field.name for field in command.fields if field.is_written]
     words = [command.name, *(f"<{name}>" for name in fields)]
-    body = " CR LF body" if command.has_body else ""
-    counter = f"`{command.counter}`" if command.counter else "none"
-    return f"`{' '.join(words)}`{body}", counter
+    return f"`{' '.join(words)}`" + (" CR LF body" if command.has_body else "")
 
 
 def test_the_table_of_commands_is_that_of_the_code() -> None:
-    documented = [(line, counter) for line, counter, *_ in table(PROTOCOL, "Commands")]
-    assert documented == [generated_row(command) for command in COMMANDS]
+    documented = [line for line, *_ in table(PROTOCOL, "Commands")]
+    assert documented == [line_of(command) for command in COMMANDS]
 
 
 def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
-    documented = [(line, counter) for line, counter, *_ in table(PROTOCOL, "Commands of v1")]
-    assert documented == [generated_row(command) for command in v1.dialect().rows]
+    documented = [line for line, *_ in table(PROTOCOL, "Commands of v1")]
+    assert documented == [line_of(command) for command in v1.dialect().rows]
+
+
+def test_the_counters_are_named_as_the_page_says() -> None:
+    text = " ".join(section(PROTOCOL, "Commands").split())
+    (uncounted,) = re.findall(r"`cmd-` and its word; ([^.]+) have none", text)
+    assert re.findall(r"`([^`]+)`", uncounted) == [
+        command.name for command in COMMANDS if not command.counter
+    ]
+    for command in (*COMMANDS, *v1.dialect().rows):
+        assert command.counter in (None, f"cmd-{command.name.split()[0]}")
+    assert "a counter is `cmd-` and the first word" in section(PROTOCOL, "Commands of v1")
 
 
 def test_the_replies_to_commands_of_v1_are_those_that_our_client_takes() -> None:
@@ -151,7 +168,7 @@ def test_the_replies_to_commands_of_v1_are_those_that_our_client_takes() -> None
     rows = table(PROTOCOL, "Commands of v1")
     for row, spec in zip(rows, specs_v1.SPECS.values(), strict=True):
         taken = {word.decode() for word in spec.replies if word not in always}
-        assert set(re.findall(r"`([A-Z_]+)`", row[2])) == taken, spec
+        assert set(re.findall(r"`([A-Z_]+)`", row[1])) == taken, spec
 
 
 def test_every_reply_of_v1_is_described_and_no_other() -> None:
@@ -168,11 +185,12 @@ def test_the_keys_of_statistics_of_v1_are_those_of_the_code_in_order() -> None:
 
 def test_every_field_is_described() -> None:
     fields = {each.name for each in vars(grammar).values() if isinstance(each, Field)}
-    assert {quoted(name) for name, *_ in table(PROTOCOL, "Fields")} == fields
+    assert set(names_in(table(PROTOCOL, "Fields"))) == fields
 
 
 def test_the_numbers_of_the_fields_are_those_of_the_code() -> None:
-    largest = {quoted(name): values for name, values, _ in table(PROTOCOL, "Fields")}
+    rows = table(PROTOCOL, "Fields")
+    largest = {name: row[1] for row in rows for name in names_in([row])}
     for field in (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES, grammar.PAUSE):
         assert largest[field.name] == f"0 to {grammar.MAX_U32:,}"
     assert largest[grammar.JOB_ID.name] == f"0 to {grammar.MAX_U64:,}"
@@ -187,59 +205,51 @@ def test_every_reply_is_described_and_no_other() -> None:
     ]  # fmt: skip
     words = [each for each in vars(replies).values() if isinstance(each, Word)]
     sent = {reply.encode().split()[0].decode() for reply in [*bodies, *words]}
-    assert {quoted(reply).split()[0] for reply, _ in table(PROTOCOL, "Replies")} == sent
+    assert {name.split()[0] for name in names_in(table(PROTOCOL, "Replies"))} == sent
 
 
 def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
-    described = {quoted(reply).split()[0] for reply, _ in table(PROTOCOL, "Replies")}
-    named = {word for row in table(PROTOCOL, "Commands") for word in re.findall(r"`(\w+)`", row[2])}
+    described = {name.split()[0] for name in names_in(table(PROTOCOL, "Replies"))}
+    named = {word for row in table(PROTOCOL, "Commands") for word in re.findall(r"`(\w+)`", row[1])}
     assert named <= described
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    assert [row[:3] for row in table(PROTOCOL, "Limits")] == [
-        ["command line, with its CR LF", f"{MAX_LINE_BYTES} bytes", ""],
-        ["tube name", f"{grammar.MAX_TUBE_NAME} bytes", ""],
+    assert [row[:2] for row in table(PROTOCOL, "Limits")] == [
+        ["command line, with its CR LF", f"{MAX_LINE_BYTES} bytes"],
         [
-            "body of a job", f"{format.MAX_BODY_BYTES:,} bytes", f"{DEFAULT_MAX_JOB_BYTES:,} bytes",
+            "body of a job",
+            f"{format.MAX_BODY_BYTES:,} bytes; default {DEFAULT_MAX_JOB_BYTES:,}",
         ],
         [
             "TTR of a job put in [protocol v1](#protocol-v1)",
-            f"{v1.MIN_TTR_S} to {v1.MAX_TTR_S:,} seconds",
-            f"{v1.DEFAULT_TTR_S} seconds",
+            f"{v1.MIN_TTR_S} to {v1.MAX_TTR_S:,} seconds; default {v1.DEFAULT_TTR_S}",
         ],
+        ["input read ahead, each connection", f"{protocol.MAX_BUFFERED_BYTES:,} bytes"],
+        ["replies waiting for the disk, each connection", f"{protocol.MAX_HELD_BYTES:,} bytes"],
+        ["bytes on their way to the disk", f"{MAX_UNSETTLED_BYTES:,} bytes"],
         [
-            "input read ahead of the parser, for each connection",
-            f"{protocol.MAX_BUFFERED_BYTES:,} bytes", "",
+            "moved in one go by the end of a connection, or a `kick` that a `reserve` waits for",
+            f"{SLICE_JOBS} jobs",
         ],
+        ["by any other `kick`", f"{RUN_JOBS:,} jobs"],
+        ["tubes let go in one go by the end of a connection", f"{SLICE_TUBES:,} tubes"],
         [
-            "replies that wait for the disk, for each connection",
-            f"{protocol.MAX_HELD_BYTES:,} bytes", "",
+            "a connection's turn",
+            f"{TURN_NS // 10**6} ms divided by the busy connections, at least "
+            f"{MIN_SHARE_NS / 10**6:g} ms and one command",
         ],
-        ["bytes on their way to the disk, all connections", f"{MAX_UNSETTLED_BYTES:,} bytes", ""],
+        ["new connections in one go, each port", f"{MAX_ACCEPTS} connections"],
+        ["connections to be accepted", f"{BACKLOG:,} connections"],
         [
-            "jobs moved in one go by the end of a connection, or by a `kick` while a `reserve` "
-            "waits for them",
-            f"{SLICE_JOBS} jobs", "",
+            "log segment",
+            f"{format.MIN_SEGMENT_BYTES:,} to {format.MAX_SEGMENT_BYTES:,} bytes; "
+            f"default {format.DEFAULT_SEGMENT_BYTES:,}",
         ],
-        ["jobs moved in one go by any other `kick`", f"{RUN_JOBS:,} jobs", ""],
-        ["tubes let go in one go by the end of a connection", f"{SLICE_TUBES:,} tubes", ""],
-        [
-            "commands of one connection, before others have their turn",
-            f"{TURN_NS // 10**6} ms divided by the number of connections that have something to "
-            f"be done, {MIN_SHARE_NS / 10**6:g} ms at least, one command at least", "",
-        ],
-        ["new connections taken in one go, for each port", f"{MAX_ACCEPTS} connections", ""],
-        ["connections waiting to be accepted", f"{BACKLOG:,} connections", ""],
-        [
-            "size of a log segment",
-            f"{format.MIN_SEGMENT_BYTES:,} to {format.MAX_SEGMENT_BYTES:,} bytes",
-            f"{format.DEFAULT_SEGMENT_BYTES:,} bytes",
-        ],
-    ]  # fmt: skip
+    ]
 
 
-Ask = Callable[[WorkQueue, Session], object]
+Ask = Callable[[WorkQueue, Session], Answer]
 
 STATISTICS: dict[str, Ask] = {
     "stats": lambda queue, session: queue.stats(session, 0),
@@ -253,10 +263,10 @@ def test_the_keys_of_statistics_are_those_the_server_sends_in_order(name: str) -
     queue = WorkQueue(Process(LogClock(), 8192).facts, COUNTERS, max_job_bytes=10)
     session = queue.connect()
     queue.put(session, 0, queue.begin_put(session, 0), 0, 0, 1, b"body")
-    reply = getattr(STATISTICS[name](queue, session), "reply", None)
+    reply, _ = STATISTICS[name](queue, session)
     assert isinstance(reply, Document)
     sent = [line.partition(":")[0] for line in reply.content.decode().splitlines()[1:]]
-    assert [quoted(key) for key, _ in table(PROTOCOL, name)] == sent
+    assert names_in(table(PROTOCOL, name)) == sent
 
 
 def modules_that_differ() -> set[str]:

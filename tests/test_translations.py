@@ -202,23 +202,19 @@ def test_punctuation_beside_chinese_is_chinese(page: Path) -> None:
 DIALECTS = (MODERN.rows, v1.dialect().rows)
 
 
-def line_and_counter(command: Command) -> tuple[list[str], list[str]]:
+def line_of(command: Command) -> list[str]:
     """
-    Make what the columns on a command must have as code.
+    Make what the column on a command must have as code.
     """
     fields = [field.name for field in command.fields if field.is_written]
-    words = [command.name, *(f"<{name}>" for name in fields)]
-    return [" ".join(words)], [command.counter] if command.counter else []
+    return [" ".join([command.name, *(f"<{name}>" for name in fields)])]
 
 
 @EACH_PROTOCOL
 def test_the_tables_of_commands_are_those_of_the_code_in_both_languages(page: Path) -> None:
-    documented = [
-        [(_CODE.findall(line), _CODE.findall(counter)) for line, counter, *_ in rows]
-        for rows in tables(page.read_text())
-    ]
+    documented = [[_CODE.findall(line) for line, *_ in rows] for rows in tables(page.read_text())]
     for commands in DIALECTS:
-        assert [line_and_counter(command) for command in commands] in documented
+        assert [line_of(command) for command in commands] in documented
 
 
 def every_reply() -> set[str]:

@@ -60,7 +60,7 @@ class SpaceBudget(Protocol):
         """
 
 
-class Ledger(Protocol):
+class JobLog(Protocol):
     """
     What the queue needs of a log.
     """
@@ -131,9 +131,9 @@ class Unlimited:
         return True
 
 
-class NoLedger:
+class NoLog:
     """
-    The ledger of a queue without a log.
+    The log of a queue without a log.
     """
 
     segment = 0
@@ -158,7 +158,7 @@ class NoLedger:
         return 0
 
 
-NOWHERE: Final = NoLedger()
+NOWHERE: Final = NoLog()
 """Where a queue without a log is kept."""
 
 
@@ -166,12 +166,12 @@ class Changes:
     """
     Changes a `QueueState` by records.
 
-    :ivar ledger: where they are logged.
+    :ivar log: where they are logged.
     :ivar committed_lsn: LSN of the newest record that replies wait for.
     """
 
     def __init__(self, state: QueueState) -> None:
-        self.ledger: Ledger = NOWHERE
+        self.log: JobLog = NOWHERE
         self.committed_lsn = 0
         self._state = state
 
@@ -180,21 +180,21 @@ class Changes:
         """
         Whether the log has room for a change that is no deletion.
         """
-        budget = self.ledger.budget
+        budget = self.log.budget
         return not budget.is_short or budget.takes_change(len(self._state.jobs))
 
     def has_room_for(self, body_bytes: int) -> bool:
         """
         Whether the log has room for a new job, and then for the end of all jobs.
         """
-        ledger = self.ledger
-        return ledger is NOWHERE or ledger.budget.takes_put(body_bytes, len(self._state.jobs))
+        log = self.log
+        return log is NOWHERE or log.budget.takes_put(body_bytes, len(self._state.jobs))
 
     def has_room_to_copy(self, body_bytes: int) -> bool:
         """
         Whether the log has room to state a job again, and then for the end of all jobs.
         """
-        return self.ledger.budget.takes_copy(body_bytes, len(self._state.jobs))
+        return self.log.budget.takes_copy(body_bytes, len(self._state.jobs))
 
     def make(self, image: JobImage) -> int:
         """
@@ -203,21 +203,21 @@ class Changes:
         :return: the record's LSN; 0 if it was not logged, since nobody waits for it and the room is
             wanted for deletions, or the disk is behind.
         """
-        ledger = self.ledger
-        if ledger is NOWHERE:
+        log = self.log
+        if log is NOWHERE:
             self._state.apply(image)
             return 0
         kind = image.kind
-        is_wanted = kind not in RELAXED or (self.has_room and not ledger.is_behind)
+        is_wanted = kind not in RELAXED or (self.has_room and not log.is_behind)
         if not is_wanted and self._is_as_good(image):
             self._state.apply(image)
             return 0
-        ledger.make_room(len(image.body), image.ts_ns)
+        log.make_room(len(image.body), image.ts_ns)
         tube = self._state.tubes.by_id(image.tube_id)
-        segment = ledger.segment
+        segment = log.segment
         if tube.defined_in != segment:
             self._define(tube, image.ts_ns)
-        lsn = ledger.append(image)
+        lsn = log.append(image)
         self._state.apply(image, lsn, segment)
         if kind in WAITED_FOR:
             self.committed_lsn = lsn
@@ -232,17 +232,17 @@ class Changes:
         :param queue: the tube's buried or delayed jobs; the first of them are kicked.
         :return: how many; 0 where each has to be looked at, since room is short.
         """
-        ledger = self.ledger
-        if ledger.budget.is_short or not queue.count:
+        log = self.log
+        if log.budget.is_short or not queue.count:
             return 0
-        ledger.make_room(0, now_ns)
-        if tube.defined_in != ledger.segment:
+        log.make_room(0, now_ns)
+        if tube.defined_in != log.segment:
             self._define(tube, now_ns)
-        most = min(most, ledger.budget.run_records)
+        most = min(most, log.budget.run_records)
         if not most:
             return 0
         jobs = self._state.jobs.pick(queue.firsts(most))
-        lsn = ledger.append_run(_kick_images(jobs, connection, now_ns))
+        lsn = log.append_run(_kick_images(jobs, connection, now_ns))
         self._state.apply_kicks(tube, queue, jobs, lsn)
         self.committed_lsn = lsn + len(jobs) - 1 if lsn else 0
         return len(jobs)
@@ -259,10 +259,10 @@ class Changes:
         if not record.commits and not self.has_room:
             self._state.apply_pause(record)
             return 0
-        self.ledger.make_room(0, now_ns)
-        if tube.defined_in != self.ledger.segment:
+        self.log.make_room(0, now_ns)
+        if tube.defined_in != self.log.segment:
             self._define(tube, now_ns)
-        lsn = self.ledger.append(record)
+        lsn = self.log.append(record)
         self._state.apply_pause(record)
         if record.commits:
             self.committed_lsn = lsn
@@ -279,8 +279,8 @@ class Changes:
         """
         Each log segment says the name of each tube in it.
         """
-        tube.defined_in = self.ledger.segment
-        self.ledger.append(TubeDef(tube.tube_id, tube.name, now_ns))
+        tube.defined_in = self.log.segment
+        self.log.append(TubeDef(tube.tube_id, tube.name, now_ns))
 
 
 def _kick_images(jobs: list[Job], connection: int, now_ns: int) -> Iterator[JobImage]:

@@ -113,4 +113,4 @@ class Kicks:
         leave(self._outbox, session, self._kicked(kicked))
 
     def _kicked(self, count: int) -> Answer:
-        return Answer(replies.Kicked(count), self._changes.committed_lsn)
+        return replies.Kicked(count), self._changes.committed_lsn

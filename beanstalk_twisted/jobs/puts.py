@@ -120,7 +120,7 @@ class Puts:
             return NO_ROOM
         if self._changes.has_room_for(len(body)):
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
-        if self._changes.ledger.budget.is_short:
+        if self._changes.log.budget.is_short:
             return NO_ROOM
         session.is_busy = True
         self._waiting.append((session, NewJob(draft, priority, delay_s, ttr_s, body)))
@@ -174,4 +174,4 @@ class Puts:
         self._tally.total_jobs += 1
         tube.total_jobs += 1
         self._timekeeping.settle(tube, now_ns)
-        return Answer(replies.Inserted(job_id), lsn)
+        return replies.Inserted(job_id), lsn

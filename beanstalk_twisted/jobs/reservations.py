@@ -28,28 +28,13 @@ SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
 
 
-class Answer:
-    """
-    A reply, and the LSN that must be durable before anybody may see it (0: none).
-    """
+Answer = tuple[Reply, int]
+"""
+A reply, and the LSN that must be durable before anybody may see it (0: none).  A plain tuple: an
+object with named attributes takes 200 ns longer to make (CPython 3.11).
+"""
 
-    __slots__ = ("lsn", "reply")
-
-    def __init__(self, reply: Reply, lsn: int) -> None:
-        self.reply = reply
-        self.lsn = lsn
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Answer) and self.reply == other.reply and self.lsn == other.lsn
-
-    def __hash__(self) -> int:
-        return hash((self.reply, self.lsn))
-
-    def __repr__(self) -> str:
-        return f"Answer({self.reply!r}, {self.lsn})"
-
-
-NO_ROOM: Final = Answer(replies.OUT_OF_MEMORY, 0)
+NO_ROOM: Final[Answer] = replies.OUT_OF_MEMORY, 0
 """The disk is full, or memory: all is as it was."""
 
 
@@ -88,9 +73,9 @@ class Reservations:
         if job is not None:
             return self.hand_out(session, job, now_ns)
         if _is_deadline_soon(session, now_ns):
-            return Answer(replies.DEADLINE_SOON, 0)
+            return replies.DEADLINE_SOON, 0
         if timeout_ns == 0 or session.is_half_closed:
-            return Answer(replies.TIMED_OUT, 0)
+            return replies.TIMED_OUT, 0
         self._wait(session, None if timeout_ns is None else now_ns + timeout_ns)
         return None
 
@@ -112,7 +97,7 @@ class Reservations:
         )  # fmt: skip
         self._changes.make(image)
         self._deadlines.arm(session, deadline_ns)
-        return Answer(replies.Reserved(job.job_id, job.body, job.priority), job.lsn)
+        return replies.Reserved(job.job_id, job.body, job.priority), job.lsn
 
     def match(self, tube: Tube, now_ns: int) -> None:
         """
@@ -184,7 +169,7 @@ class Reservations:
 
     def _give_up(self, session: Session, reply: Reply) -> None:
         self.stop_waiting(session)
-        leave(self.outbox, session, Answer(reply, 0))
+        leave(self.outbox, session, (reply, 0))
 
     def _note_worker(self, session: Session) -> None:
         if not session.is_worker:

@@ -32,7 +32,7 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
-from beanstalk_twisted.jobs.changes import Changes, Ledger, small_state
+from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import Kicks
 from beanstalk_twisted.jobs.ordered import ID_MASK
@@ -89,11 +89,11 @@ class WorkQueue:
         )
         self.state.default()
 
-    def keep_in(self, ledger: Ledger) -> None:
+    def keep_in(self, log: JobLog) -> None:
         """
         Log all changes from now on.
         """
-        self._changes.ledger = ledger
+        self._changes.log = log
 
     # Sessions.
 
@@ -135,7 +135,7 @@ class WorkQueue:
         if not session.is_waiting:
             return None
         self._reservations.stop_waiting(session)
-        return Answer(replies.TIMED_OUT, 0)
+        return replies.TIMED_OUT, 0
 
     def count(self, counter: str | None) -> None:
         """
@@ -172,7 +172,7 @@ class WorkQueue:
         A whole job has come.
         """
         if self.is_draining:
-            return Answer(replies.DRAINING, 0)
+            return replies.DRAINING, 0
         return self._puts.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
@@ -184,7 +184,7 @@ class WorkQueue:
         old, session.using = session.using, tube
         old.using -= 1
         self._timekeeping.drop_if_unused(old, now_ns)
-        return Answer(replies.Using(name), 0)
+        return replies.Using(name), 0
 
     def watch(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """
@@ -193,7 +193,7 @@ class WorkQueue:
         tube = self.state.tubes.get_or_make(name)
         if session.watch(tube):
             tube.watching += 1
-        return Answer(replies.Watching(len(session.watching)), 0)
+        return replies.Watching(len(session.watching)), 0
 
     def ignore(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """
@@ -202,11 +202,11 @@ class WorkQueue:
         tube = self.state.tubes.find(name)
         if tube in session.watching and tube is not None:
             if len(session.watching) == 1:
-                return Answer(replies.NOT_IGNORED, 0)
+                return replies.NOT_IGNORED, 0
             session.ignore(tube)
             tube.watching -= 1
             self._timekeeping.drop_if_unused(tube, now_ns)
-        return Answer(replies.Watching(len(session.watching)), 0)
+        return replies.Watching(len(session.watching)), 0
 
     def reserve(self, session: Session, now_ns: int) -> Answer | None:
         """
@@ -243,7 +243,7 @@ class WorkQueue:
         lsn = self._changes.make(image)
         tube.deletes += 1
         self._timekeeping.drop_if_unused(tube, now_ns)
-        return Answer(replies.DELETED, lsn)
+        return replies.DELETED, lsn
 
     def release(
         self, session: Session, now_ns: int, job_id: int, priority: int, delay_s: int
@@ -290,7 +290,7 @@ class WorkQueue:
             deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
         )  # fmt: skip
         self._changes.make(image)
-        return Answer(replies.TOUCHED, job.lsn)
+        return replies.TOUCHED, job.lsn
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
         """
@@ -307,7 +307,7 @@ class WorkQueue:
             return self._not_found()
         if not self._changes.has_room:
             return NO_ROOM
-        return Answer(replies.KICKED_JOB, self._kicks.kick_job(session, job, now_ns))
+        return replies.KICKED_JOB, self._kicks.kick_job(session, job, now_ns)
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -341,7 +341,7 @@ class WorkQueue:
             self.state, self.tally, self._counters, self._facts(),
             max_job_bytes=self.max_job_bytes, is_draining=self.is_draining,
         )  # fmt: skip
-        return Answer(replies.statistics(pairs), 0)
+        return replies.statistics(pairs), 0
 
     def stats_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -351,7 +351,7 @@ class WorkQueue:
         if job is None:
             return self._not_found()
         tube = self.state.tubes.by_id(job.tube_id)
-        return Answer(replies.statistics(statistics.job(job, tube, now_ns)), job.lsn)
+        return replies.statistics(statistics.job(job, tube, now_ns)), job.lsn
 
     def stats_tube(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """
@@ -372,7 +372,7 @@ class WorkQueue:
         """
         The tube that puts go into.
         """
-        return Answer(replies.Using(session.using.name), 0)
+        return replies.Using(session.using.name), 0
 
     def list_tubes_watched(self, session: Session, now_ns: int) -> Answer:
         """
@@ -392,7 +392,7 @@ class WorkQueue:
         tube.pauses += 1
         lsn = self._changes.pause(tube, seconds, now_ns, Reason.CLIENT)
         self._timekeeping.settle(tube, now_ns)
-        return Answer(replies.PAUSED, lsn)
+        return replies.PAUSED, lsn
 
     # The log's room.
 
@@ -458,13 +458,13 @@ class WorkQueue:
         """
         A job changes, and this is what its owner hears.
         """
-        return Answer(reply, self._timekeeping.change(image, now_ns))
+        return reply, self._timekeeping.change(image, now_ns)
 
     def _of_state(self, reply: Reply) -> Answer:
         """
         A reply that shows the queue's state: it may not tell of what a crash could undo.
         """
-        return Answer(reply, self._changes.committed_lsn)
+        return reply, self._changes.committed_lsn
 
     def _not_found(self) -> Answer:
         return self._of_state(NOT_FOUND)
@@ -476,7 +476,7 @@ class WorkQueue:
         job = self.state.jobs.look(job_id)
         if job is None:
             return self._not_found()
-        return Answer(replies.Found(job_id, job.body, job.priority), job.lsn)
+        return replies.Found(job_id, job.body, job.priority), job.lsn
 
     def _found_first(self, key: int | None) -> Answer:
         return self._not_found() if key is None else self._found(key & ID_MASK)

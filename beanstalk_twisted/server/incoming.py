@@ -59,7 +59,7 @@ class IncomingBody(Incoming):
         self.body = b""
         self._memory = memory
         self._pieces: list[bytes] = []
-        size: int = parsed.args[-1]
+        size: int = parsed[1][-1]
         self._missing = size + len(CRLF)
 
     def receive(self, data: bytes) -> bytes | None:

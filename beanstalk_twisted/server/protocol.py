@@ -29,7 +29,7 @@ the next command.
 from typing import Any, Final
 
 from twisted.internet.interfaces import IHalfCloseableProtocol, ITCPTransport
-from twisted.internet.protocol import connectionDone
+from twisted.internet.protocol import Factory, connectionDone
 from twisted.logger import Logger
 from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
@@ -462,3 +462,22 @@ class BeanstalkProtocol(LineReceiver):
             self.replies.send()
             if not self.replies.is_holding:
                 self.part()
+
+
+class BeanstalkFactory(Factory):
+    """
+    Makes a protocol for each connection.
+    """
+
+    noisy = False
+
+    def __init__(self, host: ConnectionHost, dialect: Dialect = MODERN) -> None:
+        self._host = host
+        self._dialect = dialect
+
+    def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
+        """
+        :param addr: the peer's address; all are equal.
+        :return: None, and the connection is closed, if there is no room for it.
+        """
+        return BeanstalkProtocol(self._host, self._dialect) if self._host.has_room else None

@@ -27,15 +27,15 @@ from beanstalk_twisted.binlog.replay import Replay
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.accepting import RefusalLog
-from beanstalk_twisted.server.command_log import CommandLog
 from beanstalk_twisted.server.connection_host import ServedConnection
 from beanstalk_twisted.server.epoll_reader import EpollReader, SocketSource, has_place_in
 from beanstalk_twisted.server.executor import ExecutionContext
-from beanstalk_twisted.server.factory import BeanstalkFactory
 from beanstalk_twisted.server.headroom import Headroom
 from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.server.process_stats import Process
+from beanstalk_twisted.server.protocol import BeanstalkFactory
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.server.turns import TurnScheduler
 from beanstalk_twisted.storage.archiver import MakeArchiver
@@ -55,7 +55,8 @@ from beanstalk_twisted.storage.store import LogStore, StartProgress, jobs_in_wor
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
-from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY
+from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
 
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""
@@ -332,9 +333,9 @@ class BeanstalkService(Service):
             if error is not None and not isinstance(error, Exception):
                 raise error
         elif isinstance(error, MemoryError):
-            return Answer(OUT_OF_MEMORY, 0)
+            return OUT_OF_MEMORY, 0
         self.log.failure("while executing {line!r}", line=line[:MAX_LINE_BYTES])
-        return Answer(INTERNAL_ERROR, 0)
+        return INTERNAL_ERROR, 0
 
     # After each change.
 
@@ -396,3 +397,29 @@ class BeanstalkService(Service):
             with suppress(OSError):
                 os.unlink(self.settings.pidfile)
         close_sockets()
+
+
+class CommandLog:
+    """
+    An `executor.Observer` that tells the server's log of each line as it came, without bodies: what
+    is no command too, which is what one looks for with it.
+    """
+
+    log = Logger()
+
+    def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
+        """
+        Tell of it.
+        """
+        self.log.info("connection {number}: {line}", number=session.number, line=escape_all(line))
+
+    def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
+        """
+        All commands are carried out.
+        """
+        return None
+
+    def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
+        """
+        Answers are not told of.
+        """

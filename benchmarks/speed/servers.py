@@ -76,7 +76,8 @@ def letters(port: int, disk: Disk, log: Path) -> list[str]:
     """
     words = ["-l", HOST, "-p", str(port)]
     if disk.fsync is not None:
-        words += ["-b", str(log), *(["-F"] if disk.fsync == "never" else ["-f", "0"])]
+        sync = {"never": ["-F"], "always": ["-f", "0"]}.get(disk.fsync, ["-f", disk.fsync])
+        words += ["-b", str(log), *sync]
     return words
 
 

@@ -47,7 +47,8 @@ class Disk(NamedTuple):
     """
     Where jobs are kept.
 
-    :ivar fsync: "never" or "always" (before each reply); None: in memory, without a log.
+    :ivar fsync: "never", "always" (before each reply), or at most every so many milliseconds; None:
+        in memory, without a log.
     :ivar slower_us: so much longer each fsync takes, microseconds.
     """
 
@@ -58,6 +59,7 @@ class Disk(NamedTuple):
 
 MEMORY: Final = Disk("in memory")
 LOG: Final = Disk("binlog, no fsync", "never")
+EVERY_50MS: Final = Disk("fsync at most every 50 ms", "50")
 SYNC: Final = Disk("fsync before reply", "always")
 SYNC_1MS: Final = Disk("fsync before reply, 1 ms disk", "always", 1000)
 SYNC_4MS: Final = Disk("fsync before reply, 4 ms disk", "always", 4000)
@@ -168,6 +170,10 @@ IN_MEMORY: Final = (
 
 LOGGED: Final = (
     Workload("log-rt1", "round trips, 1 connection", LOG, CYCLE, CPU_AND_RATE, with_redis=True),
+    Workload("50ms-rt1", "round trips, 1 connection", EVERY_50MS, CYCLE, CPU_AND_RATE,
+             with_redis=True),
+    Workload("50ms-rt50", "round trips, 50 connections", EVERY_50MS, f"{CYCLE} --connections 50",
+             CPU_AND_RATE, with_redis=True),
     Workload("log-rt50", "round trips, 50 connections", LOG, f"{CYCLE} --connections 50",
              (cpu(1.3, 0.75, 1.5), (RATE, None)), with_redis=True, is_quick=True),
     Workload("log-pipe100", "pipelined, depth 100, 1 connection", LOG, f"{CYCLE} --depth 100",
@@ -180,7 +186,7 @@ LOGGED: Final = (
              f"{CYCLE} --connections 8 --body 256 --preload {{jobs}}", ((LOG_BYTES, None),), 1000,
              seconds=4 * FULL_S, options=("-s", "1048576"), most_rounds=3, is_quick=True),
 )  # fmt: skip
-"""With a log that nobody syncs: a crash of the process loses nothing, one of the machine may."""
+"""With a log that no reply waits for: a killed process loses nothing, a dead machine may."""
 
 SYNCED: Final = (
     Workload("sync-rt1", "1 connection", SYNC, CYCLE, (rate(0.6, 0.9),), connections=1,

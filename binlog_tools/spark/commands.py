@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +17,15 @@ from beanstalk_twisted.binlog.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from binlog_tools.console.output import Output, aside
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.quantities import format_size, parse_size, parse_time
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import unfinished
 from binlog_tools.spark.events import read_events, write_events
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
-from binlog_tools.spark.segments.decoding import Damage
+from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES, Damage
 from binlog_tools.spark.session import explained, session, wants_stacks
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.surviving.gathering import with_spark
-from binlog_tools.spark.tables.errors import TableError
 from binlog_tools.spark.tables.pipelines import (
     FORMATS,
     MODES,
@@ -33,7 +35,6 @@ from binlog_tools.spark.tables.pipelines import (
     write,
 )
 from binlog_tools.spark.tables.poison import FAILURES
-from binlog_tools.spark.wholeness import unfinished
 
 FUTURE: Final = (
     "--at is in the future, behind the end of the log: what will happen until then is not in it; "
@@ -42,6 +43,8 @@ FUTURE: Final = (
 """What `snapshot` says of such a time."""
 
 INPUTS: Final = ("auto", "events", "logs")
+
+Command = Callable[..., Any]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -56,36 +59,30 @@ def cli() -> None:
     """
 
 
-def _common(command: Callable[..., Any]) -> Callable[..., Any]:
+def _all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """
-    What all commands take.
+    Several options as one decorator.
     """
-    for add in reversed([
-        click.argument("inputs", metavar="INPUT...", nargs=-1, required=True),
-        click.option("-o", "--output", required=True, help="The directory to write."),
-        click.option("--damage", type=click.Choice(["fail", "skip"]), default="fail",
-                     show_default=True, help="What to do about damage in logs."),
-        click.option("--servers", default="", metavar="UUID:NAME,...", help="Names for servers."),
-        click.option("--master", help="Of Spark, as local[4]; else what spark-submit says."),
-    ]):  # fmt: skip
-        command = add(command)
-    return command
+    return lambda command: reduce(lambda made, add: add(made), reversed(options), command)
 
 
-def _written(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    What all take that Spark writes.
-    """
-    for add in reversed([
-        click.option("--from", "source", type=click.Choice(INPUTS), default="auto",
-                     show_default=True, help="What INPUT is; `auto` looks for Parquet files."),
-        click.option("--format", "form", type=click.Choice(FORMATS), default="parquet",
-                     show_default=True, help="Of the output."),
-        click.option("--mode", type=click.Choice(MODES), default="error", show_default=True,
-                     help="If there is an output already."),
-    ]):  # fmt: skip
-        command = add(command)
-    return command
+_common = _all_of(
+    click.argument("inputs", metavar="INPUT...", nargs=-1, required=True),
+    click.option("-o", "--output", required=True, help="The directory to write."),
+    click.option("--damage", type=click.Choice(DAMAGE_CHOICES), default="fail",
+                 show_default=True, help="What to do about damage in logs."),
+    click.option("--servers", default="", metavar="UUID:NAME,...", help="Names for servers."),
+    click.option("--master", help="Of Spark, as local[4]; else what spark-submit says."),
+)  # fmt: skip
+
+_written = _all_of(
+    click.option("--from", "source", type=click.Choice(INPUTS), default="auto",
+                 show_default=True, help="What INPUT is; `auto` looks for Parquet files."),
+    click.option("--format", "form", type=click.Choice(FORMATS), default="parquet",
+                 show_default=True, help="Of the output."),
+    click.option("--mode", type=click.Choice(MODES), default="error", show_default=True,
+                 help="If there is an output already."),
+)  # fmt: skip
 
 
 def _session(name: str, master: str | None) -> SparkSession:
@@ -100,10 +97,7 @@ def _session(name: str, master: str | None) -> SparkSession:
 
 def _load(
     spark: SparkSession, inputs: tuple[str, ...], source: str, body: bool, damage: str, servers: str
-) -> DataFrame:  # fmt: skip
-    """
-    The events, whatever they are in.
-    """
+) -> DataFrame:
     if source == "events" or (source == "auto" and any(map(_has_parquet, inputs))):
         return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(
@@ -262,9 +256,6 @@ def rebuild_log(
 
 
 def _tell(made: Rebuilt, how: str) -> None:
-    """
-    Say what was made; and on stderr what was not.
-    """
     for gap in made.not_missed:
         aside(f"not needed: {gap}")
     for flaw in made.flaws:

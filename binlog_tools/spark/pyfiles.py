@@ -1,9 +1,8 @@
 """
 The zip that executors need of us: ``python -m binlog_tools.spark.pyfiles -o beanstalk_spark.zip``.
 
-It holds Python and nothing compiled; numpy and pyarrow have to be on the executors.  Neither
-Twisted nor click is in it, and executors import neither; of our own package ``beanstalk_twisted``
-it has ``binlog``.  The same files give the same bytes.
+Neither Twisted nor click is in it, nor anything compiled; numpy and pyarrow have to be on the
+executors.  The same files give the same bytes.
 """
 
 import argparse
@@ -54,9 +53,6 @@ def make_zip(path: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """
-    Write it where the command line says.
-    """
     parser = argparse.ArgumentParser(
         prog="python -m binlog_tools.spark.pyfiles",
         description="Write the zip for spark-submit --py-files.",

@@ -1,11 +1,8 @@
 """
-A fresh log of what is left of an old one: any number of archived segments, and the directory of
-their server, become a directory that a server starts on, with the jobs that it would have had.
+A fresh log of what is left of an old one: archived segments and the directory of their server
+become a directory that a server starts on, with the jobs that it would have had.
 
-What is heavy, finding in each segment which jobs may survive it, is `survivors`, in this process or
-in Spark's tasks (`gathering`).  What follows is small, and is done here: putting the rows together
-(`living`) and writing (`new_log`), in the order of LSNs, so that bodies are read from one segment
-after the other.
+Bodies are read in the order of LSNs, from one segment after the other.
 """
 
 import time
@@ -15,24 +12,21 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, REHOMED
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
-from binlog_tools.spark.errors import unreadable
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
-from binlog_tools.spark.reading.copies import soundest
 from binlog_tools.spark.reading.finding import find
 from binlog_tools.spark.reading.measuring import Segment
+from binlog_tools.spark.reading.opening import soundest
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place
 from binlog_tools.spark.surviving.errors import (
-    cannot_write,
     incomplete,
     missing,
-    several,
-    too_early,
 )
 from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
 from binlog_tools.spark.surviving.living import Living
-from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps, trim_of
+from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps
 from binlog_tools.spark.surviving.restoring import Restoring
 
 TOOL: Final = "rebuild"
@@ -81,8 +75,7 @@ def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) 
     Make the log.
 
     :param now_ns: the wall clock, if not that of now.
-    :raise SourceError: something is wrong with the logs or with the target; then nothing is left
-        of the new log.
+    :raise SourceError: something is wrong with the logs or the target; no new log is left.
     """
     try:
         found = find(wish.paths, as_at_a_start=True)
@@ -93,7 +86,9 @@ def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) 
     try:
         return _write(plan, living, time.time_ns() if now_ns is None else now_ns)
     except OSError as problem:
-        raise cannot_write(problem, wish.output) from None
+        where = problem.filename or wish.output
+        what = f"{where}: {problem.strerror or problem}; no new log was made"
+        raise SourceError("REBUILD_TARGET", what) from None
 
 
 class Plan:
@@ -106,7 +101,7 @@ class Plan:
 
     def __init__(
         self, segments: Sequence[Segment], broken: Sequence[BrokenFile], wish: Wish
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.wish = wish
         segments = [_soundest(each) for each in segments]
         self.flaws: list[str] = []
@@ -115,13 +110,22 @@ class Plan:
         self._segments = segments
         self.stores = sorted({each.header.store_uuid for each in segments})
         if len(self.stores) > 1:
-            raise several([store.hex() for store in self.stores])
+            servers = ", ".join(store.hex() for store in self.stores)
+            raise SourceError(
+                "REBUILD_SERVERS",
+                f"these are logs of {len(self.stores)} servers ({servers}); nothing was written; "
+                f"rebuild one at a time: name its directory, and its folder in the archive",
+            )
         if not segments:
             raise missing("no segment can be read" + self._broken_told())
         self.paths = {each.header.seq: each.path for each in segments}
         self._wanted = [each for each in segments if self._may_have(each)]
         if not self._wanted:
-            raise too_early(segments[0].header.first_lsn, segments[0].path)
+            raise SourceError(
+                "REBUILD_GAP",
+                f"the log begins with LSN {segments[0].header.first_lsn}, in {segments[0].path}, "
+                f"and that is later; nothing was written; name the archive too, or a later point",
+            )
 
     def _may_have(self, each: Segment) -> bool:
         """
@@ -136,20 +140,14 @@ class Plan:
         return "".join(f"; {each.path} is damaged: {each.why}" for each in self._broken)
 
     def gathered(self, gather: Gather) -> Living:
-        """
-        Read the segments that are needed.
-        """
         reading = Reading(self.wish.point, self.wish.damage)
         newest = self._wanted[-1]
         last = reading.of(_share(newest))
-        note = next(iter(Living([last]).notes))
-        trim_seq = max(self._trimmed(), note.trim_seq, 1)
+        trim_seq = max(self._trimmed(), Living([last]).notes[0].trim_seq, 1)
         while True:
-            before = [
-                _share(each) for each in self._wanted[:-1] if each.header.seq >= trim_seq
-            ]  # fmt: skip
+            before = [_share(each) for each in self._wanted[:-1] if each.header.seq >= trim_seq]
             living = Living([*gather(before, reading), last])
-            found = trim_of(living.notes)
+            found = max(note.trim_seq for note in living.notes)
             if found <= trim_seq:
                 break
             trim_seq = found
@@ -201,9 +199,6 @@ def _share(each: Segment) -> Share:
 
 
 def _soundest(each: Segment) -> Segment:
-    """
-    The same from a copy that is not damaged, if there are several.
-    """
     share = soundest(_share(each), "frames", with_bodies=True)
     return each._replace(path=share.place.path, size=share.size)
 
@@ -213,13 +208,11 @@ def _write(plan: Plan, living: Living, wall_ns: int) -> Rebuilt:
     now_ns = max(wall_ns, floors.time_ns)
     store = plan.stores[0].hex()
     origin = Origin(TOOL, [OriginSource(path, store, floors.last_lsn) for path in wish.paths])
-    with (
-        NewLog(
-            wish.output, origin, floors=floors, pauses=living.pauses(now_ns),
-            segment_bytes=wish.segment_bytes, now_ns=now_ns,
-        ) as log,
-        Restoring(living, plan.paths, wish.damage, now_ns) as restoring,
-    ):  # fmt: skip
+    restoring = Restoring(living, plan.paths, wish.damage, now_ns)
+    with NewLog(
+        wish.output, origin, floors=floors, pauses=living.pauses(now_ns),
+        segment_bytes=wish.segment_bytes, now_ns=now_ns,
+    ) as log:  # fmt: skip
         for job in restoring.jobs():
             log.add(job)
         written = log.finish()

@@ -29,14 +29,14 @@ def command(tables: Path, output: Path, title: str) -> None:
     reported (exit code 4). Neither Spark nor Java is needed.
     """
     need("report", "matplotlib", "pyarrow")
-    from binlog_tools.spark.reporting.errors import TableFileError
+    from binlog_tools.spark.definitions.errors import TableError
     from binlog_tools.spark.reporting.readings import read
     from binlog_tools.spark.reporting.sections import render
 
     try:
         readings = read(tables)
         output.write_text(render(readings, title), encoding="utf-8")
-    except TableFileError as problem:
+    except TableError as problem:
         _fail(str(problem))
     except OSError as problem:
         _fail(f"{problem.filename or output}: {problem.strerror}")

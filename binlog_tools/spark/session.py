@@ -1,16 +1,6 @@
 """
 A Spark session on this machine, set up as this package needs it.
 
-The settings that bite, if they are wrong:
-
-- ``PYSPARK_PYTHON``: Spark starts ``python3`` of the PATH for its workers, not the Python that
-  runs, and then does not find pyarrow there;
-- ``SPARK_LOCAL_IP``: without it Spark picks an address of the network, which may hang behind a
-  VPN;
-- the session's time zone: a log's times are UTC;
-- ``filterPushdown``: a Python source that takes filters cannot be read without it;
-- how long the parts of Spark wait for each other: see `PATIENCE`.
-
 On a cluster, where ``spark-submit`` has started the session, all that it has set stays.
 """
 
@@ -25,11 +15,12 @@ from pyspark.sql import SparkSession
 from beanstalk_twisted.printable import escape
 from binlog_tools.spark import sink
 from binlog_tools.spark.errors import exit_code, explain_error
-from binlog_tools.spark.java import NoJava, prepare_java
+from binlog_tools.spark.java import prepare_java
 from binlog_tools.spark.source import register
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
+    # A Python source that takes filters cannot be read without it.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -37,11 +28,7 @@ SETTINGS: Final = {
 """What every session of ours has."""
 
 PATIENCE_S: Final = 600
-"""
-How long one part of Spark waits for another on this machine, seconds.  Spark's own limits, 15 s to
-5 minutes, are for machines that fail alone; here all parts are in two processes, and who does not
-answer has no processor time: with ten other programs on two processors 15 s are not enough.
-"""
+"""Seconds that one part of Spark waits for another here: a busy machine answers late."""
 
 PATIENCE: Final = {
     # Of the driver for its executor, and of each question that one asks another: 120 s.
@@ -53,13 +40,12 @@ PATIENCE: Final = {
     # Of a join for its smaller side, seconds: 300.
     "spark.sql.broadcastTimeout": str(PATIENCE_S),
 }
-"""What a session has that is started here, and not by ``spark-submit`` for a cluster."""
+"""What a session has that is started here, and not by ``spark-submit``."""
 
 
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:
     """
-    A session, or the one there is; it knows the formats ``beanstalk_binlog`` and
-    ``beanstalk``.
+    A session, or the one there is; it knows the formats ``beanstalk_binlog`` and ``beanstalk``.
 
     :param settings: of Spark, beside `SETTINGS` and `PATIENCE`.
     :raise NoJava: there is no Java for Spark to run on.
@@ -67,8 +53,10 @@ def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) 
     ours: dict[str, str] = dict(SETTINGS)
     if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         prepare_java(os.environ)
+        # Else Spark takes python3 of the PATH for its workers, which may have no pyarrow.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        # Else it takes an address of the network, which may hang behind a VPN.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # The Python side of the same socket has its limit from here.
         os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(PATIENCE_S))
@@ -94,9 +82,6 @@ def explained() -> Iterator[None]:
     """
     try:
         yield
-    except NoJava as problem:
-        print(escape(str(problem), "\n"), file=sys.stderr)
-        raise SystemExit(problem.exit_code) from None
     except Exception as problem:
         if wants_stacks():
             raise

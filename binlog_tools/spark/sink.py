@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
@@ -22,8 +23,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from binlog_tools.spark.writing.complaints import SinkError
-from binlog_tools.spark.writing.jobrows import JobRows
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import JobRows
 from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import note_partitions, noted_rows, partition_of
 from binlog_tools.spark.writing.putting import Tally, put_partition
@@ -37,19 +38,18 @@ BATCH_PROPERTY: Final = "streaming.sql.batchId"
 _log = logging.getLogger(__name__)
 
 
+@dataclass
 class Done(WriterCommitMessage):
     """
     What a task tells the driver.
+
+    :ivar folder: where the progress is, empty: nowhere.
+    :ivar attempt: how often Spark had tried this task before.
     """
 
-    def __init__(self, tally: Tally, folder: str = "", attempt: int = 0) -> None:
-        """
-        :param folder: where the progress is, empty: nowhere.
-        :param attempt: how often Spark had tried this task before.
-        """
-        self.tally = tally
-        self.folder = folder
-        self.attempt = attempt
+    tally: Tally
+    folder: str = ""
+    attempt: int = 0
 
 
 class BeanstalkSink(DataSource):
@@ -59,9 +59,6 @@ class BeanstalkSink(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """
-        The name of the format.
-        """
         return NAME
 
     def schema(self) -> NoReturn:
@@ -74,16 +71,10 @@ class BeanstalkSink(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> "JobWriter":
-        """
-        Make the writer of a batch.
-        """
         _refuse_overwrite(overwrite)
         return JobWriter(*self._meaning(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "JobStreamWriter":
-        """
-        Make the writer of a stream.
-        """
         _refuse_overwrite(overwrite)
         return JobStreamWriter(*self._meaning(schema))
 
@@ -130,49 +121,48 @@ def _refuse_overwrite(overwrite: bool) -> None:
         )
 
 
-class JobWriter(DataSourceArrowWriter):
+@dataclass
+class _Writer:
     """
-    Of one write.
+    What the writers of a batch and of a stream share.  Spark calls ``write`` in each task,
+    ``commit`` when all are done, ``abort`` when one has failed for good; what was put stays.
     """
 
-    def __init__(self, rows: JobRows, options: SinkOptions) -> None:
-        self._rows = rows
-        self._options = options
+    rows: JobRows
+    options: SinkOptions
+
+    def _put(self, iterator: Iterator[pa.RecordBatch], folder: str) -> Done:
+        task = _task()
+        attempt = task.attemptNumber()
+        tally = put_partition(
+            iterator, self.rows, self.options, task.partitionId(), folder, attempt=attempt
+        )
+        return Done(tally, folder, attempt)
+
+
+class JobWriter(_Writer, DataSourceArrowWriter):
+    """
+    Writes a batch.
+    """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        """
-        Put a partition.  See `DataSourceArrowWriter.write`.
-        """
-        return _put(iterator, self._rows, self._options, self._options.resume)
+        return self._put(iterator, self.options.resume)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        """
-        All is put: tell how much.
-        """
-        settle(self._options, messages, self._options.resume)
+        settle(self.options, messages, self.options.resume)
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """
-        A task has failed for good: tell what the others have put, which stays.
-        """
-        give_up(self._options, messages, self._options.resume)
+        give_up(self.options, messages, self.options.resume)
 
 
-class JobStreamWriter(DataSourceStreamArrowWriter):
+class JobStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """
-    Of a stream.
+    Writes a stream, whose batches have folders of their own for their progress.
     """
-
-    def __init__(self, rows: JobRows, options: SinkOptions) -> None:
-        self._rows = rows
-        self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        """
-        Put a partition of a batch.  See `DataSourceStreamArrowWriter.write`.
-        """
         task = _task()
-        folder = self._options.resume
+        folder = self.options.resume
         if folder:
             query = task.getLocalProperty(QUERY_PROPERTY)
             batch = task.getLocalProperty(BATCH_PROPERTY)
@@ -180,34 +170,16 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
                 raise SinkError("SINK_RESUME", "this Spark does not tell a task its batch; leave "
                                 "the option resume away")  # fmt: skip
             folder = os.path.join(folder, query, f"{int(batch or 0):020}")
-        return _put(iterator, self._rows, self._options, folder)
+        return self._put(iterator, folder)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        """
-        A batch is put: tell how much, and forget the progress of earlier ones.
-        """
         folder = folder_of(messages)
-        settle(self._options, messages, folder, batchId)
+        settle(self.options, messages, folder, batchId)
         if folder:
             forget_before(os.path.dirname(folder), batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        """
-        A task has failed for good: tell what the others have put, which stays.
-        """
-        give_up(self._options, messages, folder_of(messages), batchId)
-
-
-def _put(
-    iterator: Iterator[pa.RecordBatch], rows: JobRows, options: SinkOptions, folder: str
-) -> Done:  # fmt: skip
-    """
-    What each task does.
-    """
-    task = _task()
-    attempt = task.attemptNumber()
-    tally = put_partition(iterator, rows, options, task.partitionId(), folder, attempt=attempt)
-    return Done(tally, folder, attempt)
+        give_up(self.options, messages, folder_of(messages), batchId)
 
 
 def folder_of(messages: Sequence[Any]) -> str:
@@ -219,7 +191,7 @@ def folder_of(messages: Sequence[Any]) -> str:
 
 def settle(
     options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
-) -> None:  # fmt: skip
+) -> None:
     """
     All tasks are done.
 
@@ -238,7 +210,7 @@ def settle(
 
 def give_up(
     options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
-) -> None:  # fmt: skip
+) -> None:
     """
     Tell what there is of a write that has failed.
     """

@@ -1,47 +1,36 @@
 """
 The format ``beanstalk_binlog``: logs and archives as a table, read in batch.
 
-::
-
-    from binlog_tools.spark.source import register
-
-    register(spark)
-    spark.read.format("beanstalk_binlog").load("/var/lib/beanstalk").show()
-
-Spark makes these objects, pickles them, and calls them in three places: `BinlogSource.schema` and
+Spark pickles these objects and calls them in three places: `BinlogSource.schema` and
 `BinlogReader.partitions` in a short-lived process beside the driver, `BinlogReader.read` in the
 tasks.  So they hold what was asked for and nothing that is open.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from binlog_tools.spark.columns import BY_NAME, ddl
-from binlog_tools.spark.errors import SourceError, damaged, unreadable
+from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, ddl
+from binlog_tools.spark.definitions.errors import SourceError, damaged, unreadable
 from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.reading.candidates import BrokenFile
-from binlog_tools.spark.reading.copies import soundest
 from binlog_tools.spark.reading.finding import Findings, Gap, find
+from binlog_tools.spark.reading.opening import open_share, soundest, task_batches
 from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
 from binlog_tools.spark.reading.planning import (
     Share,
     Task,
     Trouble,
-    gap_trouble,
-    in_order,
-    named,
-    open_share,
     packed,
     shares_of,
 )
 from binlog_tools.spark.reading.pruning import conditions_of, may_match, stats_of
-from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, segment_batch, summary
+from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, summary
 from binlog_tools.spark.segments.conditions import EVERY, Condition, bounds
-from binlog_tools.spark.segments.decoding import Wanted, batches
-from binlog_tools.spark.segments.producing import damage_row
+from binlog_tools.spark.segments.producing import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,52 +46,29 @@ class BinlogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """
-        What ``format`` takes.
-        """
         return FORMAT
 
     def schema(self) -> str:
-        """
-        The columns, as the options ask for them.
-        """
         asked = parse_options(self.options, STREAM_OPTIONS)
         if asked.view == "segments":
-            return ", ".join(f"`{name}` {each.ddl}" for name, each in SEGMENT_BY_NAME.items())
+            return ddl(SEGMENT_BY_NAME, SEGMENT_BY_NAME)
         return ddl(asked.names)
 
     def streamReader(self, schema: "StructType") -> BinlogStreamReader:
         """
         Follows logs.  Its options are also those of `startings.STREAM_OPTIONS`.
         """
-        streamed = Streamed.of(self.options)
-        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        return BinlogStreamReader(streamed, check_schema(fields, BY_NAME))
+        return BinlogStreamReader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
 
     def reader(self, schema: "StructType") -> "BinlogReader":
-        """
-        Reads the columns of a schema: this one's, or what the user gave of it.
-        """
-        return BinlogReader(parse_options(self.options), columns_of(schema, self.options))
+        asked = parse_options(self.options)
+        known = SEGMENT_BY_NAME if asked.view == "segments" else BY_NAME
+        return BinlogReader(asked, _columns_of(schema, known))
 
 
-def columns_of(schema: "StructType", options: Any) -> tuple[str, ...]:
-    """
-    The columns that a schema names, checked.
-    """
-    view = parse_options(options).view
+def _columns_of(schema: "StructType", known: Mapping[str, Column]) -> tuple[str, ...]:
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    return check_schema(fields, SEGMENT_BY_NAME if view == "segments" else BY_NAME)
-
-
-class TaskPartition(InputPartition):
-    """
-    What one task reads.
-    """
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(task)
-        self.task = task
+    return check_schema(fields, known)
 
 
 class BinlogReader(DataSourceReader):
@@ -126,22 +92,19 @@ class BinlogReader(DataSourceReader):
             self._conditions = (*self._asked.conditions, *conditions_of(filters))
         return filters
 
-    def partitions(self) -> list[TaskPartition]:
-        """
-        Look at what there is, and cut it into tasks.
-        """
+    def partitions(self) -> list[InputPartition]:
         found = find(self._asked.paths, self._asked.live)
         items = list(self._items(found))
-        return [TaskPartition(task) for task in packed(items, self._asked.partition_bytes)]
+        return [InputPartition(task) for task in packed(items, self._asked.partition_bytes)]
 
     def _items(self, found: Findings) -> Iterator[Share | Trouble]:
         for broken in found.broken:
             yield self._tolerated(_of_broken(broken))
-        for each in in_order(found.segments, found.gaps):
-            if isinstance(each, Gap):
-                yield from self._gap(each)
-                continue
-            server = self._server(each.header.store_uuid)
+        gaps = {gap.after.key: gap for gap in found.gaps}
+        for each in found.segments:
+            if each.key in gaps:
+                yield from self._gap(gaps[each.key])
+            server = self._asked.server_of(each.header)
             if may_match(stats_of(each, server, self._asked.records), self._conditions):
                 task_bytes = self._asked.partition_bytes
                 if self._asked.view == "segments":
@@ -150,9 +113,6 @@ class BinlogReader(DataSourceReader):
                 yield from shares_of(
                     each, server, task_bytes, bounds(wanted, "lsn"), bounds(wanted, "logged_ns")
                 )
-
-    def _server(self, uuid: bytes) -> str:
-        return named(self._asked.servers)(uuid)
 
     def _gap(self, gap: Gap) -> Iterator[Trouble]:
         """
@@ -165,7 +125,9 @@ class BinlogReader(DataSourceReader):
         if bounds(wanted, "lsn").meets(first, after.first_lsn - 1) and (
             bounds(wanted, "logged_ns").meets(since_ns, until_ns)
         ):
-            yield self._tolerated(gap_trouble(gap, self._server(after.store_uuid)))
+            place = Place(gap.after.path, after, self._asked.server_of(after))
+            seq = gap.before.header.seq + 1
+            yield self._tolerated(Trouble(place, gap.what, gap.before.next_lsn, None, seq))
 
     def _tolerated(self, trouble: Trouble) -> Trouble:
         """
@@ -177,46 +139,24 @@ class BinlogReader(DataSourceReader):
         return trouble
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """
-        The batches of a task.
-        """
-        if not isinstance(partition, TaskPartition):
-            # Spark's stand-in for no partitions at all.
-            return
-        for item in partition.task.items:
-            try:
-                yield from self._read_item(item)
-            except OSError as problem:
-                raise unreadable(problem) from None
-
-    def _read_item(self, item: Share | Trouble) -> Iterator[Any]:
-        if isinstance(item, Share):
-            with_bodies = "body" in self._columns or self._asked.view == "segments"
-            item = soundest(item, self._asked.verify, with_bodies)
-        if self._asked.view == "segments":
-            yield segment_batch([self._summary(item)], self._columns)
-        elif isinstance(item, Trouble):
-            yield damage_row(self._columns, item.place, item.lsn, item.problem, size=item.size)
-        else:
-            opened = open_share(item)
-            yield from batches(
-                opened.buffer, item.place, item.stretch, self._wanted(), opened.tubes
-            )
-
-    def _wanted(self) -> Wanted:
-        asked = self._asked
-        return Wanted(
-            self._columns, asked.records, asked.copies, asked.damage, asked.verify,
-            asked.conditions,
-        )  # fmt: skip
+        # None is Spark's stand-in for no partitions at all.
+        task: Task = partition.value or ()
+        if self._asked.view == "events":
+            return task_batches(task, self._asked.wanted(self._columns))
+        schema = arrow_schema(self._columns, SEGMENT_BY_NAME)
+        summaries = ([self._summary(item)] for item in task)
+        return (pa.RecordBatch.from_pylist(rows, schema=schema) for rows in summaries)
 
     def _summary(self, item: Share | Trouble) -> dict[str, object]:
+        verify = self._asked.verify
         if isinstance(item, Share):
-            opened = open_share(item)
-            return summary(opened.buffer, item.place, item.stretch, self._asked.verify)
+            try:
+                share = soundest(item, verify, with_bodies=True)
+                return summary(open_share(share).buffer, share.place, share.stretch, verify)
+            except OSError as problem:
+                raise unreadable(problem) from None
         server = item.place.server if item.place else None
-        return {"server": server, "damages": 1, "damaged_bytes": item.size,
-                "problem": item.problem}  # fmt: skip
+        return {"server": server, "damages": 1, "damaged_bytes": item.size, "problem": item.problem}
 
 
 def _of_broken(broken: BrokenFile) -> Trouble:

@@ -32,9 +32,9 @@ def test_a_line_is_understood_by_the_server_as_it_was_meant(row: Command) -> Non
     written = [at for at, field in enumerate(row.fields) if field.is_written]
     line = SPECS[row.prefix].line(tuple(at + 3 for at in written))
     assert line.endswith(b"\r\n")
-    parsed = V1.parse(line[:-2])
-    assert (parsed.command.prefix, parsed.has_junk) == (row.prefix, False)
-    assert [parsed.args[at] for at in written] == [at + 3 for at in written]
+    command, args, has_junk = V1.parse(line[:-2])
+    assert (command.prefix, has_junk) == (row.prefix, False)
+    assert [args[at] for at in written] == [at + 3 for at in written]
 
 
 @EACH_ROW

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, Record
-from beanstalk_twisted.jobs.changes import Ledger
+from beanstalk_twisted.jobs.changes import JobLog
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from tests.crash.history import Broken, History, difference, picture, tube_seen
@@ -56,7 +56,7 @@ class Promises:
 
     # The queue's side.
 
-    def serves(self, queue: WorkQueue, log: Ledger) -> None:
+    def serves(self, queue: WorkQueue, log: JobLog) -> None:
         """
         A server opens the log.
         """
@@ -224,30 +224,30 @@ class Promises:
 
 class Recorder:
     """
-    A ledger that tells of what passes through it.
+    A log that tells of what passes through it.
     """
 
-    def __init__(self, ledger: Ledger, promises: Promises) -> None:
-        self._ledger = ledger
+    def __init__(self, log: JobLog, promises: Promises) -> None:
+        self._log = log
         self._promises = promises
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
+        return getattr(self._log, name)
 
     def append(self, record: Record) -> int:
         """
-        See `Ledger.append`.
+        See `JobLog.append`.
         """
-        lsn = self._ledger.append(record)
+        lsn = self._log.append(record)
         self._note(lsn, record)
         return lsn
 
     def append_run(self, records: Iterator[Record]) -> int:
         """
-        See `Ledger.append_run`.
+        See `JobLog.append_run`.
         """
         run = list(records)
-        first = self._ledger.append_run(iter(run))
+        first = self._log.append_run(iter(run))
         for lsn, record in enumerate(run, first):
             self._note(lsn, record)
         return first
@@ -267,9 +267,9 @@ class WatchedQueue(WorkQueue):
 
     promises: Promises
 
-    def keep_in(self, ledger: Ledger) -> None:
+    def keep_in(self, log: JobLog) -> None:
         """
         See `WorkQueue.keep_in`.
         """
-        self.promises.serves(self, ledger)
-        super().keep_in(cast(Ledger, Recorder(ledger, self.promises)))
+        self.promises.serves(self, log)
+        super().keep_in(cast(JobLog, Recorder(log, self.promises)))

@@ -11,7 +11,7 @@ from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import METHODS
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.dialects import MODERN
-from tests.jobs.ledger import RecordingLedger
+from tests.jobs.recording_log import RecordingLog
 
 NS = 1_000_000_000
 
@@ -30,14 +30,14 @@ FACTS = ProcessFacts(
 
 class Server:
     """
-    A queue, its ledger and its time.
+    A queue, its log and its time.
     """
 
     def __init__(self) -> None:
         self.facts = FACTS
-        self.ledger = RecordingLedger()
+        self.log = RecordingLog()
         self.queue = WorkQueue(lambda: self.facts, COUNTERS, max_job_bytes=65535)
-        self.queue.keep_in(self.ledger)
+        self.queue.keep_in(self.log)
         self.now_ns = START_NS
         self._clients: dict[Session, Client] = {}
         self._ticked_ns = self._ticks = 0
@@ -191,14 +191,14 @@ class Client:
 
     def _carry_out(self, line: bytes, body: bytes) -> Answer | None:
         queue, now_ns = self._server.queue, self._server.now_ns
-        parsed = MODERN.parse(line)
-        queue.count(parsed.command.counter)
-        if parsed.command.has_body:
-            pri, delay, ttr, _ = parsed.args
+        command, args, _ = MODERN.parse(line)
+        queue.count(command.counter)
+        if command.has_body:
+            pri, delay, ttr, _ = args
             draft = queue.begin_put(self.session, now_ns)
             return queue.put(self.session, now_ns, draft, pri, delay, ttr, body)
-        return METHODS[parsed.command.operation](queue, self.session, now_ns, *parsed.args)
+        return METHODS[command.operation](queue, self.session, now_ns, *args)
 
     def _take(self, answer: Answer) -> str:
         self.last = answer
-        return answer.reply.encode().decode("latin-1").removesuffix("\r\n")
+        return answer[0].encode().decode("latin-1").removesuffix("\r\n")

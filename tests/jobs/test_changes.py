@@ -13,25 +13,25 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubeDef,
 )
-from beanstalk_twisted.jobs.changes import NS, Changes, NoLedger, small_state
+from beanstalk_twisted.jobs.changes import NS, Changes, NoLog, small_state
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from tests.jobs.ledger import RecordingLedger
+from tests.jobs.recording_log import RecordingLog
 
 NOW_NS = 1000 * NS
 
 
 class Place:
     """
-    A state, a ledger, and what changes one and tells the other.
+    A state, a log, and what changes one and tells the other.
     """
 
     def __init__(self) -> None:
         self.state = QueueState()
-        self.ledger = RecordingLedger()
+        self.log = RecordingLog()
         self.changes = Changes(self.state)
-        self.changes.ledger = self.ledger
+        self.changes.log = self.log
 
     def tube(self, name: bytes) -> Tube:
         """
@@ -54,7 +54,7 @@ def test_a_change_is_logged_and_made_and_knows_its_lsn_and_segment() -> None:
     place = Place()
     image = put_image(place.tube(b"a"), 1)
     assert place.changes.make(image) == 2
-    assert place.ledger.records[1] is image
+    assert place.log.records[1] is image
     job = place.state.jobs.look(1)
     assert job is not None
     assert (job.lsn, job.segment) == (2, 1)
@@ -66,12 +66,12 @@ def test_a_tube_is_named_before_its_first_record_in_each_segment() -> None:
     tube = place.tube(b"a")
     place.changes.make(put_image(tube, 1))
     place.changes.make(put_image(tube, 2))
-    place.ledger.begin_segment([])
+    place.log.begin_segment([])
     place.changes.make(put_image(tube, 3))
-    kinds = [record.kind for record in place.ledger.records]
+    kinds = [record.kind for record in place.log.records]
     assert kinds == [TubeDef.kind, Kind.PUT, Kind.PUT, TubeDef.kind, Kind.PUT]
-    assert place.ledger.records[0] == TubeDef(tube.tube_id, b"a", NOW_NS)
-    assert place.ledger.records[3] == TubeDef(tube.tube_id, b"a", NOW_NS)
+    assert place.log.records[0] == TubeDef(tube.tube_id, b"a", NOW_NS)
+    assert place.log.records[3] == TubeDef(tube.tube_id, b"a", NOW_NS)
 
 
 def test_a_relaxed_change_is_nothing_that_replies_wait_for() -> None:
@@ -80,7 +80,7 @@ def test_a_relaxed_change_is_nothing_that_replies_wait_for() -> None:
     image = put_image(place.tube(b"a"), 1)._replace(connection=1)
     place.changes.make(image)
     place.changes.make(image._replace(kind=Kind.RESERVE, state=State.RESERVED, reserves=1))
-    assert len(place.ledger.records) == 3
+    assert len(place.log.records) == 3
     assert place.changes.committed_lsn == 2
 
 
@@ -89,15 +89,15 @@ def test_while_the_disk_is_behind_only_what_a_restart_would_miss_is_logged() -> 
     place.state.sessions[1] = Session(1, place.state.default())
     image = put_image(place.tube(b"a"), 1)._replace(connection=1)
     place.changes.make(image)
-    place.ledger.is_behind = True
+    place.log.is_behind = True
     reserved = image._replace(kind=Kind.RESERVE, state=State.RESERVED, reserves=1, body=b"")
     assert place.changes.make(reserved) == 0
     job = place.state.jobs.look(1)
     assert job is not None and (job.state, job.reserves) == (State.RESERVED, 1)
     place.changes.make(reserved._replace(kind=Kind.BURY, state=State.BURIED, buries=1))
-    kinds = [record.kind for record in place.ledger.images()]
+    kinds = [record.kind for record in place.log.images()]
     assert kinds == [Kind.PUT, Kind.BURY]
-    assert place.ledger.images()[-1].reserves == 1
+    assert place.log.images()[-1].reserves == 1
 
 
 def test_a_pause_is_logged_with_its_end_and_replies_wait_for_it() -> None:
@@ -105,7 +105,7 @@ def test_a_pause_is_logged_with_its_end_and_replies_wait_for_it() -> None:
     tube = place.tube(b"a")
     lsn = place.changes.pause(tube, 5, NOW_NS, Reason.CLIENT)
     assert lsn == place.changes.committed_lsn == 2
-    assert place.ledger.records[-1] == Pause(tube.tube_id, 5, NOW_NS + 5 * NS, NOW_NS)
+    assert place.log.records[-1] == Pause(tube.tube_id, 5, NOW_NS + 5 * NS, NOW_NS)
     assert tube.pause_until_ns == NOW_NS + 5 * NS
 
 
@@ -114,7 +114,7 @@ def test_nobody_waits_for_the_end_of_a_pause_that_is_merely_forgotten() -> None:
     tube = place.tube(b"a")
     place.changes.pause(tube, 5, NOW_NS, Reason.CLIENT)
     assert place.changes.pause(tube, 0, NOW_NS, Reason.NONE) == 3
-    assert place.ledger.records[-1] == Pause(tube.tube_id, 0, 0, NOW_NS, Reason.NONE)
+    assert place.log.records[-1] == Pause(tube.tube_id, 0, 0, NOW_NS, Reason.NONE)
     assert place.changes.committed_lsn == 2
     assert tube.pause_until_ns == 0
 
@@ -122,7 +122,7 @@ def test_nobody_waits_for_the_end_of_a_pause_that_is_merely_forgotten() -> None:
 def test_without_a_log_there_is_nothing_to_wait_for() -> None:
     state = QueueState()
     changes = Changes(state)
-    assert isinstance(changes.ledger, NoLedger)
+    assert isinstance(changes.log, NoLog)
     assert changes.make(put_image(state.default(), 1)) == 0
     assert changes.committed_lsn == 0
     job = state.jobs.look(1)
@@ -149,7 +149,7 @@ def test_a_tube_named_at_the_head_of_a_segment_is_not_named_in_it_again() -> Non
     place = Place()
     tube = place.tube(b"a")
     place.changes.make(put_image(tube, 1))
-    place.ledger.begin_segment(list(small_state(place.state, 2, NOW_NS)))
+    place.log.begin_segment(list(small_state(place.state, 2, NOW_NS)))
     place.changes.make(put_image(tube, 2))
-    names = [record for record in place.ledger.records if isinstance(record, TubeDef)]
+    names = [record for record in place.log.records if isinstance(record, TubeDef)]
     assert len(names) == 2

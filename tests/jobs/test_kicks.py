@@ -17,7 +17,7 @@ from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube
 from tests.jobs.conversation import Client, Server
-from tests.jobs.ledger import RecordingLedger
+from tests.jobs.recording_log import RecordingLog
 
 CONNECTION = 5
 NOW_NS = 1000
@@ -25,15 +25,15 @@ NOW_NS = 1000
 
 class Place:
     """
-    A tube, its ledger, and who wants to be told of better jobs.
+    A tube, its log, and who wants to be told of better jobs.
     """
 
     def __init__(self) -> None:
         self.state = QueueState()
         self.state.default()
-        self.ledger = RecordingLedger()
+        self.log = RecordingLog()
         self.changes = Changes(self.state)
-        self.changes.ledger = self.ledger
+        self.changes.log = self.log
         self.told = 0
 
     @property
@@ -110,7 +110,7 @@ class Place:
             "counts": [queue.count for queue in (tube.ready, tube.buried, tube.delayed)],
             "states": {known: state.counts[known] for known in State},
             "urgent": (state.urgent, tube.urgent),
-            "records": self.ledger.records,
+            "records": self.log.records,
             "committed": self.changes.committed_lsn,
             "told": self.told,
         }
@@ -179,9 +179,9 @@ def test_the_records_of_a_kick_make_the_same_jobs_again(state: State) -> None:
     for job_id in range(1, 2001):
         live.set(state, job_id, job_id % 5, 1 + job_id * 7919 % 2003)
     assert live.kick_in_one_go(state, 1500) == 1500
-    for lsn, record in enumerate(live.ledger.records, start=1):
+    for lsn, record in enumerate(live.log.records, start=1):
         if isinstance(record, JobImage):
-            made.state.apply(record, lsn, made.ledger.segment)
+            made.state.apply(record, lsn, made.log.segment)
     assert [fields(made.state.jobs.look(job_id)) for job_id in made.state.jobs] == [
         fields(live.state.jobs.look(job_id)) for job_id in live.state.jobs
     ]
@@ -217,10 +217,10 @@ def test_who_waits_is_served_job_by_job_and_the_rest_is_kicked_in_one_go() -> No
     ids = buried(client, 20)
     for worker in workers:
         worker.says("reserve")
-    before = len(server.ledger.records)
+    before = len(server.log.records)
     assert client.says("kick 20") == "KICKED 20"
     assert [worker.hears() for worker in workers] == [f"RESERVED {n} 1\r\nx" for n in ids[:3]]
-    kinds = [record.kind for record in server.ledger.records[before:]]
+    kinds = [record.kind for record in server.log.records[before:]]
     assert kinds == [Kind.KICK, Kind.RESERVE] * 3 + [Kind.KICK] * 17
 
 

@@ -54,7 +54,7 @@ class Place:
     def __init__(self) -> None:
         self.server = Server()
         self.budget = Narrow()
-        self.server.ledger.budget = self.budget
+        self.server.log.budget = self.budget
         self.clients: list[Client] = []
 
     def waits(self, body: bytes = b"x", line: str = "put 0 0 60 {}") -> Client:
@@ -94,14 +94,14 @@ def test_a_put_without_room_waits_and_no_job_exists_until_then() -> None:
     place.budget.largest = None
     client = place.waits()
     assert place.job_ids == []
-    assert not place.server.ledger.records
+    assert not place.server.log.records
     place.change()
     assert client.hears() is None, "there is still none"
     place.budget.largest = 1
     place.change()
     assert client.hears() == "INSERTED 1"
     assert not client.session.is_blocked
-    assert client.last is not None and client.last.lsn == place.server.ledger.committed_lsn(1)
+    assert client.last is not None and client.last[1] == place.server.log.committed_lsn(1)
 
 
 def test_puts_that_wait_are_taken_in_order() -> None:
@@ -114,7 +114,7 @@ def test_puts_that_wait_are_taken_in_order() -> None:
     place.budget.largest = 5
     place.change()
     assert [client.hears() for client in clients] == ["INSERTED 1", "INSERTED 2", "INSERTED 3"]
-    assert [image.job_id for image in place.server.ledger.images()] == [1, 2, 3]
+    assert [image.job_id for image in place.server.log.images()] == [1, 2, 3]
 
 
 def test_the_first_that_has_no_room_keeps_its_place() -> None:
@@ -134,9 +134,9 @@ def test_a_put_is_refused_when_the_disk_has_no_more_to_give() -> None:
     place.budget.largest, place.budget.is_short = None, True
     client = place.server.connect()
     assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
-    assert client.last is not None and client.last.lsn == 0
+    assert client.last is not None and client.last[1] == 0
     assert not client.session.is_blocked
-    assert (place.job_ids, place.server.ledger.records) == ([], [])
+    assert (place.job_ids, place.server.log.records) == ([], [])
     place.budget.largest = 1
     assert client.put() == 2, "an id is used up by the line"
 
@@ -275,8 +275,8 @@ class Full(Place):
         assert (self.worker.takes(), self.worker.takes()) == (buried, held)
         self.worker.says(f"bury {buried} 0")
         self.ready, self.delayed, self.buried, self.held = ready, delayed, buried, held
-        self.server.ledger.budget = Edge()
-        self.records = len(self.server.ledger.records)
+        self.server.log.budget = Edge()
+        self.records = len(self.server.log.records)
 
     def states(self) -> list[tuple[int, str, str]]:
         """
@@ -290,7 +290,7 @@ class Full(Place):
         """
         How many records there were since.
         """
-        return len(self.server.ledger.records) - self.records
+        return len(self.server.log.records) - self.records
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_a_change_without_room_is_refused_and_changes_nothing(line: str) -> None
     assert (full.states(), full.worker.asks("stats-tube default")["cmd-pause-tube"]) == before
     assert full.logged == 0
     assert not full.worker.session.is_blocked
-    full.server.ledger.budget = Narrow()
+    full.server.log.budget = Narrow()
     assert full.worker.says(line.format(**vars(full))) != "OUT_OF_MEMORY"
 
 
@@ -347,7 +347,7 @@ def test_a_kick_ends_where_the_room_does(count: int) -> None:
     client = place.server.connect()
     for _ in range(count + 5):
         client.put(delay=1000)
-    place.server.ledger.budget = Edge(changes=count + 1)
+    place.server.log.budget = Edge(changes=count + 1)
     reply = client.says(f"kick {count + 5}")
     if reply is None:
         place.server.finish_slices()
@@ -370,7 +370,7 @@ def test_a_reply_of_what_is_not_logged_still_waits_for_the_job_itself() -> None:
     full = Full()
     full.worker.takes()
     assert full.worker.last is not None
-    assert full.worker.last.lsn == full.server.ledger.committed_lsn(full.ready) > 0
+    assert full.worker.last[1] == full.server.log.committed_lsn(full.ready) > 0
 
 
 def test_ttrs_end_and_connections_end_without_a_record() -> None:
@@ -397,10 +397,10 @@ def test_the_pause_of_a_tube_that_is_forgotten_ends_without_a_record() -> None:
     client = place.server.connect()
     client.says("use paused")
     client.says("pause-tube paused 100")
-    records = len(place.server.ledger.records)
-    place.server.ledger.budget = Edge()
+    records = len(place.server.log.records)
+    place.server.log.budget = Edge()
     client.says("use default")
-    assert len(place.server.ledger.records) == records
+    assert len(place.server.log.records) == records
     assert client.lists("list-tubes") == ["default"]
 
 
@@ -411,7 +411,7 @@ def test_copies_stop_before_the_first_that_has_no_room_and_go_on_there() -> None
     place = Place()
     client = place.server.connect()
     ids = [client.put(b"x" * size) for size in (1, 2, 30, 4)]
-    place.server.ledger.begin_segment([])
+    place.server.log.begin_segment([])
     place.budget.largest_copy = 29
     queue = place.server.queue
     assert queue.copy(ids, 1) == 2
@@ -419,7 +419,7 @@ def test_copies_stop_before_the_first_that_has_no_room_and_go_on_there() -> None
     assert queue.tally.copies == 2
     place.budget.largest_copy = 30
     assert queue.copy(ids[2:], 1) == 2
-    copies = [image for image in place.server.ledger.images() if image.kind is Kind.COPY]
+    copies = [image for image in place.server.log.images() if image.kind is Kind.COPY]
     assert [image.job_id for image in copies] == ids
 
 

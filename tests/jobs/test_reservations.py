@@ -50,7 +50,7 @@ def test_the_log_says_who_reserved_a_job_and_until_when() -> None:
     client = server.connect()
     client.put(ttr=60)
     client.says("reserve")
-    image = server.ledger.images(1)[-1]
+    image = server.log.images(1)[-1]
     assert (image.kind, image.state, image.reason) == (Kind.RESERVE, State.RESERVED, Reason.CLIENT)
     assert (image.connection, image.reserves) == (client.session.number, 1)
     assert image.deadline_ns == server.now_ns + 60 * NS

@@ -405,7 +405,7 @@ def test_the_file_of_a_job_is_the_segment_that_has_its_body() -> None:
     server = Server()
     client = server.connect()
     client.put()
-    server.ledger.begin_segment([])
+    server.log.begin_segment([])
     client.put()
     client.takes()
     client.says("release 1 0 0")

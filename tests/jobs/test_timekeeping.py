@@ -96,7 +96,7 @@ def test_a_tick_before_anything_is_due_changes_nothing() -> None:
     for _ in range(3):
         server.tick()
     assert state_of(client, job_id) == "delayed"
-    assert len(server.ledger.images()) == 1
+    assert len(server.log.images()) == 1
 
 
 # Delays.
@@ -117,7 +117,7 @@ def test_that_a_delay_ends_is_not_logged_since_its_record_says_when() -> None:
     client = server.connect()
     client.put(delay=1)
     server.pass_time(1)
-    (image,) = server.ledger.images()
+    (image,) = server.log.images()
     assert (image.state, image.deadline_ns) == (State.DELAYED, server.now_ns)
 
 
@@ -237,7 +237,7 @@ def test_a_pause_is_forgotten_with_its_tube_and_the_log_says_so() -> None:
     client.says("use work")
     client.says("pause-tube work 100")
     client.says("use default")
-    record = server.ledger.records[-1]
+    record = server.log.records[-1]
     assert isinstance(record, Pause)
     assert (record.seconds, record.until_ns, record.reason) == (0, 0, Reason.NONE)
     client.says("use work")
@@ -307,7 +307,7 @@ def test_the_log_says_that_a_ttr_has_ended() -> None:
     client.put(ttr=1)
     client.takes()
     server.pass_time(1)
-    image = server.ledger.images()[-1]
+    image = server.log.images()[-1]
     assert (image.kind, image.state, image.reason) == (Kind.TTR_EXPIRED, State.READY, Reason.TTR)
     assert (image.timeouts, image.connection, image.ts_ns) == (1, 0, server.now_ns)
 
@@ -540,7 +540,7 @@ def test_the_jobs_of_a_session_that_ends_come_back_once_whatever_their_ttr() -> 
     owner.leaves()
     server.stall(5)
     server.finish_slices()
-    kinds = [image.kind for image in server.ledger.images()]
+    kinds = [image.kind for image in server.log.images()]
     assert kinds.count(Kind.DISCONNECT_RELEASE) == SLICE_JOBS + 10
     assert Kind.TTR_EXPIRED not in kinds
     assert counts(other)["ready"] == SLICE_JOBS + 10

@@ -46,7 +46,7 @@ def test_a_put_is_logged_whole() -> None:
     client.says("use work")
     assert client.says("put 7 9 60 5", b"a\r\nb\0") == "INSERTED 1"
     tube_id = server.queue.state.tubes.get_or_make(b"work").tube_id
-    assert server.ledger.records == [
+    assert server.log.records == [
         TubeDef(tube_id, b"work", START_NS),
         JobImage(
             Kind.PUT, State.DELAYED, Reason.CLIENT, priority=7, job_id=1, ts_ns=START_NS,
@@ -291,7 +291,7 @@ def test_a_deleted_job_never_comes_back() -> None:
         client.says(f"delete {job_id}")
     server.pass_time(2)
     assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    image = server.ledger.images(held)[-1]
+    image = server.log.images(held)[-1]
     assert (image.kind, image.state, image.body) == (Kind.DELETE, State.GONE, b"")
 
 
@@ -348,7 +348,7 @@ def test_touch_changes_nothing_but_the_deadline() -> None:
     server.pass_time(0.5)
     assert client.says("touch 1") == "TOUCHED"
     assert client.asks("stats-job 1") == before
-    image = server.ledger.images(1)[-1]
+    image = server.log.images(1)[-1]
     assert (image.kind, image.deadline_ns) == (Kind.TOUCH, server.now_ns + 10 * NS)
 
 
@@ -381,7 +381,7 @@ def test_jobs_buried_in_one_instant_keep_their_order() -> None:
     server = Server()
     client = server.connect()
     ids = [bury(client) for _ in range(5)]
-    images = [server.ledger.images(job_id)[-1] for job_id in ids]
+    images = [server.log.images(job_id)[-1] for job_id in ids]
     times = [image.deadline_ns for image in images]
     assert times == sorted(set(times)), "strictly increasing"
     assert client.says("peek-buried") == "FOUND 1 1\r\nx"
@@ -517,7 +517,7 @@ def test_the_jobs_of_a_connection_that_ends_are_ready_again_with_nothing_counted
     stats = other.asks("stats-job 1")
     names = ("state", "pri", "reserves", "timeouts", "releases", "buries", "kicks")
     assert [stats[name] for name in names] == ["ready", "7", "1", "0", "0", "0", "0"]
-    image = server.ledger.images()[-1]
+    image = server.log.images()[-1]
     assert (image.kind, image.reason) == (Kind.DISCONNECT_RELEASE, Reason.DISCONNECT)
     assert image.connection == 0
 
@@ -531,7 +531,7 @@ def test_jobs_come_back_in_the_order_they_were_reserved() -> None:
         client.says(f"reserve-job {job_id}")
     client.says("touch 2")
     client.leaves()
-    back = [image.job_id for image in server.ledger.images()[-3:]]
+    back = [image.job_id for image in server.log.images()[-3:]]
     assert back == [2, 1, 3]
 
 
@@ -583,7 +583,7 @@ class Waits:
         """
         assert self.client.says(line, b"x") is not None
         assert self.client.last is not None
-        return self.client.last.lsn
+        return self.client.last[1]
 
 
 @pytest.mark.parametrize(
@@ -616,8 +616,8 @@ def test_a_reply_about_a_job_waits_for_that_jobs_newest_committing_record(
 ) -> None:
     waits = Waits()
     lsn = waits.lsn(line)
-    assert lsn == waits.server.ledger.committed_lsn(job_id)
-    assert 0 < lsn <= len(waits.server.ledger.records)
+    assert lsn == waits.server.log.committed_lsn(job_id)
+    assert 0 < lsn <= len(waits.server.log.records)
 
 
 @pytest.mark.parametrize(
@@ -629,7 +629,7 @@ def test_a_reply_about_a_job_waits_for_that_jobs_newest_committing_record(
 def test_a_reply_about_the_queue_waits_for_all_committing_records_before_it(line: str) -> None:
     waits = Waits()
     lsn = waits.lsn(line)
-    assert lsn == waits.server.ledger.committed_lsn()
+    assert lsn == waits.server.log.committed_lsn()
     assert lsn > 0
 
 
@@ -650,7 +650,7 @@ def test_a_timeout_or_a_warning_waits_for_nothing() -> None:
         client.says(line)
         server.pass_time(1)
         assert client.hears() == reply
-        assert client.last is not None and client.last.lsn == 0
+        assert client.last is not None and client.last[1] == 0
 
 
 def test_an_answer_that_comes_late_waits_for_the_jobs_own_record() -> None:
@@ -660,7 +660,7 @@ def test_an_answer_that_comes_late_waits_for_the_jobs_own_record() -> None:
     producer.put()
     assert worker.hears() is not None
     assert worker.last is not None and producer.last is not None
-    assert worker.last.lsn == producer.last.lsn == server.ledger.committed_lsn(1)
+    assert worker.last[1] == producer.last[1] == server.log.committed_lsn(1)
 
 
 def test_a_large_kick_waits_for_its_last_record() -> None:
@@ -672,7 +672,7 @@ def test_a_large_kick_waits_for_its_last_record() -> None:
     server.finish_slices()
     assert client.hears() == f"KICKED {RUN_JOBS + 1}"
     assert client.last is not None
-    assert client.last.lsn == server.ledger.committed_lsn() == len(server.ledger.records)
+    assert client.last[1] == server.log.committed_lsn() == len(server.log.records)
 
 
 def test_a_refused_put_waits_for_nothing() -> None:
@@ -681,7 +681,7 @@ def test_a_refused_put_waits_for_nothing() -> None:
     client.put()
     server.queue.is_draining = True
     client.says("put 0 0 1 1", b"x")
-    assert client.last is not None and client.last.lsn == 0
+    assert client.last is not None and client.last[1] == 0
 
 
 # Loading, and the head of a segment.
@@ -717,7 +717,7 @@ def test_a_loaded_job_is_as_the_log_says() -> None:
     names = ("tube", "state", "pri", "age", "delay", "ttr", "file", "reserves")
     assert [stats[name] for name in names] == ["work", "ready", "7", "5", "9", "60", "3", "1"]
     assert client.says("peek 8") == "FOUND 8 5\r\nhello"
-    assert client.last is not None and client.last.lsn == 0
+    assert client.last is not None and client.last[1] == 0
 
 
 def test_ids_of_jobs_and_tubes_go_on_where_the_log_ends() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from beanstalk_twisted.jobs.changes import Ledger
+from beanstalk_twisted.jobs.changes import JobLog
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -71,7 +71,7 @@ class Place:
         A command has failed.
         """
         self.failures.append((line, has_only_looked))
-        return Answer(INTERNAL_ERROR, 0)
+        return INTERNAL_ERROR, 0
 
     def look(self) -> int:
         """
@@ -84,7 +84,7 @@ class Place:
         """
         Others hear what the queue has for them.
         """
-        self.delivered += [answer.reply.encode() for _, answer in self.queue.outbox]
+        self.delivered += [reply.encode() for _, (reply, _) in self.queue.outbox]
         self.queue.outbox.clear()
 
     def write(self, pieces: list[bytes]) -> None:
@@ -134,13 +134,13 @@ class Onlooker:
         """
         See `Observer.command_received`.
         """
-        self.told.append(("received", line, None if parsed is None else parsed.args))
+        self.told.append(("received", line, None if parsed is None else parsed[1]))
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
         """
         See `Observer.plant`.
         """
-        self.told.append(("about to", parsed.command.name, body))
+        self.told.append(("about to", parsed[0].name, body))
         planted, self.planted = self.planted, None
         return planted
 
@@ -250,7 +250,7 @@ def test_each_command_has_its_own_time() -> None:
 
 def test_after_a_fault_it_is_known_which_command_it_was_and_where_the_next_one_begins() -> None:
     place = Place()
-    place.queue.keep_in(cast(Ledger, None))
+    place.queue.keep_in(cast(JobLog, None))
     data = b"use a\r\nput 0 0 1 1\r\nx\r\n"
     with pytest.raises(AttributeError):
         place.execute(data + b"use b\r\n")
@@ -354,7 +354,7 @@ def test_a_command_that_fails_is_answered_by_whether_it_only_looks(
     data: bytes, has_only_looked: bool
 ) -> None:
     place = Place()
-    place.queue.keep_in(cast(Ledger, None))
+    place.queue.keep_in(cast(JobLog, None))
     with pytest.raises((TypeError, AttributeError)):
         place.execute(data)
     place.executor.answer_failure()
@@ -369,7 +369,7 @@ def test_a_collected_put_that_fails_is_known_by_its_line() -> None:
     incoming = place.begin(b"put 0 0 1 1")
     assert place.executor.line == b""
     incoming.receive(b"x\r\n")
-    place.queue.keep_in(cast(Ledger, None))
+    place.queue.keep_in(cast(JobLog, None))
     with pytest.raises(AttributeError):
         place.executor.finish(incoming, 0)
     assert place.executor.line == b"put 0 0 1 1"
@@ -399,12 +399,12 @@ def test_an_observer_hears_of_each_command_its_body_and_its_answer_in_order() ->
 def test_what_an_observer_plants_is_answered_instead() -> None:
     place = Place()
     onlooker = place.context.observer = Onlooker()
-    onlooker.planted = Answer(OUT_OF_MEMORY, 0)
+    onlooker.planted = (OUT_OF_MEMORY, 0)
     place.execute(b"put 0 0 1 1\r\nx\r\npeek-ready\r\n")
     assert place.sent == [b"OUT_OF_MEMORY\r\nNOT_FOUND\r\n"]
     incoming = place.begin(b"put 0 0 1 1")
     assert incoming.receive(b"y\r\n") == b""
-    onlooker.planted = Answer(NOT_FOUND, 0)
+    onlooker.planted = (NOT_FOUND, 0)
     assert place.finish(incoming) == b"NOT_FOUND\r\n"
     assert onlooker.told[-2:] == [
         ("about to", "put", b"y"), ("answered", NOT_FOUND, b"NOT_FOUND\r\n"),
@@ -437,7 +437,7 @@ def test_a_connection_whose_answer_has_no_words_is_over() -> None:
     onlooker = place.context.observer = Onlooker()
     assert place.execute(b"reserve\r\n") == STOPPED
     assert not place.executor.is_over
-    assert place.executor.answer(Answer(TIMED_OUT, 0))
+    assert place.executor.answer((TIMED_OUT, 0))
     assert place.executor.is_over
     assert onlooker.told[-1] == ("answered", TIMED_OUT, b"")
     assert place.sent == []

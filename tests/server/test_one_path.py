@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.server.command_log import CommandLog
 from beanstalk_twisted.server.executor import Executor
-from beanstalk_twisted.server.factory import BeanstalkFactory
-from beanstalk_twisted.server.protocol import BeanstalkProtocol
+from beanstalk_twisted.server.protocol import BeanstalkFactory, BeanstalkProtocol
+from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
 from beanstalk_twisted.testing.recording import Recorder

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.changes import Ledger
+from beanstalk_twisted.jobs.changes import JobLog
 from beanstalk_twisted.server.protocol import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
 from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES
 from beanstalk_twisted.storage.group_commit import MAX_UNSETTLED_BYTES
@@ -575,7 +575,7 @@ def test_a_put_that_fails_is_an_internal_error_and_the_connection_goes_on(
 ) -> None:
     server = MemoryServer()
     client = server.connect()
-    server.service.queue.keep_in(cast(Ledger, None))
+    server.service.queue.keep_in(cast(JobLog, None))
     replies = client.ask(b"put 0 0 1 7\r\nuse abc\r\nlist-tube-used\r\n")
     assert [failure.type for failure in clean_reactor] == [AttributeError]
     clean_reactor.clear()
@@ -595,7 +595,7 @@ def test_with_a_log_a_command_that_changes_something_and_fails_ends_the_server(
     server = kept_server()
     client = server.connect()
     assert client.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
-    server.service.queue.keep_in(cast(Ledger, None))
+    server.service.queue.keep_in(cast(JobLog, None))
     client.ask(b"delete 1\r\n")
     assert [failure.type for failure in server.failures] == [AttributeError]
     clean_reactor.clear()

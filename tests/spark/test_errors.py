@@ -8,7 +8,8 @@ import pickle
 
 import pytest
 
-from binlog_tools.spark.errors import SourceError, damaged, exit_code, explain_error
+from binlog_tools.spark.definitions.errors import SourceError, damaged
+from binlog_tools.spark.errors import exit_code, explain_error
 from binlog_tools.spark.java import NoJava
 from binlog_tools.spark.session import explained
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from binlog_tools.spark.columns import COLUMNS
 from binlog_tools.spark.commands import cli
-from binlog_tools.spark.errors import CODES
+from binlog_tools.spark.definitions.columns import COLUMNS
+from binlog_tools.spark.definitions.errors import CODES
 from binlog_tools.spark.following.startings import STREAM_OPTIONS
-from binlog_tools.spark.java import EXIT_UNAVAILABLE
 from binlog_tools.spark.reading.options import OPTIONS
 from binlog_tools.spark.reading.summaries import SEGMENT_COLUMNS
-from binlog_tools.spark.writing.jobrows import TYPES
+from binlog_tools.spark.writing.job_rows import TYPES
 from binlog_tools.spark.writing.options import OPTIONS as SINK_OPTIONS
 from tests.test_docs import ROOT, section, tables
 
@@ -60,4 +59,4 @@ def test_the_manual_has_every_option_of_a_rebuild() -> None:
 def test_the_manual_has_every_error_and_its_exit_code() -> None:
     (rows,) = tables(section(MANUAL, "Errors"))
     told = [(code, int(number)) for number, _, codes in rows for code in CODE.findall(codes)]
-    assert sorted(told) == sorted({**CODES, "NO_JAVA": EXIT_UNAVAILABLE}.items())
+    assert sorted(told) == sorted(CODES.items())

@@ -28,7 +28,8 @@ from binlog_tools.inspect.archives import stores_of
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.sources import open_source
 from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs, loaded_pauses
-from binlog_tools.spark.errors import SourceError, exit_code
+from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import exit_code
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
 from binlog_tools.spark.surviving.gathering import with_spark
 from tests.binlog.scribe import (

@@ -18,11 +18,11 @@ from click.testing import CliRunner
 pytest.importorskip("matplotlib")
 
 from binlog_tools.cli.exits import CANNOT_READ
+from binlog_tools.spark.definitions.wholeness import SUCCESS
 from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.figures import ready_by_tube, seconds_text
 from binlog_tools.spark.reporting.readings import OTHERS, ROWS, TUBES, percentile, read
 from binlog_tools.spark.reporting.sections import render
-from binlog_tools.spark.wholeness import SUCCESS
 
 START_S = 1_763_942_400  # A Monday.
 TITLES = (

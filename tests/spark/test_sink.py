@@ -21,6 +21,7 @@ from benchmarks.history import Made
 from binlog_tools.client import parse_stats
 from binlog_tools.logs.live_set import live_at
 from binlog_tools.logs.sources import open_source
+from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.errors import explain_error
 from binlog_tools.spark.session import PATIENCE_S
 from binlog_tools.spark.sink import (
@@ -37,10 +38,10 @@ from binlog_tools.spark.sink import (
     total_of,
 )
 from binlog_tools.spark.source import register as register_source
-from binlog_tools.spark.writing.complaints import SinkError, spans
 from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import Progress, name_of
 from binlog_tools.spark.writing.putting import Tally
+from binlog_tools.spark.writing.sending import spans
 from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.spark.writing.scripted import ScriptedServer, inserted
 

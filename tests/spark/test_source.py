@@ -27,8 +27,8 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from binlog_tools.spark.columns import COLUMNS
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.columns import COLUMNS
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.source import BinlogSource
 from tests.binlog import independent_reader

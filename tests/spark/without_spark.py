@@ -59,7 +59,7 @@ def tasks_of(*paths: Path | str, **options: Any) -> list[Any]:
     """
     What would be read, task by task.
     """
-    return [list(partition.task.items) for partition in reader_of(*paths, **options).partitions()]
+    return [list(partition.value) for partition in reader_of(*paths, **options).partitions()]
 
 
 def read(*paths: Path | str, **options: Any) -> list[Row]:

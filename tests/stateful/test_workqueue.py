@@ -225,7 +225,7 @@ class Clients(RuleBasedStateMachine):
         if word in ("INSERTED", "RESERVED", "FOUND"):
             job_id = int(rest.split()[0])
             assert client.last is not None
-            assert client.last.lsn == self.server.ledger.committed_lsn(job_id)
+            assert client.last[1] == self.server.log.committed_lsn(job_id)
 
     def tell(self, client: Client, line: str, expected: str) -> None:
         """
@@ -522,10 +522,10 @@ class Clients(RuleBasedStateMachine):
 
     @rule()
     def a_segment_begins(self) -> None:
-        segment = self.server.ledger.segment + 1
+        segment = self.server.log.segment + 1
         next_id, head = self.server.queue.opening(segment, self.server.now_ns)
         assert next_id == self.next_id
-        self.server.ledger.begin_segment(head)
+        self.server.log.begin_segment(head)
 
     def queue_due_ns(self) -> int | None:
         """
@@ -590,7 +590,7 @@ class Clients(RuleBasedStateMachine):
         Say whether the client holds a job in its last second, or has just lost one to its TTR.
         """
         lost = [
-            image for image in self.server.ledger.images()
+            image for image in self.server.log.images()
             if image.ts_ns == self.server.now_ns and image.timeouts
         ]  # fmt: skip
         return self.is_deadline_soon(client) or bool(lost)
@@ -703,9 +703,9 @@ class Clients(RuleBasedStateMachine):
         made = QueueState()
         default = made.default()
         segment = 0
-        numbers = {image.connection for image in self.server.ledger.images()}
+        numbers = {image.connection for image in self.server.log.images()}
         made.sessions = {number: Session(number, default) for number in numbers}
-        for lsn, record in enumerate(self.server.ledger.records, start=1):
+        for lsn, record in enumerate(self.server.log.records, start=1):
             match record:
                 case TubeDef() if not made.tubes.has_id(record.tube_id):
                     made.define(record.tube_id, record.name)

@@ -31,7 +31,6 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
 )
 from beanstalk_twisted.binlog.writer import spare_name
-from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
@@ -710,8 +709,8 @@ def test_a_start_on_a_full_disk_serves_what_there_is_and_takes_no_more() -> None
     session, now_ns = started.connect(), started.clock.now_ns()
     queue = started.queue
     draft = queue.begin_put(session, now_ns)
-    assert queue.put(session, now_ns, draft, 0, 0, 60, b"x") == Answer(OUT_OF_MEMORY, 0)
-    assert queue.delete(session, now_ns, 1).reply == DELETED
+    assert queue.put(session, now_ns, draft, 0, 0, 60, b"x") == (OUT_OF_MEMORY, 0)
+    assert queue.delete(session, now_ns, 1)[0] == DELETED
     started.commit()
     assert started.jobs_after_restart() == {2}
 

@@ -16,7 +16,7 @@ from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.testing.faults import Faults
 from beanstalk_twisted.testing.harness import Harness
 from beanstalk_twisted.testing.sockets import BeanstalkServer
-from tests.test_docs import blocks, quoted, section, table, tables
+from tests.test_docs import blocks, names_in, quoted, section, table, tables
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "testing.md"
@@ -59,7 +59,7 @@ def written_signature(name: str) -> str:
 
 
 def test_the_assertions_are_those_of_the_code() -> None:
-    listed = [quoted(row[0]) for row in table(PAGE, "Assertions")]
+    listed = names_in(table(PAGE, "Assertions"))
     names = [name for name in vars(Assertions) if name.startswith("assert_")]
     assert sorted(listed) == sorted(map(written_signature, names))
 

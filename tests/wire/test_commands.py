@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES
-from beanstalk_twisted.wire.dialects import MODERN, Parsed
+from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.grammar import MAX_TUBE_NAME, ParseError
 
 NS = 1_000_000_000
@@ -33,9 +33,9 @@ def meaning(line: bytes) -> tuple[str, tuple[Any, ...]]:
     """
     Parse a line that can be understood.
     """
-    parsed = MODERN.parse(line)
-    assert not parsed.has_junk
-    return parsed.command.name, parsed.args
+    command, args, has_junk = MODERN.parse(line)
+    assert not has_junk
+    return command.name, args
 
 
 UNDERSTOOD: list[tuple[bytes, str, tuple[Any, ...]]] = [
@@ -195,9 +195,9 @@ def test_pause_tube_counts_when_only_its_name_is_bad(name: bytes) -> None:
 
 @pytest.mark.parametrize("junk", [b" ", b"x", b" junk", b"\n", b" 6"], ids=repr)
 def test_what_follows_the_size_of_a_put_is_left_to_be_judged(junk: bytes) -> None:
-    parsed = MODERN.parse(b"put 0 0 1 5" + junk)
-    assert parsed.args == (0, 0, 1, 5)
-    assert parsed.has_junk
+    _, args, has_junk = MODERN.parse(b"put 0 0 1 5" + junk)
+    assert args == (0, 0, 1, 5)
+    assert has_junk
 
 
 def test_the_longest_legal_command_fills_the_longest_line() -> None:
@@ -232,11 +232,11 @@ def first_with_a_prefix_of(line: bytes) -> str:
 @given(st.lists(_PIECES, max_size=8).map(b"".join) | st.binary(max_size=222))
 def test_any_line_is_the_first_command_it_starts_like_or_refused(line: bytes) -> None:
     try:
-        parsed: Parsed = MODERN.parse(line)
+        command, args, _ = MODERN.parse(line)
     except ParseError as error:
         is_known = any(line.startswith(row.prefix) for row in COMMANDS)
         is_bad = is_known or b"\0" in line
         assert error.reply.encode() == (BAD_FORMAT if is_bad else UNKNOWN_COMMAND)
         return
-    assert parsed.command.name == first_with_a_prefix_of(line)
-    assert len(parsed.args) == len(parsed.command.fields)
+    assert command.name == first_with_a_prefix_of(line)
+    assert len(args) == len(command.fields)

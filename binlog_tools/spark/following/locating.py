@@ -1,9 +1,8 @@
 """
 Where a stream goes on: its position, found again in a log as it now is.
 
-Where a segment ends, its successor says.  A successor may begin below the position, if its first
-frames are those that were not known durable before a crash: then the position is found in it anew,
-by its LSN.
+A segment may begin below the position, if its first frames are those that were not known durable
+before a crash: then the position is found in it by its LSN.
 """
 
 import os
@@ -14,7 +13,7 @@ import numpy as np
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.frames import Frame
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.segments.framing import Run
@@ -36,18 +35,12 @@ class Lost(NamedTuple):
 
     @property
     def what(self) -> str:
-        """
-        Which ones, in words.
-        """
         return (
             f"store {self.store}: segment {self.before.seq} (LSN {self.before.lsn} to "
             f"{self.after.lsn - 1}) was removed before this query had read it"
         )
 
     def error(self) -> SourceError:
-        """
-        And what to do.
-        """
         return SourceError(
             "BINLOG_TRIMMED",
             f"{self.what}; name the server's archive with .option('archive', DIR) if it has one; "
@@ -117,9 +110,6 @@ def _lost(log: Log, at: Position, seq: int) -> Lost:
 
 
 def _in_place(log: Log, at: Position) -> Position | Lost:
-    """
-    A position whose segment is the one it says.
-    """
     later = [seq for seq in log.numbers if seq > at.seq]
     if later and later[0] > at.seq + 1 and at.offset >= log.end(at.seq):
         return _lost(log, at._replace(seq=at.seq + 1), later[0])

@@ -1,29 +1,44 @@
 """
 One store as it was when its segments were listed: what is where, and how far it is durable.
 
-A frame may be read when the watermark of another one says that it is durable: then it will be there
-for ever, with this LSN.  What is above the watermark may be withdrawn when the server starts after
-a crash, and its LSNs given to other bytes; and the rest of the file is zeros.
+A frame may be read when the watermark of another one says that it is durable.  What is above the
+watermark may be withdrawn when the server starts after a crash, and its LSNs given to other bytes.
 """
 
 import mmap
 import os
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
 
+from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
+from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.records import CleanStop
 from binlog_tools.logs.reading import Hole
-from binlog_tools.spark.following.frontier import Durable, durable_end
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.following.stores import Segments
+from binlog_tools.spark.segments.durable import durable_frames
 from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import Run, Stretch, runs
 
 WINDOW_BYTES: Final = 1 << 20
 """What is looked at once where a batch is to end: it may end soon."""
+
+READ_BYTES: Final = 1 << 18
+"""What is read at once of a segment that is being written: a few new frames, else zeros."""
+
+
+class Durable(NamedTuple):
+    """
+    How far a segment that is being written was durable at an earlier look.
+
+    :ivar salt: of the segment, which tells it from any other.
+    """
+
+    salt: int
+    at: Position
 
 
 class Log:
@@ -31,53 +46,40 @@ class Log:
     One store, as it was when its segments were listed.
 
     :ivar numbers: of its segments, ascending.
-    :ivar known: how far it was found durable, for the next look.
+    :ivar known: how far it was found durable, by an earlier look or this one: what is before that
+        need not be read again.
     """
 
     def __init__(self, segments: Segments, known: Durable | None = None) -> None:
-        """
-        :param known: from an earlier look: no need to read again what is before that.
-        """
         self.store = segments.store
         self.known = known
         self._segments = segments
+        self.paths = segments.paths
         self.numbers = segments.numbers
         self._headers: dict[int, SegmentHeader] = {}
         self._frontier: Position | None = None
 
     def first(self) -> Position:
-        """
-        Where it begins.
-        """
         return self.beginning(self.numbers[0])
 
     def beginning(self, seq: int) -> Position:
-        """
-        Where a segment begins.
-        """
         return Position(seq, SEGMENT_HEADER_BYTES, self.header(seq).first_lsn)
 
     def header(self, seq: int) -> SegmentHeader:
         """
-        :raise FileNotFoundError: the file has gone since it was listed; look again.
+        See `Segments.header`; each is read once.
         """
         if seq not in self._headers:
-            header = self._segments.header(seq)
-            if header is None:
-                raise FileNotFoundError(seq)
-            self._headers[seq] = header
+            self._headers[seq] = self._segments.header(seq)
         return self._headers[seq]
 
     def following(self, seq: int) -> SegmentHeader | None:
         """
-        The successor of a segment.
+        The header of the next segment; None if there is none.
         """
-        return self.header(seq + 1) if seq + 1 in set(self.numbers) else None
+        return self.header(seq + 1) if seq + 1 in self.numbers else None
 
     def frames(self, at: Position) -> Iterator[Run | Hole]:
-        """
-        All frames of a segment from a position on.
-        """
         end = self.end(at.seq)
         if end <= at.offset:
             return
@@ -86,12 +88,6 @@ class Log:
             buffer = memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
         stretch = Stretch(at.offset, end, at.lsn)
         yield from runs(buffer, self.header(at.seq), stretch, "headers", WINDOW_BYTES)
-
-    def paths(self, seq: int) -> tuple[str, ...]:
-        """
-        Where a segment is, or may be.
-        """
-        return tuple(self._segments.paths(seq))
 
     def open(self, seq: int) -> BinaryIO:
         """
@@ -105,8 +101,6 @@ class Log:
             except FileNotFoundError:
                 continue
         raise FileNotFoundError(seq)
-
-    # How far it is durable.
 
     def frontier(self) -> Position:
         """
@@ -130,7 +124,7 @@ class Log:
             start = self.beginning(seq)
             if self.known is not None and self.known.salt == header.salt:
                 start = max(start, self.known.at)
-            at = durable_end(file.fileno(), header, start, is_finished)
+            at = _durable_end(file.fileno(), header, start, is_finished)
         if seq == self.numbers[-1]:
             self.known = Durable(header.salt, at)
         return at
@@ -143,8 +137,6 @@ class Log:
         if following is not None:
             return following.prev_end
         return self.frontier().offset if seq == self.numbers[-1] else self.measured(seq).offset
-
-    # Where a stream may begin.
 
     def at_time(self, since_ns: int) -> Position:
         """
@@ -175,3 +167,32 @@ class Log:
                 which = int(np.searchsorted(piece.base_lsn + piece.n_rec, lsn, "right"))
                 return Position(at.seq, int(piece.offset[which]), int(piece.base_lsn[which]))
         return at
+
+
+def _durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: bool) -> Position:
+    """
+    How far a segment is durable, of which no successor says it.  What is above the watermark may
+    change, and is read anew each time.
+
+    :param start: durable.
+    :param is_finished: the file will not change any more: all of it is.
+    """
+    watermark, at, want = start.lsn - 1, start, READ_BYTES
+    seen: list[Run] = []
+    while True:
+        chunk, base = os.pread(fd, want, at.offset), at.offset
+        whole = Stretch(0, len(chunk), at.lsn)
+        for piece in runs(memoryview(chunk), header, whole, "headers"):
+            if isinstance(piece, Run):
+                watermark = max(watermark, int(piece.durable_lsn.max()))
+                seen.append(piece._replace(offset=piece.offset + base))
+                at = Position(at.seq, base + piece.end, piece.next_lsn)
+        if at.offset == base:
+            found = frames.decode_header(chunk, 0, len(chunk), header.salt)
+            if not isinstance(found, Frame) or found.end <= want or len(chunk) < want:
+                break
+            want = found.end
+    if is_finished:
+        watermark = at.lsn - 1
+    durable = durable_frames(seen, watermark)
+    return start if durable is None else Position(at.seq, durable.end, durable.next_lsn)

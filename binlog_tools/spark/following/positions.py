@@ -1,15 +1,15 @@
 """
 Where a stream is in each log: what its checkpoint keeps, for years.
 
-A position names the record to come by its LSN, which is the truth of it, and where its frame
-begins, which finds it fast.  After a crash the frames that were not known durable are written once
-more, in another segment, with the same LSNs: then the place is no longer true, and the LSN is.
+A position is an LSN, and where its frame begins, which finds it fast.  After a crash frames that
+were not known durable are written once more in another segment: then the place is no longer true,
+and the LSN is.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 
 VERSION: Final = 1
 """Of the form of an offset."""

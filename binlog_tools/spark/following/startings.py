@@ -9,13 +9,21 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from binlog_tools.logs.quantities import parse_size, parse_time
-from binlog_tools.spark.errors import SourceError
-from binlog_tools.spark.following.admission import UNLIMITED
+from binlog_tools.logs.quantities import parse_time
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
-from binlog_tools.spark.reading.options import OPTIONS, ROWS_ONLY, Asked, parse_options
+from binlog_tools.spark.reading.options import (
+    ROWS_ONLY,
+    Asked,
+    choice,
+    parse_options,
+    size_of,
+    wrong,
+)
 from binlog_tools.spark.segments.framing import MAX_NUMBER
+
+UNLIMITED: Final = MAX_NUMBER - 1
+"""No limit, in bytes or records."""
 
 BATCH_BYTES: Final = 256 << 20
 """What a batch reads at most: a few tasks of the usual size, some seconds of work."""
@@ -64,15 +72,16 @@ class Streamed(NamedTuple):
         given = {name.lower(): str(value) for name, value in options.items()}
         for name in BATCH_ONLY:
             if name.lower() in given:
-                raise _wrong(name, "it is for batch reads; a stream has no use for it")
+                raise wrong(name, "it is for batch reads; a stream has no use for it")
         asked = parse_options(options, dict.fromkeys([*STREAM_OPTIONS, *SPARKS_OWN], ""))
         archive = given.get("archive", "")
         _refuse_several(given)
         offsets = given.get("startingoffsets", "earliest").strip()
         return cls(
             asked, (*asked.paths, *((archive,) if archive else ())), offsets == "latest",
-            _starts(offsets), _lsn(given), _since(given), _bytes(given), _rows(given),
-            _choice(given, "failOnDataLoss", ("true", "false")) == "false",
+            _starts(offsets), _number(given, "startingLsn", "LSN"), _since(given), _bytes(given),
+            _number(given, "maxRowsPerTrigger", "whole number from 1 on") or UNLIMITED,
+            choice(given, "failOnDataLoss", ("true", "false")) == "false",
         )  # fmt: skip
 
     @property
@@ -96,22 +105,11 @@ class Streamed(NamedTuple):
         return log.first() if self.since_ns is None else log.at_time(self.since_ns)
 
 
-def _wrong(name: str, why: str) -> SourceError:
-    return SourceError("BINLOG_OPTION", f"option {name}: {why}")
-
-
 def _refuse_several(given: Mapping[str, str]) -> None:
     names = [name for name in ("startingOffsets", "startingLsn", "startingTimestamp")
              if name.lower() in given]  # fmt: skip
     if len(names) > 1:
-        raise _wrong(names[1], f"give either this or {names[0]}")
-
-
-def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    value = given.get(name.lower(), choices[0]).strip().lower()
-    if value not in choices:
-        raise _wrong(name, f"{given[name.lower()]!r} is none of {', '.join(choices)}")
-    return value
+        raise wrong(names[1], f"give either this or {names[0]}")
 
 
 def _starts(text: str) -> dict[str, int]:
@@ -122,18 +120,18 @@ def _starts(text: str) -> dict[str, int]:
     except (ValueError, TypeError, AttributeError):
         found = {}
     if not found or not all(re.fullmatch(r"[0-9a-f]{32}", store) for store in found):
-        raise _wrong(
+        raise wrong(
             "startingOffsets", f'{text!r} is none of earliest, latest, {{"UUID of a store": LSN}}'
         )
     return found
 
 
-def _lsn(given: Mapping[str, str]) -> int | None:
-    text = given.get("startinglsn")
+def _number(given: Mapping[str, str], name: str, kind: str) -> int | None:
+    text = given.get(name.lower())
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and 0 < int(text) < MAX_NUMBER):
-        raise _wrong("startingLsn", f"{text!r} is no LSN")
+        raise wrong(name, f"{text!r} is no {kind}")
     return int(text)
 
 
@@ -144,33 +142,13 @@ def _since(given: Mapping[str, str]) -> int | None:
     try:
         return parse_time(text, time.time_ns())
     except ValueError as problem:
-        raise _wrong("startingTimestamp", str(problem)) from None
+        raise wrong("startingTimestamp", str(problem)) from None
 
 
 def _bytes(given: Mapping[str, str]) -> int:
-    text = given.get("maxbytespertrigger")
-    if text is None:
+    size = size_of(given, "maxBytesPerTrigger")
+    if size is None:
         return UNLIMITED if "maxrowspertrigger" in given else BATCH_BYTES
-    try:
-        size = parse_size(text)
-    except ValueError as problem:
-        raise _wrong("maxBytesPerTrigger", str(problem)) from None
     if size < 1:
-        raise _wrong("maxBytesPerTrigger", "1 is the least; a batch takes a frame at least")
+        raise wrong("maxBytesPerTrigger", "1 is the least; a batch takes a frame at least")
     return size
-
-
-def _rows(given: Mapping[str, str]) -> int:
-    text = given.get("maxrowspertrigger")
-    if text is None:
-        return UNLIMITED
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise _wrong("maxRowsPerTrigger", f"{text!r} is no whole number from 1 on")
-    return int(text)
-
-
-def known_options() -> list[str]:
-    """
-    All names that a stream takes.
-    """
-    return sorted({*OPTIONS, *STREAM_OPTIONS} - set(BATCH_ONLY))

@@ -6,6 +6,7 @@ for each batch of a stream, so names are listed and hardly anything is opened.
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from beanstalk_twisted.binlog.format import (
@@ -15,12 +16,13 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
 )
 from binlog_tools.logs.sources import parse_archived_name
-from binlog_tools.spark.errors import SourceError
-from binlog_tools.spark.reading.paths import expanded
+from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.reading.candidates import expanded
 
 _STORE: Final = re.compile(r"[0-9a-f]{32}")
 
 
+@dataclass
 class Segments:
     """
     The segments of one store.
@@ -28,27 +30,23 @@ class Segments:
     :ivar live: paths by sequence number, in the directory of a server; ``archived`` likewise.
     """
 
-    def __init__(self, store: str) -> None:
-        self.store = store
-        self.live: dict[int, str] = {}
-        self.archived: dict[int, str] = {}
+    store: str
+    live: dict[int, str] = field(default_factory=dict)
+    archived: dict[int, str] = field(default_factory=dict)
 
     @property
     def numbers(self) -> list[int]:
-        """
-        The sequence numbers, ascending.
-        """
         return sorted(self.live.keys() | self.archived.keys())
 
-    def paths(self, seq: int) -> list[str]:
+    def paths(self, seq: int) -> tuple[str, ...]:
         """
         Where a segment is; in the archive first, since there it stays.
         """
-        return [where[seq] for where in (self.archived, self.live) if seq in where]
+        return tuple(where[seq] for where in (self.archived, self.live) if seq in where)
 
-    def header(self, seq: int) -> SegmentHeader | None:
+    def header(self, seq: int) -> SegmentHeader:
         """
-        :return: None if it is gone from where it was listed.
+        :raise FileNotFoundError: it is gone from where it was listed; look again.
         :raise SourceError: it cannot be read or is not what it should be.
         """
         for path in self.paths(seq):
@@ -62,7 +60,7 @@ class Segments:
                     f"{seq} of {self.store}: directories were exchanged",
                 )
             return header
-        return None
+        raise FileNotFoundError(seq)
 
 
 def header_of(path: str) -> SegmentHeader | None:

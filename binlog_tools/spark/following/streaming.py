@@ -1,16 +1,12 @@
 """
 ``spark.readStream.format("beanstalk_binlog")``: logs and archives as they grow, each record once.
 
-One `BinlogStreamReader` lives beside the driver for as long as the query; it says how far the logs
-are durable and cuts what is new into tasks.  What runs in these: `streamtasks`.
-
 What lies between two offsets is the same for ever: only durable frames are given, and segments
-never change.  So after a crash of the driver Spark asks for the same rows again, and its sinks
-tell that they have had them.
+never change.  So after a crash of the driver Spark gets the same rows again.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,26 +18,22 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from binlog_tools.spark.errors import SourceError, unreadable
-from binlog_tools.spark.following.admission import UNLIMITED
-from binlog_tools.spark.following.frontier import Durable
+from beanstalk_twisted.binlog.format import SegmentHeader
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.following.locating import Lost, locate, refuse_other_history
-from binlog_tools.spark.following.logs import Log
+from binlog_tools.spark.following.logs import Durable, Log
 from binlog_tools.spark.following.positions import Position, Positions, decode, encode
-from binlog_tools.spark.following.startings import Streamed
+from binlog_tools.spark.following.startings import UNLIMITED, Streamed
 from binlog_tools.spark.following.stores import look
-from binlog_tools.spark.following.streamtasks import Beside, StreamPartition, task_batches
-from binlog_tools.spark.following.tailing import Part, advance, parts
-from binlog_tools.spark.following.tubememory import TubeMemory
-from binlog_tools.spark.reading.paths import expanded
-from binlog_tools.spark.reading.planning import Share, Trouble, named, packed
+from binlog_tools.spark.following.tailing import advance, parts
+from binlog_tools.spark.following.tube_memory import TubeMemory
+from binlog_tools.spark.reading.candidates import expanded
+from binlog_tools.spark.reading.opening import task_batches
+from binlog_tools.spark.reading.planning import Share, Trouble, packed
 from binlog_tools.spark.segments.producing import Place
 
 LOOKS: Final = 5
-"""
-How often the directories are listed anew because a segment has gone in between: each time the
-server has deleted one, which it does every few seconds at most.
-"""
+"""How often directories are listed anew since a server has deleted a segment in between."""
 
 T = TypeVar("T")
 
@@ -58,18 +50,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tubes = TubeMemory()
         self._pinned: Positions | None = None
 
-    # What Spark calls.
-
     def initialOffset(self) -> dict[str, Any]:
-        """
-        Where a new query begins, in every log that is there.
-        """
-        return self._offset(self._looking(self._starts))
+        return encode(self._looking(self._starts), self._streamed.rows)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """
-        How much a batch may read, by the options.
-        """
         if self._streamed.most_rows < UNLIMITED and self._streamed.most_bytes == UNLIMITED:
             return ReadMaxRows(self._streamed.most_rows)
         return ReadMaxBytes(self._streamed.most_bytes)
@@ -78,14 +62,15 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         Where the next batch ends: within the limit, never beyond what is durable.
         """
-        before = decode(start, self._streamed.rows)
-        return self._offset(self._looking(lambda logs: self._forward(logs, before, limit)))
+        rows = self._streamed.rows
+        before = decode(start, rows)
+        return encode(self._looking(lambda logs: self._forward(logs, before, limit)), rows)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """
         How far the logs are durable: for whoever wants to know how far behind the query is.
         """
-        return self._offset(self._looking(_frontiers))
+        return encode(self._looking(_frontiers), self._streamed.rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """
@@ -93,14 +78,11 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._pinned = self._looking(_frontiers)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[StreamPartition]:
-        """
-        What lies between two offsets, cut into tasks.
-        """
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         rows = self._streamed.rows
         begins, ends = decode(start, rows), decode(end, rows)
-        items, beside = self._looking(lambda logs: self._items(logs, begins, ends))
-        return [StreamPartition(task, beside) for task in packed(items)]
+        items = self._looking(lambda logs: self._items(logs, begins, ends))
+        return [InputPartition(task) for task in packed(items)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """
@@ -116,10 +98,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         The batches of a task; this runs where the task does, on a pickled copy.
         """
-        if isinstance(partition, StreamPartition):
-            yield from task_batches(partition, self._streamed.asked, self._columns)
-
-    # What it does.
+        return task_batches(partition.value or (), self._streamed.asked.wanted(self._columns))
 
     def _looking(self, what: Callable[[dict[str, Log]], T]) -> T:
         """
@@ -147,20 +126,16 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _starts(self, logs: dict[str, Log]) -> Positions:
         if not logs:
-            paths = self._streamed.paths
-            if not any(map(expanded, paths)):
-                what = f"{', '.join(paths)}: there is no such directory"
-                raise SourceError("BINLOG_NOT_FOUND", what)
-            raise SourceError("BINLOG_NO_LOG", f"{', '.join(paths)}: there are no segments here")
+            where = ", ".join(self._streamed.paths)
+            if not any(map(expanded, self._streamed.paths)):
+                raise SourceError("BINLOG_NOT_FOUND", f"{where}: there is no such directory")
+            raise SourceError("BINLOG_NO_LOG", f"{where}: there are no segments here")
         unknown = self._streamed.starts.keys() - logs.keys()
         if unknown:
             raise SourceError(
                 "BINLOG_OPTION", f"option startingOffsets: there is no store {min(unknown)} here"
             )
         return {store: self._streamed.start_of(log) for store, log in logs.items()}
-
-    def _offset(self, positions: Positions) -> dict[str, Any]:
-        return encode(positions, self._streamed.rows)
 
     def _forward(self, logs: dict[str, Log], before: Positions, limit: ReadLimit) -> Positions:
         """
@@ -170,7 +145,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         targets = self._pinned or _frontiers(logs)
         for store in before.keys() & logs.keys():
             refuse_other_history(logs[store], before[store])
-        behind = [store for store, at in before.items() if at.lsn < _lsn(targets.get(store))]
+        behind = _behind(before, targets)
         most_bytes, most_rows = self._limits(limit)
         ends = dict(before)
         for number, store in enumerate(behind):
@@ -197,61 +172,52 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return advance(log, place, to, most_bytes, most_rows)
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
-        """
-        Bytes and records.
-        """
         if isinstance(limit, ReadAllAvailable):
             return UNLIMITED, UNLIMITED
-        most_bytes, most_rows = self._streamed.most_bytes, self._streamed.most_rows
-        if isinstance(limit, ReadMaxBytes):
-            most_bytes = limit.max_bytes
-        if isinstance(limit, ReadMaxRows):
-            most_rows = limit.max_rows
-        return most_bytes, most_rows
+        streamed = self._streamed
+        return (
+            limit.max_bytes if isinstance(limit, ReadMaxBytes) else streamed.most_bytes,
+            limit.max_rows if isinstance(limit, ReadMaxRows) else streamed.most_rows,
+        )
 
-    def _refuse_missing(self, logs: dict[str, Log], before: Positions) -> None:
-        for store in sorted(before.keys() - logs.keys()):
-            if not self._streamed.tolerates_loss:
-                raise SourceError(
-                    "BINLOG_NOT_FOUND",
-                    f"store {store}: none of {', '.join(self._streamed.paths)} has segments of it "
-                    f"any more; bring them back, or go on without with "
-                    f".option('failOnDataLoss', 'false')",
-                )
+    def _refuse_missing(self, logs: dict[str, Log], stores: Iterable[str]) -> None:
+        missing = set(stores) - logs.keys()
+        if missing and not self._streamed.tolerates_loss:
+            raise SourceError(
+                "BINLOG_NOT_FOUND",
+                f"store {min(missing)}: none of {', '.join(self._streamed.paths)} has segments of "
+                f"it any more; bring them back, or go on without with "
+                f".option('failOnDataLoss', 'false')",
+            )
 
     def _items(
         self, logs: dict[str, Log], begins: Positions, ends: Positions
-    ) -> tuple[list[Share | Trouble], dict[str, Beside]]:
-        items: list[Share | Trouble] = []
-        beside: dict[str, Beside] = {}
-        self._refuse_missing(logs, {store: at for store, at in begins.items()
-                                    if at.lsn < _lsn(ends.get(store))})  # fmt: skip
-        for store in sorted(begins.keys() & ends.keys() & logs.keys()):
-            for part in parts(logs[store], begins[store], ends[store]):
-                items.append(self._item(part))
-                if isinstance(part, Part):
-                    wants_tubes = "tube" in self._columns
-                    beside[part.paths[0]] = Beside(
-                        (*part.paths[1:], *self._archived(part)),
-                        self._tubes.before(part) if wants_tubes else None,
-                    )
-        return items, beside
+    ) -> list[Share | Trouble]:
+        self._refuse_missing(logs, _behind(begins, ends))
+        stores = sorted(begins.keys() & ends.keys() & logs.keys())
+        return [
+            self._item(part)
+            for store in stores
+            for part in parts(logs[store], begins[store], ends[store])
+        ]
 
-    def _item(self, part: Part | Lost) -> Share | Trouble:
-        server = named(self._streamed.asked.servers)
-        if isinstance(part, Part):
-            place = Place(part.paths[0], part.header, server(part.header.store_uuid))
-            return Share(place, part.stretch, part.size)
-        if not self._streamed.tolerates_loss:
-            raise part.error()
-        place = Place(part.path, part.header, server(part.header.store_uuid))
-        return Trouble(place, part.what, part.before.lsn, None)
+    def _item(self, part: Share | Lost) -> Share | Trouble:
+        header = part.header if isinstance(part, Lost) else part.place.header
+        server = self._streamed.asked.server_of(header)
+        if isinstance(part, Lost):
+            if not self._streamed.tolerates_loss:
+                raise part.error()
+            return Trouble(Place(part.path, header, server), part.what, part.before.lsn, None)
+        return part._replace(
+            place=part.place._replace(server=server),
+            elsewhere=(*part.elsewhere, *self._archived(header)),
+            tubes=self._tubes.before(part) if "tube" in self._columns else None,
+        )
 
-    def _archived(self, part: Part) -> Iterator[str]:
+    def _archived(self, header: SegmentHeader) -> Iterator[str]:
         """
         Where the file will be when the server has deleted it.
         """
-        header = part.header
         name = f"{header.seq:020}-{header.first_lsn:020}.tql"
         for path in self._streamed.paths:
             yield os.path.join(path, header.store_uuid.hex(), name)
@@ -262,5 +228,7 @@ def _frontiers(logs: dict[str, Log]) -> Positions:
     return {store: log.frontier() for store, log in logs.items()}
 
 
-def _lsn(at: Position | None) -> int:
-    return 0 if at is None else at.lsn
+def _behind(before: Positions, targets: Positions) -> list[str]:
+    return [
+        store for store, at in before.items() if store in targets and at.lsn < targets[store].lsn
+    ]

@@ -3,29 +3,44 @@ Going forward in a log that is being written, never beyond what is durable.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import numpy as np
 
 from beanstalk_twisted.binlog.format import REHOMED, SegmentHeader
 from binlog_tools.logs.reading import Hole
-from binlog_tools.spark.following.admission import Limits
 from binlog_tools.spark.following.locating import Lost, find, locate
 from binlog_tools.spark.following.logs import Log
 from binlog_tools.spark.following.positions import Position
-from binlog_tools.spark.segments.framing import Stretch
+from binlog_tools.spark.reading.planning import Share
+from binlog_tools.spark.segments.framing import Run, Stretch
+from binlog_tools.spark.segments.producing import Place
 
 
-class Part(NamedTuple):
+class _Limits:
     """
-    A stretch of a segment.
-
-    :ivar paths: where the file is, or may be.
-    :ivar size: how much of the file may be mapped.
+    How much more may be taken.  One frame with records may be, however large it is.
     """
 
-    paths: tuple[str, ...]
-    header: SegmentHeader
-    stretch: Stretch
-    size: int
+    def __init__(self, most_bytes: int, most_rows: int) -> None:
+        self._bytes = most_bytes
+        self._rows = most_rows
+        self._has_taken = False
+
+    def take(self, run: Run, to_lsn: int) -> int:
+        """
+        :return: how many frames of a run.
+        """
+        lengths, rows = np.cumsum(run.length), np.cumsum(run.n_rec)
+        within = int(np.searchsorted(run.base_lsn + run.n_rec, to_lsn, "right"))
+        fits = (lengths <= self._bytes) & (rows <= self._rows)
+        count = min(int(fits.sum()), within)
+        if count == 0 and within and not self._has_taken:
+            count = 1
+        if count:
+            self._has_taken = self._has_taken or bool(rows[count - 1])
+            self._bytes -= int(lengths[count - 1])
+            self._rows -= int(rows[count - 1])
+        return count
 
 
 def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: int) -> Position:
@@ -35,7 +50,7 @@ def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: in
     :param at: where a frame is, as `locate` has found it.
     :param to: not beyond this LSN.
     """
-    limits = Limits(most_bytes, most_rows)
+    limits = _Limits(most_bytes, most_rows)
     while at.lsn < to.lsn:
         for piece in log.frames(at):
             if isinstance(piece, Hole):
@@ -55,7 +70,7 @@ def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: in
     return at
 
 
-def parts(log: Log, start: Position, end: Position) -> Iterator[Part | Lost]:
+def parts(log: Log, start: Position, end: Position) -> Iterator[Share | Lost]:
     """
     What lies between two positions.
     """
@@ -87,9 +102,13 @@ def _stop(log: Log, place: Position, end: Position, following: SegmentHeader | N
     return end.offset if following is None else min(end.offset, following.prev_end)
 
 
-def _part(log: Log, place: Position, stop: int) -> Part:
+def _part(log: Log, place: Position, stop: int) -> Share:
     header = log.header(place.seq)
     # A re-homed one may say the names of its tubes further on, but in its first batch.  Not to the
     # end of the file: that is cut off when the segment is sealed.
     size = max(stop, log.end(place.seq)) if header.flags & REHOMED else stop
-    return Part(log.paths(place.seq), header, Stretch(place.offset, stop, place.lsn), size)
+    path, *elsewhere = log.paths(place.seq)
+    return Share(
+        Place(path, header, log.store), Stretch(place.offset, stop, place.lsn), size,
+        elsewhere=tuple(elsewhere),
+    )  # fmt: skip

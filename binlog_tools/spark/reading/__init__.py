@@ -1,10 +1,8 @@
 """
 Which segments a query reads, and what each of its tasks reads of them.
 
-From paths (`paths`) to segments, each once (`candidates`), with how far each may be read
-(`measuring`); both together are `finding`.  Those that the filters of a query leave (`pruning`) are
-cut into tasks (`planning`).  `options` has what a user may ask for, `summaries` the view of
-segments.
-
-Imports `segments`, and `columns` and `errors` of the package above.
+From paths to segments, each once (`candidates`), with how far each may be read (`measuring`); both
+together are `finding`.  Those that the filters of a query leave (`pruning`) are cut into tasks
+(`planning`), which read them (`opening`).  `options` has what a user may ask for, `summaries` the
+view of segments.  Imports `segments`.
 """

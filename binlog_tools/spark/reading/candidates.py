@@ -4,6 +4,7 @@ Which files are segments, each once.
 A segment may lie in the directory of a server and in its archive: it is one.
 """
 
+import glob
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
 )
 from binlog_tools.logs.sources import Source, parse_archived_name
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
 
@@ -63,6 +64,21 @@ class BrokenFile(NamedTuple):
     size: int
     why: str
     may_be: Key
+
+
+def expanded(path: str) -> list[str]:
+    """
+    :return: what it names, in order; empty if there is nothing.
+    :raise SourceError: something is there or not, but nobody lets us look.
+    """
+    path = path.removeprefix("file://")
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return sorted(glob.glob(path))
+    except OSError as problem:
+        raise unreadable(problem, path) from None
+    return [path]
 
 
 def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
@@ -143,9 +159,6 @@ def _better(one: Candidate, other: Candidate) -> Candidate:
 
 
 def _is_whole(each: Candidate) -> bool:
-    """
-    Whether all of a file can be read.
-    """
     with open(each.path, "rb") as file:
         footer = read_footer(file.fileno(), each.size, each.header)
         buffer = memoryview(file.read())

@@ -11,19 +11,26 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.survey import beanstalkd_file, import_command
 from binlog_tools.logs.sources import open_sources, parse_archived_name
-from binlog_tools.spark.errors import SourceError, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import (
     BrokenFile,
     Candidate,
     Key,
     candidates,
+    expanded,
     one_of_each,
 )
 from binlog_tools.spark.reading.measuring import Segment, Tail, measured
-from binlog_tools.spark.reading.paths import expanded
 from binlog_tools.spark.segments.durable import durable_part, loaded_part
 
 _TAILS: Final[tuple[Tail, Tail]] = (durable_part, loaded_part)
+
+
+def segments_are(first: int, last: int) -> str:
+    """
+    Segments in words, with the verb.
+    """
+    return f"segment {first} is" if first == last else f"segments {first} to {last} are"
 
 
 class Gap(NamedTuple):
@@ -36,11 +43,7 @@ class Gap(NamedTuple):
 
     @property
     def what(self) -> str:
-        """
-        Which ones, in words.
-        """
-        first, last = self.before.header.seq + 1, self.after.header.seq - 1
-        which = f"segments {first} to {last} are" if first < last else f"segment {first} is"
+        which = segments_are(self.before.header.seq + 1, self.after.header.seq - 1)
         lsns = f"up to LSN {self.after.header.first_lsn - 1}"
         if self.before.next_lsn is not None:
             lsns = f"LSN {self.before.next_lsn} to {self.after.header.first_lsn - 1}"
@@ -60,9 +63,7 @@ class Findings(NamedTuple):
     gaps: list[Gap]
 
 
-def find(
-    paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False
-) -> Findings:  # fmt: skip
+def find(paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False) -> Findings:
     """
     The segments that these paths name.
 

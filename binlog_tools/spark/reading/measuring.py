@@ -36,8 +36,7 @@ class Segment(NamedTuple):
 
     :ivar size: how much of the file may be mapped: what lies behind may be cut off.
     :ivar next_lsn: the LSN behind it, None if nothing says that.
-    :ivar logged_ns: when its first and last frames were built; None if nothing says that without
-        reading it.
+    :ivar logged_ns: when its first and last frames were built; None if nothing says that.
     :ivar footer: what its seal says, if it has one that holds.
     :ivar copies: other files that are this segment.
     """
@@ -53,9 +52,6 @@ class Segment(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """
-        What tells segments apart.
-        """
         return self.header.store_uuid, self.header.seq
 
 

@@ -6,14 +6,15 @@ import difflib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
+from beanstalk_twisted.binlog.format import SegmentHeader
 from binlog_tools.logs.quantities import parse_size, parse_time
-from binlog_tools.spark.columns import BY_NAME
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.columns import BY_NAME
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import TASK_BYTES
 from binlog_tools.spark.segments.conditions import Condition
 from binlog_tools.spark.segments.decoding import (
@@ -23,6 +24,7 @@ from binlog_tools.spark.segments.decoding import (
     Copies,
     Damage,
     Records,
+    Wanted,
 )
 from binlog_tools.spark.segments.framing import MAX_NUMBER, VERIFY, Verify
 
@@ -48,10 +50,7 @@ OPTIONS: Final[Mapping[str, str]] = {
 """Every option of a batch read, and what it takes; the first choice is the default."""
 
 MAX_SERVER_BYTES: Final = 240
-"""
-What the name of a server may be long, quoted as in a URL: a table has a folder ``server=…`` of
-it, and a name in a file system is 255 bytes at most.
-"""
+"""The longest name of a server, quoted as in a URL: a table has a folder ``server=…`` of it."""
 
 MIN_PARTITION_BYTES: Final = 64 << 10
 """The index of a seal is no finer."""
@@ -91,6 +90,16 @@ class Asked(NamedTuple):
             return self.columns
         return tuple(name for name in BY_NAME if self.body or name != "body")
 
+    def wanted(self, columns: tuple[str, ...]) -> Wanted:
+        """
+        What is to be decoded, with these columns.
+        """
+        return Wanted(columns, self.records, self.copies, self.damage, self.verify, self.conditions)
+
+    def server_of(self, header: SegmentHeader) -> str:
+        store = header.store_uuid.hex()
+        return self.servers.get(store, store)
+
 
 def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = None) -> Asked:
     """
@@ -102,25 +111,28 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
     given = {name.lower(): str(value) for name, value in options.items()}
     _refuse_unknown(given, {**OPTIONS, **(also or {})})
     if "columns" in given and "body" in given:
-        raise _wrong("columns", "give either columns or body; body can be one of the columns")
+        raise wrong("columns", "give either columns or body; body can be one of the columns")
     if given.get("view", "").strip().lower() == "segments":
         for name in ROWS_ONLY:
             if name.lower() in given:
-                raise _wrong(name, "it is for the view of events; filter segments with where()")
+                raise wrong(name, "it is for the view of events; filter segments with where()")
     return Asked(
-        _paths(given), _columns(given), _choice(given, "body", ("false", "true")) == "true",
-        cast(Records, _choice(given, "records", RECORDS_CHOICES)),
-        cast(Copies, _choice(given, "copies", COPIES_CHOICES)),
-        cast(Damage, _choice(given, "damage", DAMAGE_CHOICES)),
-        cast(Verify, _choice(given, "verify", VERIFY)),
-        _choice(given, "live", ("include", "skip")) == "include",
-        _servers(given.get("servers", "")), _choice(given, "view", ("events", "segments")),
+        _paths(given), _columns(given), choice(given, "body", ("false", "true")) == "true",
+        cast(Records, choice(given, "records", RECORDS_CHOICES)),
+        cast(Copies, choice(given, "copies", COPIES_CHOICES)),
+        cast(Damage, choice(given, "damage", DAMAGE_CHOICES)),
+        cast(Verify, choice(given, "verify", VERIFY)),
+        choice(given, "live", ("include", "skip")) == "include",
+        _servers(given.get("servers", "")), choice(given, "view", ("events", "segments")),
         _partition_bytes(given), _conditions(given),
-        _choice(given, "pushdown", ("false", "true")) == "true",
+        choice(given, "pushdown", ("false", "true")) == "true",
     )  # fmt: skip
 
 
-def _wrong(name: str, why: str) -> SourceError:
+def wrong(name: str, why: str) -> SourceError:
+    """
+    The value of an option is no good.
+    """
     return SourceError("BINLOG_OPTION", f"option {name}: {why}")
 
 
@@ -128,9 +140,17 @@ def _refuse_unknown(given: Mapping[str, str], known: Mapping[str, str]) -> None:
     names = {name.lower(): name for name in (*known, "paths")}
     for name in given:
         if name not in names:
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f"; did you mean {names[close[0]]}?" if close else "."
-            raise _wrong(name, f"unknown{hint} There are: {', '.join(sorted(known))}")
+            raise wrong(name, f"unknown{_near(name, names)} There are: {', '.join(sorted(known))}")
+
+
+def _near(name: str, known: Mapping[str, str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {known[close[0]]}?" if close else "."
+
+
+def _no_column(name: str, known: Iterable[str]) -> str:
+    hint = _near(name, {each: each for each in known})
+    return f"there is no column {name!r}{hint} There are: {', '.join(known)}"
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -144,10 +164,10 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         except ValueError:
             more = None
         if not isinstance(more, list) or not all(isinstance(each, str) for each in more):
-            raise _wrong("paths", "a JSON array of strings is wanted; or give load([path, …])")
+            raise wrong("paths", "a JSON array of strings is wanted; or give load([path, …])")
         paths += more
     if not paths:
-        raise _wrong("path", "there is none: .load('/var/lib/beanstalk') names a log to read")
+        raise wrong("path", "there is none: .load('/var/lib/beanstalk') names a log to read")
     return tuple(paths)
 
 
@@ -157,22 +177,31 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
     names = tuple(name.strip() for name in given["columns"].split(","))
     for name in names:
         if name not in BY_NAME:
-            raise _wrong("columns", f"there is no column {name!r}{_near(name)}")
+            raise wrong("columns", _no_column(name, BY_NAME))
     if len(set(names)) < len(names):
-        raise _wrong("columns", f"one is there twice: {given['columns']}")
+        raise wrong("columns", f"one is there twice: {given['columns']}")
     return names
 
 
-def _near(name: str) -> str:
-    close = difflib.get_close_matches(name, BY_NAME, 1)
-    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(BY_NAME)}"
+def choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """
+    One of the choices; the first one if the option is not given.
+    """
+    text = given.get(name.lower(), choices[0])
+    if text.strip().lower() not in choices:
+        raise wrong(name, f"{text!r} is none of {', '.join(choices)}")
+    return text.strip().lower()
 
 
-def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    value = given.get(name, choices[0]).strip().lower()
-    if value not in choices:
-        raise _wrong(name, f"{given[name]!r} is none of {', '.join(choices)}")
-    return value
+def size_of(given: Mapping[str, str], name: str) -> int | None:
+    """
+    An option of so many bytes, as ``64M``; None if it is not given.
+    """
+    text = given.get(name.lower())
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as problem:
+        raise wrong(name, str(problem)) from None
 
 
 def _servers(text: str) -> dict[str, str]:
@@ -181,33 +210,25 @@ def _servers(text: str) -> dict[str, str]:
         uuid, _, name = pair.partition(":")
         uuid = uuid.strip().lower().replace("-", "")
         if not _UUID.fullmatch(uuid) or not name.strip():
-            raise _wrong("servers", f"{pair!r} is not UUID:name, the UUID with 32 hex digits")
+            raise wrong("servers", f"{pair!r} is not UUID:name, the UUID with 32 hex digits")
         if uuid in servers or name.strip() in servers.values():
-            raise _wrong("servers", f"{pair!r}: this store, or this name, was there before")
+            raise wrong("servers", f"{pair!r}: this store, or this name, was there before")
         if len(quote(name.strip(), safe="")) > MAX_SERVER_BYTES:
             what = f"at most {MAX_SERVER_BYTES} bytes, as in a URL: folders have such names"
-            raise _wrong("servers", f"the name {name.strip()[:20]!r}… is too long; {what}")
+            raise wrong("servers", f"the name {name.strip()[:20]!r}… is too long; {what}")
         servers[uuid] = name.strip()
     return servers
 
 
 def _partition_bytes(given: Mapping[str, str]) -> int:
-    text = given.get("partitionbytes")
-    if text is None:
-        return TASK_BYTES
-    try:
-        size = parse_size(text)
-    except ValueError as problem:
-        raise _wrong("partitionBytes", str(problem)) from None
-    if size < MIN_PARTITION_BYTES:
-        raise _wrong("partitionBytes", f"{text}: {MIN_PARTITION_BYTES} bytes are the least")
-    return size
+    size = size_of(given, "partitionBytes")
+    if size is not None and size < MIN_PARTITION_BYTES:
+        least = f"{MIN_PARTITION_BYTES} bytes are the least"
+        raise wrong("partitionBytes", f"{given['partitionbytes']}: {least}")
+    return TASK_BYTES if size is None else size
 
 
 def _conditions(given: Mapping[str, str]) -> tuple[Condition, ...]:
-    """
-    What the options say of rows.
-    """
     found = []
     for name, (column, how, parse) in _CONDITIONS.items():
         text = given.get(name.lower())
@@ -216,7 +237,7 @@ def _conditions(given: Mapping[str, str]) -> tuple[Condition, ...]:
         try:
             found.append(Condition(column, how, parse(text)))
         except ValueError as problem:
-            raise _wrong(name, str(problem)) from None
+            raise wrong(name, str(problem)) from None
     return tuple(found)
 
 
@@ -263,20 +284,15 @@ ROWS_ONLY: Final = (*_CONDITIONS, "pushdown")
 
 def check_schema(fields: list[tuple[str, str]], known: Mapping[str, Any]) -> tuple[str, ...]:
     """
-    The columns that a schema of the user's wants.
+    The columns that a schema of the user's wants: names and types, as Spark writes them.
 
-    :param fields: their names and types, as Spark writes them.
-    :param known: the columns that there are, by name.
     :raise SourceError: there is no such column, or it is of another type.
     """
     if not fields:
         raise SourceError("BINLOG_SCHEMA", "the schema has no columns; lsn is the smallest")
     for name, kind in fields:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {close[0]}?" if close else "."
-            what = f"there is no column {name!r}{hint} There are: {', '.join(known)}"
-            raise SourceError("BINLOG_SCHEMA", what)
+            raise SourceError("BINLOG_SCHEMA", _no_column(name, known))
         if kind != known[name].ddl:
             what = f"column {name} is {known[name].ddl}, and not {kind}"
             raise SourceError("BINLOG_SCHEMA", what)

@@ -2,26 +2,17 @@
 How the work is cut: many small segments into one task, one large segment into many.
 """
 
-import mmap
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, decode_segment_header
-from binlog_tools.spark.errors import SourceError, unreadable
-from binlog_tools.spark.reading.finding import Gap
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.conditions import EVERY, Span
-from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.segments.framing import Stretch
 from binlog_tools.spark.segments.producing import Place
 
 TASK_BYTES: Final = 64 << 20
-"""
-What a task reads: a segment of the usual size, 0.2 s of work; less of it is not worth starting a
-task for, more of it keeps processors idle at the end.
-"""
+"""What a task reads: a segment of the usual size, 0.2 s of work."""
 
 
 class Share(NamedTuple):
@@ -30,12 +21,16 @@ class Share(NamedTuple):
 
     :ivar size: how much of the file may be mapped.
     :ivar copies: other files that have the same.
+    :ivar elsewhere: where the file may be by then: a server moves segments on.
+    :ivar tubes: names that were said before; None: they are searched for, unless a seal says them.
     """
 
     place: Place
     stretch: Stretch
     size: int
     copies: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    tubes: Mapping[int, bytes] | None = None
 
 
 class Trouble(NamedTuple):
@@ -55,12 +50,8 @@ class Trouble(NamedTuple):
     path: str = ""
 
 
-class Task(NamedTuple):
-    """
-    What one task reads, in this order.
-    """
-
-    items: tuple[Share | Trouble, ...]
+Task = tuple[Share | Trouble, ...]
+"""What one task reads, in this order."""
 
 
 def shares_of(
@@ -76,9 +67,7 @@ def shares_of(
         yield Share(place, stretch, segment.size, segment.copies)
 
 
-def _cut(
-    segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span
-) -> Iterator[Stretch]:  # fmt: skip
+def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iterator[Stretch]:
     whole = segment.stretch
     known = segment.footer.indexed if segment.footer is not None else ()
     places = [
@@ -100,14 +89,6 @@ def _cut(
         yield Stretch(start[0], whole.end, start[1])
 
 
-def gap_trouble(gap: Gap, server: str) -> Trouble:
-    """
-    The row of missing segments.
-    """
-    place = Place(gap.after.path, gap.after.header, server)
-    return Trouble(place, gap.what, gap.before.next_lsn, None, gap.before.header.seq + 1)
-
-
 def packed(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
     """
     Tasks of neighbouring parts.
@@ -118,78 +99,8 @@ def packed(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> li
     for item in items:
         own = item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
         if open_items and size + own > task_bytes:
-            tasks.append(Task(tuple(open_items)))
+            tasks.append(tuple(open_items))
             open_items, size = [], 0
         open_items.append(item)
         size += own
-    return [*tasks, Task(tuple(open_items))] if open_items else tasks
-
-
-class Opened(NamedTuple):
-    """
-    A segment where it is read.
-
-    :ivar tubes: the names that its seal says, None if it has none.
-    """
-
-    buffer: memoryview
-    tubes: Mapping[int, bytes] | None
-
-
-def open_share(share: Share) -> Opened:
-    """
-    Map the file, which has to be the one that was planned with.
-
-    :raise SourceError: it is gone, another one, or shorter.
-    """
-    place = share.place
-    try:
-        fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise _trimmed(place) from None
-    except OSError as problem:
-        raise unreadable(problem) from None
-    try:
-        size = os.fstat(fd).st_size
-        if decode_segment_header(os.pread(fd, SEGMENT_HEADER_BYTES, 0)) != place.header or (
-            size < share.size
-        ):
-            raise SourceError(
-                "BINLOG_CHANGED",
-                f"{place.path}: it is another file than when the query was planned; run it again",
-            )
-        footer = read_footer(fd, size, place.header)
-        mapped = mmap.mmap(fd, share.size, prot=mmap.PROT_READ)
-        return Opened(memoryview(mapped), footer.tubes if footer is not None else None)
-    finally:
-        os.close(fd)
-
-
-def _trimmed(place: Place) -> SourceError:
-    return SourceError(
-        "BINLOG_TRIMMED",
-        f"{place.path}: segment {place.header.seq} was there when the query was planned and is "
-        f"gone now: the server has trimmed it, or this machine does not see the same files; run "
-        f"the query again, with the archive among its paths if there is one",
-    )
-
-
-Named = Callable[[bytes], str]
-
-
-def named(servers: Mapping[str, str]) -> Named:
-    """
-    What a store is called, by its UUID.
-    """
-    return lambda uuid: servers.get(uuid.hex(), uuid.hex())
-
-
-def in_order(segments: Sequence[Segment], gaps: Sequence[Gap]) -> Iterator[Segment | Gap]:
-    """
-    Segments, and gaps before those behind them.
-    """
-    before = {gap.after.key: gap for gap in gaps}
-    for segment in segments:
-        if segment.key in before:
-            yield before[segment.key]
-        yield segment
+    return [*tasks, tuple(open_items)] if open_items else tasks

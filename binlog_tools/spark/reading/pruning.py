@@ -1,9 +1,8 @@
 """
 Which segments a query need not read: those that cannot have a row that it asks for.
 
-All filters are given back to Spark, which applies them to each row; what the options of a read ask
-for, the decoding does.  So a segment that is read though it need not be costs time, and nothing
-else; one that is not read must have nothing.
+Spark applies all filters to each row again, so a segment that is read though it need not be costs
+time, and nothing else.
 """
 
 from collections.abc import Iterable
@@ -24,7 +23,6 @@ _BOUNDS: Final = {
 }  # fmt: skip
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_TIMES: Final = ("time", "logged")
 
 
 NOTHING: Final = Span(1 << 63, -(1 << 63))
@@ -104,9 +102,6 @@ def _moments(name: str, low_ns: int, high_ns: int) -> Stats:
 
 
 def may_match(stats: Stats, conditions: Iterable[Condition]) -> bool:
-    """
-    Whether a row may be there that fulfils all conditions.
-    """
     return all(_may_fulfil(stats.get(each.column), each) for each in conditions)
 
 

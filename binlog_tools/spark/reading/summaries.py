@@ -3,20 +3,17 @@ One row a segment: what is in it, and whether it can be read.  The view ``segmen
 """
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from beanstalk_twisted.binlog.records import Seal
 from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.selection import type_name
-from binlog_tools.spark.columns import ARROW_TYPES, Column
-from binlog_tools.spark.segments.framing import Run, Stretch, Verify, bad_heaps, runs, words_of
+from binlog_tools.spark.definitions.columns import Column
+from binlog_tools.spark.segments.framing import Run, Stretch, Verify, bad_heaps, runs
 from binlog_tools.spark.segments.producing import Place
 from binlog_tools.spark.segments.rows import TYPE, Rows
-
-COUNTS: Final = "map<string,bigint>"
 
 SEGMENT_COLUMNS: Final = (
     Column("server", "string", "as in the events"),
@@ -30,7 +27,7 @@ SEGMENT_COLUMNS: Final = (
     Column("last_logged", "timestamp", "when its last frame was built"),
     Column("frames", "bigint", "how many can be read"),
     Column("records", "bigint", "how many are in those"),
-    Column("events", COUNTS, "how many records there are of each type"),
+    Column("events", "map<string,bigint>", "how many records there are of each type"),
     Column("bytes", "bigint", "header and frames"),
     Column("damages", "bigint", "places that cannot be read, and frames whose bodies are not those "
            "that were written"),
@@ -40,28 +37,10 @@ SEGMENT_COLUMNS: Final = (
 
 SEGMENT_BY_NAME: Final = {column.name: column for column in SEGMENT_COLUMNS}
 
-_KINDS: Final = {**ARROW_TYPES, COUNTS: pa.map_(pa.string(), pa.int64())}
-
 Row = dict[str, object]
 
 
-def segment_schema(names: tuple[str, ...]) -> Any:
-    """
-    The Arrow schema of these columns of the view.
-    """
-    return pa.schema([(name, _KINDS[SEGMENT_BY_NAME[name].ddl]) for name in names])
-
-
-def segment_batch(rows: list[Row], names: tuple[str, ...]) -> Any:
-    """
-    Rows of the view as a batch.
-    """
-    return pa.RecordBatch.from_pylist(rows, schema=segment_schema(names))
-
-
-def summary(
-    buffer: memoryview, place: Place, stretch: Stretch, verify: Verify
-) -> Row:  # fmt: skip
+def summary(buffer: memoryview, place: Place, stretch: Stretch, verify: Verify) -> Row:
     """
     The row of a segment.  Damage is in it, and no error: to find it is what the view is for.
     """
@@ -85,7 +64,6 @@ class _Counting:
 
     def __init__(self, buffer: memoryview, place: Place) -> None:
         self._buffer = buffer
-        self._words = words_of(buffer)
         self._place = place
         self._types: Counter[int] = Counter()
         self._frames = self._damages = self._damaged_bytes = 0
@@ -95,18 +73,12 @@ class _Counting:
         self._last_type = 0
 
     def add_damage(self, offset: int, why: str, size: int) -> None:
-        """
-        Something cannot be read.
-        """
         self._damages += 1
         self._damaged_bytes += size
         self._problem = self._problem or f"{self._place.path}: frame at byte {offset}: {why}"
 
     def add(self, run: Run) -> None:
-        """
-        These frames can be read.
-        """
-        types = Rows(self._buffer, self._words, run).byte(TYPE)
+        types = Rows(self._buffer, run).byte(TYPE)
         counts = np.bincount(types, minlength=256)
         self._types.update({kind: int(counts[kind]) for kind in np.flatnonzero(counts).tolist()})
         self._frames += len(run.offset)
@@ -115,9 +87,6 @@ class _Counting:
         self._last_type = int(types[-1]) if len(types) else self._last_type
 
     def row(self, stretch: Stretch) -> Row:
-        """
-        All of it.
-        """
         header = self._place.header
         first, last = (self._logged_ns[at] // 1000 if self._logged_ns else None for at in (0, -1))
         counts = {type_name(kind): count for kind, count in sorted(self._types.items())}

@@ -1,6 +1,6 @@
 """
-The parts of the report: the numbers (`readings`), the figures of them (`figures`), what stands
-where (`sections`) on the page (`page`), and what can go wrong (`errors`).
+The parts of the report: the numbers (`readings`), the figures of them (`figures`), and what stands
+where (`sections`) on the page (`page`).
 
-Imports nothing of ours above it or beside it, and neither Spark nor Java: tables are files.
+Neither Spark nor Java is needed: tables are files.
 """

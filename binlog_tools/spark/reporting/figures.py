@@ -39,6 +39,8 @@ LENGTHS: Final = (
 )  # fmt: skip
 """What is marked on an axis of lengths of time, in seconds: what people count in."""
 
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
 CURVE_POINTS: Final = 240
 """Of a distribution: about one for each three points of the page's width."""
 
@@ -51,6 +53,7 @@ STYLE: Final[dict[Any, Any]] = {
 }  # fmt: skip
 
 _ID: Final = re.compile(r'(\bid="|url\(#|href="#)')
+_SIZE: Final = re.compile(r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"')
 _METADATA: Final = re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL)
 
 
@@ -65,18 +68,9 @@ def svg(name: str, title: str, figure: Figure) -> str:
     text = _METADATA.sub("", out.getvalue())
     text = text[text.index("<svg") :]
     text = _ID.sub(rf"\g<1>{name}-", text)
-    text = re.sub(
-        r'(<svg [^>]*?)width="[\d.]+pt" height="[\d.]+pt"|(<svg )', _widthless, text, count=1
-    )
+    text = _SIZE.sub(r"\1", text, count=1)
     label = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
-
-
-def _widthless(found: re.Match[str]) -> str:
-    """
-    The page says how wide it is.
-    """
-    return found[1] or found[2]
 
 
 def _new(height: float = 3.0) -> tuple[Figure, Axes]:
@@ -102,9 +96,6 @@ def _counts(axes: Axes) -> None:
 
 
 def depth(series: Series) -> str:
-    """
-    Jobs in the queue over time, by state.
-    """
     figure, axes = _new()
     stack = [series.depth[state] for state in STATES]
     colours = [STATE_COLOURS[state] for state in STATES]
@@ -119,12 +110,8 @@ def depth(series: Series) -> str:
 
 
 def _edges(series: Series) -> list[Any]:
-    """
-    The beginning of each bin, and its end.
-    """
-    times = series.times
     width = timedelta(minutes=series.width)
-    return [moment for time in times for moment in (time, time + width)]
+    return [moment for time in series.times for moment in (time, time + width)]
 
 
 def _stepped(numbers: np.ndarray) -> np.ndarray:
@@ -138,9 +125,6 @@ def _in_use(axes: Axes, stack: Sequence[np.ndarray]) -> tuple[list[Any], list[st
 
 
 def ready_by_tube(series: Series) -> str:
-    """
-    Jobs that wait for a worker, over time, by tube.
-    """
     figure, axes = _new()
     for (tube, numbers), colour in zip(series.by_tube.items(), COLOURS, strict=False):
         axes.plot(
@@ -154,9 +138,6 @@ def ready_by_tube(series: Series) -> str:
 
 
 def flow(series: Series) -> str:
-    """
-    Jobs put and jobs deleted, and below them what went wrong.
-    """
     figure, axes = _new()
     edges = _edges(series)
     puts, deletes = series.flow["puts"] / series.width, series.flow["deletes"] / series.width
@@ -173,9 +154,6 @@ def flow(series: Series) -> str:
 
 
 def durations(waits: Mapping[int, int], runs: Mapping[int, int]) -> str:
-    """
-    Which share of waits and of runs took no longer than so long.
-    """
     figure, axes = _new()
     for name, histogram, colour in (("wait", waits, "#2f6690"), ("run", runs, "#e08e45")):
         if histogram:
@@ -222,12 +200,9 @@ def seconds_text(seconds: float) -> str:
 
 
 def hours(grid: np.ndarray) -> str:
-    """
-    Jobs put, by day of the week and hour.
-    """
     figure, axes = _new(2.7)
     mesh = axes.pcolormesh(grid, cmap="Blues", vmin=0, edgecolors="white", linewidth=1.5)
-    axes.set_yticks(np.arange(7) + 0.5, ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])
+    axes.set_yticks(np.arange(7) + 0.5, DAYS)
     axes.set_xticks(np.arange(0, 25, 3), [f"{hour}:00" for hour in range(0, 25, 3)])
     axes.invert_yaxis()
     axes.grid(visible=False)
@@ -240,34 +215,28 @@ def hours(grid: np.ndarray) -> str:
 
 
 def poison(rows: Sequence[Row]) -> str:
-    """
-    Failures of the worst kinds of jobs.
-    """
-    figure, axes = _new(0.9 + 0.3 * len(rows))
     names = [f"{_short(row['tube'] or '?')}  {(row['fingerprint'] or '-')[:8]}" for row in rows]
-    _bars(axes, names, [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS])
-    axes.set_xlabel("failures")
-    figure.legend(loc="outside upper left", frameon=False, ncols=4)
+    figure = _bars(names, _ends(rows), "failures")
     return svg("poison", "Failures of the worst kinds of jobs", figure)
 
 
 def workers(rows: Sequence[Row]) -> str:
-    """
-    How the runs of the busiest connections ended.
-    """
-    figure, axes = _new(0.9 + 0.3 * len(rows))
     names = [f"{row['server'][:6]}  {row['incarnation']}/{row['connection']}" for row in rows]
-    parts = [("deleted", DONE, [row["deletes"] for row in rows])]
-    parts += [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS]
-    _bars(axes, names, parts)
-    axes.set_xlabel("runs")
-    figure.legend(loc="outside upper left", frameon=False, ncols=5)
+    deleted = ("deleted", DONE, [row["deletes"] for row in rows])
+    figure = _bars(names, [deleted, *_ends(rows)], "runs")
     return svg("workers", "How the runs of the busiest connections ended", figure)
 
 
-def _bars(
-    axes: Axes, names: Sequence[str], parts: Sequence[tuple[str, str, Sequence[int]]]
-) -> None:
+Stack = Sequence[tuple[str, str, Sequence[int]]]
+"""The parts of bars: label, colour, and a number for each bar."""
+
+
+def _ends(rows: Sequence[Row]) -> Stack:
+    return [(end, END_COLOURS[end], [row[end] for row in rows]) for end in ENDS]
+
+
+def _bars(names: Sequence[str], parts: Stack, counted: str) -> Figure:
+    figure, axes = _new(0.9 + 0.3 * len(names))
     left = np.zeros(len(names))
     places = np.arange(len(names))
     for label, colour, numbers in parts:
@@ -279,6 +248,9 @@ def _bars(
     axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlabel(counted)
+    figure.legend(loc="outside upper left", frameon=False, ncols=len(parts))
+    return figure
 
 
 def _short(tube: str) -> str:

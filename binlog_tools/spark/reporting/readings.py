@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from binlog_tools.spark.reporting.errors import TableFileError
-from binlog_tools.spark.wholeness import SUCCESS, TEMPORARY, UNFINISHED, is_whole
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import SUCCESS, TEMPORARY, UNFINISHED, is_whole
 
 BINS: Final = 360
 """Points along a time axis at most: more than the page has room for says no more."""
@@ -93,18 +93,20 @@ def read(tables: Path) -> Readings:
     """
     The tables in a directory, each in the one that is named after it.
 
-    :raise TableFileError: there is none, or one cannot be read, or they were not finished.
+    :raise TableError: there is none, or one cannot be read, or they were not finished.
     """
     if (tables / UNFINISHED).exists():
-        raise TableFileError(
+        raise TableError(
+            "TABLE_NOT_FOUND",
             f"{tables}: the run that made these tables has not come to its end; make them again: "
-            f"python -m binlog_tools.spark tables LOG -o {tables} --mode overwrite"
+            f"python -m binlog_tools.spark tables LOG -o {tables} --mode overwrite",
         )
     found = {name: dataset(tables / name) for name in KNOWN if (tables / name).is_dir()}
     if not found:
-        raise TableFileError(
+        raise TableError(
+            "TABLE_NOT_FOUND",
             f"{tables}: there is none of the tables {', '.join(KNOWN)}; make them: "
-            f"python -m binlog_tools.spark tables LOG -o {tables}"
+            f"python -m binlog_tools.spark tables LOG -o {tables}",
         )
     readings = Readings(absent=tuple(name for name in KNOWN if name not in found))
     for name, fold in KNOWN.items():
@@ -117,12 +119,13 @@ def dataset(path: Path) -> Any:
     """
     A table of Parquet files; without a row, and in partitions, it has none.
 
-    :raise TableFileError: it is not whole, or cannot be read.
+    :raise TableError: it is not whole, or cannot be read.
     """
     if not is_whole(path):
-        raise TableFileError(
+        raise TableError(
+            "TABLE_NOT_FOUND",
             f"{path}: it is not whole (no {SUCCESS}, or {TEMPORARY} in it): whoever writes it has "
-            "not finished, or was killed; wait, or make it again with --mode overwrite"
+            "not finished, or was killed; wait, or make it again with --mode overwrite",
         )
     partitions = ds.partitioning(
         pa.schema([("server", pa.string()), ("date", pa.string())]), flavor="hive"
@@ -130,7 +133,9 @@ def dataset(path: Path) -> Any:
     try:
         found = ds.dataset(path, format="parquet", partitioning=partitions)
     except (pa.ArrowInvalid, OSError) as problem:
-        raise TableFileError(f"{path}: {str(problem).partition(chr(10))[0]}") from None
+        raise TableError(
+            "TABLE_NOT_FOUND", f"{path}: {str(problem).partition(chr(10))[0]}"
+        ) from None
     return found
 
 
@@ -138,15 +143,16 @@ def rows_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """
     These columns, batch by batch.
 
-    :raise TableFileError: one is missing.
+    :raise TableError: one is missing.
     """
     if not table.files:
         return
     missing = [name for name in names if name not in table.schema.names]
     if missing:
-        raise TableFileError(
+        raise TableError(
+            "TABLE_NOT_FOUND",
             f"{Path(table.files[0]).parent}: no column {', '.join(missing)}; was it made by "
-            "python -m binlog_tools.spark?"
+            "python -m binlog_tools.spark?",
         )
     for batch in table.to_batches(columns=list(names)):
         if batch.num_rows:
@@ -160,44 +166,37 @@ def _minutes(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def _fold_minutes(readings: Readings, table: Any) -> None:
-    first, last = _span(readings, table)
-    if first is None or last is None:
+    span = _span(readings, table)
+    if span is None:
         return
+    first, last = span
     width = next((each for each in WIDTHS if (last - first) // each < BINS), WIDTHS[-1])
     start = first - first % width
     series = Series(start, width, (last - start) // width + 1)
-    ranks = sorted(readings.totals, key=lambda tube: (-_busy(readings.totals[tube]), tube))
+    ranks = [tube for tube, _ in busiest(readings.totals)]
     shown = ranks if len(ranks) <= TUBES + 1 else ranks[:TUBES]
     names = [*shown, *([OTHERS] if len(ranks) > len(shown) else [])]
-    for state in STATES:
-        series.depth[state] = np.zeros(series.count, np.int64)
-    for name in names:
-        series.by_tube[name] = np.zeros(series.count, np.int64)
-    for name in ("puts", "deletes", *ENDS):
-        series.flow[name] = np.zeros(series.count, np.int64)
+    series.depth, series.by_tube, series.flow = (
+        {name: np.zeros(series.count, np.int64) for name in each}
+        for each in (STATES, names, ("puts", "deletes", *ENDS))
+    )
     columns = ("tube", "minute", "puts", "deletes", *ENDS, *STATES)
     for batch in rows_of(table, columns):
         _add_batch(readings, series, set(shown), last, batch)
     readings.series = series
 
 
-def _busy(total: Counter[str]) -> int:
-    return total["puts"] + total["reserves"]
-
-
-def _span(readings: Readings, table: Any) -> tuple[int | None, int | None]:
+def _span(readings: Readings, table: Any) -> tuple[int, int] | None:
     """
     The first and the last minute; what has to be known before the rest is looked at, and the sums
     that need no bins.
     """
-    first: int | None = None
-    last: int | None = None
+    edges: list[int] = []
     counted = ("puts", "reserves", "deletes", *ENDS, "kicks")
     columns = ("server", "tube", "minute", "oldest_ns", "wait_histogram", "run_histogram", *counted)
     for batch in rows_of(table, columns):
         minutes = _minutes(batch)
-        first = min(minutes.min(), first) if first is not None else int(minutes.min())
-        last = max(minutes.max(), last) if last is not None else int(minutes.max())
+        edges += (int(minutes.min()), int(minutes.max()))
         readings.servers.update(pc.unique(batch["server"]).to_pylist())
         readings.oldest_ns = max(readings.oldest_ns, pc.max(batch["oldest_ns"]).as_py() or 0)
         _add_histogram(readings.waits, batch["wait_histogram"])
@@ -207,7 +206,7 @@ def _span(readings: Readings, table: Any) -> tuple[int | None, int | None]:
         for row in grouped.to_pylist():
             total = readings.totals.setdefault(row["tube"] or "?", Counter())
             total.update({name: row[f"{name}_sum"] for name in counted})
-    return (None if first is None else int(first)), (None if last is None else int(last))
+    return (min(edges), max(edges)) if edges else None
 
 
 def _add_histogram(histogram: Counter[int], maps: Any) -> None:
@@ -292,10 +291,9 @@ def percentile(histogram: Mapping[int, int], share: float) -> int | None:
 
 
 def busiest(totals: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str]]]:
-    """
-    Tubes, the busiest first.
-    """
-    return sorted(totals.items(), key=lambda pair: (-_busy(pair[1]), pair[0]))
+    return sorted(
+        totals.items(), key=lambda pair: (-pair[1]["puts"] - pair[1]["reserves"], pair[0])
+    )
 
 
 KNOWN: Final = {

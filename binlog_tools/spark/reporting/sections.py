@@ -2,9 +2,11 @@
 What stands in the report, and in which order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Final
+
+import numpy as np
 
 from binlog_tools.spark.reporting import figures
 from binlog_tools.spark.reporting.figures import seconds_text
@@ -98,35 +100,32 @@ def _parts(readings: Readings) -> Iterator[Part]:
 
 
 def _over_time(series: Series) -> Iterator[Part]:
-    times = [f"{time:%Y-%m-%d %H:%M}" for time in series.times]
-    rows = [list(map(int, each)) for each in zip(*series.depth.values(), strict=True)]
     yield Part(
         "Jobs in the queue",
         "How many jobs there were at the end of each step, by what they were doing.",
         figures.depth(series),
-        Table(["from", *STATES], [[time, *row] for time, row in zip(times, rows, strict=True)]),
+        _steps(series, STATES, series.depth),
     )
-    rows = [list(map(int, each)) for each in zip(*series.by_tube.values(), strict=True)]
     yield Part(
         "Waiting for a worker",
         "Ready jobs at the end of each step, in the tubes with most work. A line that only climbs "
         "is a tube without enough workers.",
         figures.ready_by_tube(series),
-        Table(
-            ["from", *series.by_tube], [[time, *row] for time, row in zip(times, rows, strict=True)]
-        ),
+        _steps(series, series.by_tube, series.by_tube),
     )
-    rows = [list(map(int, each)) for each in zip(*series.flow.values(), strict=True)]
     yield Part(
         "Arrivals and throughput",
         "Jobs put and jobs deleted, a minute on average in each step. Failed runs ended in a "
         "time-out, release, bury or lost connection.",
         figures.flow(series),
-        Table(
-            ["from", "put", "deleted", *ENDS],
-            [[time, *row] for time, row in zip(times, rows, strict=True)],
-        ),
+        _steps(series, ("put", "deleted", *ENDS), series.flow),
     )
+
+
+def _steps(series: Series, names: Iterable[str], columns: Mapping[str, np.ndarray]) -> Table:
+    times = [f"{time:%Y-%m-%d %H:%M}" for time in series.times]
+    numbers = [column.tolist() for column in columns.values()]
+    return Table(["from", *names], list(zip(times, *numbers, strict=True)))
 
 
 def _durations(readings: Readings) -> Part:
@@ -145,8 +144,7 @@ def _durations(readings: Readings) -> Part:
 
 
 def _hours(readings: Readings) -> Part:
-    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-    rows = [[day, *map(int, row)] for day, row in zip(days, readings.hours, strict=True)]
+    rows = [[day, *row.tolist()] for day, row in zip(figures.DAYS, readings.hours, strict=True)]
     return Part(
         "Hours of the week",
         "Jobs put, by day of the week and hour (UTC), over the whole time.",
@@ -178,12 +176,7 @@ def _poison(readings: Readings) -> Part:
         Table(
             ["tube", "fingerprint", *names, "example_job"],
             [
-                [
-                    row["tube"],
-                    row["fingerprint"],
-                    *(row[name] for name in names),
-                    str(row["example_job"]),
-                ]
+                [*(row[name] for name in ("tube", "fingerprint", *names)), str(row["example_job"])]
                 for row in readings.poison
             ],
         ),

@@ -5,7 +5,4 @@ Frames are found and checked many at once (`framing`), their records become colu
 (`rows`), beside them the bodies (`bodies`) and the names of tubes (`tubes`); of these come the
 columns of the events table (`producing`), and all of it together is `decoding`.  What the end of a
 segment says: `footers`, if it is finished; `durable`, while it is written.
-
-Beside the binlog's own modules this imports `columns` and `errors` of the package above, and
-nothing that knows of Spark: numpy and pyarrow do.
 """

@@ -1,12 +1,8 @@
 """
 A segment's bytes into Arrow batches of the columns that are asked for: no Python per row.
 
-`batches` is all that others need.  It reads a stretch of a segment (`framing.Stretch`), all of it
-or from any frame to any other, and gives batches whose schema is exactly `columns.arrow_schema` of
-the names, in LSN order.
-
-The records of a chunk of frames are looked at as numbers of 8 bytes, ten to a record: one index for
-all of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
+The records of many frames are looked at as numbers of 8 bytes, ten to a record: one index for all
+of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +14,7 @@ from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.records import Flag, Start
 from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.selection import TYPE_NAMES
-from binlog_tools.spark.errors import SourceError, damaged
+from binlog_tools.spark.definitions.errors import SourceError, damaged
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import Bodies
 from binlog_tools.spark.segments.conditions import Condition, bounds
@@ -29,18 +25,16 @@ from binlog_tools.spark.segments.framing import (
     Run,
     Stretch,
     Verify,
-    Words,
     bad_heaps,
     parts,
     runs,
-    words_of,
 )
 from binlog_tools.spark.segments.producing import IS_OF_JOB, Chunk, Place, batch_of, damage_row
 from binlog_tools.spark.segments.rows import Mask, Rows, lsns_of
 from binlog_tools.spark.segments.tubes import TubeNames, tubes_named, tubes_of
 
 BATCH_ROWS: Final = 65_536
-"""Rows of a batch at most: larger ones are no faster, and take more memory."""
+"""Rows of a batch at most."""
 
 Damage: TypeAlias = Literal["fail", "skip"]
 Records: TypeAlias = Literal["jobs", "all"]
@@ -89,17 +83,15 @@ def batches(
     tubes: Mapping[int, bytes] | None = None, window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Any]:  # fmt: skip
     """
-    The records of a stretch, in batches of at most `BATCH_ROWS` rows, or of one frame; none is
-    empty.
+    The records of a stretch, in LSN order, in batches of at most `BATCH_ROWS` rows, or of one
+    frame; none is empty.
 
-    :param buffer: the segment from its first byte, to the end of the stretch or further; mapped,
-        it takes no memory of its own.
-    :param tubes: names that are known from elsewhere, as from the seal.  Without, and if the
-        stretch does not begin with the segment, the frames before it are searched for names.
+    :param buffer: the segment from its first byte, to the end of the stretch or further.
+    :param tubes: names that are known from elsewhere; None: the frames before the stretch are
+        searched for them.
     :raise SourceError: ``BINLOG_DAMAGED`` if ``wanted.damage`` is ``fail``;
         ``BINLOG_UNKNOWN_FORMAT``, ``BINLOG_NUMBER_TOO_LARGE``.
     """
-    words = words_of(buffer)
     if place.header.flags & REHOMED and "incarnation" in wanted.columns:
         place = place._replace(starts=lsns_of(buffer, place.header, Start.kind))
     names = TubeNames(_names_ahead(buffer, place, stretch, wanted, tubes))
@@ -109,7 +101,7 @@ def batches(
                 yield _of_hole(piece, place, wanted)
             continue
         for run in parts(piece, BATCH_ROWS):
-            batch = _of_run(buffer, words, place, run, wanted, names)
+            batch = _of_run(buffer, place, run, wanted, names)
             if batch is not None:
                 yield batch
 
@@ -124,11 +116,12 @@ def _names_ahead(
     names = dict(tubes or {})
     if "tube" not in wanted.columns:
         return names
+    ahead = Stretch(SEGMENT_HEADER_BYTES, stretch.start, place.header.first_lsn)
     if place.header.flags & REHOMED:
-        names.update(tubes_of(buffer, place.header, len(buffer)))
-    elif tubes is None and stretch.start > SEGMENT_HEADER_BYTES:
-        names.update(tubes_of(buffer, place.header, stretch.start))
-    return names
+        ahead = ahead._replace(end=len(buffer))
+    elif tubes is not None:
+        return names
+    return names | tubes_of(buffer, place.header, ahead)
 
 
 def _matters(hole: Hole, wanted: Wanted) -> bool:
@@ -150,13 +143,8 @@ def _of_hole(hole: Hole, place: Place, wanted: Wanted) -> Any:
     return damage_row(wanted.columns, place, hole.first_lsn, what, hole.offset, size)
 
 
-def _of_run(
-    buffer: memoryview, words: Words, place: Place, run: Run, wanted: Wanted, names: TubeNames
-) -> Any:
-    """
-    One batch, or None if nothing in it is wanted.
-    """
-    rows = Rows(buffer, words, run)
+def _of_run(buffer: memoryview, place: Place, run: Run, wanted: Wanted, names: TubeNames) -> Any:
+    rows = Rows(buffer, run)
     refuse_unknown(place, run, rows)
     if "tube" in wanted.columns:
         names.learn(tubes_named(buffer, run, rows))
@@ -178,9 +166,6 @@ def _of_run(
 
 
 def _mask(rows: Rows, run: Run, wanted: Wanted) -> Mask:
-    """
-    Which records are wanted.
-    """
     if wanted.records == "jobs":
         mask: Mask = IS_OF_JOB[rows.byte(at.TYPE)]
     else:
@@ -194,9 +179,7 @@ def _mask(rows: Rows, run: Run, wanted: Wanted) -> Mask:
     return mask
 
 
-def _bad_heaps(
-    buffer: memoryview, place: Place, run: Run, rows: Rows, wanted: Wanted
-) -> Ints:  # fmt: skip
+def _bad_heaps(buffer: memoryview, place: Place, run: Run, rows: Rows, wanted: Wanted) -> Ints:
     if wanted.verify != "frames" or "body" not in wanted.columns:
         return _NO_FRAMES
     bad = bad_heaps(buffer, run)

@@ -2,11 +2,13 @@
 How far a segment that is being written may be read: what the watermark says is durable.
 
 What is above it may be withdrawn when the server starts after a crash, and its LSNs given to other
-bytes.  docs/binlog-format.md, "Torn or damaged".  Who wants what that start would find takes more:
-see `loaded_part`.
+bytes; docs/binlog-format.md, "Torn or damaged".
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES, SegmentHeader
@@ -33,21 +35,31 @@ class Durable(NamedTuple):
     last_ns: int
 
 
+def durable_frames(seen: Sequence[Run], watermark: int) -> Run | None:
+    """
+    Of runs that follow each other, the durable frames of the last one that has any.
+    """
+    for run in reversed(seen):
+        count = int(np.searchsorted(run.base_lsn + run.n_rec, watermark + 1, "right"))
+        if count:
+            return run.part(0, count)
+    return None
+
+
 class _Frontier:
     """
-    Moves over the runs of a stretch as they become durable, and keeps only those that are not yet.
+    The runs of a stretch as they become durable; those are forgotten behind which one is.
     """
 
     def __init__(self, stretch: Stretch) -> None:
         self.watermark = stretch.first_lsn - 1
-        self.durable = Durable(stretch.start, stretch.first_lsn, 0, 0)
-        self.waiting: list[Run] = []
+        self._start = Durable(stretch.start, stretch.first_lsn, 0, 0)
+        self._first_ns = 0
+        self._seen: list[Run] = []
 
     def add(self, run: Run) -> None:
-        """
-        A run follows.
-        """
-        self.waiting.append(run)
+        self._first_ns = self._first_ns or int(run.time_ns[0])
+        self._seen.append(run)
         self.rise(int(run.durable_lsn.max()))
 
     def rise(self, watermark: int) -> None:
@@ -55,28 +67,21 @@ class _Frontier:
         All up to here is durable.
         """
         self.watermark = max(self.watermark, watermark)
-        while self.waiting:
-            run = self.waiting[0]
-            count = int((run.base_lsn + run.n_rec - 1 <= self.watermark).sum())
-            if count:
-                self._pass(run.part(0, count))
-            if count < len(run.offset):
-                self.waiting[0] = run.part(count, len(run.offset))
-                return
-            del self.waiting[0]
+        while len(self._seen) > 1 and self._seen[1].next_lsn - 1 <= self.watermark:
+            del self._seen[0]
 
-    def _pass(self, run: Run) -> None:
-        first_ns = self.durable.first_ns or int(run.time_ns[0])
-        self.durable = Durable(run.end, run.next_lsn, first_ns, int(run.time_ns[-1]))
+    def durable(self) -> Durable:
+        run = durable_frames(self._seen, self.watermark)
+        if run is None:
+            return self._start
+        return Durable(run.end, run.next_lsn, self._first_ns, int(run.time_ns[-1]))
 
 
 def durable_part(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, is_complete: bool = False
 ) -> Durable:
     """
-    What of a stretch at the end of a segment is durable.
-
-    Damage within it is part of it: who reads it will find it.
+    What of a stretch at the end of a segment is durable, damage within it included.
 
     :param buffer: what the stretch's offsets count in: a segment, or a copy of its end.
     :param stretch: from the first frame, or another one that is durable, to the end of the file.
@@ -96,7 +101,7 @@ def durable_part(
         frontier.rise(stretch.first_lsn if last is None else last.next_lsn)
     if last is not None and (is_complete or _ends_in_order(buffer, header, last)):
         frontier.rise(last.next_lsn - 1)
-    durable = frontier.durable
+    durable = frontier.durable()
     if not is_short:
         return durable
     rest = content_end(buffer[: stretch.end], durable.end)
@@ -126,7 +131,7 @@ def loaded_part(
 
 def _break(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None, hole: Hole
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """
     Where a hole begins, and with which LSN: of the frame before it only the header was looked at,
     and what is wrong may begin there.

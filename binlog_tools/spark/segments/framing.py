@@ -1,10 +1,9 @@
 """
 The frames of a segment, many at once: their headers as columns, their checksums checked.
 
-A window of the file is searched for the magic of frames with one comparison; the frames found are
-believed as far as they form a chain: each begins where the one before it ends, with the LSN that
-follows.  Where the chain breaks, `reading.hole_at`, which reads one frame at a time, says what is
-wrong there: so there is one rule of what damage is.
+A window of the file is searched for the magic of frames; those found are believed as far as each
+begins where the one before it ends, with the LSN that follows.  Where that breaks,
+`reading.hole_at` says what is wrong: so there is one rule of what damage is.
 """
 
 import zlib
@@ -23,16 +22,13 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
 )
 from binlog_tools.logs.reading import Hole, hole_at
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 
 MAX_NUMBER: Final = 1 << 63
 """Spark's integers are signed: what they cannot say is refused."""
 
 WINDOW_BYTES: Final = 8 << 20
-"""
-What is searched at once: with its rows and bodies the memory of a task, some 60 MB; smaller ones
-are no slower until each holds only a few thousand rows.
-"""
+"""What is searched at once: with its rows and bodies the memory of a task, some 60 MB."""
 
 Verify: TypeAlias = Literal["frames", "headers", "none"]
 """Which checksums are checked: all, those of frame headers, none."""
@@ -62,7 +58,9 @@ class Stretch(NamedTuple):
 
 class Run(NamedTuple):
     """
-    Frames that follow each other; each column has a number for each of them.
+    Frames that follow each other; each column has a number for each of them, as have
+    ``records_at`` and ``heap_at``: where its records and its heap begin.  ``end`` and ``next_lsn``
+    are those behind the last frame.
     """
 
     offset: Ints
@@ -78,30 +76,18 @@ class Run(NamedTuple):
 
     @property
     def end(self) -> int:
-        """
-        Where the last frame ends.
-        """
         return int(self.offset[-1] + self.length[-1])
 
     @property
     def next_lsn(self) -> int:
-        """
-        The LSN behind the last frame.
-        """
         return int(self.base_lsn[-1] + self.n_rec[-1])
 
     @property
     def records_at(self) -> Ints:
-        """
-        Where the records of each frame begin.
-        """
         return self.offset + FRAME_HEADER_BYTES
 
     @property
     def heap_at(self) -> Ints:
-        """
-        Where the heap of each frame begins.
-        """
         return self.records_at + self.n_rec * self.rec_size
 
     def part(self, first: int, last: int) -> "Run":
@@ -123,9 +109,8 @@ def runs(
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Run | Hole]:  # fmt: skip
     """
-    All frames of a stretch, in order, and what is between them.
-
-    Checksums of heaps are not looked at: see `bad_heaps`.
+    All frames of a stretch, in order, and what is between them.  Checksums of heaps are not looked
+    at: see `bad_heaps`.
 
     :param buffer: the segment from its start.
     :return: runs of at most a window, or of one frame.
@@ -179,9 +164,6 @@ def _run_at(
 
 
 def _columns(words: Words, found: Ints) -> Run:
-    """
-    The headers at these words.
-    """
     crcs, lengths, sizes, codes = (words[found + at] for at in (1, 2, 6, 7))
     base_lsn, durable_lsn, time_ns = (words[found + at].view(np.int64) for at in (3, 4, 5))
     return Run(
@@ -225,9 +207,6 @@ def _is_sound(words: Words, run: Run, salt: int) -> npt.NDArray[np.bool_]:
 
 
 def _good_frames(buffer: memoryview, run: Run, verify: Verify) -> int:
-    """
-    How many frames of a run have the checksums that they should have.
-    """
     if verify == "none" or not len(run.offset):
         return len(run.offset)
     crc32 = zlib.crc32

@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.format import SegmentHeader
 from beanstalk_twisted.binlog.records import JOB_KINDS, Counters, Flag, Pause, TubeDef
 from binlog_tools.inspect.dumping import reason_name, state_name
 from binlog_tools.logs.selection import type_name
-from binlog_tools.spark.columns import ARROW_TYPES, BY_NAME, arrow_schema
+from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, arrow_schema
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import Bodies
 from binlog_tools.spark.segments.framing import Ints, Run
@@ -65,17 +65,13 @@ class Chunk:
         self.of_job: Mask | None = None if of_job.all() else of_job
         self._tube_at: Ints | None = None
 
-    def is_type(self, *types: int) -> Mask:
-        """
-        Which rows are of these types.
-        """
-        return np.isin(self.rows.byte(at.TYPE), types)
-
     def jobs_and(self, *types: int) -> Mask | None:
         """
         Which rows are of jobs or of these types; None: all.
         """
-        return None if self.of_job is None else self.of_job | self.is_type(*types)
+        return (
+            None if self.of_job is None else self.of_job | np.isin(self.rows.byte(at.TYPE), types)
+        )
 
     def tube_at(self) -> Ints:
         """

@@ -2,6 +2,7 @@
 The records of a run of frames as columns of numbers, each gathered when it is asked for.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -32,9 +33,9 @@ class Rows:
     The records of a run, in LSN order; some of them after `keep`.
     """
 
-    def __init__(self, buffer: memoryview, words: Words, run: Run) -> None:
+    def __init__(self, buffer: memoryview, run: Run) -> None:
         self._run = run
-        self._words = words
+        self._words = words_of(buffer)
         self._kept: Ints | None = None
         self._gathered: dict[int, Words] = {}
         if (run.rec_size == RECORD_BYTES).all():
@@ -123,15 +124,23 @@ def _compact(buffer: memoryview, run: Run) -> Words:
     return copy.reshape(-1).view("<u8")
 
 
-def lsns_of(buffer: memoryview, header: SegmentHeader, kind: int) -> tuple[int, ...]:
+def rows_of(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch
+) -> Iterator[tuple[Run, Rows]]:
     """
-    The LSNs of a segment's records of one type, as far as it is intact.
+    The records of a stretch, run by run, as far as it is intact by the headers of its frames.
     """
-    lsns: list[int] = []
-    words = words_of(buffer)
-    stretch = Stretch(SEGMENT_HEADER_BYTES, len(buffer), header.first_lsn)
     for run in runs(buffer, header, stretch, "headers"):
         if isinstance(run, Run):
-            rows = Rows(buffer, words, run)
-            lsns += rows.lsn()[rows.byte(TYPE) == kind].tolist()
+            yield run, Rows(buffer, run)
+
+
+def lsns_of(buffer: memoryview, header: SegmentHeader, kind: int) -> tuple[int, ...]:
+    """
+    The LSNs of a segment's records of one type.
+    """
+    lsns: list[int] = []
+    stretch = Stretch(SEGMENT_HEADER_BYTES, len(buffer), header.first_lsn)
+    for _, rows in rows_of(buffer, header, stretch):
+        lsns += rows.lsn()[rows.byte(TYPE) == kind].tolist()
     return tuple(lsns)

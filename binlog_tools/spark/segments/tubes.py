@@ -9,11 +9,19 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, SegmentHeader
+from beanstalk_twisted.binlog.format import SegmentHeader
 from beanstalk_twisted.binlog.records import TubeDef
 from binlog_tools.console.wording import text_of
-from binlog_tools.spark.segments.framing import Ints, Run, Stretch, runs, words_of
-from binlog_tools.spark.segments.rows import DATA_CRC, DATA_LEN, DATA_OFF, TUBE_ID, TYPE, Rows
+from binlog_tools.spark.segments.framing import Ints, Run, Stretch
+from binlog_tools.spark.segments.rows import (
+    DATA_CRC,
+    DATA_LEN,
+    DATA_OFF,
+    TUBE_ID,
+    TYPE,
+    Rows,
+    rows_of,
+)
 
 TABLE_IDS: Final = 1 << 20
 """Ids that lie this close together are looked up in a table of 4 MB; others by bisection."""
@@ -31,9 +39,6 @@ class TubeNames:
         self._settle()
 
     def learn(self, names: Mapping[int, bytes]) -> None:
-        """
-        These tubes are called so.
-        """
         if not names.items() <= self._names.items():
             self._names.update(names)
             self._settle()
@@ -86,16 +91,11 @@ def tubes_named(buffer: memoryview, run: Run, rows: Rows) -> dict[int, bytes]:
     return names
 
 
-def tubes_of(buffer: memoryview, header: SegmentHeader, end: int) -> dict[int, bytes]:
+def tubes_of(buffer: memoryview, header: SegmentHeader, stretch: Stretch) -> dict[int, bytes]:
     """
-    The names that a segment says, as far as it is intact.
-
-    :param end: where to stop.
+    The names that a stretch of a segment says, as far as it is intact.
     """
     names = {}
-    words = words_of(buffer)
-    stretch = Stretch(SEGMENT_HEADER_BYTES, end, header.first_lsn)
-    for run in runs(buffer, header, stretch, "headers"):
-        if isinstance(run, Run):
-            names.update(tubes_named(buffer, run, Rows(buffer, words, run)))
+    for run, rows in rows_of(buffer, header, stretch):
+        names.update(tubes_named(buffer, run, rows))
     return names

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlog_tools.logs.live_set import Point
-from binlog_tools.spark.errors import unreadable
-from binlog_tools.spark.reading.planning import Share, Task, packed
+from binlog_tools.spark.definitions.errors import unreadable
+from binlog_tools.spark.reading.planning import Share, packed
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.surviving.survivors import DDL, survivors
 
@@ -24,9 +24,6 @@ class Reading(NamedTuple):
     damage: Damage
 
     def of(self, share: Share) -> Any:
-        """
-        Its rows.
-        """
         try:
             return survivors(share, self.point, self.damage)
         except OSError as problem:
@@ -38,9 +35,6 @@ Gather = Callable[[Sequence[Share], Reading], Iterable[Any]]
 
 
 def one_by_one(shares: Sequence[Share], reading: Reading) -> Iterator[Any]:
-    """
-    In this process.
-    """
     return map(reading.of, shares)
 
 
@@ -49,16 +43,26 @@ def with_spark(spark: "SparkSession") -> Gather:
     In the tasks of a session, which give of each job only the newest records.
     """
 
+    from pyspark.sql.functions import expr
+
     def gather(shares: Sequence[Share], reading: Reading) -> Iterable[Any]:
         tasks = packed(shares)
         if not tasks:
             return []
+
+        def in_task(batches: Iterable[Any]) -> Iterator[Any]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from (
+                        reading.of(part) for part in tasks[number] if isinstance(part, Share)
+                    )
+
         numbers = spark.range(0, len(tasks), 1, len(tasks))
-        rows = numbers.mapInArrow(InTask(tasks, reading), DDL)
+        rows = numbers.mapInArrow(in_task, DDL)
         body = "named_struct('lsn', body_lsn, 'full', full, 'segment', body_segment, " \
                "'at', body_at, 'bytes', body_bytes)"  # fmt: skip
         best = rows.groupBy("segment", "job").agg(
-            *(_sql(text) for text in (
+            *(expr(text) for text in (
                 "first(note) AS note", "max(named_struct('lsn', lsn, 'image', image)) AS newest",
                 f"max_by({body}, body_lsn) AS body",
             ))
@@ -71,26 +75,3 @@ def with_spark(spark: "SparkSession") -> Gather:
         return list(chosen.toArrow().to_batches())
 
     return gather
-
-
-def _sql(text: str) -> Any:
-    from pyspark.sql.functions import expr
-
-    return expr(text)
-
-
-class InTask:
-    """
-    From numbers of tasks to the rows of their segments.
-    """
-
-    def __init__(self, tasks: list[Task], reading: Reading) -> None:
-        self._tasks = tasks
-        self._reading = reading
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for share in self._tasks[number].items:
-                    if isinstance(share, Share):
-                        yield self._reading.of(share)

@@ -25,33 +25,26 @@ _WIDE: Final = pa.schema([
 """The same columns, with room for more than 2 GiB in one: that is 26 million jobs."""
 
 
-class Place(NamedTuple):
-    """
-    Where the data of a job's newest full record are.
-    """
-
-    seq: int
-    at: int
-    size: int
-
-
 class Survivor(NamedTuple):
     """
     A job that is alive.
 
     :ivar image: its newest record, 80 bytes; ``full``, its newest full one.
+    :ivar seq: of the segment that has the data of ``full``; ``at``, where; ``size`` in bytes.
     """
 
     job_id: int
     image: bytes
     full: bytes
-    place: Place
+    seq: int
+    at: int
+    size: int
 
     def as_loaded(self, data: bytes, now_ns: int) -> JobImage:
         """
         The job as a server loads it: see `Replay.survivors`.
 
-        :param data: what is at ``place``.
+        :param data: those of ``full``.
         :raise NotUnderstood: a record says what this version does not know.
         """
         image = _job(self.full, data)
@@ -118,13 +111,10 @@ class Living:
         """
         for batch in self._table.to_batches(max_chunksize=SLICE_ROWS):
             columns = (column.to_pylist() for column in batch.columns)
-            for job_id, image, full, seq, start, size in zip(*columns, strict=True):
-                yield Survivor(job_id, image, full, Place(seq, start, size))
+            for row in zip(*columns, strict=True):
+                yield Survivor(*row)
 
     def tubes(self) -> dict[int, bytes]:
-        """
-        The name of each tube.
-        """
         return {number: name for note in self.notes for number, name in note.tubes.items()}
 
     def pauses(self, now_ns: int) -> Iterator[StoredPause]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from binlog_tools.spark.reading.finding import segments_are
+
 
 class Note(NamedTuple):
     """
@@ -51,13 +53,6 @@ class Note(NamedTuple):
         )
 
 
-def trim_of(notes: Iterable[Note]) -> int:
-    """
-    The oldest segment that is needed, by the TRIM records of these.
-    """
-    return max((note.trim_seq for note in notes), default=0)
-
-
 def breaks(notes: Sequence[Note], first_seq: int) -> Iterator[str]:
     """
     Where a log that should be dense is not, in words.
@@ -67,12 +62,12 @@ def breaks(notes: Sequence[Note], first_seq: int) -> Iterator[str]:
     """
     if notes[0].seq > first_seq:
         upto = f"up to LSN {notes[0].first_lsn - 1}"
-        which = numbers(first_seq, notes[0].seq - 1)
+        which = segments_are(first_seq, notes[0].seq - 1)
         yield f"{which} missing before segment {notes[0].seq} ({upto})"
     for before, after in pairwise(notes):
         lsns = f"LSN {before.next_lsn} to {after.first_lsn - 1}"
         if after.seq != before.seq + 1:
-            which = numbers(before.seq + 1, after.seq - 1)
+            which = segments_are(before.seq + 1, after.seq - 1)
             yield f"{which} missing between segments {before.seq} and {after.seq} ({lsns})"
         elif after.first_lsn != before.next_lsn and not before.damages:
             yield (
@@ -91,14 +86,7 @@ def dead_gaps(seqs: Iterable[int], first_seq: int) -> Iterator[str]:
     for before, after in pairwise(seqs):
         if before + 1 < after <= first_seq:
             yield (
-                f"{numbers(before + 1, after - 1)} missing between segments {before} and {after}; "
-                f"nothing is lost: no segment before {first_seq} is needed, since compaction has "
-                f"stated again behind them what was alive"
+                f"{segments_are(before + 1, after - 1)} missing between segments {before} and "
+                f"{after}; nothing is lost: no segment before {first_seq} is needed, since "
+                f"compaction has stated again behind them what was alive"
             )
-
-
-def numbers(first: int, last: int) -> str:
-    """
-    Segments, and the verb.
-    """
-    return f"segment {first} is" if first == last else f"segments {first} to {last} are"

@@ -5,15 +5,15 @@ The surviving jobs with their bodies, read from where they are.
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Final
+from itertools import groupby
+from typing import BinaryIO, Final
 
 from beanstalk_twisted.binlog.format import RECORD
 from beanstalk_twisted.binlog.records import NotUnderstood
 from binlog_tools.logs.stored import StoredJob
-from binlog_tools.spark.errors import SourceError, unreadable
+from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.segments.decoding import Damage
-from binlog_tools.spark.surviving.errors import damaged, trimmed
+from binlog_tools.spark.surviving.errors import damaged
 from binlog_tools.spark.surviving.living import Living, Survivor
 
 _DATA_CRC: Final = 18
@@ -22,14 +22,14 @@ _DATA_CRC: Final = 18
 
 class Restoring:
     """
-    Makes whole jobs of survivors; used in a ``with`` block.
+    Makes whole jobs of survivors.
 
     :ivar lost: jobs whose body cannot be read, and ``flaws``, what is wrong with them.
     """
 
     def __init__(
         self, living: Living, paths: Mapping[int, str], damage: Damage, now_ns: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         """
         :param paths: of segments, by their numbers.
         :param now_ns: log time at which a server would load them.
@@ -41,7 +41,6 @@ class Restoring:
         self._paths = paths
         self._damage = damage
         self._now_ns = now_ns
-        self._open: tuple[int, int] | None = None
 
     def jobs(self) -> Iterator[StoredJob]:
         """
@@ -49,22 +48,24 @@ class Restoring:
 
         :raise SourceError: one cannot be read.
         """
-        for job in self._living:
-            data = self._data_of(job)
-            if data is None:
-                self._leave_out(job)
-            else:
-                yield self._stored(job, data)
+        for seq, jobs in groupby(self._living, lambda job: job.seq):
+            with self._opened(seq) as file:
+                for job in jobs:
+                    data = self._data_of(job, file.fileno())
+                    if data is None:
+                        self._leave_out(job)
+                    else:
+                        yield self._stored(job, data)
 
     def _leave_out(self, job: Survivor) -> None:
-        path, place = self._paths[job.place.seq], job.place.at
+        path = self._paths[job.seq]
         if self._damage == "fail":
-            raise damaged(path, place, f"the checksum of the body of job {job.job_id} is wrong")
+            raise damaged(path, job.at, f"the checksum of the body of job {job.job_id} is wrong")
         self.lost.append(job.job_id)
-        self.flaws.append(f"{path}: byte {place}: the body of job {job.job_id} is damaged")
+        self.flaws.append(f"{path}: byte {job.at}: the body of job {job.job_id} is damaged")
 
     def _stored(self, job: Survivor, data: bytes) -> StoredJob:
-        path = self._paths[job.place.seq]
+        path = self._paths[job.seq]
         try:
             image = job.as_loaded(data, self._now_ns)
         except NotUnderstood as problem:
@@ -73,48 +74,31 @@ class Restoring:
         name = self._tubes.get(image.tube_id)
         if name is None:
             what = f"nothing says the name of tube {image.tube_id}, which has job {job.job_id}"
-            raise damaged(path, job.place.at, what)
+            raise damaged(path, job.at, what)
         return StoredJob.of(image, name)
 
-    def _data_of(self, job: Survivor) -> bytes | None:
+    def _data_of(self, job: Survivor, fd: int) -> bytes | None:
         """
         The data of a job's newest full record; None if they are not those that were written.
         """
-        place = job.place
-        if not place.size:
+        if not job.size:
             return b""
         try:
-            data = os.pread(self._file(place.seq), place.size, place.at)
+            data = os.pread(fd, job.size, job.at)
         except OSError as problem:
-            raise unreadable(problem, self._paths[place.seq]) from None
+            raise unreadable(problem, self._paths[job.seq]) from None
         crc = RECORD.unpack(job.full)[_DATA_CRC]
-        return data if len(data) == place.size and zlib.crc32(data) == crc else None
+        return data if len(data) == job.size and zlib.crc32(data) == crc else None
 
-    def _file(self, seq: int) -> int:
-        """
-        A segment; jobs come one segment after the other, so one is open at a time.
-        """
-        if self._open is None or self._open[0] != seq:
-            self.close()
-            try:
-                self._open = (seq, os.open(self._paths[seq], os.O_RDONLY | os.O_CLOEXEC))
-            except FileNotFoundError:
-                raise trimmed(self._paths[seq]) from None
-        return self._open[1]
-
-    def close(self) -> None:
-        """
-        Let go of the segment.
-        """
-        if self._open is not None:
-            os.close(self._open[1])
-            self._open = None
-
-    def __enter__(self) -> "Restoring":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self.close()
+    def _opened(self, seq: int) -> BinaryIO:
+        try:
+            return open(self._paths[seq], "rb")
+        except FileNotFoundError:
+            raise SourceError(
+                "BINLOG_TRIMMED",
+                f"{self._paths[seq]}: it was there a moment ago and is gone now: the server has "
+                f"trimmed it; nothing was written; run this again, with the archive among the "
+                f"paths if there is one",
+            ) from None
+        except OSError as problem:
+            raise unreadable(problem, self._paths[seq]) from None

@@ -2,11 +2,8 @@
 What one segment has to say of the jobs that may be alive behind it: `survivors`.
 
 Of each job the newest record counts and the newest full one, in which its body is; what was put and
-deleted within the segment is left out, and that is most of it.  A deletion of a job of an earlier
-segment stays, as a row without an image.  One process calls this for one segment after the other,
-Spark for many at a time; the rows of all of them are put together in `living`.
-
-No body is read here, so the checksum of bodies is looked at by whoever reads them.
+deleted within the segment is left out.  A deletion of a job of an earlier segment is a row without
+an image.  No body is read here, so whoever reads them looks at their checksums.
 """
 
 from collections.abc import Iterator
@@ -20,16 +17,18 @@ from beanstalk_twisted.binlog.format import RECORD_BYTES
 from beanstalk_twisted.binlog.records import Kind, Pause, Start, Trim
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.reading import Hole
-from binlog_tools.spark.columns import ARROW_TYPES
-from binlog_tools.spark.reading.planning import Share, open_share
+from binlog_tools.spark.definitions.columns import ARROW_TYPES
+from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.reading.opening import open_share
+from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import IS_FULL
 from binlog_tools.spark.segments.decoding import Damage, refuse_large_ids, refuse_unknown
-from binlog_tools.spark.segments.framing import Ints, Run, runs, words_of
+from binlog_tools.spark.segments.framing import Ints, Run, runs
 from binlog_tools.spark.segments.producing import IS_OF_JOB
 from binlog_tools.spark.segments.rows import Rows
 from binlog_tools.spark.segments.tubes import tubes_named
-from binlog_tools.spark.surviving.errors import changed, damaged
+from binlog_tools.spark.surviving.errors import damaged
 from binlog_tools.spark.surviving.notes import Note
 
 FIELDS: Final = (
@@ -38,8 +37,8 @@ FIELDS: Final = (
     ("body_at", "bigint"), ("body_bytes", "bigint"),
 )  # fmt: skip
 """
-Of the rows: ``segment`` and ``note`` of the one that is of no job, see `Note`; of jobs the newest
-record and its LSN (no image: gone), the newest full record and its LSN, and where its data are.
+Of the row of no job ``segment`` and `Note`; of jobs the newest record (no image: gone), the newest
+full record, and where its data are.
 """
 
 SCHEMA: Final = pa.schema([(name, ARROW_TYPES[kind]) for name, kind in FIELDS])
@@ -79,7 +78,11 @@ def _copied(share: Share) -> memoryview:
     with open(share.place.path, "rb") as file:
         raw = file.read(share.size)
     if len(raw) < share.size:
-        raise changed(share.place.path)
+        raise SourceError(
+            "BINLOG_CHANGED",
+            f"{share.place.path}: it became shorter while it was read, as when a server starts; "
+            f"nothing was written; run this again",
+        )
     return memoryview(raw)
 
 
@@ -113,16 +116,10 @@ class _Chosen(NamedTuple):
     heap_at: Ints
 
     def part(self, places: npt.NDArray[Any]) -> "_Chosen":
-        """
-        Some of them.
-        """
         return _Chosen._make(column[places] for column in self)
 
     @classmethod
     def newest(cls, several: "list[_Chosen]") -> "_Chosen":
-        """
-        Of each job the last one of all.
-        """
         if not several:
             return cls(*(_NONE for _ in cls._fields))
         joined = cls._make(np.concatenate(columns) for columns in zip(*several, strict=True))
@@ -130,14 +127,9 @@ class _Chosen(NamedTuple):
 
 
 class _Reading:
-    """
-    Goes through a segment.
-    """
-
     def __init__(self, share: Share, buffer: memoryview, point: Point, damage: Damage) -> None:
         self._place = share.place
         self._buffer = buffer
-        self._words = words_of(buffer)
         self._point = point
         self._damage = damage
         header = share.place.header
@@ -153,9 +145,6 @@ class _Reading:
         self._put: list[Ints] = []
 
     def leave_out(self, hole: Hole) -> None:
-        """
-        Here is nothing that can be read.
-        """
         behind = f"to {hole.next_lsn - 1}" if hole.next_lsn is not None else "and those behind it"
         error = damaged(
             self._place.path, hole.offset, f"{hole.why} (LSN {hole.first_lsn} {behind})"
@@ -176,7 +165,7 @@ class _Reading:
         is_all = frames == len(run.offset)
         if frames:
             run = run.part(0, frames)
-            self._add(run, Rows(self._buffer, self._words, run))
+            self._add(run, Rows(self._buffer, run))
         return is_all and run.next_lsn - 1 <= self._point.lsn
 
     def _add(self, run: Run, rows: Rows) -> None:
@@ -216,9 +205,6 @@ class _Reading:
                 self._next_job_id = max(self._next_job_id, int(rows.whole(at.JOB_ID)[row]))
 
     def batch(self) -> Any:
-        """
-        All that was found.
-        """
         last, full = _Chosen.newest(self._last), _Chosen.newest(self._full)
         is_gone = np.frombuffer(self._buffer, np.uint8)[last.at] == Kind.DELETE
         put = np.concatenate(self._put) if self._put else _NONE
@@ -250,9 +236,6 @@ class _Reading:
             yield _before(_spread(pa.array(column, pa.int64()), has_body))
 
     def _records_at(self, chosen: _Chosen) -> Octets:
-        """
-        Their bytes, 80 each.
-        """
         octets = np.frombuffer(self._buffer, np.uint8)
         found: Octets = octets[chosen.at[:, None] + np.arange(RECORD_BYTES)]
         return found

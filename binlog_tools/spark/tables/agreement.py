@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
+from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.tables.committing import SEGMENTS
-from binlog_tools.spark.tables.errors import TableError
-from binlog_tools.spark.tables.segmentfiles import Receipt, Split, read_receipt
+from binlog_tools.spark.tables.segment_files import Receipt, Split, read_receipt
 
 DROPPED: Final = "dropped"
 """The version of what is no part of the table any more."""
@@ -59,9 +59,6 @@ def _receipts(out: Path) -> Iterator[Receipt]:
 
 
 def _named(out: Path) -> Iterator[tuple[str, str]]:
-    """
-    Stores, and what they are called.
-    """
     for receipt in _receipts(out):
         found = _SEGMENT.fullmatch(receipt.stem) or _GAP.fullmatch(receipt.stem)
         folder = _FOLDER.match(receipt.files[0].path) if receipt.files else None
@@ -91,7 +88,7 @@ def obsolete(out: Path, splits: Iterable[Split]) -> list[Receipt]:
 
 def _is_filled(
     gap: re.Match[str], there: set[tuple[str, int]], smaller: list[re.Match[str]]
-) -> bool:  # fmt: skip
+) -> bool:
     """
     Whether each segment is there, or is told of by a smaller gap.
     """

@@ -6,6 +6,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from binlog_tools.spark.tables.querying import in_steps
 from binlog_tools.spark.tables.stays import stays
 
 _RUNS: Final = """
@@ -35,5 +36,4 @@ def attempts(events: DataFrame) -> DataFrame:
     """
     :param events: with the columns `stays.COLUMNS`.
     """
-    spark = events.sparkSession
-    return spark.sql(_ATTEMPTS, runs=spark.sql(_RUNS, stays=stays(events)))
+    return in_steps((("runs", _RUNS), ("attempts", _ATTEMPTS)), stays=stays(events))

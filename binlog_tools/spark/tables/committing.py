@@ -10,9 +10,8 @@ TABLE/
   _SUCCESS                                             the table is whole
 ```
 
-A commit is decided when ``_commit.json`` has its name.  What follows are renames, which can be done
-again, so a run that finds that file finishes what it says.  While it is there ``_SUCCESS`` is not:
-who must not see half of a commit, looks for that.
+A commit is decided when ``_commit.json`` has its name; the renames that follow can be done again by
+the next run.  Until they are done there is no ``_SUCCESS``.
 """
 
 import fcntl
@@ -24,8 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from binlog_tools.spark.tables.errors import TableError
-from binlog_tools.spark.tables.segmentfiles import (
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import SUCCESS
+from binlog_tools.spark.tables.segment_files import (
     NEW,
     Receipt,
     Split,
@@ -34,7 +34,6 @@ from binlog_tools.spark.tables.segmentfiles import (
     sync,
     write_durably,
 )
-from binlog_tools.spark.wholeness import SUCCESS
 
 SEGMENTS: Final = "_segments"
 COMMIT: Final = "_commit.json"
@@ -70,9 +69,6 @@ def opened(out: Path) -> Iterator[None]:
 
 
 def _refuse_others(out: Path) -> None:
-    """
-    What is not a table of ours is left alone.
-    """
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if out.exists() and not out.is_dir():
         raise TableError("TABLE_EXISTS", f"{out}: it is a file; name a new directory")

@@ -8,6 +8,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from binlog_tools.spark.tables.querying import in_steps
 from binlog_tools.spark.tables.stays import stays
 
 _JOBS: Final = """
@@ -55,5 +56,4 @@ def lifetimes(events: DataFrame) -> DataFrame:
     """
     :param events: with the columns `stays.COLUMNS`.
     """
-    spark = events.sparkSession
-    return spark.sql(_LIFETIMES, jobs=spark.sql(_JOBS, stays=stays(events)))
+    return in_steps((("jobs", _JOBS), ("lifetimes", _LIFETIMES)), stays=stays(events))

@@ -1,23 +1,23 @@
 """
 Jobs that fail again and again, and what their bodies have in common.
 
-A failure is a run that did not end in `delete`: the TTR ended, the job was released or buried, or
-the worker's connection ended.  The first three are counters of the job's newest image, so they are
-right also where records are missing; connections that ended are counted from their records.
+A failure is a run that did not end in `delete`.  Time-outs, releases and buries are counters of the
+job's newest image, so they are right also where records are missing; connections that ended are
+counted from their records.
 
-A **fingerprint** is a hash of the body made alike: its first `BODY_BYTES` bytes, in which each UUID
-is `U`, each number `0`, each run of white space one blank, and letters are small.  So jobs of one
-kind have one fingerprint, and no body is in the table.
+A **fingerprint** is a hash of the first `BODY_BYTES` bytes of a body, in which each UUID is `U`,
+each number `0`, each run of white space one blank, and letters are small.
 """
 
 from typing import Final
 
 from pyspark.sql import DataFrame
 
-from binlog_tools.spark.tables.errors import TableError, need
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.tables.querying import in_steps, need
 
 FAILURES: Final = 3
-"""So many failures make a job poison, unless told otherwise: two may be bad luck."""
+"""So many failures make a job poison, unless told otherwise."""
 
 BODY_BYTES: Final = 512
 """Of a body, for its fingerprint: what jobs of one kind share stands at the beginning."""
@@ -70,6 +70,11 @@ SELECT tube, fingerprint, count(*) AS jobs, sum(failures) AS failures, sum(timeo
   max_by(struct(server, job), struct(failures, server, job)) AS example, max(last) AS last
 FROM {jobs} GROUP BY tube, fingerprint
 """
+_POISON: Final = """
+SELECT tube, fingerprint, jobs, failures, timeouts, releases, buries, disconnects, alive,
+  most_failures, example.server AS example_server, example.job AS example_job, last
+FROM {kinds}
+"""
 
 
 def poison_jobs(events: DataFrame, failures: int = FAILURES) -> DataFrame:
@@ -94,18 +99,9 @@ def poison(events: DataFrame, failures: int = FAILURES) -> DataFrame:
     One row a tube and fingerprint: how many jobs of the kind fail, how often, and the worst of
     them.
 
-    :param events: see `poison_jobs`.
-    :param failures: see `poison_jobs`.
+    :param events: and ``failures``: see `poison_jobs`.
     """
-    jobs = poison_jobs(events, failures)
-    return jobs.sparkSession.sql(_POISON, kinds=jobs.sparkSession.sql(_KINDS, jobs=jobs))
-
-
-_POISON: Final = """
-SELECT tube, fingerprint, jobs, failures, timeouts, releases, buries, disconnects, alive,
-  most_failures, example.server AS example_server, example.job AS example_job, last
-FROM {kinds}
-"""
+    return in_steps((("kinds", _KINDS), ("poison", _POISON)), jobs=poison_jobs(events, failures))
 
 
 def _fingerprints(events: DataFrame, failing: DataFrame) -> DataFrame:

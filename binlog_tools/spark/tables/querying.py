@@ -1,11 +1,15 @@
 """
-A table made in steps, each of which is a query that may use the ones before it.
+Tables by SQL: the columns that a query needs, and queries in steps, each of which may use the ones
+before it.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame
+
+from binlog_tools.spark.definitions.columns import BY_NAME
+from binlog_tools.spark.definitions.errors import TableError
 
 
 def in_steps(steps: Iterable[tuple[str, str]], **tables: DataFrame) -> DataFrame:
@@ -18,3 +22,26 @@ def in_steps(steps: Iterable[tuple[str, str]], **tables: DataFrame) -> DataFrame
     for name, query in steps:
         known[name] = newest = spark.sql(query, **known)
     return newest
+
+
+def need(events: DataFrame, names: Iterable[str]) -> DataFrame:
+    """
+    The table, if it has these columns of the events table, with their types.
+
+    :raise TableError: it has not.
+    """
+    there = dict(events.dtypes)
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise TableError(
+            "TABLE_COLUMN",
+            f"the events table has no column {', '.join(missing)}; it has {', '.join(there)}; read "
+            "the log again with all columns, or without the option columns",
+        )
+    for name in names:
+        wanted = BY_NAME[name].ddl
+        if there[name] != wanted:
+            raise TableError(
+                "TABLE_COLUMN", f"column {name} of the events table is {there[name]}, not {wanted}"
+            )
+    return events

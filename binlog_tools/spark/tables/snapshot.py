@@ -7,14 +7,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
 
-from binlog_tools.spark.tables.errors import TableError, need
-
-COLUMNS: Final = (
-    "server", "incarnation", "lsn", "event", "time_ns", "logged_ns", "job", "tube", "state",
-    "priority", "delay_s", "ttr_s", "deadline_ns", "reserves", "timeouts", "releases", "buries",
-    "kicks", "connection", "copy", "bytes",
-)  # fmt: skip
-"""What is needed of the events table."""
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.tables.querying import need
+from binlog_tools.spark.tables.stays import COLUMNS
 
 _UNTIL: Final = """
 SELECT * FROM {events} WHERE event <> 'damage'
@@ -64,7 +59,7 @@ FROM {judged}
 
 def snapshot(events: DataFrame, at_ns: int | None = None, lsn: int | None = None) -> DataFrame:
     """
-    :param events: with the columns `COLUMNS`.
+    :param events: with the columns `stays.COLUMNS`.
     :param at_ns: the moment, in nanoseconds since the epoch; what happened then is in.
     :param lsn: the last record, in each server; its own moment is taken for now.  Neither: the
         whole table.

@@ -1,21 +1,16 @@
 """
 The history of a job as a sequence of stays: which state it was in, since when, until when.
 
-All that is said of waits, runs and depths is said from this.  The log has after-images: "from now
-on the job is so".  A stay begins with an image and ends with the next one of the job, but for two
-things that the log does not say:
+The log has after-images: a stay begins with an image and ends with the next one of the job, but
+for two things that the log does not say:
 
-- A **delayed** job becomes ready at its deadline, without a record; unless the job's next record is
-  a `kick`, which shows that it still was delayed.
+- A **delayed** job becomes ready at its deadline, unless its next record is a `kick`.
 - A **reserved** job whose record of the end is missing (it was relaxed, or the server was killed)
   was given up at the earliest of: the end of its TTR, the next start of the server, its next
-  record.  It is ready from then on.
+  record.
 
-`touch` begins a stay that goes on with the same run.  A `copy` says nothing that is new, except
-when it is the first row of its job: the log then starts in the middle of the job's history.
-
-A run is named by the job and `reserves`, the counter of its image: no two runs of a job have the
-same.
+`touch` begins a stay that goes on with the same run.  A `copy` counts only as the first row of its
+job.  A run is named by the job and `reserves`, the counter of its image.
 """
 
 from typing import Final
@@ -23,8 +18,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
 
-from binlog_tools.spark.tables.errors import need
-from binlog_tools.spark.tables.querying import in_steps
+from binlog_tools.spark.tables.querying import in_steps, need
 
 COLUMNS: Final = (
     "server", "incarnation", "lsn", "event", "time_ns", "logged_ns", "job", "tube", "state",
@@ -42,10 +36,7 @@ FROM (
          max(logged_ns) AS newest_ns
   FROM {events} WHERE event <> 'damage' GROUP BY server, incarnation)
 """
-"""
-Each start of a server: when the next one was, as far as the table knows, and the server's last
-moment.
-"""
+"""Each start of a server, when the next one was, and the server's last moment."""
 
 _IMAGES: Final = """
 SELECT server, job, lsn, e.incarnation, event, tube, state, priority, delay_s, ttr_s, deadline_ns,

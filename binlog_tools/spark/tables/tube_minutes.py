@@ -1,10 +1,8 @@
 """
 One row a server, tube and minute: what came, went and stood there, and how long it took.
 
-Durations are kept to three significant digits, rounded down, so they are at most 1 % off.  A
-histogram is a map from such a duration to how many there were; the percentiles are those of the
-histogram.  So histograms of many minutes can be added, and percentiles taken again, with nothing
-lost.
+Durations are kept to three significant digits, rounded down; a histogram is a map from such a
+duration to how many there were, so those of many minutes can be added.
 
 The work is done in one direction, without joins: stays become small entries (minute, kind, slot,
 value), which are added up; all that follows is over minutes, of which there are few.
@@ -65,9 +63,7 @@ SELECT *, greatest(minute, max(IF(kind = 'oldest', slot, NULL)) OVER (
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS reach
 FROM {added}
 """
-"""
-A wait is the oldest one from where all earlier ones have ended: so each minute is told once.
-"""
+"""A wait is the oldest one from where all earlier ones have ended."""
 
 _SPREAD: Final = """
 SELECT server, tube, last_minute, kind, slot, total, least, this_minute AS minute

@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from binlog_tools.spark.tables.attempts import attempts
+from binlog_tools.spark.tables.querying import in_steps
 
 _SIDE_BY_SIDE: Final = """
 SELECT *, max(IF(started_ns IS NULL, NULL, ended_ns)) OVER (
@@ -40,6 +41,4 @@ def workers(events: DataFrame) -> DataFrame:
     """
     :param events: with the columns `stays.COLUMNS`.
     """
-    spark = events.sparkSession
-    runs = spark.sql(_SIDE_BY_SIDE, attempts=attempts(events))
-    return spark.sql(_WORKERS, runs=runs)
+    return in_steps((("runs", _SIDE_BY_SIDE), ("workers", _WORKERS)), attempts=attempts(events))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from binlog_tools.client import LIMIT_S, parse_address
-from binlog_tools.spark.writing.complaints import SinkError
+from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.tube_names import is_tube_name
 
 U32_MAX: Final = (1 << 32) - 1

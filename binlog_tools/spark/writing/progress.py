@@ -1,26 +1,20 @@
 """
 What of a partition is in the queue, in a file: so that whoever tries again goes on from there.
 
-One line for each window, written and synced when its replies are there.  Whoever ends between the
-replies and the line leaves a window that is in the queue and not in the file: that one, and no
-more, is put twice.
-
-The rows are told apart by their numbers; a checksum over them shows whether they are the same rows
-again, in the same order.
+One line for each window is written and synced when its replies are there; a process that ends in
+between puts that window twice, and no more.  Rows are told apart by their numbers; a checksum over
+them shows whether they are the same rows again, in the same order.
 """
 
 import fcntl
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
-from glob import escape as glob_escape
-from glob import glob
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, Final
 
-from binlog_tools.spark.writing.complaints import SinkError
-from binlog_tools.spark.writing.jobrows import Puts
-from binlog_tools.spark.writing.sending import Confirmed, Run
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import Puts
 
 VERSION: Final = 1
 
@@ -31,9 +25,6 @@ COUNT_NAME: Final = "partitions"
 
 
 def name_of(partition: int) -> str:
-    """
-    The file of a partition.
-    """
     return f"part-{partition:05}{SUFFIX}"
 
 
@@ -85,11 +76,8 @@ def noted_rows(folder: str) -> int:
     """
     How many rows are in the queue, by all files of progress in a folder.
     """
-    return sum(map(_rows_of, filter(_is_ours, glob(os.path.join(glob_escape(folder), "part-*")))))
-
-
-def _is_ours(path: str) -> bool:
-    return partition_of(os.path.basename(path)) is not None
+    names = (name for name in os.listdir(folder) if partition_of(name) is not None)
+    return sum(_rows_of(os.path.join(folder, name)) for name in names)
 
 
 def _rows_of(path: str) -> int:
@@ -175,7 +163,7 @@ class Progress:
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def fresh(self, puts: Iterable[Puts]) -> Iterator[Run]:
+    def fresh(self, puts: Iterable[Puts]) -> Iterator[Puts]:
         """
         The rows that are not in the queue; the others are only looked at.
 
@@ -183,12 +171,12 @@ class Progress:
         """
         rows, beyond, missing = self.rows, dict(self._beyond), set(self._beyond)
         row = crc = 0
-        for tubes, requests in puts:
-            self._refuse_longer(row + len(requests))
+        for each in puts:
+            self._refuse_longer(row + len(each.requests))
             start = 0
-            for at, request in enumerate(requests):
+            for at, request in enumerate(each.requests):
                 number = row + at
-                own = zlib.crc32(request, zlib.crc32(tubes[at]))
+                own = zlib.crc32(request, zlib.crc32(each.tubes[at]))
                 crc = zlib.crc32(own.to_bytes(4, "little"), crc)
                 if number >= rows:
                     self._crcs[number] = (own, crc)
@@ -199,19 +187,18 @@ class Progress:
                 elif number == rows - 1:
                     self._check(crc == self._crc, 0, number)
                 if at > start:
-                    yield Run(row + start, Puts(tubes[start:at], requests[start:at]))
+                    yield each.part(start, at)
                 start = at + 1
-            if start < len(requests):
-                yield Run(row + start, Puts(tubes[start:], requests[start:]))
-            row += len(requests)
+            if start < len(each.requests):
+                yield each.part(start)
+            row += len(each.requests)
         self._check(row >= rows and not missing, row, max((rows - 1, *missing)))
 
-    def note(self, confirmed: Confirmed) -> None:
+    def note(self, rows: int, others: Sequence[int]) -> None:
         """
-        Write down, durably, what is in the queue.
+        Write down, durably, what is in the queue: all rows below a number, and others.
         """
-        rows = confirmed.rows
-        beyond = {row: self._crcs[row][0] for row in confirmed.beyond}
+        beyond = {row: self._crcs[row][0] for row in others}
         beyond |= {row: crc for row, crc in self._beyond.items() if row >= rows}
         while rows in beyond:
             del beyond[rows]
@@ -224,9 +211,6 @@ class Progress:
         self._write(self._state())
 
     def finish(self) -> None:
-        """
-        All rows that there are in this partition are in the queue.
-        """
         if not self._is_whole:
             self._is_whole = True
             self._write({**self._state(), "whole": True})
@@ -258,7 +242,4 @@ class Progress:
                          f"that what was put stays")  # fmt: skip
 
     def close(self) -> None:
-        """
-        Nothing more is written.
-        """
         self._file.close()

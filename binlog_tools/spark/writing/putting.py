@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from binlog_tools.client import Connection, Lost, parse_stats
-from binlog_tools.spark.writing.complaints import SinkError
-from binlog_tools.spark.writing.jobrows import JobRows, Puts
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import Progress
-from binlog_tools.spark.writing.sending import Clock, Confirmed, Run, Sender, windows
+from binlog_tools.spark.writing.sending import Clock, Sender, windows
 
 
 class Tally(NamedTuple):
@@ -54,8 +54,8 @@ def put_partition(
     try:
         with _connected(host, port, options.timeout_s, history) as connection:
             puts = _Puts(rows, batches, _most_bytes(connection, history))
-            runs = progress.fresh(puts) if progress else _numbered(puts)
-            note = progress.note if progress else _forget
+            runs = progress.fresh(puts) if progress else puts
+            note = progress.note if progress else lambda rows, others: None
             sender = Sender(connection, options.retry_s, clock, note)
             sender.send(windows(runs, options.window_jobs))
         if progress:
@@ -67,17 +67,7 @@ def put_partition(
     return Tally(puts.rows, sender.put, before, sender.buried, sender.refused)
 
 
-def _forget(confirmed: Confirmed) -> None:
-    """
-    Nobody asks.
-    """
-
-
 class _Puts:
-    """
-    The rows as commands, and how many there were.
-    """
-
     def __init__(self, rows: JobRows, batches: Iterable[pa.RecordBatch], most_bytes: int) -> None:
         self.rows = 0
         self._meaning = rows
@@ -89,13 +79,6 @@ class _Puts:
             puts = self._meaning.puts(batch, self.rows, self._most_bytes)
             self.rows += batch.num_rows
             yield puts
-
-
-def _numbered(puts: Iterable[Puts]) -> Iterator[Run]:
-    first = 0
-    for each in puts:
-        yield Run(first, each)
-        first += len(each.requests)
 
 
 def _history(attempt: int, progress: Progress | None) -> str:
@@ -123,9 +106,6 @@ def _connected(host: str, port: int, timeout_s: float, history: str) -> Connecti
 
 
 def _most_bytes(connection: Connection, history: str) -> int:
-    """
-    How large a body the server takes.
-    """
     try:
         connection.send(b"stats\r\n")
         reply = connection.reply()

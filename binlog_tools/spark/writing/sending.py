@@ -6,11 +6,11 @@ room refuses rows, not windows: those it took are done, and only the others are 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from binlog_tools.client import Lost, tube_request
-from binlog_tools.spark.writing.complaints import SinkError, spans
-from binlog_tools.spark.writing.jobrows import Puts
+from binlog_tools.client import Connection, Lost, tube_request
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import Puts
 from binlog_tools.spark.writing.options import WINDOW_BYTES
 
 FIRST_PAUSE_S: Final = 0.1
@@ -27,89 +27,34 @@ REFUSALS: Final = (b"DRAINING\r\n", b"OUT_OF_MEMORY\r\n")
 """The row was not taken; it may be, later."""
 
 
-class Window(NamedTuple):
-    """
-    Rows that are sent at once.
-
-    :ivar first: number of the first one.
-    """
-
-    first: int
-    tubes: Sequence[bytes]
-    requests: Sequence[bytes]
-
-
-class Line(Protocol):
-    """
-    A connection to a server.  See `binlog_tools.client.Connection`, which is one.
-    """
-
-    address: str
-
-    def send(self, request: bytes) -> None:
-        """
-        :raise Lost: it is gone.
-        """
-
-    def line(self) -> bytes:
-        """
-        :raise Lost: it is gone.
-        """
-
-
 class Clock(Protocol):
     """
-    Where time comes from; `time` is one.
+    Where time comes from, in seconds; `time` is one.
     """
 
-    def monotonic(self) -> float:
-        """
-        In seconds.
-        """
+    def monotonic(self) -> float: ...
 
-    def sleep(self, seconds: float, /) -> None:
-        """
-        Wait.
-        """
+    def sleep(self, seconds: float, /) -> None: ...
 
 
-class Confirmed(NamedTuple):
+Note = Callable[[int, Sequence[int]], None]
+"""Told what is in the queue: all rows below a number, and these."""
+
+
+def windows(runs: Iterable[Puts], most_jobs: int) -> Iterator[Puts]:
     """
-    What is known to be in the queue.
-
-    :ivar rows: all below this number.
-    :ivar beyond: and these.
+    Cut rows into windows, which are sent at once, each within `WINDOW_BYTES` or of one row.
     """
-
-    rows: int
-    beyond: Sequence[int]
-
-
-class Run(NamedTuple):
-    """
-    Rows that follow each other.
-
-    :ivar first: number of the first one.
-    """
-
-    first: int
-    puts: Puts
-
-
-def windows(runs: Iterable[Run], most_jobs: int) -> Iterator[Window]:
-    """
-    Cut rows into windows, each within `WINDOW_BYTES` or of one row.
-    """
-    for first, (tubes, requests) in runs:
+    for puts in runs:
         start = size = 0
-        for at, request in enumerate(requests):
+        for at, request in enumerate(puts.requests):
             own = len(request)
             if at > start and (size + own > WINDOW_BYTES or at - start >= most_jobs):
-                yield Window(first + start, tubes[start:at], requests[start:at])
+                yield puts.part(start, at)
                 start, size = at, 0
             size += own
-        if start < len(requests):
-            yield Window(first + start, tubes[start:], requests[start:])
+        if start < len(puts.requests):
+            yield puts.part(start)
 
 
 class Sender:
@@ -121,13 +66,10 @@ class Sender:
     :ivar refused: how often a row was refused.
     """
 
-    def __init__(
-        self, line: Line, retry_s: float, clock: Clock,
-        note: Callable[[Confirmed], None] = lambda confirmed: None,
-    ) -> None:  # fmt: skip
+    def __init__(self, line: Connection, retry_s: float, clock: Clock, note: Note) -> None:
         """
         :param retry_s: how long a server may refuse without taking a single row.
-        :param note: told after each answer what is in the queue.
+        :param note: called after each answer.
         """
         self.put = self.buried = self.refused = 0
         self._line = line
@@ -135,11 +77,11 @@ class Sender:
         self._clock = clock
         self._note = note
         self._tube = DEFAULT_TUBE
-        self._window = Window(0, (), ())
+        self._window = Puts((), ())
         self._left: Sequence[int] = ()
         self._expected: list[int] = []
 
-    def send(self, coming: Iterator[Window]) -> None:
+    def send(self, coming: Iterator[Puts]) -> None:
         """
         Put all rows.  While the server works on a window, the next one is made.
 
@@ -156,9 +98,6 @@ class Sender:
                 self._finish()
 
     def _say(self) -> None:
-        """
-        Send what is left of the window.
-        """
         request: list[bytes] = []
         self._expected = []
         for at in self._left:
@@ -175,9 +114,6 @@ class Sender:
             raise self._lost(problem, list(self._left)) from None
 
     def _finish(self) -> None:
-        """
-        Hear the replies, and send again what was refused, until there is nothing left.
-        """
         pause_s, since_s = FIRST_PAUSE_S, self._clock.monotonic()
         while True:
             before = len(self._left)
@@ -235,14 +171,11 @@ class Sender:
         self.refused += len(refused)
         unknown = [at for at in self._expected[heard:] if at != _USE]
         self._left = refused + unknown
-        self._note(self._confirmed())
-        return unknown
-
-    def _confirmed(self) -> Confirmed:
         first, left = self._window.first, set(self._left)
         rows = first + min(left, default=len(self._window.requests))
         beyond = range(rows, first + len(self._window.requests))
-        return Confirmed(rows, [row for row in beyond if row - first not in left])
+        self._note(rows, [row for row in beyond if row - first not in left])
+        return unknown
 
     # How it fails.
 
@@ -278,3 +211,18 @@ class Sender:
             f"{what} of this partition; rows {self._numbers(unknown)} may be in the queue or not, "
             f"those before them are, and none behind them",
         )
+
+
+def spans(rows: Sequence[int]) -> str:
+    """
+    Row numbers as people read them: ``3-7, 9``.
+
+    :param rows: ascending, without repetition.
+    """
+    found: list[list[int]] = []
+    for row in rows:
+        if found and found[-1][1] == row - 1:
+            found[-1][1] = row
+        else:
+            found.append([row, row])
+    return ", ".join(f"{first}-{last}" if first < last else str(first) for first, last in found)

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.following.startings import Streamed
 from tests.binlog.scribe import (
     DEFAULT_TUBE,

@@ -11,8 +11,8 @@ import pytest
 
 from beanstalk_twisted.binlog.format import SegmentHeader, decode_segment_header
 from beanstalk_twisted.binlog.records import Kind, Start, TubeDef
-from binlog_tools.spark.columns import BY_NAME, arrow_schema
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.segments.decoding import Wanted, batches
 from binlog_tools.spark.segments.framing import Run, Stretch, runs
 from binlog_tools.spark.segments.producing import Place

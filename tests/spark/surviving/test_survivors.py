@@ -22,7 +22,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
 )
 from binlog_tools.logs.live_set import END, Point
-from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.framing import Stretch
 from binlog_tools.spark.surviving.living import Living
@@ -149,7 +149,7 @@ def test_batches_may_come_in_any_order(tmp_path: Path) -> None:
         living = Living(batches)
         assert [note.seq for note in living.notes] == [1, 2]
         (job,) = living
-        assert (job.job_id, job.image[0], job.place.seq) == (2, Kind.BURY, 1)
+        assert (job.job_id, job.image[0], job.seq) == (2, Kind.BURY, 1)
 
 
 def test_a_job_is_what_a_server_would_load(tmp_path: Path) -> None:

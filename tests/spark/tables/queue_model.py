@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from binlog_tools.spark import columns
+from binlog_tools.spark.definitions import columns
 
 NS: Final = 1_000_000_000
 EPOCH_NS: Final = 1_763_640_000 * NS

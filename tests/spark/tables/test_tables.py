@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from binlog_tools.cli.exits import CANNOT_READ
-from binlog_tools.spark.errors import CODES
-from binlog_tools.spark.wholeness import UNFINISHED, is_whole
+from binlog_tools.spark.definitions.errors import CODES
+from binlog_tools.spark.definitions.wholeness import UNFINISHED, is_whole
 from tests.binlog.scribe import flipped, segment_files
 from tests.spark.histories import any_log
 from tests.spark.tables import oracle, queue_model
@@ -104,7 +104,7 @@ def test_the_tables_are_what_the_log_says(
 
 
 def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    from binlog_tools.spark.tables.errors import TableError
+    from binlog_tools.spark.definitions.errors import TableError
     from binlog_tools.spark.tables.lifetimes import lifetimes
     from binlog_tools.spark.tables.pipelines import write
     from binlog_tools.spark.tables.poison import poison

@@ -4,7 +4,7 @@ The options of a write: what is taken, and what is said about the others.
 
 import pytest
 
-from binlog_tools.spark.writing.complaints import SinkError
+from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.options import MAX_WINDOW_JOBS, U32_MAX, SinkOptions
 from binlog_tools.tube_names import is_tube_name
 

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.writing.complaints import SinkError
-from binlog_tools.spark.writing.jobrows import JobRows, Puts
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import WINDOW_BYTES, SinkOptions
 from binlog_tools.spark.writing.progress import Progress, name_of, partition_of
 from binlog_tools.spark.writing.putting import Tally, put_partition
-from binlog_tools.spark.writing.sending import LAST_PAUSE_S, Run, Window, windows
+from binlog_tools.spark.writing.sending import LAST_PAUSE_S, windows
 from tests.server_process import ServerProcess, ours_at_once
 from tests.spark.writing.scripted import Answer, ScriptedServer, inserted
 
@@ -112,16 +112,14 @@ def failure(server: ScriptedServer, bodies: Sequence[str], folder: Path | None =
 def test_windows_are_bounded_in_jobs_and_in_bytes_but_for_one_large_row() -> None:
     large = WINDOW_BYTES // 2
     requests = [b"x" * size for size in (1, 1, 1, large, large, large + 1, 2 * WINDOW_BYTES, 1)]
-    puts = Puts([b"t"] * len(requests), requests)
-    cut = list(windows([Run(10, puts)], 3))
+    cut = list(windows([Puts([b"t"] * len(requests), requests, 10)], 3))
     assert [(window.first, len(window.requests)) for window in cut] == [
         (10, 3), (13, 2), (15, 1), (16, 1), (17, 1),
     ]  # fmt: skip
 
 
 def test_nothing_is_a_window_without_rows() -> None:
-    empty: list[Window] = list(windows([Run(0, Puts([], []))], 3))
-    assert empty == []
+    assert list(windows([Puts([], [])], 3)) == []
 
 
 # What a server may say.

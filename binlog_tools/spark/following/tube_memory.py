@@ -1,19 +1,17 @@
 """
 The names of tubes that a segment has said before the place where a stream goes on in it.
 
-A segment that is being written has no seal that lists them.  To search all of it for each batch
-would take longer the longer it gets; so what is known is kept beside the driver, and only what has
-come since is searched.
+A segment that is being written has no seal that lists them; what is known is kept beside the
+driver, and only what has come since is searched.
 """
 
 import mmap
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
-from binlog_tools.spark.following.tailing import Part
-from binlog_tools.spark.segments.framing import Run, Stretch, runs, words_of
-from binlog_tools.spark.segments.rows import Rows
-from binlog_tools.spark.segments.tubes import tubes_named
+from binlog_tools.spark.reading.planning import Share
+from binlog_tools.spark.segments.framing import Stretch
+from binlog_tools.spark.segments.tubes import tubes_of
 
 _NOTHING: Final[dict[int, bytes]] = {}
 
@@ -38,14 +36,14 @@ class TubeMemory:
     def __init__(self) -> None:
         self._known: dict[bytes, _Known] = {}
 
-    def before(self, part: Part) -> dict[int, bytes] | None:
+    def before(self, part: Share) -> dict[int, bytes] | None:
         """
         The names that a segment says before a part of it.
 
         :return: None if the part is read without: from the segment's beginning, or one that
             says names later than it uses them.
         """
-        header, stretch = part.header, part.stretch
+        header, stretch = part.place.header, part.stretch
         if stretch.start == SEGMENT_HEADER_BYTES or header.flags & REHOMED:
             return None
         known = self._known.get(header.store_uuid)
@@ -58,13 +56,9 @@ class TubeMemory:
         return names
 
 
-def _said(part: Part, stretch: Stretch) -> dict[int, bytes]:
+def _said(part: Share, stretch: Stretch) -> dict[int, bytes]:
     if stretch.end <= stretch.start:
         return {}
-    with open(part.paths[0], "rb") as file:
+    with open(part.place.path, "rb") as file:
         buffer = memoryview(mmap.mmap(file.fileno(), stretch.end, prot=mmap.PROT_READ))
-    words, names = words_of(buffer), {}
-    for run in runs(buffer, part.header, stretch, "headers"):
-        if isinstance(run, Run):
-            names.update(tubes_named(buffer, run, Rows(buffer, words, run)))
-    return names
+    return tubes_of(buffer, part.place.header, stretch)

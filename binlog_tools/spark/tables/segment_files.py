@@ -1,8 +1,6 @@
 """
-A segment as Parquet files, written by the task that decodes it: one file a day.
-
-Spark's own writer takes the rows from Python to the JVM and makes Parquet there, which costs three
-times as much.  Here Arrow writes them where they are.
+A segment as Parquet files, one a day, written by the task that decodes it: Spark's own writer takes
+three times as long.
 
 A task writes below ``_new``, which readers of Parquet pass over, each file under a temporary name
 that no other try has, syncs it, and renames it.  Its **receipt** comes last and names them all;
@@ -57,9 +55,6 @@ class Split(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """
-        Its name in file names.
-        """
         return quote(f"{self.store or self.server}-{self.name}", safe="")
 
 
@@ -100,9 +95,6 @@ class Receipt(NamedTuple):
         return self.version == split.version and not is_repaired
 
     def as_json(self) -> str:
-        """
-        For the disk.
-        """
         return json.dumps(self._asdict(), indent=1)
 
 
@@ -207,9 +199,6 @@ class _Writers:
         self._rows[date] += rows.num_rows
 
     def finish(self) -> Receipt:
-        """
-        All of it is on disk.
-        """
         files = []
         for date, (path, writer) in sorted(self._open.items()):
             writer.close()
@@ -223,9 +212,6 @@ class _Writers:
         return Receipt(split.stem, split.version, tuple(files), self._damages, split.stamp)
 
     def drop(self) -> None:
-        """
-        What was not finished is nothing.
-        """
         for path, writer in self._open.values():
             writer.close()
             path.unlink(missing_ok=True)

@@ -1,13 +1,11 @@
 """
 The columns of the events table, each once: name, type, unit, meaning.
 
-From these rows come the schema that Spark is told, the one of the Arrow batches, and the table in
-docs/spark.md.  No column is declared not null, since Spark compares nullability too.
-
-Spark's integers are signed: job ids, LSNs and sequence numbers of 2**63 and above do not fit, and
-are an error that says so.
+No column is declared not null, since Spark compares nullability too.  Spark's integers are signed:
+numbers of 2**63 and above are an error.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -33,6 +31,7 @@ ARROW_TYPES: Final = {
     "int": pa.int32(),
     "string": pa.string(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "map<string,bigint>": pa.map_(pa.string(), pa.int64()),
 }
 """Spark's types and the only Arrow types that it takes for them."""
 
@@ -83,22 +82,16 @@ COLUMNS: Final = (
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}
 
-JOB_EVENTS: Final = (
-    "put", "reserve", "release", "bury", "kick", "touch", "delete", "ttr-expired",
-    "disconnect-release",
-)  # fmt: skip
-"""What happens to a job.  `copy` is not among them: it says again what has happened before."""
 
-
-def ddl(names: tuple[str, ...]) -> str:
+def ddl(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> str:
     """
     The schema of these columns, as Spark's SQL writes it.
     """
-    return ", ".join(f"`{name}` {BY_NAME[name].ddl}" for name in names)
+    return ", ".join(f"`{name}` {known[name].ddl}" for name in names)
 
 
-def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
+def arrow_schema(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> pa.Schema:
     """
     The schema of these columns, as Arrow batches must have it: Spark compares names, order, types.
     """
-    return pa.schema([(name, ARROW_TYPES[BY_NAME[name].ddl]) for name in names])
+    return pa.schema([(name, ARROW_TYPES[known[name].ddl]) for name in names])

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.wholeness import SUCCESS
 from binlog_tools.spark.events import update
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.tables.agreement import refuse_renamed
 from binlog_tools.spark.tables.committing import COMMIT, commit, missing, opened
-from binlog_tools.spark.tables.errors import TableError
-from binlog_tools.spark.tables.segmentfiles import GROUP_ROWS, Split, grouped, write_split
-from binlog_tools.spark.wholeness import SUCCESS
+from binlog_tools.spark.tables.segment_files import GROUP_ROWS, Split, grouped, write_split
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.histories import any_log
 from tests.spark.tables import queue_model

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.writing.complaints import SinkError
+from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
 from binlog_tools.tube_names import is_tube_name
 
@@ -25,10 +25,18 @@ class Puts(NamedTuple):
 
     :ivar tubes: where each goes.
     :ivar requests: what puts it there, once that tube is used.
+    :ivar first: number of the first one, in its partition.
     """
 
-    tubes: list[bytes]
-    requests: list[bytes]
+    tubes: Sequence[bytes]
+    requests: Sequence[bytes]
+    first: int = 0
+
+    def part(self, start: int, end: int | None = None) -> "Puts":
+        """
+        Those from ``start`` to the one before ``end``.
+        """
+        return Puts(self.tubes[start:end], self.requests[start:end], self.first + start)
 
 
 class JobRows:
@@ -55,20 +63,15 @@ class JobRows:
         :param most_bytes: of a body.
         :raise SinkError: a row is no job; nothing of the batch was looked at any further.
         """
-        bodies = self._bodies(batch, first, most_bytes)
         options = self._options
-        numbers = zip(
-            self._numbers(batch, "priority", options.priority, first),
-            self._numbers(batch, "delay", options.delay_s, first),
-            self._numbers(batch, "ttr", options.ttr_s, first),
-            bodies,
-            strict=True,
-        )
+        bodies = self._bodies(batch, first, most_bytes)
+        defaults = {"priority": options.priority, "delay": options.delay_s, "ttr": options.ttr_s}
+        numbers = [self._numbers(batch, name, default, first) for name, default in defaults.items()]
         requests = [
             b"put %d %d %d %d\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), body)
-            for priority, delay_s, ttr_s, body in numbers
+            for priority, delay_s, ttr_s, body in zip(*numbers, bodies, strict=True)
         ]
-        return Puts(self._tubes(batch, first), requests)
+        return Puts(self._tubes(batch, first), requests, first)
 
     def _column(self, batch: pa.RecordBatch, name: str) -> Any:
         at = self._at.get(name)
@@ -130,9 +133,6 @@ def _as_bytes(column: Any) -> Any:
 
 
 def _first_true(flags: Any) -> int | None:
-    """
-    The first place where it holds.
-    """
     row = pc.index(flags, pa.scalar(True)).as_py()
     return None if row < 0 else int(row)
 

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.spark.wholeness import SUCCESS, TEMPORARY, UNFINISHED, is_whole, local, unfinished
+from binlog_tools.spark.definitions.wholeness import (
+    SUCCESS,
+    TEMPORARY,
+    UNFINISHED,
+    is_whole,
+    local,
+    unfinished,
+)
 
 
 def test_a_table_is_whole_when_all_is_there_and_nothing_is_being_added(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.writing.complaints import SinkError
-from binlog_tools.spark.writing.jobrows import JobRows, Puts
+from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
 
 OPTIONS = SinkOptions((("a", 1),), tube=b"mail", priority=5, delay_s=6, ttr_s=7)

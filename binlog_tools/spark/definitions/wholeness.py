@@ -1,11 +1,9 @@
 """
 Files that say whether tables are whole.
 
-Spark writes ``_SUCCESS`` when all of a table is in its place, and takes it away when it overwrites
-one.  While it writes, also into a table that is there, what is new lies in ``_temporary``, which
-stays if it is killed.  ``_unfinished`` beside several tables says that the run which makes
-them has not come to its end: some of them are missing, or of an earlier run.  Where tables are not
-in a file system that this program sees, nobody looks for either.
+Spark writes ``_SUCCESS`` when all of a table is in its place; until then what is new lies in
+``_temporary``, which stays if Spark is killed.  ``_unfinished`` beside several tables says that
+some of them are missing, or of an earlier run.
 """
 
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.records import JobImage, Record
 from beanstalk_twisted.jobs.changes import SpaceBudget, Unlimited
 
 
-class RecordingLedger:
+class RecordingLog:
     """
     Keeps all records; the first has LSN 1.
     """

@@ -1,0 +1,91 @@
+"""
+What can go wrong, in one line each.
+
+Spark keeps the text of an error and loses its type, so each begins with a code in brackets that
+programs may look for, and says all in its first line.
+"""
+
+import shlex
+from typing import Final
+
+from binlog_tools.logs.sources import NoLog
+
+_CODES_BY_EXIT: Final = {
+    64: (
+        "BINLOG_OPTION", "BINLOG_SCHEMA", "REBUILD_SERVERS", "TABLE_OPTION", "SINK_OPTION",
+        "SINK_MODE", "SINK_COLUMNS", "SINK_SPECULATION",
+    ),
+    65: (
+        "BINLOG_DAMAGED", "BINLOG_UNKNOWN_FORMAT", "BINLOG_NUMBER_TOO_LARGE",
+        "BINLOG_HISTORIES_DIFFER", "BINLOG_CHANGED", "TABLE_COLUMN", "SINK_VALUE",
+        "SINK_JOB_TOO_BIG", "SINK_RESUME",
+    ),
+    66: ("BINLOG_TRIMMED", "BINLOG_NOT_FOUND", "BINLOG_NO_LOG", "REBUILD_GAP", "TABLE_NOT_FOUND"),
+    69: ("TABLE_FORMAT", "NO_JAVA", "NO_PACKAGE", "WORKER_PYTHON", "SINK_NO_SERVER"),
+    73: ("REBUILD_TARGET", "TABLE_EXISTS", "TABLE_UNWRITABLE"),
+    74: ("BINLOG_UNREADABLE",),
+    75: ("TABLE_BUSY", "SINK_CONNECTION_LOST", "SINK_REFUSED", "SINK_TWICE"),
+    76: ("SINK_REPLY",),
+}  # fmt: skip
+
+CODES: Final = {code: number for number, codes in _CODES_BY_EXIT.items() for code in codes}
+"""The codes, and with which number a program ends because of one (sysexits.h)."""
+
+
+class CodedError(Exception):
+    """
+    Something that whoever started a program can mend.
+
+    :ivar code: one of `CODES`.
+    """
+
+    def __init__(self, code: str, what: str) -> None:
+        super().__init__(f"[{code}] {' '.join(what.split())}")
+        self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.code, str(self).partition("] ")[2])
+
+
+class SourceError(CodedError):
+    """
+    Something is wrong with a log, or with what was asked for.
+    """
+
+
+class TableError(CodedError):
+    """
+    A table cannot be made, or cannot be read.
+    """
+
+
+class SinkError(CodedError):
+    """
+    Rows cannot become jobs.
+    """
+
+
+READ_THE_REST: Final = "read what is left with .option('damage', 'skip'), or --damage skip"
+
+
+def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> SourceError:
+    """
+    Bytes that were durable cannot be read.
+
+    :param advice: what else can be done than to look at the damage.
+    """
+    check = f"run: binlog-inspect check {shlex.quote(path)}"
+    return SourceError(
+        "BINLOG_DAMAGED", f"{path}: frame at byte {offset}: {what}; {check}; or {advice}"
+    )
+
+
+def unreadable(error: OSError, path: str = "") -> SourceError:
+    """
+    A file or directory that cannot be read, in our words.
+    """
+    where = str(error.filename or path)
+    code = "BINLOG_UNREADABLE"
+    if isinstance(error, FileNotFoundError):
+        code = "BINLOG_NO_LOG" if isinstance(error, NoLog) else "BINLOG_NOT_FOUND"
+    return SourceError(code, f"{where}: {error.strerror or error}")

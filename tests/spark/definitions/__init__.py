@@ -1,0 +1,3 @@
+"""
+What all parts of the Spark package go by.
+"""
