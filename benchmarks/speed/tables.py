@@ -5,7 +5,7 @@ The one table: a line for each figure of each workload.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Final, NamedTuple
 
 from benchmarks.speed.figures import Comparison, Figure, Target, compare, median, verdict
@@ -15,8 +15,11 @@ from benchmarks.speed.servers import OURS, REDIS, THEIRS
 HEAD: Final = (
     "workload", "what", "kept", "figure", "ours", "beanstalkd", "ours ÷ theirs", "spread", "target",
 )  # fmt: skip
-RIGHT: Final = frozenset({4, 5, 6, 7, 9})
+RIGHT: Final = frozenset({"ours", "beanstalkd", "ours ÷ theirs", "spread", REDIS})
 """Columns that are set flush right."""
+
+BRIEF: Final = tuple(name for name in HEAD if name != "kept")
+"""The columns of a page, which says once what the names of workloads tell of the log."""
 
 NOTHING: Final = "-"
 
@@ -131,27 +134,41 @@ def failed(result: Result, quick: bool) -> list[str]:
     return [workload.name, what, workload.disk.says, "FAILED", *[NOTHING] * (len(HEAD) - 3)]
 
 
+def brief(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """
+    Leave only the columns of a page.
+
+    :param lines: the head first.
+    """
+    kept = [column for column, name in enumerate(lines[0]) if name in BRIEF]
+    return [[line[column] for column in kept] for line in lines]
+
+
 def markdown(lines: Sequence[Sequence[str]]) -> str:
     """
     Set a table so that it can be read as it is, and as Markdown.
 
     :param lines: the head first.
     """
+    right = {column for column, name in enumerate(lines[0]) if name in RIGHT}
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rule = [
-        "-" * (width - 1) + ":" if column in RIGHT else "-" * width
+        "-" * (width - 1) + ":" if column in right else "-" * width
         for column, width in enumerate(widths)
     ]
     return "".join(
-        "| " + " | ".join(aligned(line, widths)) + " |\n" for line in (lines[0], rule, *lines[1:])
+        "| " + " | ".join(aligned(line, widths, right)) + " |\n"
+        for line in (lines[0], rule, *lines[1:])
     )
 
 
-def aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+def aligned(cells: Sequence[str], widths: Sequence[int], right: Set[int]) -> list[str]:
     """
     Fill cells up to their widths.
+
+    :param right: columns that are set flush right.
     """
     return [
-        cell.rjust(width) if column in RIGHT else cell.ljust(width)
+        cell.rjust(width) if column in right else cell.ljust(width)
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]

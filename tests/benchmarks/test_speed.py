@@ -329,6 +329,18 @@ def test_a_page_without_a_place_for_the_table_is_refused() -> None:
         publishing.published("a page", report(), [])
 
 
+def test_the_page_leaves_out_details_how_jobs_are_kept_and_redis() -> None:
+    told, left_out = result(19.0, 10.0), result(1.0, 1.0)
+    told.outcomes["redis"] = [Outcome({CPU.key: 3.0})]
+    detail = workload()._replace(name="detail", is_detail=True)
+    made = report()._replace(results=[told, left_out._replace(workload=detail)])
+    head, _, *lines = made.page_table().splitlines()
+    assert head.split()[1::2][:3] == ["workload", "what", "figure"]
+    assert [line.split()[1] for line in lines] == ["row"]
+    assert "redis" not in head and "redis" in made.table()
+    assert "detail" in made.table()
+
+
 def test_the_real_page_has_its_place() -> None:
     assert "| row" in publishing.published(publishing.PAGE.read_text(), report(), [])
 
