@@ -59,7 +59,7 @@ COLUMNS: Final = (
     Column("deadline", "timestamp", "when it becomes ready, its TTR ends, or it was buried; "
            "null in other states"),
     Column("deadline_ns", "bigint", "the same, ns since the epoch"),
-    Column("reserves", "bigint", "reservations so far, this one included"),
+    Column("reserves", "bigint", "reservations so far, this event included"),
     Column("timeouts", "bigint", "ends of its TTR so far"),
     Column("releases", "bigint", "releases so far"),
     Column("buries", "bigint", "burials so far"),
