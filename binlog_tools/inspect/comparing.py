@@ -37,8 +37,6 @@ IN_STATS: Final[Mapping[str, bytes]] = {
 
 class Difference(NamedTuple):
     """
-    A job that is not the same on both sides.
-
     :ivar where: ``a``: only in the first, ``b``: only in the second, ``both``: it differs.
     :ivar fields: the values that differ, first and second.
     """
@@ -94,10 +92,8 @@ def _summary(body: bytes) -> str:
 
 class ServerComparison:
     """
-    A log beside a running server.
-
     :ivar unknown_to_log: how many jobs the server has that the log does not name, once all are
-        compared; the protocol has no way to list them.  None when only some jobs were chosen.
+        compared; None when only some jobs were chosen.
     """
 
     def __init__(self, source: Source, line: Line) -> None:
@@ -158,9 +154,6 @@ class ServerComparison:
 
 
 def _told(stats: Reply, body: Reply) -> Fields:
-    """
-    What a server says of a job.
-    """
     found = parse_stats(stats.data)
     told: Fields = {}
     for name, key in IN_STATS.items():

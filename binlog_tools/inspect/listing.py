@@ -117,9 +117,6 @@ class PastJobs:
             yield ListedJob(job._replace(body=body), found.size)
 
     def pauses(self) -> list[StoredPause]:
-        """
-        The pauses in force.
-        """
         return list(self._snapshot.live.pauses_at(self.now_ns))
 
 
@@ -158,9 +155,7 @@ class Event(NamedTuple):
 
 class JobHistory(NamedTuple):
     """
-    What a log tells of one job.
-
-    :ivar ending: what has become of it.
+    :ivar ending: what has become of the job.
     """
 
     job_id: int

@@ -81,10 +81,7 @@ class TubeStats(NamedTuple):
 
 class Depth(NamedTuple):
     """
-    How many jobs there were.
-
-    :ivar jobs: the most there were at one time within each of the equal steps from ``since_ns`` to
-        ``until_ns``.
+    :ivar jobs: the most there were at one time in each of the equal steps of the time.
     """
 
     since_ns: int

@@ -65,8 +65,8 @@ class Body(NamedTuple):
     @property
     def may_mistake(self) -> bool:
         """
-        Whether its id is likely to be what is damaged of its record: all else that could be was
-        found to be right.
+        Whether its id is likely to be what is damaged: all else of its record was found to be
+        right.
         """
         return (self.is_named and self.lsn > 0) or not self.job_id
 

@@ -131,8 +131,7 @@ class Judge:
 
     def outcomes(self) -> Iterator[Outcome]:
         """
-        All jobs, those whose bodies are in one segment together, then bodies that no job can be
-        found for.
+        All jobs, by the segment of their bodies, then bodies that no job can be found for.
         """
         living = self._living
         for job_id in sorted(living.table, key=self._home):

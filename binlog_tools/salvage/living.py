@@ -83,9 +83,6 @@ class Ids:
         self._pages: dict[int, bytearray] = {}
 
     def add(self, job_id: int) -> None:
-        """
-        Put it in.
-        """
         page = self._pages.get(job_id // PAGE_IDS)
         if page is None:
             page = self._pages[job_id // PAGE_IDS] = bytearray(PAGE_IDS // 8)

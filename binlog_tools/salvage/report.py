@@ -66,8 +66,7 @@ class Report:
     @property
     def verdict(self) -> str:
         """
-        Sound, torn or damaged: whether a server starts on the log.  All its bytes may be sound and
-        yet not say all that a server needs to load the jobs.
+        Sound, torn or damaged.  Sound bytes may still lack what a server needs to load the jobs.
         """
         lacking = [
             each
@@ -79,8 +78,7 @@ class Report:
 
     def compare(self, finding: Finding) -> None:
         """
-        Take in what ``check`` says: what sound bytes say may contradict itself, and of that a
-        salvage sees only what stands in the way of a job.
+        Take in what ``check`` says of contradictions that do not stand in the way of a job.
         """
         if finding.exit_code == checking.DAMAGED and self.verdict == SOUND:
             self.places += [
@@ -99,9 +97,6 @@ class Report:
 
     @property
     def hidden(self) -> int:
-        """
-        How many records cannot be read.
-        """
         return sum(hole.records for hole in self.salvage.holes)
 
     @property
@@ -118,9 +113,6 @@ class Report:
         return sum(counts.values())
 
     def document(self) -> Mapping[str, object]:
-        """
-        All of it, as JSON has it.
-        """
         salvage = self.salvage
         return {
             "log": salvage.directory.path,

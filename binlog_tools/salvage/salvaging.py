@@ -98,9 +98,6 @@ class Salvage:
 
     @property
     def floors(self) -> Floors:
-        """
-        What the new log begins above.
-        """
         last_lsn = max((s.next_lsn - 1 for s in self.scans), default=0)
         hidden = max((hole.last_lsn for hole in self.holes), default=0)
         return Floors(
@@ -109,9 +106,6 @@ class Salvage:
 
     @property
     def origin(self) -> Origin:
-        """
-        What the new log is made from.
-        """
         stores = [p.header.store_uuid.hex() for p in self.plan.parts if p.header]
         source = OriginSource(
             self.directory.path, stores[-1] if stores else "", self.floors.last_lsn

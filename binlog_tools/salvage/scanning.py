@@ -91,9 +91,6 @@ class Scan(NamedTuple):
 
 
 def scan(part: Part, buffer: Buffer) -> Scan:
-    """
-    Look at a segment.
-    """
     straight = _straight(part, buffer)
     if isinstance(straight, Scan):
         return straight
@@ -127,8 +124,7 @@ def _readable_records(found: Scan) -> int:
 
 def _straight(part: Part, buffer: Buffer) -> Scan | Spoiled:
     """
-    A segment without any damage, without keeping its frames; or the first place where a server
-    would stop.
+    A segment without damage, its frames not kept; or the first place where a server would stop.
     """
     at, lsn, witness, why = SEGMENT_HEADER_BYTES, part.first_lsn, 0, ""
     last: Frame | None = None
@@ -306,7 +302,7 @@ class _Search:
     def _moved(self, piece: Piece) -> Piece:
         """
         A frame into which bytes were put, or of which some were taken: what follows it says how
-        many, and its bodies may stand so much further on.
+        many.
         """
         frame = piece.frame
         shift = self._first_at.get(frame.next_lsn, frame.end) - frame.end

@@ -71,9 +71,6 @@ class _Orphan(NamedTuple):
 @dataclass
 class Counts:
     """
-    How many of each were met.
-
-    :ivar deleted: short records that ended a job.
     :ivar orphaned: short records of jobs whose files are gone, as is usual after their deletion.
     """
 
@@ -96,9 +93,7 @@ class Survivors:
 
     def __init__(self, directory: Readable, progress: Progress) -> None:
         """
-        Read all of it.  Nothing is changed.
-
-        :raise OSError: it cannot be read.
+        :raise OSError: the directory cannot be read.
         """
         self.path = directory.path
         self.jobs: dict[int, Job] = {}
@@ -169,9 +164,6 @@ class Survivors:
 
     @property
     def doubtful_jobs(self) -> int:
-        """
-        How many those are.
-        """
         return len(self._doubtful) + len(self._strays)
 
     def states(self) -> Mapping[str, int]:

@@ -182,9 +182,6 @@ def _for_people(listed: ListedJob, now_ns: int, how: str) -> tuple[object, ...]:
 
 
 def _history(job: StoredJob) -> str:
-    """
-    The counters that are not 0.
-    """
     counts = {
         "reserved": job.reserves, "timed out": job.timeouts, "released": job.releases,
         "buried": job.buries, "kicked": job.kicks,
