@@ -156,7 +156,7 @@ class Judge:
         The segment of a job's body, and its id.
         """
         entry = self._living.table[job_id]
-        place = entry.full or entry.spoiled
+        place = entry.full or entry.damaged
         return (place.seq if place else 0), job_id
 
     def _outcome(self, job_id: int, entry: Entry) -> Outcome:
@@ -202,27 +202,27 @@ class Judge:
     def _without_body(self, job_id: int, entry: Entry) -> Outcome:
         """
         No copy of its body checks: there may be one that its record does not stand beside, a
-        spoiled one, or one whose record does not check.
+        damaged one, or one whose record does not check.
         """
         claims = self._living.claims.get(job_id, [])
         proven = [body for body in claims if body.is_proven]
         for body in proven:
-            raw = self._raw(entry.spoiled) if entry.spoiled else None
+            raw = self._raw(entry.damaged) if entry.damaged else None
             if raw and self._sum(body) == _sum_of(raw):
                 # Its record checks, and says that this is its body.
                 self._given[job_id] = self._sum(body)
                 return self._with_body(job_id, entry, raw, partial(self._bytes, body))
         is_torn = self._is_torn(entry.lsn)
-        if entry.spoiled and not is_torn:
-            return self._spoiled(job_id, entry, entry.spoiled)
+        if entry.damaged and not is_torn:
+            return self._damaged(job_id, entry, entry.damaged)
         if proven or (claims and not is_torn):
             return self._claimed_for(job_id, entry, (proven or claims)[0])
         return self._lost(job_id, entry, Why.UNCONFIRMED if is_torn else Why.BODY)
 
-    def _spoiled(self, job_id: int, entry: Entry, spoiled: Place) -> Outcome:
-        raw = self._raw(spoiled)
+    def _damaged(self, job_id: int, entry: Entry, damaged: Place) -> Outcome:
+        raw = self._raw(damaged)
         try:
-            image = self._image(entry, raw, self._data(spoiled, raw))
+            image = self._image(entry, raw, self._data(damaged, raw))
         except NotUnderstood:
             return self._lost(job_id, entry, Why.BODY)
         return self._set_aside(image, entry.lsn, Why.BODY)

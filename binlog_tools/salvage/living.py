@@ -52,14 +52,14 @@ class Entry:
     :ivar lsn: of its newest record; ``seq`` the segment that is in.
     :ivar newest: that record, None if it is the one at ``full``.
     :ivar full: its newest full record whose body checks, None if there is none.
-    :ivar spoiled: its newest full record whose body does not.
+    :ivar damaged: its newest full record whose body does not.
     """
 
-    __slots__ = ("full", "lsn", "newest", "seq", "spoiled")
+    __slots__ = ("damaged", "full", "lsn", "newest", "seq")
 
     def __init__(self) -> None:
         self.full: Place | None = None
-        self.spoiled: Place | None = None
+        self.damaged: Place | None = None
         self.newest: bytes | None = None
         self.lsn = self.seq = 0
 
@@ -169,7 +169,7 @@ class Living:
             if moved is not None:
                 entry.full = _place(seq, piece, record_at, moved)
                 return
-            entry.spoiled = _place(seq, piece, record_at, 0)
+            entry.damaged = _place(seq, piece, record_at, 0)
         entry.newest = bytes(memoryview(buffer)[record_at : record_at + records.RECORD_BYTES])
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:

@@ -15,7 +15,8 @@ from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Judgement, Outcome, Why
-from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Place, Salvage
+from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Salvage
+from binlog_tools.salvage.scanning import DamagedPlace
 
 _NAMES: Final = {kind: name.upper().replace("-", "_") for kind, name in TYPE_NAMES.items()}
 """As docs/binlog-format.md calls the types of records."""
@@ -82,7 +83,7 @@ class Report:
         """
         if finding.exit_code == checking.DAMAGED and self.verdict == SOUND:
             self.places += [
-                Place(
+                DamagedPlace(
                     each.file or "", each.offset or 0, each.end or 0, each.first_lsn or 0, each.what
                 )
                 for each in finding.troubles
