@@ -46,8 +46,7 @@ _LAST_LINE: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)): .+$", re.M
 
 def explain_error(error: BaseException) -> str:
     """
-    The one line that a person needs, out of an error of Spark's, which holds stacks of two
-    languages.
+    The one line that a person needs of an error of Spark's, which holds stacks of two languages.
     """
     text = str(error)
     ours = [found for found in _OURS.finditer(text) if found[1] in CODES]
@@ -71,8 +70,5 @@ def _unwrapped(line: str) -> str:
 
 
 def exit_code(error: BaseException) -> int:
-    """
-    The number with which a program ends because of an error.
-    """
     found = re.match(r"\[([A-Z_]+)\]", explain_error(error))
     return CODES.get(found[1], OTHER_EXIT) if found else OTHER_EXIT

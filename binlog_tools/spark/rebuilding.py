@@ -1,8 +1,6 @@
 """
-A fresh log of what is left of an old one: archived segments and the directory of their server
-become a directory that a server starts on, with the jobs that it would have had.
-
-Bodies are read in the order of LSNs, from one segment after the other.
+A fresh log of what is left of an old one, from archived segments and the directory of their server,
+with the jobs that the server would have had.
 """
 
 import time
@@ -72,8 +70,6 @@ class Rebuilt(NamedTuple):
 
 def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) -> Rebuilt:
     """
-    Make the log.
-
     :param now_ns: the wall clock, if not that of now.
     :raise SourceError: something is wrong with the logs or the target; no new log is left.
     """
@@ -180,9 +176,6 @@ class Plan:
         )
 
     def _judge(self, living: Living, first_seq: int) -> None:
-        """
-        :raise SourceError: something is missing that was not to be.
-        """
         self.not_missed = list(dead_gaps((each.header.seq for each in self._wanted), first_seq))
         gaps = list(breaks(living.notes, first_seq))
         if gaps and not self.wish.accepts_gaps:

@@ -44,9 +44,7 @@ class Restoring:
 
     def jobs(self) -> Iterator[StoredJob]:
         """
-        The jobs, in the order of survivors.
-
-        :raise SourceError: one cannot be read.
+        :raise SourceError: a job cannot be read.
         """
         for seq, jobs in groupby(self._living, lambda job: job.seq):
             with self._opened(seq) as file:

@@ -250,9 +250,6 @@ class _Reading:
 
 
 def _chosen(run: Run, ids: Ints, rows: Ints) -> _Chosen:
-    """
-    :param rows: which records of the run.
-    """
     before: Ints = np.cumsum(run.n_rec) - run.n_rec
     frame: Ints = np.searchsorted(before, rows, "right") - 1
     starts: Ints = run.records_at[frame] + (rows - before[frame]) * run.rec_size[frame]

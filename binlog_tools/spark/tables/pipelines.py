@@ -79,8 +79,7 @@ def write(
 
 def refuse_existing(outputs: Iterable[str]) -> None:
     """
-    :raise TableError: there is something already where one of the tables is to be; Spark would say
-        so only when it comes to that one.
+    :raise TableError: there is something already where one of the tables is to be.
     """
     for out in outputs:
         place = local(out)
