@@ -1,8 +1,10 @@
 """
-What a person needs to know of an error of Spark's, in one line, and the exit code for it.
+What a person needs to know of an error of Spark's, or of a package that lacks, in one line.
 """
 
+import importlib.util
 import re
+import sys
 from typing import Final
 
 from binlog_tools.spark.definitions.errors import CODES
@@ -72,3 +74,19 @@ def _unwrapped(line: str) -> str:
 def exit_code(error: BaseException) -> int:
     found = re.match(r"\[([A-Z_]+)\]", explain_error(error))
     return CODES.get(found[1], OTHER_EXIT) if found else OTHER_EXIT
+
+
+def need(extra: str, *modules: str) -> None:
+    """
+    End the program, and say what to do, if one of these is not installed.
+
+    :param extra: which of the extras of this distribution brings them.
+    """
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        print(
+            f"[NO_PACKAGE] {sys.executable} has no {', '.join(missing)}; run in a "
+            f"checkout of beanstalk-twisted: {sys.executable} -m pip install '.[{extra}]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(CODES["NO_PACKAGE"])

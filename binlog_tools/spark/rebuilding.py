@@ -3,6 +3,7 @@ A fresh log of what is left of an old one, from archived segments and the direct
 with the jobs that the server would have had.
 """
 
+import shlex
 import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -18,10 +19,6 @@ from binlog_tools.spark.reading.opening import soundest
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place
-from binlog_tools.spark.surviving.errors import (
-    incomplete,
-    missing,
-)
 from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
 from binlog_tools.spark.surviving.living import Living
 from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps
@@ -113,7 +110,7 @@ class Plan:
                 f"rebuild one at a time: name its directory, and its folder in the archive",
             )
         if not segments:
-            raise missing("no segment can be read" + self._broken_told())
+            raise _missing("no segment can be read" + self._broken_told())
         self.paths = {each.header.seq: each.path for each in segments}
         self._wanted = [each for each in segments if self._may_have(each)]
         if not self._wanted:
@@ -179,11 +176,29 @@ class Plan:
         self.not_missed = list(dead_gaps((each.header.seq for each in self._wanted), first_seq))
         gaps = list(breaks(living.notes, first_seq))
         if gaps and not self.wish.accepts_gaps:
-            raise missing("; ".join(gaps) + self._broken_told())
+            raise _missing("; ".join(gaps) + self._broken_told())
         self.flaws += gaps
         self.flaws += [what for note in living.notes for what in note.damages]
         if living.lost and not self.flaws:
-            raise incomplete(self.wish.paths, living.lost)
+            raise _incomplete(self.wish.paths, living.lost)
+
+
+def _missing(what: str) -> SourceError:
+    return SourceError(
+        "REBUILD_GAP",
+        f"{what}; nothing was written; name the server's directory and its archive, or go on "
+        f"without them with --accept-gap: jobs that were put there are missing then, and jobs that "
+        f"were deleted there come back",
+    )
+
+
+def _incomplete(paths: Sequence[str], jobs: Sequence[int]) -> SourceError:
+    ids = ", ".join(map(str, jobs[:10]))
+    return SourceError(
+        "BINLOG_DAMAGED",
+        f"{len(jobs)} jobs have state but no body in the log (ids {ids}); nothing was written; "
+        f"run: binlog-inspect check {shlex.join(paths)}",
+    )
 
 
 def _share(each: Segment) -> Share:

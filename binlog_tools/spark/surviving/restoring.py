@@ -13,8 +13,8 @@ from beanstalk_twisted.binlog.records import NotUnderstood
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.segments.decoding import Damage
-from binlog_tools.spark.surviving.errors import damaged
 from binlog_tools.spark.surviving.living import Living, Survivor
+from binlog_tools.spark.surviving.survivors import damaged
 
 _DATA_CRC: Final = 18
 """Where among a record's fields the checksum of its data is."""
