@@ -122,7 +122,7 @@ class Report:
             "doubtful": [_job(each) for each in self.doubtful],
             "lost": [_job(each) for each in self.lost],
             "tubes": {text_of(tube): count for tube, count in sorted(self.tubes.items())},
-            "records": salvage.living.records,
+            "records": salvage.live_jobs.records,
             "hidden": self.hidden,
             "most_deleted": self.most_deleted,
             "holes": [_hole(hole) for hole in salvage.holes],

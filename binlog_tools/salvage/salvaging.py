@@ -16,7 +16,7 @@ from binlog_tools.logs.sources import NoLog
 from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments
 from binlog_tools.salvage.holes import Hole, holes_of, lost_types
 from binlog_tools.salvage.judging import Doubtful, Judge
-from binlog_tools.salvage.living import Living
+from binlog_tools.salvage.live_jobs import LiveJobs
 from binlog_tools.salvage.scanning import Scan, scan
 
 OPEN_SEGMENTS: Final = 2
@@ -60,13 +60,13 @@ class Salvage:
         self.plan = choose(directory, consent.prefer, is_whole)
         if not self.plan.parts:
             raise NoLog(directory.path)
-        self.living = Living()
+        self.live_jobs = LiveJobs()
         self._lost: dict[int, Counter[int]] = {}
         self.scans = list(self._scan(progress))
         self._refuse_newer_records()
-        first_seq = self.living.trim_seq if is_whole else self.plan.parts[0].seq
-        self.missing = missing_segments(self.plan.parts, max(first_seq, self.living.trim_seq))
-        self.scans = [scan for scan in self.scans if scan.part.seq >= self.living.trim_seq]
+        first_seq = self.live_jobs.trim_seq if is_whole else self.plan.parts[0].seq
+        self.missing = missing_segments(self.plan.parts, max(first_seq, self.live_jobs.trim_seq))
+        self.scans = [scan for scan in self.scans if scan.part.seq >= self.live_jobs.trim_seq]
         self._refuse_unasked(consent)
         self._settle(doubtful)
 
@@ -89,7 +89,7 @@ class Salvage:
         last_lsn = max((s.next_lsn - 1 for s in self.scans), default=0)
         hidden = max((hole.last_lsn for hole in self.holes), default=0)
         return Floors(
-            max(last_lsn, hidden, self._watermark), self.judge.next_job_id, self.living.time_ns
+            max(last_lsn, hidden, self._watermark), self.judge.next_job_id, self.live_jobs.time_ns
         )
 
     @property
@@ -112,7 +112,7 @@ class Salvage:
         for part in self.plan.parts:
             buffer = self.directory.read(part.name)
             found = _expecting(scan(part, buffer), reached)
-            self.living.absorb(found, buffer)
+            self.live_jobs.absorb(found, buffer)
             lost = lost_types(found, buffer, reached)
             reached = max(reached, found.next_lsn)
             if lost is not None:
@@ -122,8 +122,8 @@ class Salvage:
             yield found
 
     def _refuse_newer_records(self) -> None:
-        if self.living.unknown_records:
-            lsn, kind = self.living.unknown_records[0]
+        if self.live_jobs.unknown_records:
+            lsn, kind = self.live_jobs.unknown_records[0]
             raise Incompatible(
                 f"{self.directory.path}: LSN {lsn}: record type {kind} is unknown; "
                 f"use the binlog-inspect of the server that wrote it"
@@ -153,7 +153,7 @@ class Salvage:
         self.places = [place for scan in self.scans for place in scan.damaged]
         names = {part.seq: part.name for part in self.plan.parts}
         buffer_of = lru_cache(OPEN_SEGMENTS)(lambda seq: self.directory.read(names[seq]))
-        self.judge = Judge(self.living, self.holes, self.torn_lsn, buffer_of, doubtful)
+        self.judge = Judge(self.live_jobs, self.holes, self.torn_lsn, buffer_of, doubtful)
         self.verdict = self._verdict()
 
     def _torn(self) -> int | None:

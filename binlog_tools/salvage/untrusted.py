@@ -20,7 +20,7 @@ from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
 from binlog_tools.salvage.scanning import Piece, Scan, start_of_data
 
 
-def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
+def untrusted_bodies(scan: Scan, buffer: Buffer) -> Iterator[Body]:
     """
     All such bodies of a segment.
     """

@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, decode_recor
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import read_seal
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
-from binlog_tools.salvage.strays import strays
+from binlog_tools.salvage.untrusted import untrusted_bodies
 
 _OTHERS: Final = frozenset(
     {
@@ -93,7 +93,7 @@ class Ids:
         return page is not None and bool(page[job_id % PAGE_IDS // 8] >> job_id % 8 & 1)
 
 
-class Living:
+class LiveJobs:
     """
     All that the records say.
 
@@ -125,7 +125,7 @@ class Living:
             self.trim_seq = max(self.trim_seq, scan.part.header.trim_seq)
             self.next_job_id = max(self.next_job_id, scan.part.header.next_job_id)
         claims: dict[int, list[Body]] = {}
-        for body in strays(scan, buffer) if scan.pieces is not None else ():
+        for body in untrusted_bodies(scan, buffer) if scan.pieces is not None else ():
             claims.setdefault(body.lsn, []).append(body)
         # Those of which no LSN is known come first: what was deleted later is gone.
         self._claim(claims.pop(0, []))
