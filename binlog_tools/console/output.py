@@ -71,6 +71,9 @@ class Output:
         self.is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
 
     def can_show(self, text: str) -> bool:
+        """
+        Whether the encoding of stdout has these characters.
+        """
         try:
             text.encode(sys.stdout.encoding)
         except UnicodeEncodeError:

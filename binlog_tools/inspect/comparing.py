@@ -37,6 +37,8 @@ IN_STATS: Final[Mapping[str, bytes]] = {
 
 class Difference(NamedTuple):
     """
+    A job that is not the same on both sides.
+
     :ivar where: ``a``: only in the first, ``b``: only in the second, ``both``: it differs.
     :ivar fields: the values that differ, first and second.
     """
@@ -92,6 +94,8 @@ def _summary(body: bytes) -> str:
 
 class ServerComparison:
     """
+    A log beside a running server.
+
     :ivar unknown_to_log: how many jobs the server has that the log does not name, once all are
         compared; None when only some jobs were chosen.
     """

@@ -91,7 +91,9 @@ class Follower:
 
     def entries(self, first_seq: int = 0) -> Iterator[Entry | Gap]:
         """
-        All records from a segment on, and then those that come, without end.  Raises `NoLog`.
+        All records from a segment on, and then those that come, without end.
+
+        :raise NoLog: there is none.
         """
         yield from self._enter(first_seq)
         while self._tail is not None:

@@ -137,7 +137,7 @@ class Event(NamedTuple):
 
 class JobHistory(NamedTuple):
     """
-    :ivar ending: what has become of the job.
+    What a log tells of one job, and what has become of it: ``ending``.
     """
 
     job_id: int

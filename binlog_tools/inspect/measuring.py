@@ -81,7 +81,9 @@ class TubeStats(NamedTuple):
 
 class Depth(NamedTuple):
     """
-    :ivar jobs: the most there were at one time in each of the equal steps of the time.
+    How many jobs there were.
+
+    :ivar jobs: the most at one time in each of the equal steps from ``since_ns`` to ``until_ns``.
     """
 
     since_ns: int

@@ -191,6 +191,8 @@ class Waiting(NamedTuple):
 
 class Plan(NamedTuple):
     """
+    What is to be put, in order.
+
     :ivar unusable: tubes that no client may name, and how many of the chosen jobs are in each.
     """
 

@@ -45,7 +45,7 @@ ANY_AGE: Final = Ages()
 
 class Choice(NamedTuple):
     """
-    :ivar keeps_chosen: whether the chosen jobs are kept, or dropped.
+    Which jobs are kept: the chosen ones, or with ``keeps_chosen`` false the others.
     """
 
     selection: Selection
@@ -62,7 +62,7 @@ EVERYTHING: Final = Choice(Selection(), ANY_AGE, keeps_chosen=True)
 
 class Outcome(NamedTuple):
     """
-    :ivar dropped: how many jobs were left out.
+    The log that was made, and how many jobs were left out.
     """
 
     written: Written

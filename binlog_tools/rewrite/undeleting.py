@@ -42,6 +42,8 @@ class DeletedJob(NamedTuple):
 
 class Deleted(NamedTuple):
     """
+    What was found.
+
     :ivar without_body: deleted jobs that the log has no body of any more.
     :ivar gaps: what cannot be read.
     """

@@ -1,5 +1,5 @@
 """
-What a person needs to know of an error of Spark's, or of a package that lacks, in one line.
+What a person needs to know of an error of Spark's, or of a missing package, in one line.
 """
 
 import importlib.util

@@ -20,7 +20,7 @@ from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place
 from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
-from binlog_tools.spark.surviving.living import Living
+from binlog_tools.spark.surviving.live_jobs import LiveJobs
 from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps
 from binlog_tools.spark.surviving.restoring import Restoring
 
@@ -73,11 +73,11 @@ def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) 
     try:
         found = find(wish.paths, as_at_a_start=True)
         plan = Plan(found.segments, found.broken, wish)
-        living = plan.gathered(gather)
+        live = plan.gathered(gather)
     except OSError as problem:
         raise unreadable(problem) from None
     try:
-        return _write(plan, living, time.time_ns() if now_ns is None else now_ns)
+        return _write(plan, live, time.time_ns() if now_ns is None else now_ns)
     except OSError as problem:
         where = problem.filename or wish.output
         what = f"{where}: {problem.strerror or problem}; no new log was made"
@@ -132,21 +132,21 @@ class Plan:
     def _broken_told(self) -> str:
         return "".join(f"; {each.path} is damaged: {each.why}" for each in self._broken)
 
-    def gathered(self, gather: Gather) -> Living:
+    def gathered(self, gather: Gather) -> LiveJobs:
         reading = Reading(self.wish.point, self.wish.damage)
         newest = self._wanted[-1]
         last = reading.of(_share(newest))
-        trim_seq = max(self._trimmed(), Living([last]).notes[0].trim_seq, 1)
+        trim_seq = max(self._trimmed(), LiveJobs([last]).notes[0].trim_seq, 1)
         while True:
             before = [_share(each) for each in self._wanted[:-1] if each.header.seq >= trim_seq]
-            living = Living([*gather(before, reading), last])
-            found = max(note.trim_seq for note in living.notes)
+            live = LiveJobs([*gather(before, reading), last])
+            found = max(note.trim_seq for note in live.notes)
             if found <= trim_seq:
                 break
             trim_seq = found
-        self.floors = self._floors(living.notes, reading)
-        self._judge(living, trim_seq)
-        return living
+        self.floors = self._floors(live.notes, reading)
+        self._judge(live, trim_seq)
+        return live
 
     def _trimmed(self) -> int:
         """
@@ -164,7 +164,7 @@ class Plan:
         newest = self._segments[-1]
         if self.wish.point != END:
             rows = Reading(END, "skip").of(_share(newest))
-            notes += Living([rows]).notes
+            notes += LiveJobs([rows]).notes
         headers = [each.header for each in self._segments]
         return Floors(
             max(*(note.last_lsn for note in notes), headers[-1].first_lsn - 1),
@@ -172,15 +172,15 @@ class Plan:
             max(note.time_ns for note in notes),
         )
 
-    def _judge(self, living: Living, first_seq: int) -> None:
+    def _judge(self, live: LiveJobs, first_seq: int) -> None:
         self.not_missed = list(dead_gaps((each.header.seq for each in self._wanted), first_seq))
-        gaps = list(breaks(living.notes, first_seq))
+        gaps = list(breaks(live.notes, first_seq))
         if gaps and not self.wish.accepts_gaps:
             raise _missing("; ".join(gaps) + self._broken_told())
         self.flaws += gaps
-        self.flaws += [what for note in living.notes for what in note.damages]
-        if living.lost and not self.flaws:
-            raise _incomplete(self.wish.paths, living.lost)
+        self.flaws += [what for note in live.notes for what in note.damages]
+        if live.lost and not self.flaws:
+            raise _incomplete(self.wish.paths, live.lost)
 
 
 def _missing(what: str) -> SourceError:
@@ -211,20 +211,20 @@ def _soundest(each: Segment) -> Segment:
     return each._replace(path=share.place.path, size=share.size)
 
 
-def _write(plan: Plan, living: Living, wall_ns: int) -> Rebuilt:
+def _write(plan: Plan, live: LiveJobs, wall_ns: int) -> Rebuilt:
     wish, floors = plan.wish, plan.floors
     now_ns = max(wall_ns, floors.time_ns)
     store = plan.stores[0].hex()
     origin = Origin(TOOL, [OriginSource(path, store, floors.last_lsn) for path in wish.paths])
-    restoring = Restoring(living, plan.paths, wish.damage, now_ns)
+    restoring = Restoring(live, plan.paths, wish.damage, now_ns)
     with NewLog(
-        wish.output, origin, floors=floors, pauses=living.pauses(now_ns),
+        wish.output, origin, floors=floors, pauses=live.pauses(now_ns),
         segment_bytes=wish.segment_bytes, now_ns=now_ns,
     ) as log:  # fmt: skip
         for job in restoring.jobs():
             log.add(job)
         written = log.finish()
-    records = sum(note.records for note in living.notes)
+    records = sum(note.records for note in live.notes)
     flaws = (*plan.flaws, *restoring.flaws)
     lost = tuple(sorted(restoring.lost))
-    return Rebuilt(written, len(living.notes), records, flaws, lost, tuple(plan.not_missed))
+    return Rebuilt(written, len(live.notes), records, flaws, lost, tuple(plan.not_missed))

@@ -71,7 +71,7 @@ class _Orphan(NamedTuple):
 @dataclass
 class Counts:
     """
-    :ivar orphaned: short records of jobs whose files are gone, as is usual after their deletion.
+    How many of each were met; ``orphaned``: short records of jobs whose files are gone.
     """
 
     files: int = 0

@@ -1,12 +1,11 @@
 """
 The history of a job as a sequence of stays: which state it was in, since when, until when.
 
-A stay begins with an image and ends with the next one of the job, but for what the log does not
-say:
+A stay begins with an image and ends with the next one of the job, but for what the log omits:
 
-- A **delayed** job becomes ready at its deadline, unless its next record is a `kick`. - A
-**reserved** job without a record of the end was given up at the earliest of: the end of its TTR,
-the next start of the server, its next record.
+- A **delayed** job becomes ready at its deadline, unless its next record is a `kick`.
+- A **reserved** job without a record of the end was given up at the earliest of: the end of its
+  TTR, the next start of the server, its next record.
 
 `touch` begins a stay of the same run; a `copy` counts only as the first row of its job.
 """
