@@ -13,8 +13,8 @@ from typing import Any
 
 def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """
-    Make the ``__getattr__`` of a package, and give it a ``__dir__`` that has these names too, for
-    those who look and for what completes names.
+    Make the ``__getattr__`` of a package, and give it an ``__all__`` and a ``__dir__`` that have
+    these names too, for those who look and for what completes names.
 
     :param modules: names, separated by blanks, by the module of the package that has them.
     """
@@ -29,5 +29,5 @@ def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
         return sorted({*there, *places})
 
     there = vars(sys.modules[package])
-    there["__dir__"] = names
+    there["__dir__"], there["__all__"] = names, sorted(places)
     return look_up

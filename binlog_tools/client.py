@@ -5,7 +5,6 @@ A plain client of the protocol: blocking, one connection, many requests on their
 import re
 import select
 import socket
-from types import TracebackType
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
@@ -113,7 +112,7 @@ class Line(Protocol):
 _WITH_DATA: Final = frozenset({b"OK", b"RESERVED", b"FOUND"})
 
 
-class Connection:
+class Connection(Line):
     """
     A `Line` to a server over TCP.
     """
@@ -131,18 +130,12 @@ class Connection:
         self._has_answered = False
 
     def send(self, request: bytes) -> None:
-        """
-        Send commands; each gets a reply, in their order.
-        """
         try:
             self._socket.sendall(request)
         except OSError as problem:
             raise self._lost(problem) from None
 
     def reply(self) -> Reply:
-        """
-        Wait for the next reply.
-        """
         try:
             return self._reply()
         except OSError as problem:
@@ -189,8 +182,8 @@ class Connection:
     def _line(self) -> bytes:
         line = self._replies.readline(MAX_LINE_BYTES)
         if not line.endswith(b"\r\n"):
-            doubt = "" if self._has_answered else ", or is none of this protocol"
-            raise OSError(0, f"the server has closed the connection{doubt}")
+            hint = "" if self._has_answered else ", or is none of this protocol"
+            raise OSError(0, f"the server has closed the connection{hint}")
         self._has_answered = True
         return line
 
@@ -222,10 +215,7 @@ class Connection:
     def __enter__(self) -> "Connection":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

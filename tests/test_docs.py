@@ -35,7 +35,7 @@ from beanstalk_twisted.server.executor import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNSETTLED_BYTES
+from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.wire import grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
@@ -227,7 +227,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         ],
         ["input read ahead, each connection", f"{protocol.MAX_BUFFERED_BYTES:,} bytes"],
         ["replies waiting for the disk, each connection", f"{protocol.MAX_HELD_BYTES:,} bytes"],
-        ["bytes on their way to the disk", f"{MAX_UNSETTLED_BYTES:,} bytes"],
+        ["bytes on their way to the disk", f"{MAX_UNACKNOWLEDGED_BYTES:,} bytes"],
         [
             "moved in one go by the end of a connection, or a `kick` that a `reserve` waits for",
             f"{SLICE_JOBS} jobs",

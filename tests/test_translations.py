@@ -224,7 +224,7 @@ def every_reply() -> set[str]:
     values = [*vars(replies).values(), *vars(v1).values()]
     words = {each.text.decode() for each in values if isinstance(each, Word)}
     source = Path(replies.__file__).read_text()
-    return words | set(re.findall(r'(?:return|word =) b"([A-Z_]+)[ \\"]', source))
+    return words | set(re.findall(r'(?:return|word =|template =) b"([A-Z_]+)[ \\"]', source))
 
 
 @EACH_PROTOCOL

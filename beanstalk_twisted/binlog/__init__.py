@@ -21,16 +21,5 @@ the record is safe.  Four parts share the work:
 
 A `Log` cannot be read and a replay cannot be appended to: they are two types, not two modes.
 
-What we assume of the disk
-==========================
-
-1. After fdatasync returns without error, the bytes written to that file before it was called
-   survive a power loss, and so does the size they need.
-2. After fsync of a directory returns without error, the names in it survive.
-3. Without those calls anything may survive, in any order, down to parts of one write.
-4. rename within a directory is atomic: either name is there, never neither.
-5. After a *failed* fsync nothing is known about what was written since the last good one, and
-   asking again proves nothing.
-6. Bytes can rot.  Every byte that carries meaning is under a checksum.
-7. The device is honest about flushes.  One that lies defeats every log on a single machine.
+What is assumed of the disk is in docs/durability.md.
 """

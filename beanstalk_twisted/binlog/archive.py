@@ -84,7 +84,7 @@ class Archive(Protocol):
         """
 
 
-class RealArchive:
+class RealArchive(Archive):
     """
     An `Archive` of the operating system.
     """
@@ -113,9 +113,6 @@ class RealArchive:
             ) from problem
 
     def open(self, store_uuid: bytes) -> None:
-        """
-        Make the folder of a store if it is missing, durably; all else is about this folder.
-        """
         self.path = os.path.join(self._root, store_uuid.hex())
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path, 0o700)
@@ -127,16 +124,10 @@ class RealArchive:
         return os.path.join(self.path, name)
 
     def names(self) -> list[str]:
-        """
-        The names of the files, sorted.
-        """
         with os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.is_file())
 
     def has(self, name: str) -> bool:
-        """
-        Whether there is a file of this name.
-        """
         try:
             os.stat(self._path(name))
         except FileNotFoundError:
@@ -157,16 +148,9 @@ class RealArchive:
         return all(one == other for one, other in pairs)
 
     def link(self, name: str, source: Directory, source_name: str) -> None:
-        """
-        Give a file of the log a second name here, if it is on the same file system.
-        """
         os.link(os.path.join(source.path, source_name), self._path(name))
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
-        """
-        Copy the first ``size`` bytes of a file of the log, over what a crash may have left under
-        this name, and return when they survive a power loss.
-        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self._path(name), flags, 0o600)
         try:
@@ -185,15 +169,9 @@ class RealArchive:
         os.rename(self._path(old), self._path(new))
 
     def remove(self, name: str) -> None:
-        """
-        Delete a file.
-        """
         os.unlink(self._path(name))
 
     def sync(self) -> None:
-        """
-        Return when all names in the folder survive a power loss.
-        """
         sync_directory(self.path)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import FRAME_HEADER, FRAME_HEADER_BYTES, RECORD
 from beanstalk_twisted.binlog.records import FULL, JOB_ID, TUBE_ID, TYPE, JobImage, Raw, Record
-from beanstalk_twisted.binlog.space_budget import Spare
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 
 class Batch(NamedTuple):
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     offset: int
     chunks: tuple[bytes, ...]
     last_lsn: int
-    file: Spare | None
+    file: PreallocatedSegment | None
     seals: bool
     commits: bool
 

@@ -49,27 +49,6 @@ class Pressure(NamedTuple):
     is_short: bool = False
 
 
-class SegmentUse(NamedTuple):
-    """
-    What a segment holds.
-
-    :ivar size: bytes up to where its frames end.
-    :ivar jobs: living jobs whose full records are in it, what pins it; ``live`` their bytes.
-    """
-
-    seq: int
-    size: int
-    jobs: int
-    live: int
-
-    @property
-    def dead(self) -> int:
-        """
-        Bytes that nobody needs any more, frames and small state included.
-        """
-        return self.size - self.live
-
-
 MIN_FACTOR: Final = 1.25
 MAX_FACTOR: Final = 100.0
 """Nearer to 1 each living byte is written over and over; 100 is as good as never."""
@@ -134,12 +113,11 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
     while at < end:
         part = _part(directory, name, at, end, header.salt)
         ids, read = list[int](), 0
-        found = frames.decode(part, 0, len(part), header.salt)
-        while isinstance(found, Frame) and found.base_lsn == lsn:
-            ids += [job_id for kind, job_id in frames.kinds_and_ids(part, found) if kind in FULL]
-            read, lsn = found.end, found.next_lsn
-            found = frames.decode(part, read, len(part), header.salt)
+        for frame in frames.in_order(part, 0, len(part), header.salt, lsn):
+            ids += [job_id for kind, job_id in frames.kinds_and_ids(part, frame) if kind in FULL]
+            read, lsn = frame.end, frame.next_lsn
         if not read:
+            found = frames.decode(part, 0, len(part), header.salt)
             why = found.why if isinstance(found, Damage) else f"no whole frame with LSN {lsn}"
             raise _damaged(directory, name, at, why)
         at += read

@@ -20,7 +20,6 @@ from beanstalk_twisted.binlog.errors import CannotUse, LockHeld
 from beanstalk_twisted.binlog.frames import Buffer
 
 QUARANTINE = "quarantine"
-
 LOCKS: Final = ("LOCK", "lock")
 """Ours, and the one that a C beanstalkd looks for."""
 
@@ -30,15 +29,12 @@ IN_PLACE: Final = ""
 DELETED: Final = "was deleted"
 MOVED: Final = "is no longer there"
 
-WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE})
-"""A path that leads nowhere.  Other errors, such as EACCES and EIO, say that nobody can tell."""
+"""A path that leads nowhere; by other errors, such as EACCES and EIO, nobody can tell."""
 
 _OURS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 """How a file is opened for writing: never through a symbolic link, which may lead to any file that
 the server's user may write."""
-
 
 JOINED_BYTES: Final = 1 << 20
 """Up to so many bytes are copied to be written in one call; more have a call for each of their
@@ -178,7 +174,7 @@ class Directory(Readable, Protocol):
         """
 
 
-class RealFile:
+class RealFile(File):
     """
     A `File` of the operating system.
     """
@@ -210,28 +206,17 @@ class RealFile:
                 raise
 
     def truncate(self, size: int) -> None:
-        """
-        Cut or extend to ``size`` bytes.
-        """
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """
-        Return when all that was written, and the size, survive a power loss.
-        """
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """
-        Let go of the file.
-        """
         os.close(self._fd)
 
     def is_at(self, path: str) -> bool:
         """
-        Compare device and inode, so that bind mounts and other ways to the same file count.
-
-        :return: whether a path leads to this file; True if nobody can tell.
+        Whether a path leads to this file, by device and inode; True if nobody can tell.
         """
         try:
             return os.path.samestat(os.fstat(self._fd), os.lstat(path))
@@ -249,7 +234,7 @@ class RealFile:
         return MOVED
 
 
-class RealDirectory:
+class RealDirectory(Directory):
     """
     A `Directory` of the operating system.
     """
@@ -288,10 +273,9 @@ class RealDirectory:
 
     def is_open_to_others(self) -> bool:
         """
-        :return: whether users beside its owner may make and remove files in the directory.
-        :raise OSError: it cannot be looked at.
+        Whether users beside its owner may make and remove files in the directory.
         """
-        return bool(os.stat(self.path).st_mode & WRITABLE_BY_OTHERS)
+        return bool(os.stat(self.path).st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -350,9 +334,6 @@ class RealDirectory:
         )
 
     def names(self) -> list[str]:
-        """
-        Name all files of the directory.
-        """
         with os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.is_file())
 
@@ -360,7 +341,7 @@ class RealDirectory:
         """
         A read-only mapping, so that a log larger than memory can be read.
         """
-        return self._mapped(name, 0, None)
+        return self._mapped(name, 0, sys.maxsize)
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
         """
@@ -368,12 +349,10 @@ class RealDirectory:
         """
         return self._mapped(name, start, end)
 
-    def _mapped(self, name: str, start: int, end: int | None) -> Buffer:
+    def _mapped(self, name: str, start: int, end: int) -> Buffer:
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
-            if end is not None:
-                size = min(size, end)
+            size = min(os.fstat(fd).st_size, end)
             if size <= start:
                 return b""
             before = start % mmap.ALLOCATIONGRANULARITY
@@ -393,50 +372,28 @@ class RealDirectory:
             os.close(fd)
 
     def create(self, name: str) -> RealFile:
-        """
-        A new file, which must not exist yet.
-        """
         return RealFile(os.open(self._path(name), _OURS | os.O_CREAT | os.O_EXCL, 0o600))
 
     def open(self, name: str) -> RealFile:
-        """
-        A file to write that is there already.
-        """
         return RealFile(os.open(self._path(name), _OURS))
 
     def rename(self, old: str, new: str) -> None:
-        """
-        Give a file another name, atomically.
-        """
         os.rename(self._path(old), self._path(new))
 
     def remove(self, name: str) -> None:
-        """
-        Delete a file.
-        """
         os.unlink(self._path(name))
 
     def displaced(self, name: str, file: File) -> str:
-        """
-        Look whether ``name`` still leads to a file that is open here: the next start looks for it
-        there, whatever happens to the directory meanwhile.
-        """
         assert isinstance(file, RealFile)
         return IN_PLACE if file.is_at(self._path(name)) else file.whereabouts()
 
     def lost_lock(self) -> str:
-        """
-        Look whether what keeps other servers out is still in place.
-        """
         for name, fd in zip(LOCKS, self._locks, strict=False):
             if not RealFile(fd).is_at(self._path(name)):
                 return name
         return ""
 
     def cut(self, name: str, size: int) -> None:
-        """
-        Truncate a file that is no longer written, and return when it is durable as it is then.
-        """
         fd = os.open(self._path(name), _OURS)
         try:
             os.ftruncate(fd, size)
@@ -445,15 +402,9 @@ class RealDirectory:
             os.close(fd)
 
     def sync(self) -> None:
-        """
-        Return when all names in the directory survive a power loss.
-        """
         sync_directory(self.path)
 
     def quarantine(self, name: str, content: Buffer) -> str:
-        """
-        Keep a durable copy of bytes that are about to be cut off.
-        """
         folder = self._path(QUARANTINE)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
@@ -470,9 +421,6 @@ class RealDirectory:
         return path
 
     def close(self) -> None:
-        """
-        Give up the lock.
-        """
         for fd in self._locks:
             os.close(fd)
         self._locks.clear()
@@ -480,7 +428,7 @@ class RealDirectory:
 
 def advice_on(path: str, problem: OSError) -> str:
     """
-    :return: what makes a directory usable, as the first half of a sentence.
+    What makes a directory usable, as the first half of a sentence.
     """
     if problem.errno == errno.ENOTDIR:
         return "Name a directory with --binlog, not a file"

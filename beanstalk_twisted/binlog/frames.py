@@ -24,14 +24,7 @@ from beanstalk_twisted.binlog.format import (
     RECORD_BYTES,
     U32,
 )
-from beanstalk_twisted.binlog.records import (
-    DATA_LEN,
-    DATA_OFF,
-    NO_DATA,
-    NotUnderstood,
-    Raw,
-    Record,
-)
+from beanstalk_twisted.binlog.records import DATA_LEN, DATA_OFF, NO_DATA, NotUnderstood, Raw, Record
 
 Buffer = bytes | bytearray | memoryview
 
@@ -177,6 +170,20 @@ def decode(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete |
     return frame
 
 
+def in_order(buffer: Buffer, at: int, end: int, salt: int, lsn: int) -> Iterator[Frame]:
+    """
+    The frames from ``at`` on, up to the first place where none stands whose LSN follows.
+
+    :param lsn: the first frame's; the other parameters are those of `decode`.
+    """
+    while at < end:
+        frame = decode(buffer, at, end, salt)
+        if not isinstance(frame, Frame) or frame.base_lsn != lsn:
+            return
+        yield frame
+        at, lsn = frame.end, frame.next_lsn
+
+
 def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
     """
     Read a frame's header and believe it without looking at the payload; see `decode`.
@@ -306,24 +313,3 @@ def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
         raise NotUnderstood("a record's data lie outside its frame")
     at = frame.heap_at + offset
     return bytes(buffer[at : at + length])
-
-
-def resynchronise(buffer: Buffer, at: int, end: int, salt: int, above_lsn: int) -> Iterator[Frame]:
-    """
-    Every place from ``at`` on where a frame header of this segment with ``base_lsn > above_lsn``
-    checks; see "Resynchronising" in docs/binlog-format.md.  Payloads are not looked at.
-    """
-    view = memoryview(buffer)
-    window = 1 << 20
-    magic_tail = len(FRAME_MAGIC) - 1
-    while at < end:
-        chunk = bytes(view[at : min(end, at + window + magic_tail)])
-        found = chunk.find(FRAME_MAGIC)
-        while found >= 0:
-            place = at + found
-            if place % ALIGN_BYTES == 0:
-                frame = decode_header(buffer, place, end, salt)
-                if isinstance(frame, Frame) and frame.base_lsn > above_lsn:
-                    yield frame
-            found = chunk.find(FRAME_MAGIC, found + 1)
-        at += window

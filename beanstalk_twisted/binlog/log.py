@@ -2,8 +2,7 @@
 The open log: numbers records and turns them into batches of bytes.  No I/O, so no waiting.
 
 Whoever changes a job appends its record here in the same step and gets its LSN; at the end of a
-turn the committer takes the batch and has a `writer.Writer` carry it out in another thread.  While
-that runs, new records collect for the next batch: that is all there is to group commit.
+turn group commit takes the batch.  While that is written, new records collect for the next one.
 
 A record that has no room in the newest segment seals it: what was appended before becomes a batch
 of its own, and the next segment begins with the small state of the server (see "Other records" in
@@ -37,11 +36,7 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.framing import Framing
-from beanstalk_twisted.binlog.records import (
-    CleanStop,
-    Record,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records import CleanStop, Record, TubeDef
 from beanstalk_twisted.binlog.space_budget import (
     ENDING_BYTES,
     FRAME_BYTES,
@@ -49,8 +44,8 @@ from beanstalk_twisted.binlog.space_budget import (
     PLENTY_BYTES,
     SERVER_GROWTH_BYTES,
     TUBE_GROWTH_BYTES,
+    PreallocatedSegment,
     SpaceBudget,
-    Spare,
     framed_bytes,
     new_job_bytes,
 )
@@ -72,17 +67,13 @@ class Log:
     :ivar records_written: how many records were appended.
     :ivar segment_bytes: the usual size of a segment.
     :ivar budget: how much more can be appended.
+    :ivar ends: where the frames of each finished segment end, by sequence number, ascending.
     """
 
     def __init__(
-        self,
-        position: Position,
-        segment_bytes: int,
-        opening: Callable[[int, int], Opening],
-        salt: Callable[[], int],
-        writer: str,
-        keeps_unsafe: bool = True,
-    ) -> None:
+        self, position: Position, segment_bytes: int, opening: Callable[[int, int], Opening],
+        salt: Callable[[], int], writer: str, keeps_unsafe: bool = True,
+    ) -> None:  # fmt: skip
         """
         :param opening: the server's small state, asked at the start of each segment with the
             segment's number and the log time.
@@ -97,8 +88,8 @@ class Log:
         self.segment_bytes = segment_bytes
         self.budget = SpaceBudget(segment_bytes)
         self._trim_seq = position.trim_seq
-        self._ends = dict(position.ends)
-        self._sealed_bytes = sum(self._ends.values())
+        self.ends = dict(position.ends)
+        self._sealed_bytes = sum(self.ends.values())
         self._opening = opening
         self._salt = salt
         self._writer = writer
@@ -114,7 +105,7 @@ class Log:
         self._open: list[Record] = []
         self._open_bytes = self._run_bytes = 0
         self._commits = self._is_ending = self._is_midway = False
-        self._file: Spare | None = None
+        self._file: PreallocatedSegment | None = None
         self._limit = self._content = self._heads = 0
         self._framing = Framing(0)
         self._begin_segment(position.prev_end, position.flags)
@@ -136,7 +127,7 @@ class Log:
     @property
     def is_behind(self) -> bool:
         """
-        Whether so much waits for the disk that what nobody waits for is better left out.
+        Whether so much waits for the disk that what nobody waits for is left out.
         """
         return self.last_lsn - self._taken_lsn > MAX_WAITING_RECORDS
 
@@ -150,8 +141,7 @@ class Log:
     @property
     def undurable_bytes(self) -> int:
         """
-        How many bytes are framed and not known durable: if the process ends now, the next one has
-        to frame them anew.
+        How many bytes are framed and not known durable: the next process would frame them anew.
         """
         seq, end = self._safe
         return self._framing.end - (end if seq == self.segment else 0)
@@ -168,7 +158,7 @@ class Log:
         """
         Sequence number of the oldest segment.
         """
-        return next(iter(self._ends), self.segment)
+        return next(iter(self.ends), self.segment)
 
     @property
     def written_seq(self) -> int:
@@ -190,24 +180,11 @@ class Log:
         """
         self._is_ending = True
 
-    def sizes(self) -> Iterator[tuple[int, int]]:
-        """
-        The segments, oldest first, and where their frames end.
-        """
-        yield from self._ends.items()
-        yield self.segment, self._framing.end
-
-    def end_of(self, seq: int) -> int:
-        """
-        Where the frames of a finished segment end.
-        """
-        return self._ends[seq]
-
     def trimmed(self, seq: int) -> None:
         """
         The oldest segment is dead, and that is durable.
         """
-        self._sealed_bytes -= self._ends.pop(seq)
+        self._sealed_bytes -= self.ends.pop(seq)
         self._trim_seq = seq + 1
 
     # Appending.
@@ -364,7 +341,9 @@ class Log:
         file, start = self._file, 0 if self._file else self._framing.index.end
         # Several steps are made on a copy, which takes the place of the other when all are done.
         framing = self._framing.copy() if seals or self._rehomed else self._framing
-        framed = self._framed(framing, time_ns)
+        framed = framing.add_rehomed(self._rehomed) if self._rehomed else []
+        base_lsn = self.last_lsn - len(self._open) + 1
+        framed += framing.add(self._open, base_lsn, time_ns, self.durable_lsn, self._open_bytes)
         chunks = [self._header, *framed] if file else framed.copy()
         last_lsn, records_written = self.last_lsn, self.records_written
         if seals:
@@ -383,29 +362,18 @@ class Log:
         self._count_rest()
         return batch
 
-    def _framed(self, framing: Framing, time_ns: int) -> list[bytes]:
-        """
-        What has moved here, and then what is open.
-        """
-        moved = framing.add_rehomed(self._rehomed) if self._rehomed else []
-        base_lsn = self.last_lsn - len(self._open) + 1
-        return moved + framing.add(
-            self._open, base_lsn, time_ns, self.durable_lsn, self._open_bytes
-        )
-
     # Segments.
 
     def rehome(self, time_ns: int) -> Rehoming:
         """
-        A write or a sync has failed: begin a segment with all that is not known durable, which cuts
-        the failed one off where it was.  The next batch publishes it.
+        A write or a sync has failed: begin a segment with all that is not known durable.
         """
         self._begin_step()
         seq, prev_end = self._safe
-        for gone in [each for each in self._ends if each > seq]:
-            del self._ends[gone]
-        self._ends[seq] = prev_end
-        self._sealed_bytes = sum(self._ends.values())
+        for gone in [each for each in self.ends if each > seq]:
+            del self.ends[gone]
+        self.ends[seq] = prev_end
+        self._sealed_bytes = sum(self.ends.values())
         parsed = [RehomedFrame.parse(frame) for batch in self._unsafe for frame in batch.frames]
         self._rehomed = tuple(frame for frame in parsed if frame.n_rec)
         self._unsafe.clear()
@@ -453,7 +421,7 @@ class Log:
             batch = self._close(time_ns, seals=True)
             self._pending.append(batch)
             self._pending_bytes += sum(map(len, batch.chunks))
-            prev_end = self._ends[self.segment] = self._framing.end
+            prev_end = self.ends[self.segment] = self._framing.end
             self._sealed_bytes += prev_end
             self.segment += 1
             self._begin_segment(prev_end, flags=0)
@@ -504,11 +472,8 @@ class Log:
         What the segment has when it begins, its end counted in.
         """
         rehomed = sum(len(frame.array) + len(frame.heap) for frame in self._rehomed)
-        tubes = sum(
-            TUBE_IN_SEAL_BYTES + len(record.name)
-            for record in self._open
-            if isinstance(record, TubeDef)
-        )
+        names = [record.name for record in self._open if isinstance(record, TubeDef)]
+        tubes = sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
         frames_bytes = framed_bytes(self._open_bytes) + rehomed + FRAME_BYTES * len(self._rehomed)
         return SEGMENT_HEADER_BYTES + frames_bytes + tubes + self._ending_bytes()
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from beanstalk_twisted.binlog.archive import Archive
 from beanstalk_twisted.binlog.directory import DELETED, IN_PLACE, QUARANTINE, Directory, File
 from beanstalk_twisted.binlog.frames import Buffer
 
@@ -107,7 +108,7 @@ def _apply_write(content: bytearray, offset: int, written: bytes | None) -> None
         content[offset : offset + len(written)] = written
 
 
-class MemoryFile:
+class MemoryFile(File):
     """
     A `File` of a `MemoryDirectory`.
     """
@@ -118,9 +119,6 @@ class MemoryFile:
         self._inode = inode
 
     def write_at(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """
-        Write all of ``chunks`` one behind the other from ``offset`` on, or raise.
-        """
         content = b"".join(chunks)
         try:
             self._directory.before("write", self._name)
@@ -132,25 +130,16 @@ class MemoryFile:
         self._inode.write(offset, content)
 
     def allocate(self, size: int) -> None:
-        """
-        Reserve space up to ``size`` bytes; what was not written reads as zeros.
-        """
         self._directory.before("allocate", self._name)
         self._directory.charge(self._inode, size)
         if size > len(self._inode.written):
             self._inode.resize(size)
 
     def truncate(self, size: int) -> None:
-        """
-        Cut or extend to ``size`` bytes.
-        """
         self._directory.before("truncate", self._name)
         self._inode.resize(size)
 
     def sync(self) -> None:
-        """
-        Return when all that was written, and the size, survive a power loss.
-        """
         try:
             self._directory.before("sync", self._name)
         except OSError:
@@ -170,7 +159,7 @@ class MemoryFile:
         return names.get(name) is self._inode
 
 
-class MemoryDirectory:
+class MemoryDirectory(Directory):
     """
     A simulated `Directory`.
 
@@ -217,9 +206,6 @@ class MemoryDirectory:
         """
 
     def names(self) -> list[str]:
-        """
-        Name all files of the directory.
-        """
         return sorted(self._names)
 
     def _inode(self, name: str) -> _Inode:
@@ -229,27 +215,15 @@ class MemoryDirectory:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from None
 
     def read(self, name: str) -> Buffer:
-        """
-        A read-only mapping, so that a log larger than memory can be read.
-        """
         return bytes(self._inode(name).written)
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
-        """
-        The bytes of a file from ``start`` to ``end``, which it has.
-        """
         return bytes(memoryview(self._inode(name).written)[start:end])
 
     def forget_cached(self, name: str) -> None:
-        """
-        Forget cached pages: what a failed sync has put in doubt is gone.
-        """
         self._inode(name).forget_cached()
 
     def create(self, name: str) -> MemoryFile:
-        """
-        A new file, which must not exist yet.
-        """
         self.before("create", name)
         if name in self._names:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
@@ -258,15 +232,9 @@ class MemoryDirectory:
         return MemoryFile(self, name, inode)
 
     def open(self, name: str) -> MemoryFile:
-        """
-        A file to write that is there already.
-        """
         return MemoryFile(self, name, self._inode(name))
 
     def rename(self, old: str, new: str) -> None:
-        """
-        Give a file another name, atomically.
-        """
         self.before("rename", new)
         inode = self._inode(old)
         del self._names[old]
@@ -274,19 +242,12 @@ class MemoryDirectory:
         self._pending_names.append((new, inode, old))
 
     def remove(self, name: str) -> None:
-        """
-        Delete a file.
-        """
         self.before("remove", name)
         self._inode(name)
         del self._names[name]
         self._pending_names.append((name, None, None))
 
     def displaced(self, name: str, file: File) -> str:
-        """
-        Look whether ``name`` still leads to a file that is open here: the next start looks for it
-        there, whatever happens to the directory meanwhile.
-        """
         assert isinstance(file, MemoryFile)
         if not self.is_away and file.is_named(self._names, name):
             return IN_PLACE
@@ -301,25 +262,16 @@ class MemoryDirectory:
         return ""
 
     def cut(self, name: str, size: int) -> None:
-        """
-        Truncate a file that is no longer written, and return when it is durable as it is then.
-        """
         self.before("cut", name)
         self._inode(name).resize(size)
         self._inode(name).sync()
 
     def sync(self) -> None:
-        """
-        Return when all names in the directory survive a power loss.
-        """
         self.before("sync directory", "")
         self._synced_names = dict(self._names)
         self._pending_names.clear()
 
     def quarantine(self, name: str, content: Buffer) -> str:
-        """
-        Keep a durable copy of bytes that are about to be cut off.
-        """
         self.before("quarantine", name)
         self.quarantined.setdefault(name, bytes(content))
         return f"{self.path}/{QUARANTINE}/{name}"
@@ -334,12 +286,6 @@ class MemoryDirectory:
         Give a file other content behind everybody's back, as a rotten disk does.
         """
         self._names[name] = _Inode(content)
-
-    def reopen(self, name: str) -> MemoryFile:
-        """
-        Write to a file that was there.
-        """
-        return MemoryFile(self, name, self._inode(name))
 
     def adopt(self, name: str, source: Directory, source_name: str) -> None:
         """
@@ -396,7 +342,7 @@ def _apply_name(names: dict[str, _Inode], name: str, inode: _Inode | None, old: 
         names.pop(old, None)
 
 
-class MemoryArchive:
+class MemoryArchive(Archive):
     """
     A simulated `archive.Archive`: the folder of each store is a `MemoryDirectory`.
 
@@ -414,37 +360,22 @@ class MemoryArchive:
         self.files = MemoryDirectory()
 
     def open(self, store_uuid: bytes) -> None:
-        """
-        Make the folder of a store if it is missing, durably; all else is about this folder.
-        """
         self.fault("open", store_uuid.hex())
         self.path = f"(archive)/{store_uuid.hex()}"
         self.files = self.folders.setdefault(store_uuid.hex(), MemoryDirectory())
         self.files.fault = lambda operation, name: self.fault(operation, name)
 
     def names(self) -> list[str]:
-        """
-        The names of the files, sorted.
-        """
         return self.files.names()
 
     def has(self, name: str) -> bool:
-        """
-        Whether there is a file of this name.
-        """
         return name in self.files.names()
 
     def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
-        """
-        Whether a file is ``size`` bytes long, and they are those that another one begins with.
-        """
         mine, theirs = self.files.read(name), source.read(source_name)
         return len(mine) == size and bytes(mine) == bytes(theirs[:size])
 
     def link(self, name: str, source: Directory, source_name: str) -> None:
-        """
-        Give a file of the log a second name here, if it is on the same file system.
-        """
         self.files.before("link", name)
         if self.has(name):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
@@ -453,34 +384,21 @@ class MemoryArchive:
         self.files.adopt(name, source, source_name)
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
-        """
-        Copy the first ``size`` bytes of a file of the log, over what a crash may have left under
-        this name, and return when they survive a power loss.
-        """
         content = bytes(source.read(source_name)[:size])
         if len(content) < size:
             raise OSError(errno.EIO, f"it ends at offset {len(content)}", source_name)
-        file = self.files.reopen(name) if self.has(name) else self.files.create(name)
+        file = self.files.open(name) if self.has(name) else self.files.create(name)
         file.truncate(0)
         file.write_at(0, [content])
         file.sync()
 
     def rename(self, old: str, new: str) -> None:
-        """
-        Give a file another name, atomically.
-        """
         if self.has(new):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
         self.files.rename(old, new)
 
     def remove(self, name: str) -> None:
-        """
-        Delete a file.
-        """
         self.files.remove(name)
 
     def sync(self) -> None:
-        """
-        Return when all names in the folder survive a power loss.
-        """
         self.files.sync()

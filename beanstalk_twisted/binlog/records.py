@@ -180,6 +180,12 @@ class _NotOfAJob:
         """
         return b""
 
+    def encode(self, data: Data) -> bytes:
+        """
+        :return: the record's 80 bytes.
+        """
+        raise NotImplementedError
+
     def _pack(
         self, data: Data, *, ts_ns: int, reason: int = 0, job_id: int = 0, deadline_ns: int = 0,
         delay_s: int = 0, tube_id: int = 0, aux: int = 0,
@@ -212,9 +218,6 @@ class TubeDef(_NotOfAJob):
         return self.name
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
         return self._pack(data, tube_id=self.tube_id, ts_ns=self.ts_ns)
 
 
@@ -239,9 +242,6 @@ class Pause(_NotOfAJob):
         return self.reason is Reason.CLIENT
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
         return self._pack(
             data, reason=self.reason, tube_id=self.tube_id, ts_ns=self.ts_ns,
             delay_s=self.seconds, deadline_ns=self.until_ns,
@@ -267,9 +267,6 @@ class Counters(_NotOfAJob):
         return json.dumps(dict(self.counts), separators=(",", ":")).encode()
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
         return self._pack(data, tube_id=self.tube_id, ts_ns=self.ts_ns)
 
 
@@ -291,9 +288,6 @@ class Trim(_NotOfAJob):
         return True
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
         return self._pack(data, job_id=self.seq, ts_ns=self.ts_ns)
 
 
@@ -315,9 +309,6 @@ class Seal(_NotOfAJob):
         return self.contents
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
         return self._pack(data, ts_ns=self.ts_ns)
 
 
@@ -336,9 +327,6 @@ class Start(_NotOfAJob):
     wall_offset_ns: int
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
         return self._pack(
             data, ts_ns=self.ts_ns, job_id=self.next_job_id, aux=self.next_tube_id,
             deadline_ns=self.wall_offset_ns,
@@ -355,9 +343,6 @@ class CleanStop(_NotOfAJob):
     ts_ns: int
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
         return self._pack(data, ts_ns=self.ts_ns)
 
 
@@ -372,9 +357,6 @@ class ClockStep(_NotOfAJob):
     wall_offset_ns: int
 
     def encode(self, data: Data) -> bytes:
-        """
-        :return: the record's 80 bytes.
-        """
         return self._pack(data, ts_ns=self.ts_ns, deadline_ns=self.wall_offset_ns)
 
 

@@ -9,7 +9,7 @@ Differs from beanstalkd: priorities, counters, pauses and the order of burial ou
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -163,13 +163,6 @@ class Replay:
         return not self._segments
 
     @property
-    def dead(self) -> list[str]:
-        """
-        Files that have no meaning any more; see `remove_dead`.
-        """
-        return self.survey.dead
-
-    @property
     def largest_part(self) -> int:
         """
         The most bytes that are mapped at once while jobs are loaded.
@@ -232,7 +225,7 @@ class Replay:
         Remove what was being made before the next segment is, and segments when that is durable:
         the TRIM that they are dead by may not have been until then.
         """
-        for name in self.dead:
+        for name in self.survey.dead:
             if (parse_segment_name(name) is not None) == segments:
                 directory.remove(name)
 
@@ -254,12 +247,6 @@ class Replay:
             until_ns = min(pause.until_ns, now_ns + pause.seconds * NS)
             if until_ns > now_ns:
                 yield replace(pause, until_ns=until_ns)
-
-    def tubes(self) -> Mapping[int, bytes]:
-        """
-        Every tube id and its name.
-        """
-        return self.small.tubes
 
     def survivors(self, now_ns: int) -> Iterator[Survivor]:
         """
@@ -359,18 +346,21 @@ class Replay:
         except NotUnderstood as problem:
             raise self._not_understood(job_id, place, problem) from None
         if image.tube_id not in self.small.tubes:
-            raise self._tube_missing(image)
+            raise self._damaged(
+                f"job {image.job_id} is in tube number {image.tube_id}, "
+                "whose name is not in the log"
+            )
         return Survivor(image, place.home)
 
     def _refuse_without_bodies(self, selection: Selection) -> None:
-        if selection.without_body:
-            raise self._bodies_missing(selection.without_body)
+        newest = selection.without_body
+        if newest:
+            ids = ", ".join(map(str, sorted(newest)[:10]))
+            raise self._damaged(f"{len(newest)} jobs have state but no body in the log (ids {ids})")
 
-    def _bodies_missing(self, newest: Collection[int]) -> Damaged:
-        ids = ", ".join(map(str, sorted(newest)[:10]))
+    def _damaged(self, what: str) -> Damaged:
         return Damaged(
-            f"binlog directory {self.survey.path}: {len(newest)} jobs have state but no body in "
-            f"the log (ids {ids}); nothing was changed. "
+            f"binlog directory {self.survey.path}: {what}; nothing was changed. "
             f"Run 'binlog-inspect check {self.survey.path}' to see more, and "
             f"'{self.survey.salvage_command}' to get all that is not damaged."
         )
@@ -380,14 +370,6 @@ class Replay:
         return Incompatible(
             f"not a usable binlog: {self.survey.path}; nothing was changed: "
             f"{place.segment.name}: offset {offset}: job {job_id}: {problem}"
-        )
-
-    def _tube_missing(self, image: JobImage) -> Damaged:
-        return Damaged(
-            f"binlog directory {self.survey.path}: job {image.job_id} is in tube number "
-            f"{image.tube_id}, whose name is not in the log; nothing was changed. "
-            f"Run 'binlog-inspect check {self.survey.path}' to see more, and "
-            f"'{self.survey.salvage_command}' to get all that is not damaged."
         )
 
     def _home(self, segment: Segment, frame: Frame) -> int:

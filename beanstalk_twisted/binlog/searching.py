@@ -45,6 +45,16 @@ def frames_anywhere(buffer: Buffer, at: int, end: int, salt: int | None) -> Iter
             yield frame
 
 
+def resynchronise(buffer: Buffer, at: int, end: int, salt: int, above_lsn: int) -> Iterator[Frame]:
+    """
+    Those of them where a server would write one, with ``base_lsn > above_lsn``; see
+    "Resynchronising" in docs/binlog-format.md.
+    """
+    for frame in frames_anywhere(buffer, at, end, salt):
+        if frame.offset % ALIGN_BYTES == 0 and frame.base_lsn > above_lsn:
+            yield frame
+
+
 def salt_at(buffer: Buffer, at: int) -> int:
     """
     The salt that a frame's header at ``at`` carries.

@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.format import (
     TRAILER_MAGIC,
     SegmentHeader,
 )
-from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
+from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
 from beanstalk_twisted.binlog.records import TYPE, Seal
 from beanstalk_twisted.binlog.searching import proven_lsn
 
@@ -48,16 +48,14 @@ def walk(buffer: Buffer, header: SegmentHeader, end: int | None = None) -> Itera
 
     :param end: where the successor says that the data end; None for the newest segment.
     """
-    at, lsn, problem, last = SEGMENT_HEADER_BYTES, header.first_lsn, "", None
+    at, lsn, last = SEGMENT_HEADER_BYTES, header.first_lsn, None
     limit = len(buffer) if end is None else min(end, len(buffer))
-    while at < limit:
-        frame = frames.decode(buffer, at, limit, header.salt)
-        if isinstance(frame, Frame) and frame.base_lsn == lsn:
-            yield frame
-            at, lsn, last = frame.end, frame.next_lsn, frame
-            continue
-        problem = _problem(buffer, at, limit, frame, lsn)
-        break
+    for last in frames.in_order(buffer, at, limit, header.salt, lsn):
+        yield last
+        at, lsn = last.end, last.next_lsn
+    problem = ""
+    if continues(buffer, at, limit):
+        problem = no_frame(frames.decode(buffer, at, limit, header.salt), lsn)
     if end is None:
         problem = _at_the_end(buffer, header, last, problem)
     elif not problem and at != end:
@@ -89,16 +87,20 @@ def is_sealed(buffer: Buffer, header: SegmentHeader, last: Frame) -> bool:
     return not header.flags & REHOMED or last.durable_lsn >= last.next_lsn - 1
 
 
-def _problem(
-    buffer: Buffer, at: int, limit: int, found: "Frame | Damage | frames.Incomplete", lsn: int
-) -> str:
-    if is_trailer(buffer, at, limit) or not has_content(buffer, at, limit):
-        return ""
+def no_frame(found: Frame | Damage | Incomplete, lsn: int) -> str:
+    """
+    Why what was found is not the frame with ``lsn``.
+    """
     if isinstance(found, Frame):
         return f"a frame with LSN {found.base_lsn} stands where LSN {lsn} belongs"
-    if isinstance(found, Damage):
-        return found.why
-    return "a frame begins but is not complete"
+    return found.why if isinstance(found, Damage) else "a frame begins but is not complete"
+
+
+def continues(buffer: Buffer, at: int, limit: int) -> bool:
+    """
+    Whether something follows that should be a frame: neither zeros nor a trailer alone.
+    """
+    return has_content(buffer, at, limit) and not is_trailer(buffer, at, limit)
 
 
 def is_trailer(buffer: Buffer, at: int, limit: int) -> bool:

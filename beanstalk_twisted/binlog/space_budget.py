@@ -1,8 +1,9 @@
 """
-How much a log can surely still take: the rest of its newest segment, and spares.
+How much a log can surely still take: the rest of its newest segment, and those that
+are preallocated.
 
-A spare is a file whose space is already allocated, so that it can become a segment even when the
-disk is full.  On a full disk, what is left is given away in this order:
+A preallocated segment is a file whose space the disk has given, so that it can be used even when
+the disk is full.  On a full disk, what is left is given away in this order:
 
 - to the deletion of every job there is, first: a job is taken only if its deletion has room too;
 - to compaction, which needs a segment's worth to free another (`SpaceBudget.takes_copies`);
@@ -82,7 +83,7 @@ in 16 MiB go 116,000 of them.  As much again is allocated ahead, so that no put 
 """
 
 
-class Spare(NamedTuple):
+class PreallocatedSegment(NamedTuple):
     """
     A file that is to become a segment.
 
@@ -140,16 +141,16 @@ class SpaceBudget:
         self.is_short = False
         self.reserve = segment_bytes + segment_bytes // CHANGES_SHARE
         self._segment_bytes = segment_bytes
-        self._spares: deque[Spare] = deque()
-        self._usable_spares = 0
+        self._preallocated: deque[PreallocatedSegment] = deque()
+        self._usable_ahead = 0
         self._number = 0
 
     @property
     def free(self) -> int:
         """
-        Bytes that records can surely still take, spares included.
+        Bytes that records can surely still take, in preallocated segments too.
         """
-        return self._free_rest + self._usable_spares
+        return self._free_rest + self._usable_ahead
 
     @property
     def _free_rest(self) -> int:
@@ -184,7 +185,7 @@ class SpaceBudget:
         """
         beside = self.reserve + (jobs + 1) * DELETE_BYTES
         plenty = 2 * body_bytes + PLENTY_BYTES
-        if plenty <= self.rest and plenty + beside <= self.rest - TAIL_BYTES + self._usable_spares:
+        if plenty <= self.rest and plenty + beside <= self.rest - TAIL_BYTES + self._usable_ahead:
             return True
         return self._takes(body_bytes, beside)
 
@@ -218,35 +219,35 @@ class SpaceBudget:
         """
         own, free = new_job_bytes(body_bytes), self.free
         if own > self.rest:
-            if not any(own <= spare.size - self.overhead for spare in self._spares):
+            if not any(own <= segment.size - self.overhead for segment in self._preallocated):
                 return False
             free -= self._free_rest
         return free >= own + beside
 
     # What the log does with it.
 
-    def choose(self, least: int, usual: int) -> Spare:
+    def choose(self, least: int, usual: int) -> PreallocatedSegment:
         """
         The file for a new segment.
 
         :param least: bytes that it must have; ``usual`` if it has to be made.
         """
-        for spare in self._spares:
-            if spare.size >= least:
-                self._spares.remove(spare)
+        for segment in self._preallocated:
+            if segment.size >= least:
+                self._preallocated.remove(segment)
                 self._count()
-                return spare
+                return segment
         return self._another(max(least, usual), is_ready=False)
 
-    def give_back(self, spare: Spare) -> None:
+    def give_back(self, segment: PreallocatedSegment) -> None:
         """
         A file that `choose` gave was not used.
         """
-        if spare.is_ready:
-            self._spares.appendleft(spare)
+        if segment.is_ready:
+            self._preallocated.appendleft(segment)
             self._count()
 
-    def wanted(self, demand: Demand) -> Spare | None:
+    def wanted(self, demand: Demand) -> PreallocatedSegment | None:
         """
         A file that should be made ready ahead, if one is wanted.
         """
@@ -259,34 +260,34 @@ class SpaceBudget:
         # Last, so that one that the disk cannot give does not stand in the way of the usual ones.
         size = self.overhead + demand.largest
         is_large = demand.largest > max(self.rest, self._segment_bytes - self.overhead)
-        if is_large and not any(spare.size >= size for spare in self._spares):
+        if is_large and not any(segment.size >= size for segment in self._preallocated):
             return self._another(size, is_ready=True)
         return None
 
-    def add(self, spare: Spare) -> None:
+    def add(self, segment: PreallocatedSegment) -> None:
         """
         It was made ready.
         """
-        self._spares.append(spare)
+        self._preallocated.append(segment)
         self._count()
 
     def _count(self) -> None:
-        self._usable_spares = sum(self._usable(spare.size) for spare in self._spares)
+        self._usable_ahead = sum(self._usable(segment.size) for segment in self._preallocated)
 
-    def leave(self) -> list[Spare]:
+    def leave(self) -> list[PreallocatedSegment]:
         """
         The log ends.
 
         :return: the files that nobody needs any more.
         """
-        spares = list(self._spares)
-        self._spares.clear()
+        preallocated = list(self._preallocated)
+        self._preallocated.clear()
         self._count()
-        return spares
+        return preallocated
 
-    def _another(self, size: int, is_ready: bool) -> Spare:
+    def _another(self, size: int, is_ready: bool) -> PreallocatedSegment:
         self._number += 1
-        return Spare(self._number, size, is_ready)
+        return PreallocatedSegment(self._number, size, is_ready)
 
     def _usable(self, size: int) -> int:
         return max(0, size - self.overhead - TAIL_BYTES)

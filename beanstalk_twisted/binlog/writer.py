@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import segment_name
-from beanstalk_twisted.binlog.space_budget import Spare
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk, a quota or a limit on the size of files leaves no space."""
@@ -46,16 +46,16 @@ class Writer:
         self._seq = 0
         self._is_naming = self._is_syncing = False
 
-    def prepare(self, spare: Spare) -> None:
+    def prepare(self, segment: PreallocatedSegment) -> None:
         """
         Allocate the space for a segment ahead.
 
         :raise WriteFailed: the disk refused; `NoSpace` if it is full.  Nothing is left behind.
         """
         try:
-            self._make(spare).close()
+            self._make(segment).close()
         except OSError as problem:
-            raise self._refusal(problem, spare_name(spare.number), NO_SEGMENT) from problem
+            raise self._refusal(problem, spare_name(segment.number), NO_SEGMENT) from problem
 
     def write(self, batch: Batch, sync: bool) -> bool:
         """
@@ -72,17 +72,17 @@ class Writer:
         except OSError as problem:
             raise self._refusal(problem, segment_name(batch.seq), NO_WRITE) from problem
 
-    def end(self, batch: Batch, spares: Sequence[Spare]) -> None:
+    def end(self, batch: Batch, preallocated: Sequence[PreallocatedSegment]) -> None:
         """
         Write the last batch, durably, and give the space back that was made ready ahead.
 
         :raise WriteFailed: the disk refused the batch.
         """
         self.write(batch, sync=True)
-        for spare in spares:
+        for segment in preallocated:
             # The next start removes what is left.
             with contextlib.suppress(OSError):
-                self._directory.remove(spare_name(spare.number))
+                self._directory.remove(spare_name(segment.number))
 
     def sync(self) -> None:
         """
@@ -148,16 +148,16 @@ class Writer:
         assert self._file is not None, "the log's first batch begins a segment"
         return self._file
 
-    def _publish(self, batch: Batch, spare: Spare) -> None:
+    def _publish(self, batch: Batch, segment: PreallocatedSegment) -> None:
         """
         Content first, then the name: a crash in between leaves the log as it was.
         """
-        made = spare_name(spare.number)
-        self._file = self._directory.open(made) if spare.is_ready else self._make(spare)
+        made = spare_name(segment.number)
+        self._file = self._directory.open(made) if segment.is_ready else self._make(segment)
         try:
             self._file.write_at(0, batch.chunks)
         except OSError:
-            self._give_up(made, keeps=spare.is_ready)
+            self._give_up(made, keeps=segment.is_ready)
             raise
         self._sync_file()
         self._is_naming = True
@@ -165,14 +165,14 @@ class Writer:
         self._directory.sync()
         self._is_naming = False
 
-    def _make(self, spare: Spare) -> File:
+    def _make(self, segment: PreallocatedSegment) -> File:
         """
         A file that has its space, or none at all.
         """
-        name = spare_name(spare.number)
+        name = spare_name(segment.number)
         file = self._directory.create(name)
         try:
-            file.allocate(spare.size)
+            file.allocate(segment.size)
         except OSError:
             with contextlib.suppress(OSError):
                 file.close()

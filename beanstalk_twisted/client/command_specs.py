@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
+from beanstalk_twisted.client.stats import JobStats, ServerStats, Stats, TubeStats
 from beanstalk_twisted.wire import grammar, yaml
 from beanstalk_twisted.wire.commands import COMMANDS, Command
-from beanstalk_twisted.wire.grammar import Field, ParseError
+from beanstalk_twisted.wire.grammar import CRLF, Field, ParseError
 
 STOCK: Final = frozenset((
     "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout",
@@ -154,7 +154,7 @@ class CommandSpec:
         self.is_extended = row.name not in STOCK
         self._result = result
         specs = [b"%b" if field in _TUBES else b"%d" for field in row.fields]
-        self._template = b" ".join([row.prefix.strip(), *specs]) + b"\r\n"
+        self._template = b" ".join([row.prefix.strip(), *specs]) + CRLF
         # A tube has no limit that is a number: it goes the slow way.
         self._limits = [_LIMITS.get(field, -1) for field in row.fields]
         self._job_at = _index(row, grammar.JOB_ID)
@@ -243,11 +243,16 @@ def _check_tube(field: Field, value: object) -> None:
         ) from None
 
 
-def _none(reply: Reply) -> None:
-    return None
+def no_result(reply: Reply) -> None:
+    """
+    Give nothing: the reply's word says all.
+    """
 
 
-def _value(reply: Reply) -> Any:
+def value_of(reply: Reply) -> Any:
+    """
+    Give what stands behind the reply's word.
+    """
     return reply.value
 
 
@@ -259,22 +264,11 @@ def _names(reply: Reply) -> tuple[str, ...]:
     return tuple(_tube(name) for name in yaml.read_listing(reply.body))
 
 
-def server_stats(reply: Reply) -> ServerStats:
+def stats_as(kind: type[Stats]) -> Callable[[Reply], Stats]:
     """
-    Read the answer to `stats`.
+    Read an answer with statistics.
     """
-    return ServerStats(reply.body)
-
-
-def _tube_stats(reply: Reply) -> TubeStats:
-    return TubeStats(reply.body)
-
-
-def job_stats(reply: Reply) -> JobStats:
-    """
-    Read the answer to `stats-job`.
-    """
-    return JobStats(reply.body)
+    return lambda reply: kind(reply.body)
 
 
 _ROWS: Final = {row.name: row for row in COMMANDS}
@@ -294,15 +288,15 @@ _PUT_FAILS: Final = (
     errors.Buried, errors.ExpectedCrlf, errors.JobTooBig, errors.Draining,
 )  # fmt: skip
 
-PUT: Final = _form("put", b"INSERTED", NUMBER, _value, *_PUT_FAILS, buried=NUMBER)
-DELETE: Final = _form("delete", b"DELETED", BARE, _none, _MISSING)
-RELEASE: Final = _form("release", b"RELEASED", BARE, _none, _MISSING, errors.Buried)
-BURY: Final = _form("bury", b"BURIED", BARE, _none, _MISSING)
-TOUCH: Final = _form("touch", b"TOUCHED", BARE, _none, _MISSING)
-KICK: Final = _form("kick", b"KICKED", NUMBER, _value)
-KICK_JOB: Final = _form("kick-job", b"KICKED", BARE, _none, _MISSING)
-PAUSE_TUBE: Final = _form("pause-tube", b"PAUSED", BARE, _none, _MISSING)
-QUIT: Final = _form("quit", b"", BARE, _none)
+PUT: Final = _form("put", b"INSERTED", NUMBER, value_of, *_PUT_FAILS, buried=NUMBER)
+DELETE: Final = _form("delete", b"DELETED", BARE, no_result, _MISSING)
+RELEASE: Final = _form("release", b"RELEASED", BARE, no_result, _MISSING, errors.Buried)
+BURY: Final = _form("bury", b"BURIED", BARE, no_result, _MISSING)
+TOUCH: Final = _form("touch", b"TOUCHED", BARE, no_result, _MISSING)
+KICK: Final = _form("kick", b"KICKED", NUMBER, value_of)
+KICK_JOB: Final = _form("kick-job", b"KICKED", BARE, no_result, _MISSING)
+PAUSE_TUBE: Final = _form("pause-tube", b"PAUSED", BARE, no_result, _MISSING)
+QUIT: Final = _form("quit", b"", BARE, no_result)
 
 # These may be sent again.  A reservation ends with its connection, so whatever a lost `reserve` has
 # brought is ready again; tubes are those of the connection, too; the others change nothing.
@@ -311,21 +305,25 @@ RESERVE_WITH_TIMEOUT: Final = _form(
     "reserve-with-timeout", b"RESERVED", JOB, _job, *_NO_JOB_YET, is_repeatable=True
 )
 RESERVE_JOB: Final = _form("reserve-job", b"RESERVED", JOB, _job, _MISSING, is_repeatable=True)
-USE: Final = _form("use", b"USING", NAME, _value, is_repeatable=True)
-WATCH: Final = _form("watch", b"WATCHING", NUMBER, _value, is_repeatable=True)
+USE: Final = _form("use", b"USING", NAME, value_of, is_repeatable=True)
+WATCH: Final = _form("watch", b"WATCHING", NUMBER, value_of, is_repeatable=True)
 IGNORE: Final = _form(
-    "ignore", b"WATCHING", NUMBER, _value, errors.NotIgnored, is_repeatable=True
+    "ignore", b"WATCHING", NUMBER, value_of, errors.NotIgnored, is_repeatable=True
 )  # fmt: skip
 PEEK: Final = _form("peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_READY: Final = _form("peek-ready", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_DELAYED: Final = _form("peek-delayed", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK_BURIED: Final = _form("peek-buried", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
-STATS: Final = _form("stats", b"OK", DOCUMENT, server_stats, is_repeatable=True)
-STATS_TUBE: Final = _form("stats-tube", b"OK", DOCUMENT, _tube_stats, _MISSING, is_repeatable=True)
-STATS_JOB: Final = _form("stats-job", b"OK", DOCUMENT, job_stats, _MISSING, is_repeatable=True)
+STATS: Final = _form("stats", b"OK", DOCUMENT, stats_as(ServerStats), is_repeatable=True)
+STATS_TUBE: Final = _form(
+    "stats-tube", b"OK", DOCUMENT, stats_as(TubeStats), _MISSING, is_repeatable=True
+)
+STATS_JOB: Final = _form(
+    "stats-job", b"OK", DOCUMENT, stats_as(JobStats), _MISSING, is_repeatable=True
+)
 LIST_TUBES: Final = _form("list-tubes", b"OK", DOCUMENT, _names, is_repeatable=True)
 LIST_TUBES_WATCHED: Final = _form("list-tubes-watched", b"OK", DOCUMENT, _names, is_repeatable=True)
-LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, _value, is_repeatable=True)
+LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, value_of, is_repeatable=True)
 
 SPECS: Final = {
     spec.name: spec for spec in list(globals().values()) if isinstance(spec, CommandSpec)

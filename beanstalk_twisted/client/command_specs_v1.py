@@ -20,7 +20,11 @@ from beanstalk_twisted.client.command_specs import (
     Job,
     Reply,
     Shape,
+    no_result,
+    stats_as,
+    value_of,
 )
+from beanstalk_twisted.client.stats import JobStats, ServerStats
 from beanstalk_twisted.wire import grammar, v1
 from beanstalk_twisted.wire.commands import Command
 
@@ -56,14 +60,6 @@ def _job(reply: Reply) -> JobV1:
     return job
 
 
-def _value(reply: Reply) -> Any:
-    return reply.value
-
-
-def _none(reply: Reply) -> None:
-    return None
-
-
 JOB: Final = Shape(_job_and_size, has_body=True)
 
 _ROWS: Final = {row.prefix: row for row in v1.dialect().rows}
@@ -82,17 +78,17 @@ def _form(
 
 _MISSING: Final = errors.NotFound
 
-PUT: Final = _form(b"put ", b"INSERTED", BARE, _none, errors.NotInserted, errors.ExpectedCrlf)
+PUT: Final = _form(b"put ", b"INSERTED", BARE, no_result, errors.NotInserted, errors.ExpectedCrlf)
 RESERVE: Final = _form(b"reserve", b"RESERVED", JOB, _job, is_repeatable=True)
-DELETE: Final = _form(b"delete ", b"DELETED", BARE, _none, _MISSING)
-RELEASE: Final = _form(b"release ", b"RELEASED", BARE, _none, errors.NotReleased, _MISSING)
-BURY: Final = _form(b"bury ", b"BURIED", BARE, _none, _MISSING)
+DELETE: Final = _form(b"delete ", b"DELETED", BARE, no_result, _MISSING)
+RELEASE: Final = _form(b"release ", b"RELEASED", BARE, no_result, errors.NotReleased, _MISSING)
+BURY: Final = _form(b"bury ", b"BURIED", BARE, no_result, _MISSING)
 PEEK_BURIED: Final = _form(b"peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
 PEEK: Final = _form(b"peek ", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
-KICK: Final = _form(b"kick ", b"KICKED", NUMBER, _value)
-STATS: Final = _form(b"stats", b"OK", DOCUMENT, specs.server_stats, is_repeatable=True)
+KICK: Final = _form(b"kick ", b"KICKED", NUMBER, value_of)
+STATS: Final = _form(b"stats", b"OK", DOCUMENT, stats_as(ServerStats), is_repeatable=True)
 STATS_JOB: Final = _form(
-    b"stats ", b"OK", DOCUMENT, specs.job_stats, _MISSING, is_repeatable=True
+    b"stats ", b"OK", DOCUMENT, stats_as(JobStats), _MISSING, is_repeatable=True
 )  # fmt: skip
 
 SPECS: Final = {
@@ -100,7 +96,7 @@ SPECS: Final = {
 }
 """All of them, in the order of the table, by what their lines begin with."""
 
-QUIT: Final = _form(b"peek ", b"NOT_FOUND", BARE, _none)
+QUIT: Final = _form(b"peek ", b"NOT_FOUND", BARE, no_result)
 """
 v1 has no `quit`.  A look at job 0, which there never is, is answered when all before it is; then
 the connection can be closed.

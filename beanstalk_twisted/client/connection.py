@@ -31,15 +31,15 @@ from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import endpoint_of
 from beanstalk_twisted.client.command_specs import CommandSpec, Reply
-from beanstalk_twisted.client.deadline import Deadline
+from beanstalk_twisted.client.deadline import Deadline, cancel
 from beanstalk_twisted.client.exchange import RESERVING, Exchange
 from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.methods import Args, Commands
 from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
 from beanstalk_twisted.client.pending import (
     QUITS,
-    Aside,
     Ended,
+    ImplicitUse,
     Pending,
     lose_all,
     reservation_lost,
@@ -53,10 +53,7 @@ from beanstalk_twisted.wire.v1 import check_dialect
 T = TypeVar("T")
 
 GRACE_S: Final = 30.0
-"""
-How long a server may be silent beyond the time that a command gives it, seconds: longer than a disk
-that hangs, or a beanstalkd that reads its log with its port open already.
-"""
+"""Silence allowed beyond a command's own time, seconds: a disk may hang, a log be read first."""
 
 PART_S: Final = 5.0
 """How long a connection that we close may take to send what it has, seconds; then it is cut."""
@@ -65,10 +62,7 @@ MAX_UNANSWERED: Final = 4096
 """Commands without an answer above which ``room()`` waits: what our server takes of one at once."""
 
 MAX_WAITING_BYTES: Final = 64 << 20
-"""
-What may wait to be sent, bytes, each command counted with `outbox.REQUEST_BYTES`: above it, further
-ones fail with `Overfull`.
-"""
+"""What may wait to be sent, bytes (`outbox.cost`); above it, further commands are `Overfull`."""
 
 _WAITING: Final = frozenset((specs.RESERVE, specs.RESERVE_WITH_TIMEOUT, specs_v1.RESERVE))
 """Commands whose answer may be long in coming, and that of all behind them with it."""
@@ -126,9 +120,6 @@ class Connection(Protocol, Commands):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
-        """
-        Send a command, behind all that were sent before.
-        """
         if reserved_on is not None and reserved_on is not self:
             return fail(reservation_lost(spec, args))
         if self._is_v1:
@@ -217,7 +208,7 @@ class Connection(Protocol, Commands):
         if request.spec is specs.USE:
             self._last_used = request.args[0]
         elif tube is not None and tube != self._last_used:
-            use = Aside(self._forget, specs.USE, (tube,))
+            use = ImplicitUse(self._forget, specs.USE, (tube,))
             use.deferred.addErrback(self._not_used)
             self.submit(use)
 
@@ -274,8 +265,7 @@ class Connection(Protocol, Commands):
         """
         self.is_open = False
         self._deadline.stop()
-        if self._part_timer is not None and self._part_timer.active():
-            self._part_timer.cancel()
+        cancel(self._part_timer)
         self._own_flow.close(errors.Closed("the connection is closed"))
         exchange = self._exchange
         left = [*exchange.unanswered, *self._postponed]

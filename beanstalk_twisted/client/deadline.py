@@ -8,6 +8,14 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall
 
 
+def cancel(timer: IDelayedCall | None) -> None:
+    """
+    Cancel a timer, if there is one and it has not run.
+    """
+    if timer is not None and timer.active():
+        timer.cancel()
+
+
 class Deadline:
     """
     Calls when a server was silent for longer than it may be.
@@ -58,11 +66,7 @@ class Deadline:
             self._timer.reset(due_s - self._clock.seconds())
 
     def stop(self) -> None:
-        """
-        The connection has ended.
-        """
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
 
     def _check(self) -> None:
         self._timer = None

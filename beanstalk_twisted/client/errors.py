@@ -26,7 +26,7 @@ def _subject(command: str, job_id: int | None) -> str:
 
 class ErrorReply(ClientError):
     """
-    The server has answered, and the answer is an error.
+    The server has answered, and the answer is an error; the subclasses are called as their words.
 
     :ivar tube: the one it was about, if it was about one.
     :ivar word: the reply, as on the wire.
@@ -45,64 +45,36 @@ class ErrorReply(ClientError):
 
 
 class NotFound(ErrorReply):
-    """
-    NOT_FOUND.
-    """
-
     word = b"NOT_FOUND"
     meaning = "there is none, or it is not in a state for this, or no longer reserved by us"
 
 
 class NotIgnored(ErrorReply):
-    """
-    NOT_IGNORED.
-    """
-
     word = b"NOT_IGNORED"
     meaning = "it is the only tube watched; watch another one first"
 
 
 class TimedOut(ErrorReply):
-    """
-    TIMED_OUT.
-    """
-
     word = b"TIMED_OUT"
     meaning = "no job came in time; reserve again"
 
 
 class DeadlineSoon(ErrorReply):
-    """
-    DEADLINE_SOON.
-    """
-
     word = b"DEADLINE_SOON"
     meaning = "the TTR of a job reserved by us ends within a second; touch, release or delete it"
 
 
 class Draining(ErrorReply):
-    """
-    DRAINING.
-    """
-
     word = b"DRAINING"
     meaning = "the server takes no new jobs; put it elsewhere, or later"
 
 
 class JobTooBig(ErrorReply):
-    """
-    JOB_TOO_BIG.
-    """
-
     word = b"JOB_TOO_BIG"
     meaning = "the body is larger than the server's max-job-size; nothing was put"
 
 
 class OutOfMemory(ErrorReply):
-    """
-    OUT_OF_MEMORY.
-    """
-
     word = b"OUT_OF_MEMORY"
     meaning = "the server has no room in memory or on its disk; try again later"
 
@@ -135,37 +107,21 @@ class NotReleased(ErrorReply):
 
 
 class InternalError(ErrorReply):
-    """
-    INTERNAL_ERROR.
-    """
-
     word = b"INTERNAL_ERROR"
     meaning = "a fault in the server; its log has the details"
 
 
 class ExpectedCrlf(ErrorReply):
-    """
-    EXPECTED_CRLF.
-    """
-
     word = b"EXPECTED_CRLF"
     meaning = "the server did not find the end of the body where it should be; nothing was put"
 
 
 class BadFormat(ErrorReply):
-    """
-    BAD_FORMAT.
-    """
-
     word = b"BAD_FORMAT"
     meaning = "the server does not accept this form of the command"
 
 
 class UnknownCommand(ErrorReply):
-    """
-    UNKNOWN_COMMAND.
-    """
-
     word = b"UNKNOWN_COMMAND"
     meaning = "the server does not know this command"
 

@@ -16,8 +16,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import CommandSpec, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.client.tubes import TubeChoice
-
-CRLF: Final = b"\r\n"
+from beanstalk_twisted.wire.grammar import CRLF
 
 _TUBES: Final = frozenset((specs.USE, specs.WATCH, specs.IGNORE))
 _WATCHING: Final = frozenset((specs.WATCH, specs.IGNORE))

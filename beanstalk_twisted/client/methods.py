@@ -6,9 +6,11 @@ rows equal.  Wrong arguments raise at once (`TypeError`, `ValueError`), and noth
 else that goes wrong comes through the Deferred, as an `errors.ClientError`.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, FirstError
+from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, CommandSpec, Job
@@ -44,9 +46,32 @@ def _tube(name: str | bytes) -> bytes:
     return name
 
 
+def watch_only(connection: "Commands", tubes: Sequence[str | bytes]) -> list[Deferred[Any]]:
+    """
+    Let a new connection, which watches ``default``, reserve from these tubes alone.
+
+    :return: what each of the commands gives.
+    """
+    asked: list[Deferred[Any]] = [connection.watch(tube) for tube in tubes]
+    if not {"default", b"default"} & set(tubes):
+        asked.append(connection.ignore("default"))
+    return asked
+
+
+def first_error(failure: Failure) -> BaseException | None:
+    """
+    Give the error with which a `gatherResults` has failed.
+    """
+    failure.trap(FirstError)
+    assert isinstance(failure.value, FirstError)
+    return failure.value.subFailure.value
+
+
 class Commands:
     """
-    The methods.  Each gives a Deferred of what the server answers.
+    The methods.  Each gives a Deferred of what the server answers.  Those that are given a job as
+    `reserve` has given it fail with `ReservationLost` when the connection that had reserved it has
+    ended.
     """
 
     def send(
@@ -139,8 +164,8 @@ class Commands:
         End a job: one that is reserved by us, or any that nobody has.
 
         :raise NotFound: there is none, or somebody else has it.
-        :raise ReservationLost: the connection that had reserved it has ended.  With its number
-            instead of the job, it is deleted all the same, if nobody has it.
+        :raise ReservationLost: as above; with its number instead of the job, it is deleted all the
+            same, if nobody has it.
         """
         return self._send_of(specs.DELETE, job)
 
@@ -151,9 +176,7 @@ class Commands:
         Give back a job that we have reserved.
 
         :param priority: `DEFAULT_PRIORITY` without one; in v1, which tells it, the job's own.
-
         :raise NotFound: we have not, or no longer.
-        :raise ReservationLost: the connection that had reserved it has ended.
         """
         return self._send_of(specs.RELEASE, job, _priority(job, priority), delay)
 
@@ -162,9 +185,7 @@ class Commands:
         Put aside a job that we have reserved, until it is kicked.
 
         :param priority: as of `release`.
-
         :raise NotFound: we have not, or no longer.
-        :raise ReservationLost: the connection that had reserved it has ended.
         """
         return self._send_of(specs.BURY, job, _priority(job, priority))
 
@@ -173,7 +194,6 @@ class Commands:
         Let the TTR of a job that we have reserved begin anew.
 
         :raise NotFound: we have not, or no longer.
-        :raise ReservationLost: the connection that had reserved it has ended.
         """
         return self._send_of(specs.TOUCH, job)
 

@@ -56,15 +56,9 @@ class Pending(Request):
         self.forget(self)
 
     def succeed(self, result: Any) -> None:
-        """
-        Here is the answer.
-        """
         self.deferred.callback(result)
 
     def fail(self, error: Exception) -> None:
-        """
-        There is no good one.
-        """
         if self.choice is not None:
             self.choice.take_back(self)
         self.deferred.errback(error)
@@ -84,7 +78,7 @@ class Pending(Request):
         return kind(self.spec.name, self.job_id, reason)
 
 
-class Aside(Pending):
+class ImplicitUse(Pending):
     """
     A `use` that the application has not asked for: the next connection needs another one, or none.
     """

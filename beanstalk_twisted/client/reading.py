@@ -10,14 +10,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.client.command_specs import Reply, Shape
-
-CRLF: Final = b"\r\n"
+from beanstalk_twisted.wire.grammar import CRLF
 
 MAX_LINE_BYTES: Final = 224
-"""
-A reply's line with its CR LF: the longest, ``USING`` and a name of 200 bytes, is 208; this is
-beanstalkd's own limit for a line.
-"""
+"""A reply's line with its CR LF: beanstalkd's own limit; the longest, ``USING``, takes 208."""
 
 
 class Impossible(NamedTuple):

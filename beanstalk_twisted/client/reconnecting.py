@@ -73,9 +73,9 @@ _log = Logger(namespace=SERVER_LOG)
 
 
 @implementer(IStreamClientEndpoint)
-class Presence:
+class LoggedEndpoint:
     """
-    An endpoint that notices when it cannot connect.
+    An endpoint that logs when its server becomes unavailable, and when it is available again.
     """
 
     def __init__(self, endpoint: IStreamClientEndpoint, name: str, logs: bool) -> None:
@@ -86,43 +86,40 @@ class Presence:
         self.name = name
         self._endpoint = endpoint
         self._logs = logs
-        self._is_absent = False
+        self._is_unavailable = False
 
     def __repr__(self) -> str:
         return f"{self._endpoint!r}"
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
-        """
-        Connect the protocol of a factory.
-        """
         connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
         return connecting.addErrback(self._failed)
 
     def _failed(self, failure: Failure) -> Failure:
         if not failure.check(CancelledError):  # As it is when the client is stopped.
             assert failure.value is not None
-            self.absent(failure.value)
+            self.unavailable(failure.value)
         return failure
 
-    def absent(self, why: BaseException) -> None:
+    def unavailable(self, why: BaseException) -> None:
         """
         It cannot be used, or not yet.
         """
-        was_absent, self._is_absent = self._is_absent, True
-        if self._logs and not was_absent:
+        was_unavailable, self._is_unavailable = self._is_unavailable, True
+        if self._logs and not was_unavailable:
             _log.warn("no connection to {server}: {why}; retrying",
                       server=self.name, why=why)  # fmt: skip
 
-    def present(self) -> None:
+    def available(self) -> None:
         """
         It has answered.
         """
-        was_absent, self._is_absent = self._is_absent, False
-        if self._logs and was_absent:
+        was_unavailable, self._is_unavailable = self._is_unavailable, False
+        if self._logs and was_unavailable:
             _log.info("connected to {server}", server=self.name)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """
         Begin anew.
         """
-        self._is_absent = False
+        self._is_unavailable = False

@@ -18,7 +18,7 @@ from random import random as any_random
 from typing import Any, Final, NamedTuple
 
 from twisted.application.internet import ClientService
-from twisted.internet.defer import Deferred, FirstError, fail, gatherResults, succeed
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
@@ -38,16 +38,16 @@ from beanstalk_twisted.client.connection import (
     the_reactor,
 )
 from beanstalk_twisted.client.flow_control import FlowControl
-from beanstalk_twisted.client.methods import Args, Commands
+from beanstalk_twisted.client.methods import Args, Commands, first_error
 from beanstalk_twisted.client.outbox import cost
 from beanstalk_twisted.client.pending import (
-    Aside,
     Ended,
+    ImplicitUse,
     Pending,
     lose_all,
     reservation_lost,
 )
-from beanstalk_twisted.client.reconnecting import Backoff, Presence
+from beanstalk_twisted.client.reconnecting import Backoff, LoggedEndpoint
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
@@ -106,8 +106,8 @@ class Client(ClientService, Commands):
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
         name = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
-        self._presence = Presence(endpoint_of(reactor, endpoint), name, logs)
-        super().__init__(self._presence, factory, self._backoff, reactor)
+        self._logged_endpoint = LoggedEndpoint(endpoint_of(reactor, endpoint), name, logs)
+        super().__init__(self._logged_endpoint, factory, self._backoff, reactor)
         self._reactor = reactor
         self._grace_s = grace_s
         self._connected = connected
@@ -131,9 +131,6 @@ class Client(ClientService, Commands):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
-        """
-        Send a command, behind all that were sent before.
-        """
         ready = self._ready
         if ready is not None and not ready.is_open:
             ready = None
@@ -190,11 +187,8 @@ class Client(ClientService, Commands):
         return ended
 
     def startService(self) -> None:
-        """
-        Begin to connect.
-        """
         self._has_stopped = False
-        self._presence.forget()
+        self._logged_endpoint.reset()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
@@ -254,9 +248,7 @@ class Client(ClientService, Commands):
         """
         This server cannot be used; another try will follow.
         """
-        failure.trap(FirstError)
-        assert isinstance(failure.value, FirstError)
-        error = failure.value.subFailure.value
+        error = first_error(failure)
         if isinstance(error, errors.ClientError) and not isinstance(
             error, errors.Unanswered | errors.NotCarriedOut
         ):
@@ -267,7 +259,7 @@ class Client(ClientService, Commands):
         if not connection.is_open:
             return  # It is being closed, or was: whatever waits goes to the next one.
         self._backoff.succeeded()
-        self._presence.present()
+        self._logged_endpoint.available()
         while self._waiting:
             request, _ = self._waiting.popitem(last=False)
             self._waiting_bytes -= cost(request)
@@ -281,7 +273,7 @@ class Client(ClientService, Commands):
         if was_ready is not None:
             self._tubes = ended.tubes
         if was_ready is None and not self._has_stopped:
-            self._presence.absent(ended.reason)
+            self._logged_endpoint.unavailable(ended.reason)
         if was_ready is None or self._has_stopped:
             lose_all(ended)
             self._tell_end()
@@ -290,7 +282,7 @@ class Client(ClientService, Commands):
             self._log.warn("no server of our protocol ({dialect}): {error}; it is tried again",
                            dialect=self._dialect, error=ended.reason)  # fmt: skip
             self._backoff.disappointed()
-        left = [request for request in ended.left if not isinstance(request, Aside)]
+        left = [request for request in ended.left if not isinstance(request, ImplicitUse)]
         gone = [request for request in left if not self._can_repeat(request)]
         self._wait_again([request for request in left if self._can_repeat(request)])
         told = [(request, request.lose(ended.reason)) for request in gone]

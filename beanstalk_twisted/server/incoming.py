@@ -2,13 +2,10 @@
 What comes in raw mode, in pieces: the body of a `put`, and a line that is too long.
 """
 
-from typing import Final
-
 from beanstalk_twisted.jobs.puts import Draft, Memory
 from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import BAD_FORMAT, OUT_OF_MEMORY, Reply
-
-CRLF: Final = b"\r\n"
 
 
 class Incoming:
@@ -64,10 +61,7 @@ class IncomingBody(Incoming):
 
     def receive(self, data: bytes) -> bytes | None:
         """
-        Take the next piece.  If there is no memory for it the rest is skipped (beanstalkd prot.c,
-        OP_PUT).
-
-        :return: what is behind the end; None if that is yet to come.
+        As `Incoming.receive`; without memory the rest is skipped (beanstalkd prot.c, OP_PUT).
         """
         size = min(len(data), self._missing)
         if self.refusal is None and not self._keeps(data, size):
@@ -108,9 +102,7 @@ class LongLine(Incoming):
 
     def receive(self, data: bytes) -> bytes | None:
         """
-        Look for the end.  A CR at the end of a piece is remembered: its LF may come in the next.
-
-        :return: what is behind the line; None if its end is yet to come.
+        As `Incoming.receive`; a CR at the end of a piece may have its LF in the next.
         """
         if self._has_cr and data.startswith(b"\n"):
             return data[1:]

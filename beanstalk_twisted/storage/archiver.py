@@ -10,7 +10,7 @@ full; or, while the archive fails, the next attempt.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -19,11 +19,12 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.archive import Archive
 from beanstalk_twisted.binlog.delivery import Gap, deliver, deliver_rest, gap, store_uuid
-from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
-from beanstalk_twisted.storage.io_thread import Clock, WatchableIo
+from beanstalk_twisted.storage.environment import Environment
+from beanstalk_twisted.storage.fail_stop import fail_stop
+from beanstalk_twisted.storage.group_commit import GroupCommit
+from beanstalk_twisted.storage.io_thread import WatchableIo
 
 T = TypeVar("T")
 
@@ -43,19 +44,8 @@ a disk or network that is in trouble.
 """
 
 
-class Durability(Protocol):
-    """
-    What is needed of a `group_commit.GroupCommit`.
-    """
-
-    def schedule(self) -> None:
-        """
-        There is something to write.
-        """
-
-
-MakeArchiver = Callable[[Log, Directory, Durability, Callable[[], None], FailStop], "Archiver"]
-"""Makes an `Archiver` of what the server has when its log is open: the last five parameters."""
+MakeArchiver = Callable[[Log, Environment, GroupCommit, Callable[[], None]], "Archiver"]
+"""Makes an `Archiver` of what the server has when its log is open: the last four parameters."""
 
 
 class Archiver:
@@ -66,9 +56,8 @@ class Archiver:
     log = Logger()
 
     def __init__(
-        self, archive: Archive, age_s: int, io: Callable[[], WatchableIo], clock: Clock,
-        log: Log, directory: Directory, durability: Durability, compact: Callable[[], None],
-        failed: FailStop,
+        self, archive: Archive, age_s: int, io: Callable[[], WatchableIo], log: Log,
+        environment: Environment, committer: GroupCommit, compact: Callable[[], None],
     ) -> None:  # fmt: skip
         """
         :param age_s: how old a change of a job becomes before it is delivered; 0 lets segments
@@ -76,18 +65,17 @@ class Archiver:
         :param io: makes one of its own: it may have to wait for long.
         :param compact: told when the log may be compacted: it has grown, or a segment of it was
             archived.
-        :param failed: when memory and log may no longer agree, or its thread can say nothing more.
         """
-        self._fail_stop = failed
+        self._fail_stop = environment.failed
         self._compact = compact
         self._archive = archive
         self._age_s = age_s
         self._log = log
-        self._directory = directory
+        self._directory = environment.directory
         self._io = io()
         self._io.watch(_look_nowhere, self._fail_stop)
-        self._durability = durability
-        self._clock = clock
+        self._committer = committer
+        self._clock = environment.reactor
         self._archived = log.oldest - 1
         self._timer: IDelayedCall | None = None
         self._aging = 0
@@ -231,7 +219,7 @@ class Archiver:
     def _has_aged(self) -> None:
         self._timer = None
         self._log.rotate()
-        self._durability.schedule()
+        self._committer.schedule()
 
     def _cancel_timer(self) -> None:
         timer, self._timer = self._timer, None

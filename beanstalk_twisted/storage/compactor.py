@@ -9,51 +9,24 @@ same state, or a dead segment that the next start removes.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.compaction import Policy, Pressure, SegmentUse, full_records
-from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.compaction import Policy, Pressure, full_records
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
-from beanstalk_twisted.storage.io_thread import Clock, Io
+from beanstalk_twisted.storage.environment import Environment
+from beanstalk_twisted.storage.fail_stop import fail_stop
+from beanstalk_twisted.storage.group_commit import GroupCommit
 
 COPIES: Final = 100
 """Jobs stated again in one turn: about 2 ms."""
-
-
-class Durability(Protocol):
-    """
-    What is needed of a `group_commit.GroupCommit`.
-    """
-
-    @property
-    def is_congested(self) -> bool:
-        """
-        Whether the disk is behind.
-        """
-
-    def schedule(self) -> None:
-        """
-        Records were appended.
-        """
-
-    def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
-        """
-        Sync if need be, then call.
-        """
-
-    def try_space(self) -> None:
-        """
-        A file was deleted: there may be space again.
-        """
 
 
 class Compactor:
@@ -64,24 +37,22 @@ class Compactor:
     log = Logger()
 
     def __init__(
-        self, policy: Policy, log: Log, queue: WorkQueue, directory: Directory, io: Io,
-        durability: Durability, clock: Clock, now_ns: Callable[[], int],
-        failed: FailStop, may_free: Callable[[int], bool] = lambda seq: True,
+        self, policy: Policy, log: Log, queue: WorkQueue, environment: Environment,
+        committer: GroupCommit, may_free: Callable[[int], bool],
     ) -> None:  # fmt: skip
         """
-        :param failed: when memory and log may no longer agree.
         :param may_free: whether nobody else needs a segment; whoever says no calls `consider` when
             that has changed.
         """
-        self._fail_stop = failed
+        self._fail_stop = environment.failed
         self._policy = policy
         self._log = log
         self._queue = queue
-        self._directory = directory
-        self._io = io
-        self._durability = durability
-        self._clock = clock
-        self._now_ns = now_ns
+        self._directory = environment.directory
+        self._io = environment.io
+        self._committer = committer
+        self._clock = environment.reactor
+        self._now_ns = environment.clock.now_ns
         self._may_free = may_free
         self._turn: IDelayedCall | None = None
         self._slices: Iterator[list[int]] | None = None
@@ -98,13 +69,6 @@ class Compactor:
         idle = self._turn is None and not self._is_waiting and not self._is_stopped
         if idle and self._should_go_on():
             self._turn = self._clock.callLater(self._pace(), self._step)
-
-    def segments(self) -> list[SegmentUse]:
-        """
-        What each segment holds, oldest first.
-        """
-        live = self._queue.state.live
-        return [SegmentUse(seq, size, *live.of(seq)) for seq, size in self._log.sizes()]
 
     def stop(self) -> None:
         """
@@ -148,7 +112,7 @@ class Compactor:
     @fail_stop
     def _step(self) -> None:
         self._turn = None
-        if self._durability.is_congested:
+        if self._committer.is_congested:
             self.consider()
         elif not self._queue.state.live.of(self._log.oldest)[0]:
             self._trim()
@@ -161,7 +125,7 @@ class Compactor:
         some = self._ids[:COPIES]
         done = self._queue.copy(some, self._log.oldest)
         self._ids = self._ids[done:]
-        self._durability.schedule()
+        self._committer.schedule()
         if done:
             self.consider()
         # Else there is no room: the next change that is on disk may have made some.
@@ -169,7 +133,7 @@ class Compactor:
     def _read_some(self) -> None:
         oldest = self._log.oldest
         if self._slices is None:
-            self._slices = full_records(self._directory, oldest, self._log.end_of(oldest))
+            self._slices = full_records(self._directory, oldest, self._log.ends[oldest])
         self._is_waiting = True
         reading = self._io.run(partial(next, self._slices, None))
         reading.addCallbacks(self._was_read, self._give_up)
@@ -188,7 +152,7 @@ class Compactor:
         self._slices, self._ids = None, []
         self._is_waiting = True
         lsn = self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
-        self._durability.when_durable(lsn, self._delete)
+        self._committer.when_durable(lsn, self._delete)
 
     @fail_stop
     def _delete(self) -> None:
@@ -200,7 +164,7 @@ class Compactor:
     @fail_stop
     def _was_deleted(self, ignored: None) -> None:
         self._is_waiting = False
-        self._durability.try_space()
+        self._committer.try_space()
         self.consider()
 
     def _give_up(self, failure: Failure) -> None:

@@ -16,7 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
-from beanstalk_twisted.storage.io_thread import Clock, Io
+from beanstalk_twisted.storage.environment import Environment
+from beanstalk_twisted.storage.group_commit import GroupCommit
 
 CHECK_S: Final = 1.0
 """
@@ -35,24 +36,19 @@ class DirectoryCheck:
     log = Logger()
 
     def __init__(
-        self, io: Io, clock: Clock, path: str, displaced: Callable[[], str],
-        settled_lsn: Callable[[], int], failed: Callable[[Failure], None],
+        self, environment: Environment, committer: GroupCommit,
         wall_s: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         """
-        :param io: has ``displaced`` called where all of the log's work is done.
-        :param path: the directory's.
-        :param displaced: see `Writer.displaced`.
-        :param settled_lsn: up to where replies have been given.
-        :param failed: called once, when the log is not where it should be.
+        :param environment: its ``failed`` is called when the log is not where it should be.
         :param wall_s: Unix time, for people.
         """
-        self._io = io
-        self._clock = clock
-        self._path = path
-        self._displaced = displaced
-        self._settled_lsn = settled_lsn
-        self._failed = failed
+        self._io = environment.unwatched
+        self._clock = environment.reactor
+        self._path = environment.directory.path
+        self._failed = environment.failed
+        self._committer = committer
+        self._displaced = committer.displaced
         self._wall_s = wall_s
         self._seen = ""
         self._timer: IDelayedCall | None = None
@@ -91,7 +87,7 @@ class DirectoryCheck:
 
     def _end(self, displaced: str, seen: str) -> None:
         """
-        :param seen: when this check began, and what was settled then.
+        :param seen: when this check began, and what was acknowledgeable then.
         """
         if self._is_stopped:
             return
@@ -103,7 +99,7 @@ class DirectoryCheck:
 
     def _now(self) -> str:
         time_ = time.strftime("%FT%TZ", time.gmtime(self._wall_s()))
-        return f"{time_} (LSN {self._settled_lsn()})"
+        return f"{time_} (LSN {self._committer.acknowledgeable_lsn})"
 
     def _error(self, displaced: str) -> WriteFailed:
         return WriteFailed(

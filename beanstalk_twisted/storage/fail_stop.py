@@ -11,12 +11,8 @@ Steps of that kind are marked `fail_stop`.  They are those that Twisted calls, w
 forgets what a timer, a socket or a Deferred has raised, and those that others call who go on
 without them.
 
-What is not of that kind costs less, and is decided where it happens:
-
-- what reading, parsing and sending fail with costs the connection (`protocol`);
-- a command that only looks is answered, with OUT_OF_MEMORY or INTERNAL_ERROR (`service`);
-- a job for which there is no memory is refused before anything has changed (`headroom`);
-- a disk that fails is what the committer is there for.
+What is not of that kind costs less, and is decided where it happens; docs/durability.md, "Internal
+errors".
 
 Where there is no memory at all, CPython cannot leave a function whose `try` lies beyond 256 of its
 instructions: it asks for an integer to remember the place, fails, and tries again for ever.  So
@@ -153,11 +149,11 @@ def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
     return run
 
 
-def reason(failure: Failure, settled_lsn: int) -> str:
+def reason(failure: Failure, acknowledgeable_lsn: int) -> str:
     """
     Why the server ends, never empty: what, where, what was lost, what to do next.
 
-    :param settled_lsn: replies to what came later were not sent.
+    :param acknowledgeable_lsn: replies to what came later were not sent.
     """
     error = failure.value
     if isinstance(error, BinlogError):
@@ -168,7 +164,7 @@ def reason(failure: Failure, settled_lsn: int) -> str:
         advice = "Give it more memory (ulimit -v, the limit of a container), then start it again."
     else:
         advice = "Start it again, and please report this."
-    return f"{what}; no reply was given for what came after LSN {settled_lsn}. {advice}"
+    return f"{what}; no reply was given for what came after LSN {acknowledgeable_lsn}. {advice}"
 
 
 def _place(failure: Failure) -> str:

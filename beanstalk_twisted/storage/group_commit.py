@@ -3,23 +3,18 @@ Group commit: when records go to disk, and when replies may go out.
 
 One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
 handed over at the end of the turn that began it, so it holds what all connections did in that turn.
-The `hub` says when one ends; what is appended outside of them, or without a hub, goes when the
-reactor comes round.  Relaxed records alone, which no reply waits for, do not make a batch: they go
-with the next, or after `IDLE_FLUSH_S`.  What `settled_lsn` has passed may be told to clients:
+Relaxed records alone, which no reply waits for, do not make a batch: they go with the next, or
+after `IDLE_FLUSH_S`.  What `acknowledgeable_lsn` has passed may be told to clients:
 
 - ``always``: what is durable;
 - an interval, ``never``: what is written, so that it survives the end of the process.  With an
   interval a timer, not the next write, asks for the sync, so that it is a bound.
 
 A batch that exactly one client waits for is synced in the reactor's own thread while the disk is
-quick (`shortcut`), once between two turns; whoever sends something meanwhile is in the next batch.
+quick (`InlineSyncPolicy`), once between two turns; what is sent meanwhile is in the next batch.
 
-Between batches the I/O thread allocates the space of segments to come (`space`).  Should even a
-batch find none, it waits until the disk is tried again, and all replies with it.
-
-Three timers may be pending here, each at most once: the reactor's next round, the sync interval,
-and the idle flush, which writes relaxed records, or the sync mark (docs/binlog-format.md) that
-follows a commit when nothing else does.
+Between batches the I/O thread allocates segments ahead (`Space`).  Should even a batch find no
+space, it waits until the disk is tried again, and all replies with it.
 
 Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
 timer keeps it; there, a sync happens only when something more is written.
@@ -33,14 +28,14 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.batches import Batch, Rehoming
+from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.space_budget import Spare
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.environment import CommitEvents, Environment
+from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.inline_sync import MAX_BATCH_BYTES, InlineSyncPolicy
-from beanstalk_twisted.storage.io_thread import Clock, Io
 from beanstalk_twisted.storage.space import Space
 
 T = TypeVar("T")
@@ -57,10 +52,10 @@ Bytes of relaxed records, 200 of them, above which they do not wait: a write's o
 small part.
 """
 
-MAX_UNSETTLED_BYTES: Final = 8 << 20
+MAX_UNACKNOWLEDGED_BYTES: Final = 8 << 20
 """
-Bytes appended and not yet settled above which connections that wait for replies are not read: some
-tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
+Bytes appended and not yet acknowledgeable above which connections that wait for replies are not
+read: some tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
 """
 
 
@@ -99,44 +94,35 @@ NEVER: Final = FsyncPolicy(None)
 
 class GroupCommit:
     """
-    Takes a log's batches to disk and tells when they are settled.
+    Takes a log's batches to disk and tells which replies may be sent.
 
     Whatever goes wrong here ends the server, but for what the disk refuses: see `fail_stop`.  What
     others call they call in steps of their own that do.
 
-    :ivar settled_lsn: replies that wait for this LSN or a lower one may go.
-    :ivar settled: called when that has grown; ``advanced`` whenever the disk has done something;
-        ``before_batch`` when records are about to be written, and may append more; ``rehomed``
-        when all that is not durable is about to move, and why; ``count_waiting`` says how many
-        connections may wait for what is written next.
+    :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may go.
     :ivar space: what is wanted of the disk.
     """
 
     def __init__(
-        self, log: Log, writer: Writer, io: Io, clock: Clock,
-        now_ns: Callable[[], int], policy: FsyncPolicy, failed: FailStop,
-        may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
+        self, log: Log, writer: Writer, environment: Environment, policy: FsyncPolicy,
+        events: CommitEvents, may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
     ) -> None:  # fmt: skip
         """
-        :param now_ns: log time.
-        :param failed: when nothing can be promised any more.
         :param may_rehome: whether one attempt is made to go on in another segment before that.
-        :param shortcut: None has all done by ``io``'s thread that may take long.
+        :param shortcut: None has all done by the I/O thread that may take long.
         """
-        self.settled_lsn = log.last_lsn
-        self.settled: Callable[[], None] = lambda: None
-        self.advanced: Callable[[], None] = lambda: None
-        self.before_batch: Callable[[], None] = lambda: None
-        self.space = Space(log.budget, clock, self._try_again)
+        self.acknowledgeable_lsn = log.last_lsn
+        self.space = Space(log.budget, environment.reactor, events, self._try_again)
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
-        self._io = io
-        self._clock = clock
-        self._now_ns = now_ns
+        self._events = events
+        self._io = environment.io
+        self._reactor = environment.reactor
+        self._now_ns = environment.clock.now_ns
         self._policy = policy
         self._is_always = policy.is_always
-        self._fail_stop = failed
+        self._fail_stop = environment.failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
         self._inline_sync = InlineSyncPolicy(0) if shortcut is None else shortcut
@@ -144,8 +130,6 @@ class GroupCommit:
         self._may_shorten = False
         self._is_rehoming = False
         self._may_rehome = may_rehome and policy.interval_s is not None
-        self.rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
-        self.count_waiting: Callable[[], int] = lambda: 0
         self._wants_write = self._wants_sync = False
         self._in_flight_bytes = 0
         self._refused: tuple[Batch, bool] | None = None
@@ -157,14 +141,14 @@ class GroupCommit:
     @property
     def is_congested(self) -> bool:
         """
-        Whether more is waiting for the disk than should be.
+        Whether more waits for the disk than should.
         """
-        return self.unsettled_bytes > MAX_UNSETTLED_BYTES
+        return self.unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
     @property
-    def unsettled_bytes(self) -> int:
+    def unacknowledged_bytes(self) -> int:
         """
-        About how many bytes are appended and not settled.
+        About how many bytes are appended, and not acknowledgeable yet.
         """
         return self._in_flight_bytes + self._log.open_bytes
 
@@ -175,7 +159,7 @@ class GroupCommit:
         if self._turn is not None or self._is_busy:
             return
         if self._is_due or self.space.wanted() is not None:
-            self._turn = self._clock.callLater(0, self._end_turn)
+            self._turn = self._reactor.callLater(0, self._end_turn)
         else:
             self._arm_idle_flush()
 
@@ -256,9 +240,9 @@ class GroupCommit:
     def _begin_next(self) -> None:
         if self._fail_stop.has_failed or self._is_busy:
             return
-        spare = self.space.wanted() if self._finished is None else None
-        if spare is not None:
-            self._prepare(spare)
+        segment = self.space.wanted() if self._finished is None else None
+        if segment is not None:
+            self._prepare(segment)
             return
         self.space.none_wanted()
         if self._is_due:
@@ -271,7 +255,7 @@ class GroupCommit:
             self._arm_idle_flush()
 
     def _take(self) -> None:
-        self.before_batch()
+        self._events.before_batch()
         batch = self._log.take(self._now_ns())
         assert batch is not None
         is_promised = self._is_always and batch.commits
@@ -297,14 +281,13 @@ class GroupCommit:
 
     def _is_short(self, batch: Batch) -> bool:
         """
-        The second batch of a turn goes to the thread: whoever waited for the first is to be
-        answered, and others are to have their turn.
+        The second batch of a turn goes to the thread, so that others have their turn.
         """
         may_be, self._may_shorten = self._may_shorten, False
         return (
             may_be
             and self._is_always
-            and self.count_waiting() == 1
+            and self._events.count_waiting() == 1
             and self._io.is_free
             and not batch.syncs
             and self._in_flight_bytes <= MAX_BATCH_BYTES
@@ -375,15 +358,15 @@ class GroupCommit:
         if self._fail_stop.has_failed:
             return
         lsn = self._log.durable_lsn if self._is_always else self._written_lsn
-        if lsn > self.settled_lsn:
-            self.settled_lsn = lsn
-            self.settled()
+        if lsn > self.acknowledgeable_lsn:
+            self.acknowledgeable_lsn = lsn
+            self._events.acknowledge()
         self._call_durable()
         if not is_here or self._has_next:
             self._flush()
         else:
             self._arm_idle_flush()
-        self.advanced()
+        self._events.advanced()
 
     @property
     def _has_next(self) -> bool:
@@ -412,22 +395,22 @@ class GroupCommit:
     def _rehome(self, error: WriteFailed) -> None:
         self._is_rehoming = True
         self._writer = self._writer.abandon()
-        self.rehomed(self._log.rehome(self._now_ns()), error)
+        self._events.rehomed(self._log.rehome(self._now_ns()), error)
         batch = self._log.take(self._now_ns())
         assert batch is not None
         self._start(batch, True)
 
     # Space.
 
-    def _prepare(self, spare: Spare) -> None:
+    def _prepare(self, segment: PreallocatedSegment) -> None:
         running = self._run(
-            self._io.run, partial(self._writer.prepare, spare), self._prepared, spare
+            self._io.run, partial(self._writer.prepare, segment), self._prepared, segment
         )
         running.addErrback(self._not_prepared)
         running.addErrback(self._fail)
 
-    def _prepared(self, ignored: None, spare: Spare) -> None:
-        self.space.made(spare)
+    def _prepared(self, ignored: None, segment: PreallocatedSegment) -> None:
+        self.space.made(segment)
         self._advance()
 
     def _not_prepared(self, failure: Failure) -> None:
@@ -442,7 +425,7 @@ class GroupCommit:
         failure.trap(NoSpace)
         self._refused = batch, sync
         self.space.was_refused(failure)
-        self.advanced()
+        self._events.advanced()
 
     @fail_stop
     def _try_again(self) -> None:
@@ -456,7 +439,7 @@ class GroupCommit:
     def _arm_interval(self) -> None:
         interval_s = self._policy.interval_s
         if interval_s and self._interval is None and self._finished is None:
-            self._interval = self._clock.callLater(interval_s, self._sync_due)
+            self._interval = self._reactor.callLater(interval_s, self._sync_due)
 
     @fail_stop
     def _sync_due(self) -> None:
@@ -467,16 +450,15 @@ class GroupCommit:
 
     def _run_sync(self) -> None:
         self._wants_sync = False
-        self._run(self._io.run, self._sync_all, self._synced, self._written_lsn).addErrback(
-            self._fail
-        )
+        running = self._run(self._io.run, self._sync_all, self._synced, self._written_lsn)
+        running.addErrback(self._fail)
 
     # The idle flush.
 
     def _arm_idle_flush(self) -> None:
         is_free = self._idle_flush is None and self._finished is None
         if is_free and (self._needs_mark or self._log.has_open):
-            self._idle_flush = self._clock.callLater(IDLE_FLUSH_S, self._end_idle_flush)
+            self._idle_flush = self._reactor.callLater(IDLE_FLUSH_S, self._end_idle_flush)
 
     @property
     def _needs_mark(self) -> bool:
@@ -502,8 +484,8 @@ class GroupCommit:
 
     def _end_log(self) -> None:
         batch = self._log.finish(self._now_ns())
-        spares = self._log.budget.leave()
-        running = self._run(self._io.run, partial(self._writer.end, batch, spares), self._ended)
+        end = partial(self._writer.end, batch, self._log.budget.leave())
+        running = self._run(self._io.run, end, self._ended)
         running.addErrback(self._fail)
 
     def _ended(self, ignored: None) -> None:

@@ -2,28 +2,13 @@
 Whether the disk is quick enough for the reactor's thread to sync by itself.
 
 A batch that one client alone waits for can share its sync with nobody.  To hand it to another
-thread and back costs more than a quick disk's sync: two switches of threads, and two rounds of the
-reactor.  So where syncs are known to be short, that one is done at once (`commit`); where they are
-not, the thread keeps the loop free.  Nothing is known at the start; each sync teaches, whichever
-thread does it, and so what is known of a slow disk costs no trials.
+thread and back costs more than a quick disk's sync.  So where syncs are known to be short, that one
+is done at once; where they are not, the thread keeps the loop free.  Each sync teaches, whichever
+thread does it, so what is known of a slow disk costs no trials.
 
-A disk that is quick as a rule and slow now and then holds up all clients then.  So after a sync
-here that was slow by far, longer than `STALL` times the limit, the thread has all of them for
-`REST` times as long: to syncs as slow as that others lose no more than a twentieth of their time.
-A disk of 0.14 ms that takes 5 ms one time in a hundred holds them up for 5 ms, then not for 100 ms;
-one that takes 5 ms each time is left to the thread for good.  All this is with the default limit.
-
-Shorter ones cause no rest, so only the mean bounds what they cost: where one sync in twenty took 9
-times the limit, others lost 11% of their time with the default, and most of it with `MAX_LIMIT_US`.
-A large limit is for servers whose clients come one at a time.
-
-A processor that is busy with something else makes syncs look slow too.  That is forgotten as soon
-as it is over: a mean forgets in some twenty syncs, and a rest is short.
-
-Round trips with fsync before each reply on a disk that syncs in 0.14 ms, commands a second as a
-ratio to beanstalkd's on a busy machine: 0.57 instead of 0.45 on one connection, 0.66 instead of
-0.54 on two, 0.92 instead of 0.72 on three, the same on 10 and 50.  Processor time a command on one:
-139 instead of 194 us (unoptimised CPython 3.11).
+After a sync here that took longer than `STALL` times the limit, the thread has all of them for
+`REST` times as long: to such syncs others lose no more than a twentieth of their time.  Shorter
+ones cause no rest, so only the mean bounds what they cost; docs/durability.md, "Inline sync".
 """
 
 from typing import Final

@@ -8,14 +8,8 @@ machine work takes long also because somebody else has the processor; therefore,
 that did, the kernel is asked whether it was a wait.  Should work hang, the reactor hangs with it;
 so meanwhile the thread looks once a second, for whoever wants to be told.
 
-Work of which the caller knows that the thread would not be worth its price (`shortcut`) is done at
-once too, and watched like that: as a plain call, since Deferreds would take a tenth of its command.
-
-Measured when it was made: round trips on one connection with a log and no fsync, processor time a
-command, as a ratio to beanstalkd's (unoptimised CPython 3.11): 5.1 instead of 7.3.  On 50
-connections, where one write serves many commands, it makes little difference on an idle machine.
-To ask the kernel saved a quarter of the processor time on one with other work for four processors
-(31 and 24 µs a command).
+Work that the caller knows to be short (`InlineSyncPolicy`) is done at once too, and watched like
+that: as a plain call, since Deferreds would take a tenth of its command.
 """
 
 import resource
@@ -137,7 +131,7 @@ def count_waits() -> int:
     return time.monotonic_ns()
 
 
-class IoThread:
+class IoThread(WatchableIo):
     """
     A `WatchableIo` of one thread.
     """
@@ -159,18 +153,12 @@ class IoThread:
         self._thread.start()
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        :return: fires in the reactor's thread with what ``work`` returned or raised.
-        """
         result: Deferred[T] = Deferred()
         self._under_way += 1
         self._work.put(partial(self._run, work, result))
         return result
 
     def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        As `run`; as a rule this work does not block, so it may be done before this returns.
-        """
         began_s = self._reactor.seconds()
         if self._under_way or began_s < self._wary_until_s:
             return self.run(work)
@@ -183,15 +171,9 @@ class IoThread:
 
     @property
     def is_free(self) -> bool:
-        """
-        Whether no work is under way, so that there may be a `call`.
-        """
         return not self._under_way
 
     def call(self, work: Callable[[], T]) -> T:
-        """
-        Do work in this thread, however long it takes. Only while this is free.
-        """
         self._is_here = True
         if not self._is_looking:
             self._work.put(self._begin_looks)
@@ -209,15 +191,9 @@ class IoThread:
         self._watchful_until_s = max(ended_s, self._wary_until_s) + WATCHFUL_S
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """
-        Be watched.
-        """
         self._look, self._failed = look, failed
 
     def stop(self) -> None:
-        """
-        End when all that was given is done.
-        """
         self._work.put(None)
 
     def _main(self) -> None:
@@ -272,34 +248,22 @@ def _fail(failure: Failure) -> None:
     failure.raiseException()
 
 
-class InlineIo:
+class InlineIo(WatchableIo):
     """
     A `WatchableIo` that does the work at once, for tests without threads.
     """
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        :return: fires in the reactor's thread with what ``work`` returned or raised.
-        """
         return execute(work)
 
     def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        As `run`; as a rule this work does not block, so it may be done before this returns.
-        """
         return execute(work)
 
     @property
     def is_free(self) -> bool:
-        """
-        Whether no work is under way, so that there may be a `call`.
-        """
         return True
 
     def call(self, work: Callable[[], T]) -> T:
-        """
-        Do work in this thread, however long it takes. Only while this is free.
-        """
         return work()
 
     def stop(self) -> None:

@@ -17,14 +17,13 @@ from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
-from beanstalk_twisted.binlog.doubts import doubts
 from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.records import Start
 from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.jobs.loading import apply_cold
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 
@@ -61,17 +60,6 @@ class OpenLog(NamedTuple):
     log: Log
     writer: Writer
     notes: list[str]
-
-
-def open_log(
-    directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    report: Report, keeps_unsafe: bool = True,
-) -> OpenLog:  # fmt: skip
-    """
-    `load` and `begin` in one.
-    """
-    found = load(directory, queue, clock, report)
-    return begin(directory, queue, clock, segment_bytes, found, keeps_unsafe)
 
 
 def load(
@@ -164,11 +152,11 @@ class _without_garbage_collection:
 
 def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -> None:
     small = found.small
-    queue.state.load_tubes(found.tubes(), small.next_tube_id, small.next_job_id)
+    queue.state.load_tubes(found.small.tubes, small.next_tube_id, small.next_job_id)
     told = 0
     for each in found.survivors_in_bulk(now_ns):
         if isinstance(each, ColdJobs):
-            apply_cold(queue.state, each)
+            queue.state.apply_cold(each)
         else:
             queue.state.apply(each.image, segment=each.segment_seq)
         del each  # It may keep a part of the log mapped, and the next one is about to be.
@@ -221,7 +209,7 @@ def _name_rehomed_tubes(
     """
     A segment names all tubes of its records, also those that have ended since.
     """
-    known = found.tubes()
+    known = found.small.tubes
     log.name_tubes({
         tube_id: known[tube_id]
         for tube_id in position.rehomed_tubes & known.keys()
@@ -248,14 +236,14 @@ def _prepare(writer: Writer, log: Log, queue: WorkQueue) -> None:
     """
     So that the first job does not have to wait.
     """
-    while (spare := log.budget.wanted(queue.demand())) is not None:
+    while (segment := log.budget.wanted(queue.demand())) is not None:
         try:
-            writer.prepare(spare)
+            writer.prepare(segment)
         except NoSpace:
             # The committer tries again, and tells of it.
             log.budget.is_short = True
             return
-        log.budget.add(spare)
+        log.budget.add(segment)
 
 
 def _distrust_cache(directory: Directory) -> None:
@@ -273,7 +261,7 @@ def _salt() -> int:
 
 
 def _notes(found: replay.Replay, kept_at: str) -> list[str]:
-    notes = [str(doubt) for doubt in doubts(found.survey)]
+    notes = [str(warning) for warning in loss_warnings(found.survey)]
     torn = found.survey.torn
     if torn is not None:
         notes.append(f"{torn}. They were cut off; a copy is in {kept_at}")

@@ -12,7 +12,8 @@ from typing import Final
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.space_budget import Demand, SpaceBudget, Spare
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment, SpaceBudget
+from beanstalk_twisted.storage.environment import CommitEvents
 from beanstalk_twisted.storage.io_thread import Clock
 
 SPACE_RETRY_S: Final = 1.0
@@ -23,27 +24,25 @@ class Space:
     """
     Sees that a log's room is as large as the queue wants it to be.
 
-    :ivar budget: the log's.
-    :ivar demand: says how much room the queue wants; ``changed`` is called when there is more, or
-        none is to be had.
-    """
+    :ivar budget: the log's."""
 
-    def __init__(self, budget: SpaceBudget, clock: Clock, again: Callable[[], None]) -> None:
+    def __init__(
+        self, budget: SpaceBudget, clock: Clock, events: CommitEvents, again: Callable[[], None]
+    ) -> None:
         """
         :param again: called when a disk that was full is to be tried again.
         """
         self.budget = budget
-        self.demand: Callable[[], Demand] = Demand
-        self.changed: Callable[[Failure | None], None] = lambda refusal: None
+        self._events = events
         self._clock = clock
         self._again = again
         self._pause: IDelayedCall | None = None
 
-    def wanted(self) -> Spare | None:
+    def wanted(self) -> PreallocatedSegment | None:
         """
         A file that is to be made ready now.
         """
-        return None if self._pause is not None else self.budget.wanted(self.demand())
+        return None if self._pause is not None else self.budget.wanted(self._events.demand())
 
     def none_wanted(self) -> None:
         """
@@ -52,11 +51,11 @@ class Space:
         if self.budget.is_short and self._pause is None:
             self.was_given()
 
-    def made(self, spare: Spare) -> None:
+    def made(self, segment: PreallocatedSegment) -> None:
         """
         The file is ready.
         """
-        self.budget.add(spare)
+        self.budget.add(segment)
         self.was_given()
 
     def was_given(self) -> None:
@@ -65,9 +64,9 @@ class Space:
         each segment that compaction frees would be news.
         """
         budget = self.budget
-        if not budget.is_short or budget.wanted(self.demand()) is None:
+        if not budget.is_short or budget.wanted(self._events.demand()) is None:
             budget.is_short = False
-            self.changed(None)
+            self._events.space_changed(None)
 
     def was_refused(self, failure: Failure) -> None:
         """
@@ -77,7 +76,7 @@ class Space:
         if self._pause is not None:
             self._pause.cancel()
         self._pause = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
-        self.changed(failure)
+        self._events.space_changed(failure)
 
     def try_now(self) -> None:
         """

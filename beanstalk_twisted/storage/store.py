@@ -6,24 +6,20 @@ to the server's log.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Rehoming
-from beanstalk_twisted.binlog.compaction import Policy, SegmentUse
-from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.records import ClockStep
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
-from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.directory_check import DirectoryCheck
-from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.environment import CommitEvents, Environment, StoreEvents
 from beanstalk_twisted.storage.group_commit import FsyncPolicy, GroupCommit
 from beanstalk_twisted.storage.inline_sync import InlineSyncPolicy
-from beanstalk_twisted.storage.io_thread import Clock, Io
 from beanstalk_twisted.storage.opening import OpenLog
 
 
@@ -55,82 +51,43 @@ class LogFacts:
 
 class LogStore:
     """
-    Keeps a queue in a log.
+    Owns an open log: group commit, compaction and archiving for one queue.  Logs their states.
+
+    :ivar committer: takes to disk what was appended.
     """
 
     log = Logger()
 
     def __init__(
-        self, opened: OpenLog, queue: WorkQueue, directory: Directory, io: Io, unwatched: Io,
-        reactor: Clock, clock: LogClock, options: LogOptions, settled: Callable[[], None],
-        changed: Callable[[], None], failed: FailStop,
-        count_waiting: Callable[[], int], compactor: type[Compactor] = Compactor,
+        self, opened: OpenLog, queue: WorkQueue, environment: Environment, options: LogOptions,
+        events: StoreEvents, compactor: type[Compactor] = Compactor,
         make_archiver: MakeArchiver | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param unwatched: the same as ``io``, for what may take as long as it likes.
-        :param settled: called when more replies may go; ``changed`` when the queue did something
-            by itself; ``failed`` when nothing can be promised any more.
-        :param count_waiting: see `GroupCommit.count_waiting`.
-        """
         self._log = opened.log
         self._queue = queue
-        self._path = directory.path
-        self._clock = clock
-        self._changed = changed
+        self._path = environment.directory.path
+        self._clock = environment.clock
+        self._changed = events.changed
         self._refusal = ""
-        self._committer = GroupCommit(
-            opened.log, opened.writer, io, reactor, clock.now_ns, options.fsync, failed,
+        self.committer = GroupCommit(
+            opened.log, opened.writer, environment, options.fsync, self._commit_events(events),
             options.may_rehome, InlineSyncPolicy(options.fsync_inline_us),
         )  # fmt: skip
         self._compactor = compactor(
-            options.compaction, opened.log, queue, directory, io, self._committer, reactor,
-            clock.now_ns, failed, self._may_free,
-        )  # fmt: skip
-        self._check = DirectoryCheck(
-            unwatched, reactor, directory.path, self._committer.displaced,
-            lambda: self._committer.settled_lsn, failed,
-        )  # fmt: skip
+            options.compaction, opened.log, queue, environment, self.committer, self._may_free
+        )
+        self._check = DirectoryCheck(environment, self.committer)
         self._archiver: Archiver | None = None
         if make_archiver is not None:
             self._archiver = make_archiver(
-                opened.log, directory, self._committer, self._compactor.consider, failed
+                opened.log, environment, self.committer, self._compactor.consider
             )
-        self._committer.settled = settled
-        self._committer.count_waiting = count_waiting
-        self._committer.rehomed = self._note_rehoming
-        self._committer.before_batch = self._note_clock_step
-        each = self._compactor.consider if self._archiver is None else self._archiver.advanced
-        self._committer.advanced = each
-        self._committer.space.demand = queue.demand
-        self._committer.space.changed = self._note_room
 
-    @property
-    def settled_lsn(self) -> int:
-        """
-        Replies that wait for this LSN, or for a lower one, may be sent.
-        """
-        return self._committer.settled_lsn
-
-    @property
-    def unsettled_bytes(self) -> int:
-        """
-        About how many bytes are appended and not settled.
-        """
-        return self._committer.unsettled_bytes
-
-    @property
-    def is_congested(self) -> bool:
-        """
-        Whether more is waiting for the disk than should be.
-        """
-        return self._committer.is_congested
-
-    def segments(self) -> list[SegmentUse]:
-        """
-        What each segment holds, oldest first.
-        """
-        return self._compactor.segments()
+    def _commit_events(self, events: StoreEvents) -> CommitEvents:
+        return CommitEvents(
+            events.acknowledge, self._advanced, self._note_clock_step, self._note_rehoming,
+            events.count_waiting, self._queue.demand, self._note_room,
+        )  # fmt: skip
 
     def tell(self, facts: LogFacts) -> None:
         """
@@ -141,18 +98,6 @@ class LogStore:
         facts.migrated = lambda: self._queue.tally.copies
         facts.written = lambda: self._log.records_written
 
-    def schedule(self) -> None:
-        """
-        Records may have been appended: take them to disk when the reactor comes round next.
-        """
-        self._committer.schedule()
-
-    def end_turn(self) -> None:
-        """
-        The turn is over for all connections: take what was appended to disk now.
-        """
-        self._committer.end_turn()
-
     def start(self) -> None:
         """
         Begin to work.
@@ -162,7 +107,7 @@ class LogStore:
         self._check.start()
         if self._archiver is not None:
             self._archiver.start()
-        self._committer.schedule()
+        self.committer.schedule()
 
     def stop(self) -> None:
         """
@@ -173,18 +118,18 @@ class LogStore:
         if self._archiver is not None:
             self._archiver.stop()
 
-    def finish(self) -> "Deferred[None]":
-        """
-        Sync all that was appended, then end the log in order.
-        """
-        return self._committer.finish()
-
     async def deliver_rest(self) -> None:
         """
         The log has ended: its last segment, too, goes into the archive, if there is one.
         """
         if self._archiver is not None:
             await self._archiver.finish()
+
+    def _advanced(self) -> None:
+        if self._archiver is None:
+            self._compactor.consider()
+        else:
+            self._archiver.advanced()
 
     def _may_free(self, seq: int) -> bool:
         return self._archiver is None or self._archiver.has(seq)

@@ -7,9 +7,8 @@ that waits for it cannot be helped, nor ended: so nothing here waits for that th
 Seconds are counted in looks, one a second, and not by a clock: a process that was itself stopped
 for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
 
-With an interval between syncs, or none, what is written may be written in the reactor's thread
-(`blocking`), and on a quick disk that thread may sync what one client waits for (`shortcut`).  Then
-it is that thread that hangs, and the I/O thread that looks and gives up.
+While the reactor's thread writes or syncs by itself (`Io.run_brief`, `Io.call`), it is that thread
+that may hang, and the I/O thread that looks and gives up.
 
 Differs from beanstalkd: it writes in its only thread, and hangs with the disk for ever.
 """
@@ -26,7 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
-from beanstalk_twisted.storage.io_thread import LOOK_S, Clock, WatchableIo
+from beanstalk_twisted.storage.io_thread import LOOK_S, Clock, Io, WatchableIo
 
 T = TypeVar("T")
 
@@ -60,7 +59,7 @@ NEWEST_DOUBTFUL: Final = (
 """The kernel has what was answered, and writes it when the disk answers."""
 
 
-class WatchedIo:
+class WatchedIo(Io):
     """
     An `Io` that is watched.
 
@@ -101,28 +100,16 @@ class WatchedIo:
         self._timer: IDelayedCall | None = None
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        :return: fires in the reactor's thread with what ``work`` returned or raised.
-        """
         return self._watch(self._io.run, work)
 
     def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        """
-        As `run`; as a rule this work does not block, so it may be done before this returns.
-        """
         return self._watch(self._io.run_brief, work)
 
     @property
     def is_free(self) -> bool:
-        """
-        Whether no work is under way, so that there may be a `call`.
-        """
         return self._io.is_free
 
     def call(self, work: Callable[[], T]) -> T:
-        """
-        Do work in this thread, however long it takes. Only while this is free.
-        """
         self._given += 1
         try:
             return self._io.call(work)
@@ -141,9 +128,6 @@ class WatchedIo:
         return running
 
     def stop(self) -> None:
-        """
-        End when all that was given is done.
-        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -38,8 +38,7 @@ class Assertions:
         So many jobs were put, and taken by the server.
         """
         __tracebackhide__ = True
-        wanted = {"pri": priority, "delay": delay, "ttr": ttr}
-        args = {name: value for name, value in wanted.items() if value is not None}
+        args = {"pri": priority, "delay": delay, "ttr": ttr}
         self._assert_done("put", "INSERTED", count, tube=tube, body=body, **args)
 
     def assert_job_reserved(
@@ -69,8 +68,7 @@ class Assertions:
         So many jobs were given back.
         """
         __tracebackhide__ = True
-        wanted = {"pri": priority, "delay": delay}
-        args = {name: value for name, value in wanted.items() if value is not None}
+        args = {"pri": priority, "delay": delay}
         self._assert_done("release", "RELEASED", count, tube=tube, body=body, job=job, **args)
 
     def assert_job_buried(
@@ -158,7 +156,7 @@ class Assertions:
 
     def _assert_done(
         self, name: str, word: str, count: int, *, tube: str | None, body: Body | None,
-        job: int | None = None, **args: int,
+        job: int | None = None, **args: int | None,
     ) -> None:  # fmt: skip
         __tracebackhide__ = True
         # All that reserve begin with "reserve", and no other command does.
@@ -169,7 +167,7 @@ class Assertions:
             and (tube is None or each.tube == tube)
             and (job is None or each.job_id == job)
             and (body is None or _is_body(body, each.body))
-            and all(each.args.get(key) == value for key, value in args.items())
+            and all(value in (None, each.args.get(key)) for key, value in args.items())
         ]  # fmt: skip
         if len(found) != count:
             wanted: dict[str, Any] = {"tube": tube, "body": body, "job": job, **args}

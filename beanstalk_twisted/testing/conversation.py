@@ -4,12 +4,12 @@ A connection of the test's own: send bytes, get replies.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import TracebackType
 
+from beanstalk_twisted.testing.network import Carrier
 from beanstalk_twisted.testing.wire import Wire
 
 
-class Conversation:
+class Conversation(Carrier):
     """
     A raw connection.
 
@@ -27,10 +27,7 @@ class Conversation:
     def __enter__(self) -> "Conversation":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -41,9 +38,6 @@ class Conversation:
         return self.wire.is_over
 
     def carry(self) -> bool:
-        """
-        Move what each end has sent to the other one, and tell one end of the end of the other.
-        """
         replies = self.wire.take()
         self._heard += replies
         return bool(replies)

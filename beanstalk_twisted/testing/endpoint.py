@@ -13,34 +13,36 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from zope.interface import implementer
 
 from beanstalk_twisted.testing.memory_server import READ_BYTES, MemoryTransport
-from beanstalk_twisted.testing.network import Network
+from beanstalk_twisted.testing.network import Carrier, Network
 from beanstalk_twisted.testing.wire import Wire
 
 ADDRESS: Final = IPv4Address("TCP", "127.0.0.1", 11300)
 """What a client is told of where it is connected to."""
 
 
-class MemoryLink:
+class MemoryLink(Carrier):
     """
     A Twisted protocol at one end of a wire.
 
     :ivar transport: the protocol's.
     """
 
-    def __init__(self, network: Network, wire: Wire, protocol: Any, piece_bytes: int) -> None:
+    def __init__(
+        self, network: Network, wire: Wire, protocol: Any, piece_bytes: int,
+        stirred: Callable[[], object],
+    ) -> None:  # fmt: skip
+        """
+        :param stirred: called when there is something to carry.
+        """
         self.wire = wire
-        self.transport = MemoryTransport(network.clock, protocol)
+        self.transport = MemoryTransport(network.clock, protocol, stirred)
         self._piece_bytes = piece_bytes
         self._has_half_closed = False
 
     def carry(self) -> bool:
-        """
-        Move what each end has sent to the other one.  A protocol that is at work gets the rest when
-        it has come back.
-        """
         has_sent = self._carry_commands()
         if self.transport.is_delivering:
-            return has_sent
+            return has_sent  # The protocol gets the rest when it has come back.
         return has_sent | self._carry_replies() | self._carry_end()
 
     def _carry_commands(self) -> bool:
@@ -97,9 +99,6 @@ class MemoryEndpoint:
         self._uses_reactor = uses_reactor
 
     def connect(self, factory: Any) -> Deferred[Any]:
-        """
-        Connect the protocol of a factory.
-        """
         self.tries.append(self._network.clock.seconds())
         if self.is_refusing:
             return fail(ConnectionRefusedError())
@@ -108,11 +107,8 @@ class MemoryEndpoint:
         return succeed(protocol)
 
     def join(self, protocol: Any) -> MemoryLink:
-        """
-        Connect a protocol.
-        """
-        link = MemoryLink(self._network, self._make_wire(), protocol, self.piece_bytes)
-        link.transport.stirred = self.stir
+        wire = self._make_wire()
+        link = MemoryLink(self._network, wire, protocol, self.piece_bytes, self.stir)
         self._network.links.append(link)
         protocol.makeConnection(link.transport)
         return link

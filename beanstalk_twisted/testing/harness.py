@@ -5,7 +5,6 @@ What all parts of a double stand on: the server, its connections, its time, and 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
@@ -48,10 +47,7 @@ class Harness:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

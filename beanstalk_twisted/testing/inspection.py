@@ -65,7 +65,7 @@ class Inspection(Harness, Assertions):
         """
         Give what ``stats`` answers.
         """
-        return ServerStats(self._document(b"stats"))
+        return ServerStats(self._content("stats"))
 
     def stats_tube(self, tube: str) -> TubeStats:
         """
@@ -73,7 +73,7 @@ class Inspection(Harness, Assertions):
 
         :raise LookupError: there is no such tube.
         """
-        return TubeStats(self._document(b"stats-tube " + tube.encode()))
+        return TubeStats(self._content("stats_tube", tube.encode()))
 
     def stats_job(self, job_id: int) -> JobStats:
         """
@@ -81,24 +81,20 @@ class Inspection(Harness, Assertions):
 
         :raise LookupError: there is no such job.
         """
-        return JobStats(self._document(b"stats-job %d" % job_id))
+        return JobStats(self._content("stats_job", job_id))
 
-    def _document(self, line: bytes) -> bytes:
+    def _content(self, method: str, *args: bytes | int) -> bytes:
         """
-        Ask a question of statistics without changing them.
+        Call a method of the queue that gives statistics, without a connection: none looks at who
+        asks.
         """
         with self._turn():
             queue, now_ns = self._service.queue, self._service.clock.now_ns()
-            word, _, arg = line.partition(b" ")
-            # None of the three looks at who asks, so nobody has to be connected.
             session = Session(0, queue.state.default())
-            if word == b"stats":
-                reply, _ = queue.stats(session, now_ns)
-            elif word == b"stats-tube":
-                reply, _ = queue.stats_tube(session, now_ns, arg)
-            else:
-                reply, _ = queue.stats_job(session, now_ns, int(arg))
+            reply, _ = getattr(queue, method)(session, now_ns, *args)
         content: bytes | None = getattr(reply, "content", None)
         if content is None:
-            raise LookupError(f"{line.decode()}: {reply.encode().decode().strip()}")
+            about = " ".join(arg.decode() if isinstance(arg, bytes) else str(arg) for arg in args)
+            why = reply.encode().decode().strip()
+            raise LookupError(f"{method.replace('_', '-')} {about}: {why}")
         return content

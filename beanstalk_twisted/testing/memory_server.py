@@ -10,14 +10,12 @@ two calls of it belongs to one turn, and without a log replies are there at once
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import execute as execute_now
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -33,8 +31,6 @@ from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
 
-T = TypeVar("T")
-
 OUTPUT_LIMIT_BYTES = 1 << 16
 """Unread replies above which Twisted asks for a pause (`FileDescriptor.bufferSize`)."""
 
@@ -45,91 +41,24 @@ STARTED_S = 1_700_000_000
 """The wall clock when a `MemoryServer` is made."""
 
 
-class HeldIo:
-    """
-    A `WatchableIo` of which each piece of work waits until the test lets it happen.
-
-    :ivar is_stopped: whether it was told that no more comes.
-    :ivar briefs: how many of the pieces were given as brief ones.
-    """
-
-    def __init__(self) -> None:
-        self.is_stopped = False
-        self.briefs = 0
-        self._waiting: deque[tuple[Callable[[], Any], Deferred[Any]]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        :return: fires in the reactor's thread with what ``work`` returned or raised.
-        """
-        assert not self.is_stopped
-        result: Deferred[T] = Deferred()
-        self._waiting.append((work, result))
-        return result
-
-    def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        As `run`; as a rule this work does not block, so it may be done before this returns.
-        """
-        self.briefs += 1
-        return self.run(work)
-
-    @property
-    def is_free(self) -> bool:
-        """
-        Nothing is done before the test lets it.
-        """
-        return False
-
-    def call(self, work: Callable[[], T]) -> T:
-        """
-        Do work in this thread, however long it takes. Only while this is free.
-        """
-        raise AssertionError("there was to be none, since this is not free")
-
-    def stop(self) -> None:
-        """
-        End when all that was given is done.
-        """
-        self.is_stopped = True
-
-    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """
-        No work is ever done in the thread that gave it.
-        """
-
-    def step(self) -> None:
-        """
-        Do the oldest work and tell its outcome.
-        """
-        work, result = self._waiting.popleft()
-        execute_now(work).addBoth(result.callback)
-
-    def forget(self) -> None:
-        """
-        The process that asked is gone.
-        """
-        self._waiting.clear()
-        self.is_stopped = False
-
-
 class MemoryTransport:
     """
-    One end of a connection; pauses, half-closes and parts as Twisted's sockets do, and as they do
-    it never calls a protocol that has not come back from the last call.
+    One end of a connection, an `ITransport`: pauses, half-closes and parts as Twisted's sockets do,
+    and as they do it never calls a protocol that has not come back from the last call.
 
     :ivar unread: what the protocol has written and the other end has not taken.
     :ivar unsent: what the other end has sent and the protocol does not read yet.
     :ivar sends_no_more: whether the protocol has said so.
     :ivar is_delivering: whether the protocol is at work on what has come.
-    :ivar stirred: called when the protocol has done something that the other end may notice.
     """
 
-    def __init__(self, clock: Clock, protocol: Any) -> None:
-        self.stirred: Callable[[], object] = lambda: None
+    def __init__(
+        self, clock: Clock, protocol: Any, stirred: Callable[[], object] = lambda: None
+    ) -> None:
+        """
+        :param stirred: called when the protocol has done something that the other end may notice.
+        """
+        self.stirred = stirred
         self.is_delivering = False
         self._reason: Exception | None = None
         self.unread = bytearray()
@@ -147,9 +76,6 @@ class MemoryTransport:
     # What the protocol calls.
 
     def write(self, output: bytes) -> None:
-        """
-        Send these bytes.
-        """
         if self.is_closed:
             return
         self.stirred()
@@ -159,71 +85,41 @@ class MemoryTransport:
             self._producer.pauseProducing()
 
     def writeSequence(self, output: Iterable[bytes]) -> None:
-        """
-        Send these bytes.
-        """
         self.write(b"".join(output))
 
     def loseConnection(self) -> None:
-        """
-        Close the connection when all is sent.
-        """
         self.stirred()
         self.disconnecting = True
         self._clock.callLater(0, self.part_if_read)
 
     def loseWriteConnection(self) -> None:
-        """
-        Send no more after what was written.
-        """
         self.stirred()
         self.sends_no_more = True
 
     def abortConnection(self) -> None:
-        """
-        Close the connection at once; what was not sent is lost.
-        """
         self.unread.clear()
         self.loseConnection()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """
-        Let this producer be told when to stop and to go on.
-        """
         assert self._producer is None, "there is a producer already"
         assert streaming, "only producers that push"
         self._producer = producer
 
     def unregisterProducer(self) -> None:
-        """
-        The producer has ended.
-        """
         self._producer = None
 
     def pauseProducing(self) -> None:
-        """
-        Stop until told to go on.
-        """
         self.is_reading = False
 
     def resumeProducing(self) -> None:
-        """
-        Go on.
-        """
         if not self.disconnecting:
             self.is_reading = True
             self._clock.callLater(0, self.read)
 
     def getPeer(self) -> IPv4Address:
-        """
-        The peer's address.
-        """
         return IPv4Address("TCP", "127.0.0.1", 1)
 
     def getHost(self) -> IPv4Address:
-        """
-        The own address.
-        """
         return IPv4Address("TCP", "127.0.0.1", 11300)
 
     # What the reactor does.
@@ -278,9 +174,6 @@ class MemoryTransport:
             self.end(ConnectionDone())
 
     def end(self, reason: Exception) -> None:
-        """
-        The connection is no more.
-        """
         if self.is_closed:
             return
         self.is_closed = True
@@ -316,9 +209,6 @@ class Client:
         self.transport.read()
 
     def take(self) -> bytes:
-        """
-        Read all replies that have come.
-        """
         return self.transport.drain()
 
     def ask(self, request: bytes) -> bytes:
@@ -330,16 +220,10 @@ class Client:
         return self.take()
 
     def half_close(self) -> None:
-        """
-        Say that nothing more will be sent.
-        """
         self.transport.has_ended = True
         self.transport.read()
 
     def hang_up(self) -> None:
-        """
-        Vanish.
-        """
         self.transport.end(ConnectionLost())
 
 
@@ -393,7 +277,7 @@ class MemoryServer:
         """
         archiver = None
         if self.archive is not None:
-            archiver = partial(Archiver, self.archive, self.archive_age_s, self.io, self.clock)
+            archiver = partial(Archiver, self.archive, self.archive_age_s, self.io)
         return BeanstalkService(
             self.settings, self.clock, log_clock, self.directory, self.io, archiver
         )
@@ -429,9 +313,6 @@ class MemoryServer:
         return min((call.getTime() for call in self.clock.getDelayedCalls()), default=None)
 
     def stop(self) -> Deferred[None]:
-        """
-        Stop in order; ``start`` may follow when it has.
-        """
         return self.service.stopService()
 
     def kill(self) -> None:

@@ -13,10 +13,7 @@ from twisted.internet.task import Clock
 from beanstalk_twisted.testing.memory_server import MemoryServer
 
 MAX_ROUNDS: Final = 100_000
-"""
-Round trips between clients and server in which no time passes, above which they are taken for a
-loop without an end: a client that asks again and again without ever waiting.
-"""
+"""Round trips without time passing that are taken for an endless loop of some client."""
 
 
 class Carrier(Protocol):

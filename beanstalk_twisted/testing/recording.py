@@ -173,7 +173,7 @@ class Recorder:
         if isinstance(reply, Reserved):
             self._note_job(command, reply.job_id)
         elif isinstance(reply, Inserted):
-            command.job_id = reply.job_id
+            command.job_id = int(reply.value)
 
     # What a command is about.
 

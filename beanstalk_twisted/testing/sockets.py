@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from beanstalk_twisted.testing.double import Double
 from beanstalk_twisted.testing.memory_server import READ_BYTES
-from beanstalk_twisted.testing.network import check_span
+from beanstalk_twisted.testing.network import Carrier, check_span
 from beanstalk_twisted.testing.wire import Wire
 
 HOST: Final = "127.0.0.1"
@@ -39,7 +39,7 @@ AT_ONCE: Final = struct.pack("ii", 1, 0)
 """For SO_LINGER: a close that is a cut, so that the client hears of a reset."""
 
 
-class SocketLink:
+class SocketLink(Carrier):
     """
     A socket at one end of a wire.
 
@@ -56,9 +56,6 @@ class SocketLink:
         self._has_ended = False
 
     def carry(self) -> bool:
-        """
-        Move what each end has sent to the other one, and tell one end of the end of the other.
-        """
         if self.is_closed:
             return False
         try:
@@ -139,18 +136,12 @@ class Listener:
         self._made = made
 
     def listen(self) -> None:
-        """
-        Take connections from now on.
-        """
         if self.socket is None:
             self.socket = socket.create_server((HOST, self.port), backlog=BACKLOG)
             self.socket.setblocking(False)
             self.port = int(self.socket.getsockname()[1])
 
     def close(self) -> None:
-        """
-        Take no more.
-        """
         if self.socket is not None:
             self.socket.close()
             self.socket = None

@@ -11,8 +11,7 @@ from typing import Final
 
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire.dialects import MODERN
-
-CRLF: Final = b"\r\n"
+from beanstalk_twisted.wire.grammar import CRLF
 
 WITH_BODY: Final = frozenset((b"RESERVED", b"FOUND", b"OK"))
 """Replies whose line ends with the size of a body that follows."""

@@ -11,6 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.wire.replies import BAD_FORMAT, Reply
 
+CRLF: Final = b"\r\n"
+"""Ends each line, and each body."""
+
 MAX_U32: Final = (1 << 32) - 1
 MAX_U64: Final = (1 << 64) - 1
 MAX_TIMEOUT_S: Final = (1 << 31) - 1

@@ -55,15 +55,9 @@ class Word(Reply):
         self._line = text + b"\r\n"
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
         return self._line
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
         return (self.text,)
 
 
@@ -86,27 +80,60 @@ OUT_OF_MEMORY: Final = Word(b"OUT_OF_MEMORY")
 INTERNAL_ERROR: Final = Word(b"INTERNAL_ERROR")
 
 
-class Inserted(Reply):
+class Line(Reply):
     """
-    A job was put.
+    A reply that is one line with one value.
+
+    :cvar template: the line, its CR LF included.
     """
 
-    __slots__ = ("job_id",)
+    __slots__ = ("value",)
+    template: ClassVar[bytes]
 
-    def __init__(self, job_id: int) -> None:
-        self.job_id = job_id
+    def __init__(self, value: int | bytes) -> None:
+        self.value = value
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
-        return b"INSERTED %d\r\n" % self.job_id
+        return self.template % self.value
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
-        return (self.job_id,)
+        return (self.value,)
+
+
+class Inserted(Line):
+    """
+    A job was put: its id.
+    """
+
+    __slots__ = ()
+    template = b"INSERTED %d\r\n"
+
+
+class Kicked(Line):
+    """
+    So many jobs were kicked.
+    """
+
+    __slots__ = ()
+    template = b"KICKED %d\r\n"
+
+
+class Using(Line):
+    """
+    The tube that puts go into.
+    """
+
+    __slots__ = ()
+    template = b"USING %s\r\n"
+
+
+class Watching(Line):
+    """
+    How many tubes are watched.
+    """
+
+    __slots__ = ()
+    template = b"WATCHING %d\r\n"
 
 
 class JobReply(Reply):
@@ -132,15 +159,9 @@ class JobReply(Reply):
         return b"%s %d %d\r\n" % (self.word, self.job_id, len(self.body))
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
         return b"%s %d %d\r\n%s\r\n" % (self.word, self.job_id, len(self.body), self.body)
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
         return (self.job_id, self.body, self.priority)
 
 
@@ -162,75 +183,6 @@ class Found(JobReply):
     word = b"FOUND"
 
 
-class Kicked(Reply):
-    """
-    So many jobs were kicked.
-    """
-
-    __slots__ = ("jobs",)
-
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-
-    def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
-        return b"KICKED %d\r\n" % self.jobs
-
-    def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
-        return (self.jobs,)
-
-
-class Using(Reply):
-    """
-    The tube that puts go into.
-    """
-
-    __slots__ = ("tube",)
-
-    def __init__(self, tube: bytes) -> None:
-        self.tube = tube
-
-    def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
-        return b"USING %s\r\n" % self.tube
-
-    def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
-        return (self.tube,)
-
-
-class Watching(Reply):
-    """
-    How many tubes are watched.
-    """
-
-    __slots__ = ("tubes",)
-
-    def __init__(self, tubes: int) -> None:
-        self.tubes = tubes
-
-    def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
-        return b"WATCHING %d\r\n" % self.tubes
-
-    def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
-        return (self.tubes,)
-
-
 class Document(Reply):
     """
     An answer in YAML.
@@ -242,15 +194,9 @@ class Document(Reply):
         self.content = content
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
         return b"OK %d\r\n%s\r\n" % (len(self.content), self.content)
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
         return (self.content,)
 
 

@@ -3,6 +3,7 @@ The command ``beanstalk-work``: a worker as a process.
 """
 
 import asyncio
+import importlib
 import sys
 from collections.abc import Callable
 from inspect import iscoroutinefunction
@@ -25,7 +26,7 @@ from beanstalk_twisted.client.reconnecting import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.worker import checks, loading, policy, service
+from beanstalk_twisted.worker import policy, service, settings
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
 from beanstalk_twisted.worker.shell import Shell
 from beanstalk_twisted.worker.signals import Signals
@@ -61,11 +62,37 @@ def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
     if command is not None:
         return Doing(Shell(command), True, False)
     assert name is not None
-    function = loading.load(name)
+    function = load(name)
     is_async = iscoroutinefunction(function) or iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )
     return Doing(function, not in_reactor and not is_async, is_async)
+
+
+def load(name: str) -> Callable[..., Any]:
+    """
+    Import a function; modules are looked for in the current directory too.
+
+    :param name: ``package.module:function``, or ``module:object.method``.
+    :raise ValueError: there is none.
+    """
+    module_name, colon, path = name.partition(":")
+    if not colon or not module_name or not path:
+        raise ValueError(f"{name!r} is not MODULE:FUNCTION")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as problem:
+        raise ValueError(f"{name}: {problem}") from None
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"{name}: there is no {part!r} in {module_name}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValueError(f"{name} cannot be called")
+    function: Callable[..., Any] = found
+    return function
 
 
 def choose_reactor(wanted: str, is_coroutine: bool) -> None:
@@ -115,7 +142,7 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
 @click.option(
     "-n",
     "--concurrency",
-    type=click.IntRange(1, checks.MAX_CONCURRENCY),
+    type=click.IntRange(1, settings.MAX_CONCURRENCY),
     default=1,
     show_default=True,
     help="Jobs at once.",
@@ -268,9 +295,6 @@ def run(worker: service.Worker[Any], verbose: int, told: Signals) -> None:
 
 
 def main() -> None:
-    """
-    The console script.
-    """
     cli.main(prog_name=PROGRAM)
 
 

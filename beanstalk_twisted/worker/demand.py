@@ -8,19 +8,13 @@ POLL_FIRST_S: Final = 0.02
 """After an empty answer, before the next poll, seconds: about the end of a burst."""
 
 POLL_MOST_S: Final = 0.25
-"""
-Between two polls at most, seconds, and so how long a new job may lie there while all connections
-hold jobs.  Four commands a second are nothing to a server, even from a hundred workers.
-"""
+"""Between two polls at most, seconds: four commands a second are nothing to a server."""
 
 REST_S: Final = 1.0
 """After an answer that is an error, before anything is asked again, seconds."""
 
 PATIENCE_S: Final = 30
-"""
-How long a `reserve` waits that may wait, seconds; then it is sent anew.  So a server, or a way to
-it, that has died is noticed at all.
-"""
+"""How long a `reserve` waits, seconds; it is then sent anew, so a dead server is noticed."""
 
 
 class Demand:

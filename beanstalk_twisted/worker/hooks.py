@@ -84,55 +84,32 @@ class Logged(Hooks):
     log = Logger(namespace="beanstalk_twisted.worker")
 
     def began(self, attempt: Attempt[Any]) -> None:
-        """
-        An attempt begins.
-        """
         self.log.debug("{job}: begun", job=attempt)
 
     def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
-        """
-        An attempt has failed; `ended` follows, with what becomes of the job.
-        """
         # As text: to a test under trial, a failure that is logged as one is a fault in the test.
         self.log.warn("{job}: failed: {kind}: {error}{frames}", job=attempt,
                       kind=type(error).__name__, error=error, frames=frames_of(error))  # fmt: skip
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        """
-        The server has confirmed what becomes of the job.
-        """
         level = LogLevel.warn if isinstance(verdict, Bury) else LogLevel.info
         self.log.emit(level, "{job}: {verdict} after {seconds:.3f} s", job=attempt,
                       verdict=verdict, seconds=seconds)  # fmt: skip
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-        """
-        The job is somebody else's, or will be: its reservation has ended before it was done.
-        """
         self.log.warn("{job}: lost: {why}", job=attempt, why=ending.value)
 
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
-        """
-        The server was told what becomes of the job, and has refused or not answered. It gives the
-        job out again when the TTR ends, or has done so.
-        """
         self.log.warn("{job}: unsettled, was to be {verdict}: {error}", job=attempt,
                       verdict=verdict, error=error)  # fmt: skip
 
     def disconnected(self, losses: Losses) -> None:
-        """
-        A connection was lost; another one will be made.
-        """
         count = len(losses.reservations)
         self.log.warn("connection lost ({why}), and with it {count} {reservations}",
                       why=losses.reason, count=count,
                       reservations="reservation" if count == 1 else "reservations")  # fmt: skip
 
     def troubled(self, error: BaseException) -> None:
-        """
-        The server has answered a `reserve`, or a command that it needs, with an error; it will be
-        asked again.
-        """
         self.log.warn("no job: {error}", error=error)
 
 
@@ -166,60 +143,34 @@ class Tally(Hooks):
         self.seconds = 0.0
 
     def began(self, attempt: Attempt[Any]) -> None:
-        """
-        An attempt begins.
-        """
         self.counts["began"] += 1
 
     def touched(self, attempt: Attempt[Any]) -> None:
-        """
-        The server has begun its TTR anew.
-        """
         self.counts["touched"] += 1
 
     def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
-        """
-        An attempt has failed; `ended` follows, with what becomes of the job.
-        """
         self.counts["failed"] += 1
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        """
-        The server has confirmed what becomes of the job.
-        """
         self.counts[self._NAMES[type(verdict).__name__]] += 1
         self.seconds += seconds
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-        """
-        The job is somebody else's, or will be: its reservation has ended before it was done.
-        """
         self.counts["lost"] += 1
 
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
-        """
-        The server was told what becomes of the job, and has refused or not answered. It gives the
-        job out again when the TTR ends, or has done so.
-        """
         self.counts["unsettled"] += 1
 
     def disconnected(self, losses: Losses) -> None:
-        """
-        A connection was lost; another one will be made.
-        """
         self.counts["disconnected"] += 1
 
     def troubled(self, error: BaseException) -> None:
-        """
-        The server has answered a `reserve`, or a command that it needs, with an error; it will be
-        asked again.
-        """
         self.counts["troubled"] += 1
 
 
-class Told:
+class HookList:
     """
-    All hooks of a worker; what is wrong with one harms nobody else.
+    All hooks of a worker; an exception from one is logged, and the others are still called.
     """
 
     _log = Logger(namespace="beanstalk_twisted.worker")
@@ -227,12 +178,12 @@ class Told:
     def __init__(self, hooks: Iterable[Hooks]) -> None:
         self._hooks = tuple(hooks)
 
-    def tell(self, what: str, *facts: object) -> None:
+    def call(self, name: str, *facts: object) -> None:
         """
-        Call one method of all.
+        Call the method of this name of all hooks.
         """
         for hooks in self._hooks:
             try:
-                getattr(hooks, what)(*facts)
+                getattr(hooks, name)(*facts)
             except BaseException:
-                self._log.failure("in a hook of the application: {what}", what=what)
+                self._log.failure("in a hook of the application: {what}", what=name)

@@ -5,7 +5,7 @@ A job from its reservation to its verdict.
 from collections.abc import Callable
 from functools import partial
 from types import UnionType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, execute
 from twisted.internet.interfaces import IDelayedCall
@@ -13,16 +13,14 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker import results
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.hooks import Told
 from beanstalk_twisted.worker.keepalive import KeepAlive
-from beanstalk_twisted.worker.policy import Policy
-from beanstalk_twisted.worker.reserver import Held, Reserver, Session
-from beanstalk_twisted.worker.serialisers import Serialiser
-from beanstalk_twisted.worker.settling import Settling
-from beanstalk_twisted.worker.threads import Threads
+from beanstalk_twisted.worker.reserver import Reserver, Session
+from beanstalk_twisted.worker.settings import Settings
+from beanstalk_twisted.worker.settling import Settlement
 from beanstalk_twisted.worker.verdicts import (
     Bury,
     Decided,
@@ -35,9 +33,6 @@ from beanstalk_twisted.worker.verdicts import (
 
 T = TypeVar("T")
 V = TypeVar("V")
-
-Doer = Callable[[Attempt[T]], Any]
-"""What does jobs: a function, one that gives a Deferred or an asyncio future, or a coroutine's."""
 
 AT_ONCE: Final = Release()
 """What becomes of a job that was not tried to its end, by no fault of its own."""
@@ -52,36 +47,25 @@ STATS_TRIES: Final = 2
 """How often the server is asked about a job before it is given back."""
 
 
-class Ways(NamedTuple, Generic[T]):
-    """
-    How a worker does its jobs; see `service.Worker`.
-    """
-
-    clock: Any
-    chance: Callable[[], float]
-    doer: Doer[T]
-    serialiser: Serialiser[T]
-    policy: Policy
-    told: Told
-    threads: Threads | None
-    touches: bool
-    limit_s: float | None
-    may_give_back: Callable[[], Deferred[None]]
-
-
-class JobRun(Held, Generic[T]):
+class JobRun(Generic[T]):
     """
     One job in the worker's hands.
     """
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
-    def __init__(self, ways: Ways[T], reserver: Reserver, job: Job) -> None:
-        self._ways = ways
+    def __init__(
+        self, settings: Settings[T], reserver: Reserver, job: Job,
+        may_give_back: Callable[[], Deferred[None]],
+    ) -> None:  # fmt: skip
+        """
+        :param may_give_back: asked before the job is released; its Deferred fires when it may be.
+        """
+        self._settings = settings
         self._reserver = reserver
         self._job = job
-        self._settling = Settling(ways.clock, ways.told, reserver, job, ways.may_give_back)
-        self._began_s: float = ways.clock.seconds()
+        self._settlement = Settlement(settings, reserver, job, may_give_back)
+        self._began_s: float = settings.clock.seconds()
         self._deadline_s = self._began_s
         self._attempt: Attempt[T] | None = None
         self._keep: KeepAlive | None = None
@@ -105,17 +89,14 @@ class JobRun(Held, Generic[T]):
             verdict = None if _is_lost(attempt) else AFTER_A_FAULT
         finally:
             self._stop()
-        settling = self._settling
-        if verdict is not None and not settling.is_settled:
-            await settling.settle(attempt, verdict)
-        elif not settling.is_settled:
-            settling.tell_loss(attempt)
+        settlement = self._settlement
+        if verdict is not None and not settlement.is_settled:
+            await settlement.settle(attempt, verdict)
+        elif not settlement.is_settled:
+            settlement.tell_loss(attempt)
         attempt.end()
 
     def cancel(self, ending: Ending) -> None:
-        """
-        It is to end.
-        """
         self._ending = self._ending or ending
         if self._attempt is not None:
             if ending is Ending.DISCONNECTED:
@@ -125,11 +106,7 @@ class JobRun(Held, Generic[T]):
             self._asked.cancel()
 
     def hand_over(self, session: Session, ending: Ending) -> None:
-        """
-        The server has given us a job of the same number once more, in this session. If it is the
-        same job, all that this one would still say of it would be said of the new reservation.
-        """
-        if self._settling.hand_over(session):
+        if self._settlement.hand_over(session):
             self._stop()
             self.cancel(ending)
 
@@ -144,16 +121,16 @@ class JobRun(Held, Generic[T]):
         """
         It was cancelled and goes on.  It can be left, but its job is given back.
         """
-        attempt, settling = self._attempt, self._settling
-        if attempt is not None and not settling.is_settled and not _is_lost(attempt):
+        attempt, settlement = self._attempt, self._settlement
+        if attempt is not None and not settlement.is_settled and not _is_lost(attempt):
             self._stop()
-            await settling.settle(attempt, AT_ONCE)
+            await settlement.settle(attempt, AT_ONCE)
 
     # Its parts.
 
     async def _ask_for_stats(self) -> JobStats | None:
         for _ in range(STATS_TRIES):
-            asked_s = self._ways.clock.seconds()
+            asked_s = self._settings.clock.seconds()
             self._asked = self._reserver.client.stats_job(self._job)
             try:
                 stats = await self._asked
@@ -166,17 +143,14 @@ class JobRun(Held, Generic[T]):
             except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
                 return None
             except errors.ClientError as error:
-                self._ways.told.tell("troubled", error)
-        await self._settling.give_back_unseen()
+                self._settings.hooks.call("troubled", error)
+        await self._settlement.give_back_unseen()
         return None
 
     def _begin(self, stats: JobStats) -> Attempt[T]:
-        ways = self._ways
-        attempt: Attempt[T] = Attempt(ways.clock, self._job, stats, self._deadline_s)
-        self._keep = KeepAlive(
-            ways.clock, attempt, self._settling.touch, ways.chance,
-            lambda touched: ways.told.tell("touched", touched),
-        )  # fmt: skip
+        clock = self._settings.clock
+        attempt: Attempt[T] = Attempt(clock, self._job, stats, self._deadline_s)
+        self._keep = KeepAlive(self._settings, attempt, self._settlement.touch)
         attempt.begin(self._keep.touch)
         self._attempt = attempt
         return attempt
@@ -197,8 +171,8 @@ class JobRun(Held, Generic[T]):
         if early is not None:
             return early
         assert self._keep is not None
-        self._keep.start(self._ways.touches)
-        self._ways.told.tell("began", attempt)
+        self._keep.start()
+        self._settings.hooks.call("began", attempt)
         limit = self._start_limit(attempt)
         try:
             verdict = results.verdict_of(await self._run(attempt))
@@ -209,19 +183,18 @@ class JobRun(Held, Generic[T]):
         except BaseException as error:
             return self._failed(attempt, error)
         finally:
-            if limit is not None and limit.active():
-                limit.cancel()
+            cancel(limit)
         # Done is done, whoever has the job now: a delete may still be in time.
         return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 
     def _before(self, attempt: Attempt[T]) -> Verdict | None:
         def ask() -> Verdict | None:
-            return self._ways.policy.before(attempt.stats)
+            return self._settings.policy.before(attempt.stats)
 
         verdict = self._decide(attempt, "before", ask, Verdict | None)
         if verdict is not None:
             why = f"this would be attempt {attempt.number}, and is not made"
-            self._ways.told.tell("failed", attempt, TooManyAttempts(why))
+            self._settings.hooks.call("failed", attempt, TooManyAttempts(why))
         return verdict
 
     def _decide(
@@ -246,25 +219,25 @@ class JobRun(Held, Generic[T]):
             self._keep.let_go()
             attempt.cancel(Ending.LIMIT)
 
-        ways = self._ways
-        if ways.limit_s is None:
+        settings = self._settings
+        if settings.limit_s is None:
             return None
-        timer: IDelayedCall = ways.clock.callLater(ways.limit_s, over)
+        timer: IDelayedCall = settings.clock.callLater(settings.limit_s, over)
         return timer
 
     def _run(self, attempt: Attempt[T]) -> Deferred[Any]:
-        read: Deferred[Any] = execute(attempt.read, self._ways.serialiser.load)
+        read: Deferred[Any] = execute(attempt.read, self._settings.serialiser.load)
         return read.addCallback(lambda _: self._do(attempt)).addErrback(results.no_exit)
 
     def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
-        doer, threads = self._ways.doer, self._ways.threads
+        handler, threads = self._settings.handler, self._settings.threads
         running: Deferred[Any]
         if threads is not None:
             # No thread can be cancelled; a coroutine that comes out of it can.
-            running = threads.run(lambda: doer(attempt))
+            running = threads.run(lambda: handler(attempt))
         else:
-            running = execute(doer, attempt)
-        return running.addCallback(results.awaited, attempt, self._ways.clock)
+            running = execute(handler, attempt)
+        return running.addCallback(results.awaited, attempt, self._settings.clock)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if _is_lost(attempt):
@@ -272,10 +245,10 @@ class JobRun(Held, Generic[T]):
         if attempt.ending is Ending.STOPPED:
             return AT_ONCE
         if attempt.ending is Ending.LIMIT:
-            error = TookTooLong(f"not done within {self._ways.limit_s:g} s")
-        self._ways.told.tell("failed", attempt, error)
-        ways = self._ways
-        ask = partial(ways.policy.after, attempt.stats, error, ways.chance())
+            error = TookTooLong(f"not done within {self._settings.limit_s:g} s")
+        self._settings.hooks.call("failed", attempt, error)
+        chance = self._settings.chance()
+        ask = partial(self._settings.policy.after, attempt.stats, error, chance)
         return self._decide(attempt, "after", ask, Verdict)
 
 

@@ -10,19 +10,17 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.settings import Settings
 
 EARLIEST: Final = 0.5
-"""
-Of the TTR, before it is touched: sooner would be more commands for nothing, and each touch is
-written down by the server.
-"""
+"""Share of the TTR before a touch: each touch is a command, and is written to the log."""
 
 LATEST: Final = 0.65
 """
-Of the TTR, before it is touched at the latest: there is a third of it left for the way, and more
-than the last second, in which the server says DEADLINE_SOON, for a TTR of 3 seconds or more.  In
-between chance decides, so that jobs reserved together are not touched together for ever.
+The same at the latest: a third is left for the way, and more than the last second, in which the
+server says DEADLINE_SOON.  Chance decides in between, so that touches spread.
 """
 
 AGAIN: Final = 0.5
@@ -32,10 +30,7 @@ LEAST_S: Final = 0.1
 """Less than this before another try, seconds, and there is none."""
 
 ANSWER_S: Final = 1.0
-"""
-For the answer to a touch that is late already, by our clock, seconds: the reactor may have been
-busy, and the server knows better.
-"""
+"""For the answer to a touch that is late already, seconds: the server knows better than we do."""
 
 
 class KeepAlive:
@@ -44,30 +39,24 @@ class KeepAlive:
     """
 
     def __init__(
-        self, clock: Any, attempt: Attempt[Any], touch: Callable[[], Deferred[None]],
-        chance: Callable[[], float], touched: Callable[[Attempt[Any]], object],
-    ) -> None:  # fmt: skip
+        self, settings: Settings[Any], attempt: Attempt[Any], touch: Callable[[], Deferred[None]]
+    ) -> None:
         """
+        :param settings: ``touches`` is False to touch only when the application does.
         :param touch: asks the server.
-        :param chance: gives a number from 0 up to 1.
-        :param touched: called when the server has agreed.
         """
-        self._clock = clock
+        self._settings = settings
+        self._clock = settings.clock
         self._attempt = attempt
         self._ask = touch
-        self._chance = chance
-        self._touched = touched
-        self._touches = True
+        self._touches = settings.touches
         self._is_over = False
         self._timer: IDelayedCall | None = None
 
-    def start(self, touches: bool) -> None:
+    def start(self) -> None:
         """
         Begin, at the attempt's deadline as it is.
-
-        :param touches: False to touch only when the application does.
         """
-        self._touches = touches
         self._plan()
 
     def let_go(self) -> None:
@@ -79,12 +68,8 @@ class KeepAlive:
             self._set(self._attempt.time_left_s(), self._end_of_ttr)
 
     def stop(self) -> None:
-        """
-        The attempt is over.
-        """
         self._is_over = True
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
 
     def touch(self) -> Deferred[None]:
@@ -101,14 +86,13 @@ class KeepAlive:
 
     def _plan(self) -> None:
         if self._touches:
-            share = EARLIEST + (LATEST - EARLIEST) * self._chance()
+            share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
             self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
         else:
             self._set(self._attempt.time_left_s(), self._end_of_ttr)
 
     def _set(self, wait_s: float, then: Callable[[], object]) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = self._clock.callLater(max(0.0, wait_s), then)
 
     def _touch_now(self) -> None:
@@ -121,7 +105,7 @@ class KeepAlive:
         if not self._is_over:
             self._attempt.deadline_s = max(deadline_s, self._attempt.deadline_s)
             self._plan()
-            self._touched(self._attempt)
+            self._settings.hooks.call("touched", self._attempt)
 
     def _refused(self, failure: Failure) -> Failure:
         if not self._is_over:

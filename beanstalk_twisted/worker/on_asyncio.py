@@ -138,21 +138,12 @@ class _Guarded(Coroutine[Any, Any, Any]):
         return self._running.__await__()
 
     def send(self, value: Any) -> Any:
-        """
-        Go on with a value.
-        """
         return self._without_exit(self._running.send, value)
 
     def throw(self, *error: Any) -> Any:
-        """
-        Go on with an exception.
-        """
         return self._without_exit(self._running.throw, *error)
 
     def close(self) -> None:
-        """
-        Close it.
-        """
         self._running.close()
 
     def _without_exit(self, step: Callable[..., Any], *args: Any) -> Any:

@@ -62,7 +62,7 @@ def times_given_back(stats: JobStats) -> int:
 
 
 @dataclass(frozen=True)
-class Retry:
+class Retry(Policy):
     """
     Tries again, later and later, up to a number of attempts.
 
@@ -115,16 +115,10 @@ class Retry:
             raise ValueError(f"factor is at least 1, not {self.factor}")
 
     def before(self, stats: JobStats) -> Verdict | None:
-        """
-        Say what becomes of a job that is not even to be tried; None to try it.
-        """
         unreleased = self.count(stats) - stats.releases
         return self.exhausted if unreleased > self._allowed(stats) else None
 
     def after(self, stats: JobStats, error: BaseException, chance: float) -> Verdict:
-        """
-        Say what becomes of a job that failed.
-        """
         if isinstance(error, Unreadable) and self.unreadable is not None:
             return self.unreadable
         if isinstance(error, self.bury):

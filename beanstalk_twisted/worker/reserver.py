@@ -6,22 +6,26 @@ attempt is told, and whatever was being asked for is given up.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, FirstError, fail, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.deadline import cancel
+from beanstalk_twisted.client.methods import first_error, watch_only
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.demand import REST_S
+from beanstalk_twisted.worker.settings import Settings
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.worker.job_run import JobRun
 
 T = TypeVar("T")
-
-Tube = str | bytes
 
 DEADLINE_SOON_S: Final = 1.0
 """How long before the end of a TTR a server says so, seconds (protocol.txt, "reserve")."""
@@ -63,81 +67,59 @@ def no_server_id(failure: Failure) -> None:
 
 class Reserver:
     """
-    A connection.
+    One connection of a worker.
 
+    :ivar client: the client that makes it.
     :ivar session: the one that there is, with its tubes watched; None if there is none.
+    :ivar asked: the `reserve`s that have no answer.
     :ivar polls: how many `reserve`s were sent on it that do not wait and have no answer.
     :ivar is_blocking: whether one was that may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
-    def __init__(
-        self, clock: Any, make_client: Callable[..., Client], changed: Callable[[], object],
-        lost: Callable[[Losses], object], troubled: Callable[[BaseException], object],
-    ) -> None:  # fmt: skip
+    def __init__(self, settings: Settings[Any], number: int, changed: Callable[[], object]) -> None:
         """
-        :param make_client: makes the client, given what it is to call when it has a connection,
-            and when it has lost one.
-        :param changed: called when it is up, or no more.
-        :param lost: called with what was lost.
-        :param troubled: called when the server does not let it watch its tubes.
+        :param number: from 0.
+        :param changed: called when it has a session, or no more.
         """
-        self.client = make_client(connected=self._connected, lost=self._lost)
+        self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
         self.session: Session | None = None
-        self.jobs: set[Held] = set()
+        self.jobs: set[JobRun[Any]] = set()
+        self.asked: set[Deferred[Job]] = set()
         self.polls = 0
         self.is_blocking = False
         self.no_wait_until_s = 0.0
-        self._clock = clock
-        self._tubes: Sequence[Tube] = ()
-        self._ignores_default = False
+        self._settings = settings
+        self._clock = settings.clock
         self._is_stopped = True
-        self._parted: Deferred[None] | None = None
-        self._newest: dict[int, Held] = {}
-        self._asked: set[Deferred[Job]] = set()
+        self._closed: Deferred[None] | None = None
+        self._newest: dict[int, JobRun[Any]] = {}
         self._bound: set[Deferred[Any]] = set()
         self._waiting: list[Deferred[Session]] = []
         self._timer: IDelayedCall | None = None
         self._changed = changed
-        self._tell = lost
-        self._troubled = troubled
-
-    @property
-    def is_up(self) -> bool:
-        """
-        Whether jobs may be asked for.
-        """
-        return self.session is not None
 
     @property
     def is_empty(self) -> bool:
         """
         Whether it has no job and none can come.
         """
-        return not self.jobs and not self._asked
+        return not self.jobs and not self.asked
 
     @property
-    def is_asked(self) -> bool:
-        """
-        Whether a `reserve` on it has no answer yet.
-        """
-        return bool(self._asked)
-
-    @property
-    def is_parting(self) -> bool:
+    def is_closing(self) -> bool:
         """
         Whether nothing can be sent on it any more: the server takes back what comes now.
         """
-        return self._parted is not None
+        return self._closed is not None
 
-    def start(self, tubes: Sequence[Tube], ignores_default: bool) -> None:
+    def start(self) -> None:
         """
-        Connect, and watch these tubes alone.
+        Connect, and watch the worker's tubes alone.
         """
-        self._tubes, self._ignores_default = tubes, ignores_default
         self._is_stopped = False
-        self._parted = None
+        self._closed = None
         self.client.startService()
 
     def ask(self, seconds: int) -> Deferred[Job]:
@@ -146,21 +128,21 @@ class Reserver:
         """
         assert seconds == 0 or self.is_empty, "a delete would wait behind it"
         asked = self.client.reserve_with_timeout(seconds)
-        self._asked.add(asked)
+        self.asked.add(asked)
         if seconds:
             self.is_blocking = True
         else:
             self.polls += 1
         return asked.addBoth(self._answered, asked)
 
-    def hold(self, number: int, held: "Held") -> None:
+    def hold(self, number: int, held: "JobRun[Any]") -> None:
         """
         Note what was reserved on it.
         """
         self.jobs.add(held)
         self._newest[number] = held
 
-    def drop(self, number: int, held: "Held") -> None:
+    def drop(self, number: int, held: "JobRun[Any]") -> None:
         """
         Forget a reservation that has ended.
         """
@@ -168,7 +150,7 @@ class Reserver:
         if self._newest.get(number) is held:
             del self._newest[number]
 
-    def holder(self, number: int) -> "Held | None":
+    def holder(self, number: int) -> "JobRun[Any] | None":
         """
         Give what holds the job of that number, or does in its own view; None if nothing does.
         """
@@ -215,13 +197,13 @@ class Reserver:
         holds no job; one that does not wait is answered.
         """
         if self.is_blocking:
-            self._parted = self.client.hang_up()
+            self._closed = self.client.hang_up()
 
-    def give_up_asking(self) -> None:
+    def cancel_reserves(self) -> None:
         """
         No job is wanted any more.  One that comes all the same, the client gives back.
         """
-        for asked in list(self._asked):
+        for asked in list(self.asked):
             asked.cancel()
 
     def stop(self) -> Deferred[Any]:
@@ -231,14 +213,14 @@ class Reserver:
         self.session = None
         self._is_stopped = True
         self._stop_timer()
-        self.give_up_asking()
+        self.cancel_reserves()
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.errback(errors.Closed("the worker was stopped"))
-        return self.client.quit() if self._parted is None else self._parted
+        return self.client.quit() if self._closed is None else self._closed
 
     def _answered(self, answer: Any, asked: Deferred[Job]) -> Any:
-        self._asked.discard(asked)
+        self.asked.discard(asked)
         if self.is_blocking:
             self.is_blocking = False
         else:
@@ -263,9 +245,6 @@ class Reserver:
 
     # Coming up.
 
-    def _connected(self) -> None:
-        self._watch()
-
     def _watch(self) -> None:
         """
         Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
@@ -273,9 +252,7 @@ class Reserver:
         """
         if self._is_stopped:
             return
-        asked: list[Deferred[Any]] = [self.client.watch(tube) for tube in self._tubes]
-        if self._ignores_default:
-            asked.append(self.client.ignore("default"))
+        asked = watch_only(self.client, self._settings.tubes)
         asked.append(self.client.stats().addCallbacks(server_id, no_server_id))
         watched = gatherResults([self._bind(each) for each in asked], consumeErrors=True)
         watched.addCallbacks(self._watched, self._not_watched)
@@ -290,46 +267,24 @@ class Reserver:
         self._changed()
 
     def _not_watched(self, failure: Failure) -> None:
-        failure.trap(FirstError)
-        assert isinstance(failure.value, FirstError)
-        error = failure.value.subFailure.value
+        error = first_error(failure)
         lost = (CancelledError, errors.Unanswered, errors.NotCarriedOut)
         if self._is_stopped or error is None or isinstance(error, lost):
             return  # The next connection is told anew.
-        self._troubled(error)
+        self._settings.hooks.call("troubled", error)
         self._timer = self._clock.callLater(REST_S, self._watch)
 
     def _stop_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
 
     def _lost(self, losses: Losses) -> None:
         self.session = None
         self._stop_timer()
-        self._tell(losses)
-        self.give_up_asking()
+        self._settings.hooks.call("disconnected", losses)
+        self.cancel_reserves()
         for sent in list(self._bound):
             sent.cancel()
         for held in list(self.jobs):
             held.cancel(Ending.DISCONNECTED)
         self._changed()
-
-
-class Held:
-    """
-    Something reserved on a reserver: what can be told that it is lost.
-    """
-
-    def cancel(self, ending: Ending) -> None:
-        """
-        It is to end.
-        """
-        raise NotImplementedError
-
-    def hand_over(self, session: Session, ending: Ending) -> None:
-        """
-        The server has given us a job of the same number once more, in this session.  If it is the
-        same job, all that this one would still say of it would be said of the new reservation.
-        """
-        raise NotImplementedError

@@ -12,7 +12,6 @@ from types import NoneType, UnionType
 from typing import (
     Any,
     Final,
-    Generic,
     Protocol,
     TypeVar,
     Union,
@@ -46,46 +45,34 @@ class Serialiser(Protocol[T]):
         """
 
 
-class Bytes:
+class Bytes(Serialiser[bytes]):
     """
     The body as it is.
     """
 
     def load(self, body: bytes) -> bytes:
-        """
-        :raise Unreadable: it is none of ours.
-        """
         return body
 
     def dump(self, value: bytes) -> bytes:
-        """
-        :raise TypeError, ValueError: the value cannot be written.
-        """
         return value
 
 
-class Json:
+class Json(Serialiser[Any]):
     """
     JSON in UTF-8: whatever it holds.
     """
 
     def load(self, body: bytes) -> Any:
-        """
-        :raise Unreadable: it is none of ours.
-        """
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as problem:
             raise Unreadable(f"not JSON: {problem}") from None
 
     def dump(self, value: Any) -> bytes:
-        """
-        :raise TypeError, ValueError: the value cannot be written.
-        """
         return _ENCODER.encode(value).encode()
 
 
-class Typed(Generic[T]):
+class Typed(Serialiser[T]):
     """
     A dataclass as an object of JSON, each field checked against its type.
 
@@ -110,16 +97,10 @@ class Typed(Generic[T]):
         self._json = Json()
 
     def load(self, body: bytes) -> T:
-        """
-        :raise Unreadable: it is none of ours.
-        """
         value: T = self._read(self._json.load(body), "")
         return value
 
     def dump(self, value: T) -> bytes:
-        """
-        :raise TypeError, ValueError: the value cannot be written.
-        """
         return self._json.dump(asdict(value))  # type: ignore[call-overload]
 
 

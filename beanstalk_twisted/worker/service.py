@@ -3,7 +3,6 @@ The worker, as a service: what it is made of, when it begins and when it stops.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from random import random as any_random
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -15,36 +14,25 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.connection import GRACE_S, the_reactor
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.reconnecting import Backoff
-from beanstalk_twisted.client.service import Client, Losses
-from beanstalk_twisted.worker.asking import Asking
 from beanstalk_twisted.worker.attempt import Ending
-from beanstalk_twisted.worker.checks import (
-    check_numbers,
-    check_parts,
-    check_tubes,
-    hooks_of,
-    threads_of,
-)
-from beanstalk_twisted.worker.hooks import Hooks, Logged, Told
-from beanstalk_twisted.worker.job_run import Doer, JobRun, Ways
+from beanstalk_twisted.worker.hooks import HookList, Hooks, Logged
+from beanstalk_twisted.worker.job_run import JobRun
 from beanstalk_twisted.worker.policy import Policy, Retry
-from beanstalk_twisted.worker.reserver import Reserver, Tube
+from beanstalk_twisted.worker.reserver import Reserver
+from beanstalk_twisted.worker.scheduler import ReserveScheduler
 from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
+from beanstalk_twisted.worker.settings import Handler, Settings, Tube, hooks_of, threads_of
 from beanstalk_twisted.worker.threads import Threads
 
 T = TypeVar("T")
 
 FINISH_S: Final = 25.0
-"""
-How long a worker that stops waits for the jobs in hand, seconds: less than the 30 after which a
-Kubernetes or a ``docker stop`` told so kills.
-"""
+"""How long jobs in hand may take at a stop, seconds: others kill after 30 (Kubernetes, Docker)."""
 
 CONNECTIONS: Final = 2
 """One for jobs, and one on which a `reserve` can wait meanwhile."""
-
-_DEFAULT: Final = ("default", b"default")
 
 
 class Worker(Service, Generic[T]):
@@ -58,7 +46,7 @@ class Worker(Service, Generic[T]):
 
     def __init__(
         self, endpoint: str | IStreamClientEndpoint, tubes: str | Sequence[Tube],
-        handler: Doer[T], concurrency: int = 1, *, serialiser: Serialiser[T] | None = None,
+        handler: Handler[T], concurrency: int = 1, *, serialiser: Serialiser[T] | None = None,
         policy: Policy | None = None, hooks: Iterable[Hooks] = (), logs: bool = True,
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
@@ -86,54 +74,29 @@ class Worker(Service, Generic[T]):
             tube can have, a coroutine is to run in threads, or anything on a clock.
         :raise TypeError: something is of another kind.
         """
-        check_numbers(concurrency, connections, finish_s, limit_s)
-        self._tubes = [tubes] if isinstance(tubes, str | bytes) else list(tubes)
-        check_tubes(self._tubes)
-        reads: Serialiser[T] = cast(Any, Bytes()) if serialiser is None else serialiser
-        decides: Policy = Retry() if policy is None else policy
-        check_parts(handler, reads, decides)
-        told = (Logged(), *hooks_of(hooks)) if logs else hooks_of(hooks)
-        self.concurrency = concurrency
-        self._clock = reactor or the_reactor()
-        self._finish_s = finish_s
-        self._asking = Asking(
-            self._clock, concurrency, self._got, self._troubled, self._look_whether_idle
-        )
-        self._ways: Ways[T] = Ways(
-            self._clock, chance, handler, reads, decides, Told(told),
-            threads_of(in_threads, handler, self._clock, concurrency), touches, limit_s,
-            self._asking.may_give_back,
+        clock = reactor or the_reactor()
+        self._settings: Settings[T] = Settings(
+            endpoint=endpoint, handler=handler, concurrency=concurrency, connections=connections,
+            tubes=(tubes,) if isinstance(tubes, str | bytes) else tuple(tubes),
+            serialiser=cast(Any, Bytes()) if serialiser is None else serialiser,
+            policy=Retry() if policy is None else policy,
+            hooks=HookList((Logged(), *hooks_of(hooks)) if logs else hooks_of(hooks)), logs=logs,
+            threads=threads_of(in_threads, handler, clock, concurrency), touches=touches,
+            limit_s=limit_s, finish_s=finish_s, clock=clock, grace_s=grace_s, backoff=backoff,
+            chance=chance,
         )  # fmt: skip
+        self.concurrency = concurrency
+        self._scheduler = ReserveScheduler(self._settings, self._reserved, self._look_whether_idle)
         self._is_stopping = False
         self._when_idle: Deferred[None] | None = None
         self._when_stopped: list[Deferred[None]] | None = None
-
-        def make_client(number: int, **callbacks: Any) -> Client:
-            each = None if backoff is None else backoff()
-            # All go to the same server: one is enough to say that it is not there.
-            return Client(
-                endpoint, reactor=reactor, grace_s=grace_s, backoff=each,
-                logs=logs and number == 0, **callbacks,
-            )  # fmt: skip
-
-        self._reservers = [
-            Reserver(
-                self._clock,
-                partial(make_client, number),
-                self._asking.look,
-                self._lost,
-                self._troubled,
-            )
-            for number in range(min(connections, concurrency))
-        ]  # fmt: skip
-        self._asking.reservers = self._reservers
 
     @property
     def jobs_in_hand(self) -> int:
         """
         How many jobs it has.
         """
-        return self._asking.jobs_in_hand
+        return self._scheduler.jobs_in_hand
 
     # What Twisted calls.
 
@@ -147,12 +110,9 @@ class Worker(Service, Generic[T]):
 
     def _begin(self) -> None:
         self._is_stopping = False
-        self._asking.start()
-        if self._ways.threads is not None:
-            self._ways.threads.start()
-        ignores_default = not any(tube in _DEFAULT for tube in self._tubes)
-        for reserver in self._reservers:
-            reserver.start(self._tubes, ignores_default)
+        if self._settings.threads is not None:
+            self._settings.threads.start()
+        self._scheduler.start()
 
     def stopService(self) -> Deferred[None]:
         """
@@ -169,12 +129,11 @@ class Worker(Service, Generic[T]):
         self._when_stopped = []
         super().stopService()
         self._is_stopping = True
-        for reserver in self._reservers:
-            for held in reserver.jobs:
-                cast(JobRun[T], held).do_not_begin()
+        for run in self._runs():
+            run.do_not_begin()
         finished = self._when_idle = Deferred()
-        limit = self._clock.callLater(self._finish_s, self._give_back)
-        self._asking.stop()
+        limit = self._settings.clock.callLater(self._settings.finish_s, self._give_back)
+        self._scheduler.stop()
         return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
 
     def drop(self) -> None:
@@ -182,22 +141,24 @@ class Worker(Service, Generic[T]):
         Cancel the jobs in hand: the process ends now, and its connections with it, so that the
         server gives them to others.
         """
-        for reserver in self._reservers:
-            for held in list(reserver.jobs):
-                held.cancel(Ending.STOPPED)
+        for run in self._runs():
+            run.cancel(Ending.STOPPED)
 
     # Jobs that come and go.
 
-    def _got(self, job: Job, reserver: Reserver) -> None:
-        if reserver.is_parting:
+    def _runs(self) -> list[JobRun[T]]:
+        return [run for reserver in self._scheduler.reservers for run in reserver.jobs]
+
+    def _reserved(self, job: Job, reserver: Reserver) -> None:
+        if reserver.is_closing:
             return  # The server takes it back when it ends the connection.
         self._hand_over(job, reserver)
-        carrying: JobRun[T] = JobRun(self._ways, reserver, job)
-        reserver.hold(job.id, carrying)
+        run: JobRun[T] = JobRun(self._settings, reserver, job, self._scheduler.may_give_back)
+        reserver.hold(job.id, run)
         if self._is_stopping:
-            carrying.do_not_begin()
-        ended = Deferred.fromCoroutine(carrying.carry_out())
-        ended.addErrback(self._log_failure).addCallback(self._ended, reserver, job.id, carrying)
+            run.do_not_begin()
+        ended = Deferred.fromCoroutine(run.carry_out())
+        ended.addErrback(self._log_failure).addCallback(self._ended, reserver, job.id, run)
 
     def _hand_over(self, job: Job, reserver: Reserver) -> None:
         """
@@ -205,22 +166,14 @@ class Worker(Service, Generic[T]):
         knowing, for the process stood still, or something kept the reactor busy for too long.
         """
         assert reserver.session is not None, "a job comes by a connection"
-        for each in self._reservers:
-            if (held := each.holder(job.id)) is not None:
-                held.hand_over(
-                    reserver.session, Ending.TTR if each is reserver else Ending.NOT_OURS
-                )
+        for each in self._scheduler.reservers:
+            if (run := each.holder(job.id)) is not None:
+                run.hand_over(reserver.session, Ending.TTR if each is reserver else Ending.NOT_OURS)
 
-    def _ended(self, _: None, reserver: Reserver, number: int, carrying: JobRun[T]) -> None:
-        reserver.drop(number, carrying)
-        self._asking.ended()
+    def _ended(self, _: None, reserver: Reserver, number: int, run: JobRun[T]) -> None:
+        reserver.drop(number, run)
+        self._scheduler.ended()
         self._look_whether_idle()
-
-    def _lost(self, losses: Losses) -> None:
-        self._ways.told.tell("disconnected", losses)
-
-    def _troubled(self, error: BaseException) -> None:
-        self._ways.told.tell("troubled", error)
 
     def _log_failure(self, failure: Failure) -> None:
         self._log.failure("a fault in the worker", failure)
@@ -231,21 +184,21 @@ class Worker(Service, Generic[T]):
         """
         A worker that stops is done when it has no job, and none can come.
         """
-        if not self.jobs_in_hand and self._asking.is_quiet:
+        if not self.jobs_in_hand and self._scheduler.is_quiet:
             self._leave()
 
     def _give_back(self) -> None:
         """
         The jobs in hand take too long.
         """
-        held = [cast(JobRun[T], each) for reserver in self._reservers for each in reserver.jobs]
-        for each in held:
-            each.cancel(Ending.STOPPED)
-        left = [Deferred.fromCoroutine(each.abandon()) for each in held]
+        runs = self._runs()
+        for run in runs:
+            run.cancel(Ending.STOPPED)
+        left = [Deferred.fromCoroutine(run.abandon()) for run in runs]
         for each_left in left:
             each_left.addErrback(self._log_failure)
         # By then, what was to be released is on its way.
-        given_back = DeferredList(left).addCallback(lambda _: self._asking.may_give_back())
+        given_back = DeferredList(left).addCallback(lambda _: self._scheduler.may_give_back())
         given_back.addCallback(self._leave)
 
     def _leave(self, _: object = None) -> None:
@@ -257,11 +210,12 @@ class Worker(Service, Generic[T]):
 
     def _part(self, limit: IDelayedCall) -> Deferred[None]:
         self._when_idle = None
-        if limit.active():
-            limit.cancel()
-        if self._ways.threads is not None:
-            self._ways.threads.stop()
-        parted: Deferred[Any] = gatherResults([reserver.stop() for reserver in self._reservers])
+        cancel(limit)
+        if self._settings.threads is not None:
+            self._settings.threads.stop()
+        parted: Deferred[Any] = gatherResults(
+            [reserver.stop() for reserver in self._scheduler.reservers]
+        )
         return parted.addCallback(lambda results: None)
 
     def _stopped(self, outcome: Any) -> Any:

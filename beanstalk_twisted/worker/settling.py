@@ -13,20 +13,20 @@ from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.demand import REST_S
-from beanstalk_twisted.worker.hooks import Told
 from beanstalk_twisted.worker.reserver import Reserver, Session
+from beanstalk_twisted.worker.settings import Settings
 from beanstalk_twisted.worker.verdicts import Delete, Release, Verdict
 
 
-class Settling:
+class Settlement:
     """
-    Tells it of one job.
+    Tells the server what becomes of one job.
 
     :ivar is_settled: the server was told what becomes of it, or need not be.
     """
 
     def __init__(
-        self, clock: Any, told: Told, reserver: Reserver, job: Job,
+        self, settings: Settings[Any], reserver: Reserver, job: Job,
         may_give_back: Callable[[], Deferred[None]],
     ) -> None:  # fmt: skip
         """
@@ -34,14 +34,14 @@ class Settling:
         """
         self.is_settled = False
         assert reserver.session is not None, "a job comes by a connection"
-        self._clock = clock
-        self._told = told
+        self._clock = settings.clock
+        self._hooks = settings.hooks
         self._reserver = reserver
         self._session = reserver.session
         self._job = job
         self._is_handed_over = False
         self._may_give_back = may_give_back
-        self._began_s: float = clock.seconds()
+        self._began_s: float = settings.clock.seconds()
 
     async def settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
         """
@@ -53,10 +53,10 @@ class Settling:
         except errors.NotFound:
             self.tell_loss(attempt)
         except errors.ClientError as error:
-            self._told.tell("unsettled", attempt, verdict, error)
+            self._hooks.call("unsettled", attempt, verdict, error)
         else:
             seconds = self._clock.seconds() - self._began_s
-            self._told.tell("ended", attempt, verdict, seconds)
+            self._hooks.call("ended", attempt, verdict, seconds)
 
     def hand_over(self, session: Session) -> bool:
         """
@@ -78,7 +78,7 @@ class Settling:
         try:
             await self._send("release", lambda client: client.release(self._job, delay=delay))
         except errors.ClientError as error:
-            self._told.tell("troubled", error)
+            self._hooks.call("troubled", error)
 
     def touch(self) -> Deferred[None]:
         """
@@ -92,7 +92,7 @@ class Settling:
         """
         ending = attempt.ending
         why = ending if ending is not None and ending.is_loss else Ending.NOT_OURS
-        self._told.tell("lost", attempt, why)
+        self._hooks.call("lost", attempt, why)
 
     async def _tell_server(self, attempt: Attempt[Any], verdict: Verdict) -> None:
         if isinstance(verdict, Delete):

@@ -23,10 +23,7 @@ LOOK_S: Final = 0.05
 """Between two looks whether all that a cancelled command has started is gone, seconds."""
 
 REAP_S: Final = 1.0
-"""
-From SIGKILL until nobody waits for that any more, seconds: what is dead, but not waited for by its
-parent, counts as there.
-"""
+"""From SIGKILL until the end is not awaited any more, seconds: zombies count as there."""
 
 SHELL: Final = "/bin/sh"
 

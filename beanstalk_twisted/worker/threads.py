@@ -49,7 +49,7 @@ class _DaemonPool(ThreadPool):
         return Thread(*args, **options, daemon=True)
 
 
-class PoolThreads:
+class PoolThreads(Threads):
     """
     Real threads, as many as there is work for at once.
     """
@@ -64,16 +64,10 @@ class PoolThreads:
         self._pool: ThreadPool | None = None
 
     def start(self) -> None:
-        """
-        Work will come.
-        """
         self._pool = _DaemonPool(0, self._most, "beanstalk-worker")
         self._pool.start()
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        Run it.
-        """
         assert self._pool is not None
         self._running += 1
         outcome: Deferred[T] = deferToThreadPool(self._reactor, self._pool, work)
@@ -92,24 +86,17 @@ class PoolThreads:
         self._pool = None
 
 
-class InlineThreads:
+class InlineThreads(Threads):
     """
     None: the work is done at once, in the thread that asks for it.  For tests.
     """
 
     def start(self) -> None:
-        """
-        Work will come.
-        """
+        pass
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        Run it.
-        """
         done: Deferred[T] = execute(work)
         return done
 
     def stop(self) -> None:
-        """
-        No more work will come.
-        """
+        pass

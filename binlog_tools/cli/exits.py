@@ -4,7 +4,7 @@ How a command ends.
 
 from typing import Final, NoReturn
 
-from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
+from beanstalk_twisted.binlog.errors import BinlogError
 from binlog_tools.console.interrupts import INTERRUPTED as INTERRUPTED
 from binlog_tools.console.output import aside
 
@@ -13,6 +13,9 @@ TORN: Final = 1
 USAGE: Final = 2
 DAMAGED: Final = 3
 CANNOT_READ: Final = 4
+
+CODES: Final = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
+"""The exit code of each verdict on a log."""
 
 
 def warn(message: str) -> None:
@@ -31,20 +34,11 @@ def fail(code: int, message: str) -> NoReturn:
 
 
 def code_of(problem: BinlogError | OSError) -> int:
-    """
-    The exit code for something that went wrong.
-    """
     return DAMAGED if isinstance(problem, BinlogError) else CANNOT_READ
 
 
 def message_of(problem: BinlogError | OSError) -> str:
-    """
-    What to say about it.
-    """
-    if isinstance(problem, Incompatible):
-        return str(problem)
     if isinstance(problem, BinlogError):
         return str(problem)
-    path = problem.filename
     why = problem.strerror or str(problem)
-    return f"{path}: {why}" if path else why
+    return f"{problem.filename}: {why}" if problem.filename else why

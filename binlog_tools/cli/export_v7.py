@@ -5,6 +5,7 @@
 import shlex
 import time
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import click
 
@@ -31,13 +32,8 @@ Pauses = list[tuple[str, int]]
 
 @click.command("export-v7", cls=options.Command)
 @click.argument("path", metavar="SRC", type=options.LOG)
-@click.option(
-    "-o",
-    "--output",
-    "output",
-    metavar="DST",
-    type=options.NEW_DIRECTORY,
-    help="The new directory; must not exist, or be empty.  Without it, a dry run.",
+@options.output_directory(
+    "The new directory; must not exist, or be empty.  Without it, a dry run.", "DST"
 )
 @options.size_option(
     "--file-size",
@@ -46,7 +42,7 @@ Pauses = list[tuple[str, int]]
     MAX_FILE_BYTES,
     "Size of a file; beanstalkd's own default is the same.",
 )
-@options.as_json
+@options.as_json  # fmt: skip
 def command(path: str, output: str | None, file_size: int, is_json: bool) -> None:
     """
     Make a binlog that a C beanstalkd loads (version 7) of the log SRC.
@@ -73,7 +69,12 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
     with progress("writing") as report:
         jobs = _counted(loaded_jobs(survey, log_ns), report)
         if output:
-            exported = _export(jobs, survey, output, tally, log_ns, wall_ns, file_size)
+            with NewDirectory(output) as new:
+                exported = export_jobs(
+                    jobs, new.directory, tally, next_job_id=survey.small.next_job_id,
+                    log_ns=log_ns, wall_ns=wall_ns, file_bytes=file_size,
+                )  # fmt: skip
+                new.publish()
         else:
             for job in jobs:
                 tally.take(job)
@@ -84,29 +85,11 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
         if is_tube_name(pause.tube)
     ]
     tell_unusable(tally.unusable, "were not exported")
-    out = Output(is_json)
-    if is_json:
-        out.document(_document(survey, tally, pauses, output, exported))
-    elif not out.is_terminal:
-        _rows(out, survey, tally, pauses, output, exported)
-    else:
-        _print(out, survey, tally, pauses, output, exported)
+    out, result = Output(is_json), _Result(survey, tally, pauses, output, exported)
+    out.result(result.document, result.rows(), lambda: result.show(out))
     if tally.not_held:
         raise SystemExit(DAMAGED)
     raise SystemExit(TORN if survey.torn else SOUND)
-
-
-def _export(
-    jobs: Iterator[StoredJob], survey: Survey, output: str, tally: Tally, log_ns: int,
-    wall_ns: int, file_size: int,
-) -> Exported:  # fmt: skip
-    with NewDirectory(output) as new:
-        exported = export_jobs(
-            jobs, new.directory, tally, next_job_id=survey.small.next_job_id, log_ns=log_ns,
-            wall_ns=wall_ns, file_bytes=file_size,
-        )  # fmt: skip
-        new.publish()
-    return exported
 
 
 def _counted(jobs: Iterator[StoredJob], report: Progress) -> Iterator[StoredJob]:
@@ -119,67 +102,75 @@ def _counted(jobs: Iterator[StoredJob], report: Progress) -> Iterator[StoredJob]
         yield job
 
 
-def _rows(
-    out: Output, survey: Survey, tally: Tally, pauses: Pauses, output: str | None,
-    exported: Exported | None,
-) -> None:  # fmt: skip
+class _Result(NamedTuple):
     """
-    For a pipe: the first field of each line says what it is.
+    What was exported, or would be.
+
+    :ivar output: where to; with ``written`` None if it was a dry run.
     """
-    states = tally.states.values()
-    next_job_id = survey.small.next_job_id
-    out.table([], [("source", survey.path, tally.jobs, *states, tally.body_bytes, next_job_id)])
-    out.table([], [("torn", str(survey.torn))] if survey.torn else [])
-    out.table([], (("not-held", *job) for job in tally.not_held))
-    out.table([], (("pause-tube", tube, seconds) for tube, seconds in pauses))
-    if exported and output:
-        out.table([], [("written", output, exported.files, exported.bytes)])
-    out.table([], [("start", _start(tally, output or "DST"))])
 
+    survey: Survey
+    tally: Tally
+    pauses: Pauses
+    output: str | None
+    written: Exported | None
 
-def _print(
-    out: Output, survey: Survey, tally: Tally, pauses: Pauses, output: str | None,
-    exported: Exported | None,
-) -> None:  # fmt: skip
-    states = ", ".join(f"{number} {state}" for state, number in tally.states.items())
-    out.line(
-        f"{survey.path}: {told(tally.jobs, 'job')} ({states}), "
-        f"{told(tally.body_bytes, 'byte')} of bodies; the next id is {survey.small.next_job_id}"
-    )
-    if survey.torn:
-        out.line(f"torn tail: {survey.torn}")
-    for job_id, why in tally.not_held:
-        out.line(f"not held: job {job_id}: {why}")
-    for tube, seconds in pauses:
-        out.line(f"not held: the pause of a tube; to pause it again: pause-tube {tube} {seconds}")
-    if exported and output:
-        out.line(f"written: {told(exported.files, 'file')}, {exported.bytes} bytes: {output}")
-    if tally.needs_max_job_size:
+    @property
+    def start(self) -> str:
+        """
+        The command that starts a beanstalkd on it.
+        """
+        needs = self.tally.needs_max_job_size
+        words = f"beanstalkd -b {shlex.quote(self.output or 'DST')}"
+        return words + (f" -z {needs}" if needs else "")
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        survey, tally = self.survey, self.tally
+        counts = (tally.jobs, *tally.states.values(), tally.body_bytes, survey.small.next_job_id)
+        yield "source", survey.path, *counts
+        if survey.torn:
+            yield "torn", str(survey.torn)
+        yield from (("not-held", *job) for job in tally.not_held)
+        yield from (("pause-tube", *pause) for pause in self.pauses)
+        if self.written:
+            yield "written", self.output, *self.written
+        yield "start", self.start
+
+    def show(self, out: Output) -> None:
+        survey, tally = self.survey, self.tally
+        states = ", ".join(f"{number} {state}" for state, number in tally.states.items())
         out.line(
-            f"there are bodies that beanstalkd loads only with -z {tally.needs_max_job_size} "
-            f"or more; without it, it drops them"
+            f"{survey.path}: {told(tally.jobs, 'job')} ({states}), "
+            f"{told(tally.body_bytes, 'byte')} of bodies; the next id is {survey.small.next_job_id}"
         )
-    out.line(f"start: {_start(tally, output or 'DST')}")
+        if survey.torn:
+            out.line(f"torn tail: {survey.torn}")
+        for job_id, why in tally.not_held:
+            out.line(f"not held: job {job_id}: {why}")
+        for tube, s in self.pauses:
+            out.line(f"not held: the pause of a tube; to pause it again: pause-tube {tube} {s}")
+        if self.written:
+            files = told(self.written.files, "file")
+            out.line(f"written: {files}, {self.written.bytes} bytes: {self.output}")
+        if tally.needs_max_job_size:
+            out.line(
+                f"there are bodies that beanstalkd loads only with -z {tally.needs_max_job_size} "
+                f"or more; without it, it drops them"
+            )
+        out.line(f"start: {self.start}")
 
-
-def _start(tally: Tally, output: str) -> str:
-    needs = tally.needs_max_job_size
-    return f"beanstalkd -b {shlex.quote(output)}" + (f" -z {needs}" if needs else "")
-
-
-def _document(
-    survey: Survey, tally: Tally, pauses: Pauses, output: str | None, exported: Exported | None
-) -> Mapping[str, object]:
-    return {
-        "source": survey.path,
-        "torn": str(survey.torn) if survey.torn else None,
-        "jobs": tally.jobs,
-        "states": tally.states,
-        "body_bytes": tally.body_bytes,
-        "next_job_id": survey.small.next_job_id,
-        "needs_max_job_size": tally.needs_max_job_size,
-        "not_held": [job._asdict() for job in tally.not_held],
-        "pauses": [{"tube": tube, "seconds": seconds} for tube, seconds in pauses],
-        "written": {"path": output, **exported._asdict()} if exported else None,
-        "start": _start(tally, output or "DST"),
-    }
+    def document(self) -> Mapping[str, object]:
+        survey, tally = self.survey, self.tally
+        return {
+            "source": survey.path,
+            "torn": str(survey.torn) if survey.torn else None,
+            "jobs": tally.jobs,
+            "states": tally.states,
+            "body_bytes": tally.body_bytes,
+            "next_job_id": survey.small.next_job_id,
+            "needs_max_job_size": tally.needs_max_job_size,
+            "not_held": [job._asdict() for job in tally.not_held],
+            "pauses": [{"tube": tube, "seconds": seconds} for tube, seconds in self.pauses],
+            "written": {"path": self.output, **self.written._asdict()} if self.written else None,
+            "start": self.start,
+        }

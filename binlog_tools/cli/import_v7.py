@@ -5,7 +5,8 @@
 import os
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NoReturn
 
 import click
@@ -19,25 +20,18 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.survey import beanstalkd_file
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, USAGE, fail
+from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, USAGE, fail
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import told
 from binlog_tools.logs.sources import NoLog
-from binlog_tools.v7.findings import Findings
-from binlog_tools.v7.holder import refuse_running
-from binlog_tools.v7.importing import Imported, import_log
+from binlog_tools.v7.importing import Imported, import_log, refuse_running
 from binlog_tools.v7.survivors import LOST_AND_FOUND, Survivors
 
 
 @click.command("import-v7", cls=options.Command)
 @click.argument("path", metavar="DIR", type=options.LOG_DIRECTORY)
-@click.option(
-    "-o",
-    "--output",
-    "output",
-    metavar="DST",
-    type=options.NEW_DIRECTORY,
-    help="The new log; must not exist, or be empty.  Without it, a dry run.",
+@options.output_directory(
+    "The new log; must not exist, or be empty.  Without it, a dry run.", "DST"
 )
 @click.option(
     "--accept-gap",
@@ -51,10 +45,10 @@ from binlog_tools.v7.survivors import LOST_AND_FOUND, Survivors
     MAX_SEGMENT_BYTES,
     "Size of a segment of the new log.",
 )
-@options.as_json
+@options.as_json  # fmt: skip
 def command(
     path: str, output: str | None, accept_gap: bool, segment_size: int, is_json: bool
-) -> None:  # fmt: skip
+) -> None:
     """
     Make a log of DIR, the binlog of a C beanstalkd (versions 5 and 7).
 
@@ -85,15 +79,11 @@ def command(
         with progress("writing") as report:
             imported = import_log(found, output, time.time_ns(), report, segment_size)
     out = Output(is_json)
-    if is_json:
-        out.document(_document(found, imported))
-    elif out.is_terminal:
-        _print(out, found, imported)
-    else:
-        _rows(out, found, imported)
+    show = partial(_show, out, found, imported)
+    out.result(partial(_document, found, imported), _rows(found, imported), show)
     if is_refused:
         _refuse_gap(found)
-    raise SystemExit(EXIT_CODES[_verdict(found.findings)])
+    raise SystemExit(CODES[found.findings.verdict])
 
 
 def _refuse_ours(path: str) -> None:
@@ -132,17 +122,8 @@ def _refuse_gap(found: Survivors) -> NoReturn:
     )
 
 
-EXIT_CODES = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
-"""How it ends, by verdict."""
-
 MAX_NAMED_GAPS = 10
 """In one line; all are listed."""
-
-
-def _verdict(findings: Findings) -> str:
-    if findings.is_sound:
-        return "sound"
-    return "torn" if findings.is_torn_only else "damaged"
 
 
 MEANINGS = {
@@ -154,36 +135,28 @@ MEANINGS = {
 """What the verdicts mean."""
 
 
-def _rows(out: Output, found: Survivors, imported: Imported | None) -> None:
-    """
-    For a pipe: the first field of each line says what it is.
-    """
+def _rows(found: Survivors, imported: Imported | None) -> Iterator[tuple[object, ...]]:
     counts = found.counts
-    out.table([], [
-        ("source", _verdict(found.findings), found.path, counts.files, counts.bytes, counts.full,
-         counts.short),
-    ])  # fmt: skip
-    out.table([], (("finding", *finding) for finding in found.findings.listed))
+    numbers = (counts.files, counts.bytes, counts.full, counts.short)
+    yield "source", found.findings.verdict, found.path, *numbers
+    yield from (("finding", *finding) for finding in found.findings.listed)
     states = found.states().values()
-    out.table([], [("jobs", len(found.jobs), *states, found.doubtful_jobs, found.next_job_id)])
+    yield "jobs", len(found.jobs), *states, found.doubtful_jobs, found.next_job_id
     if imported:
-        written = imported.written
-        out.table([], [
-            ("written", written.path, written.jobs, written.body_bytes, written.segments,
-             written.bytes, imported.loaded),
-        ])  # fmt: skip
+        # The path, jobs, and bytes of bodies, segments, bytes.
+        yield "written", *imported.written[:5], imported.loaded
 
 
-def _print(out: Output, found: Survivors, imported: Imported | None) -> None:
+def _show(out: Output, found: Survivors, imported: Imported | None) -> None:
     counts = found.counts
     out.line(
         f"{found.path}: {told(counts.files, 'file')}, {told(counts.bytes, 'byte')}, {counts.full} "
         f"full and {told(counts.short, 'short record')}"
     )
-    out.line(MEANINGS[_verdict(found.findings)])
+    out.line(MEANINGS[found.findings.verdict])
     for finding in found.findings.listed:
         out.line(f"  {finding}")
-    unlisted = found.findings.total - len(found.findings.listed)
+    unlisted = found.findings.counts.total() - len(found.findings.listed)
     if unlisted:
         out.line(f"  and {unlisted} more")
     states = ", ".join(f"{number} {state}" for state, number in found.states().items())
@@ -205,7 +178,7 @@ def _print(out: Output, found: Survivors, imported: Imported | None) -> None:
 def _document(found: Survivors, imported: Imported | None) -> Mapping[str, object]:
     return {
         "source": found.path,
-        "verdict": _verdict(found.findings),
+        "verdict": found.findings.verdict,
         **vars(found.counts),
         "findings": [finding._asdict() for finding in found.findings.listed],
         "finding_counts": found.findings.counts,

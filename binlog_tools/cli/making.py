@@ -3,42 +3,15 @@ What commands that make a log have in common.
 """
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
-
-import click
+from collections.abc import Mapping
 
 from beanstalk_twisted.binlog.directory import holder_of
-from beanstalk_twisted.binlog.format import (
-    DEFAULT_SEGMENT_BYTES,
-    MAX_SEGMENT_BYTES,
-    MIN_SEGMENT_BYTES,
-)
 from binlog_tools.cli.exits import warn
-from binlog_tools.cli.options import SIZE
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.logs.new_log import Written
 from binlog_tools.logs.quantities import Span, format_size
 from binlog_tools.tube_names import quoted
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def segment_size(function: F) -> F:
-    """
-    ``--segment-size``.
-    """
-    return click.option(
-        "--segment-size", "segment_bytes", type=SIZE, default=DEFAULT_SEGMENT_BYTES,
-        callback=_in_range, show_default="64M", help="Size of a segment, 8k to 1G.",
-    )(function)  # fmt: skip
-
-
-def _in_range(ctx: click.Context, param: click.Parameter, value: int) -> int:
-    if not MIN_SEGMENT_BYTES <= value <= MAX_SEGMENT_BYTES:
-        raise click.BadParameter(f"{value} is not within 8k to 1G")
-    return value
 
 
 def warn_if_running(path: str) -> None:
@@ -60,26 +33,20 @@ def tell(output: Output, written: Written, **more: object) -> None:
 
     :param more: beside what every log has.
     """
-    if output.is_json:
-        output.document({**written._asdict(), **more})
-    elif output.is_terminal:
-        lsns = Span(written.first_lsn, written.last_lsn)
-        output.line(
-            f"{written.path}: {told(written.jobs, 'job')}, {format_size(written.bytes)} in "
-            f"{told(written.segments, 'segment')}, LSN {lsns}"
-        )
-    else:
-        output.table([], [(
-            "written", written.jobs, written.segments, written.path, written.bytes,
-            written.first_lsn, written.last_lsn,
-        )])  # fmt: skip
+    row = (
+        "written", written.jobs, written.segments, written.path, written.bytes, written.first_lsn,
+        written.last_lsn,
+    )  # fmt: skip
+    line = (
+        f"{written.path}: {told(written.jobs, 'job')}, {format_size(written.bytes)} in "
+        f"{told(written.segments, 'segment')}, LSN {Span(written.first_lsn, written.last_lsn)}"
+    )
+    output.result(lambda: {**written._asdict(), **more}, [row], lambda: output.line(line))
 
 
 def tell_unusable(tubes: Mapping[bytes, int], what: str) -> None:
     """
-    Warn of jobs that are left out because no client may name their tube.
-
-    :param tubes: how many jobs are in each.
+    :param tubes: those that no client may name, and how many jobs of each are left out.
     """
     for tube, jobs in tubes.items():
         warn(f"tube {quoted(tube)}: jobs that {what}: {jobs}; no client may use that name")

@@ -4,12 +4,15 @@ Opening logs for a command, which tells what of them is not read.
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.format import segment_name
-from binlog_tools.cli.exits import warn
-from binlog_tools.logs import sources
+from binlog_tools.cli.exits import DAMAGED, TORN, warn
+from binlog_tools.console.output import progress
+from binlog_tools.inspect.dumping import Gap
+from binlog_tools.logs import loading, sources
+from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.sources import Source, parse_archived_name
 
 MOST_NAMED: Final = 5
@@ -35,6 +38,14 @@ def open_source(path: str) -> Source:
     return found
 
 
+def load(source: Source) -> Loaded:
+    """
+    Load a log as a server would, with a progress bar.
+    """
+    with progress(f"reading {source.path}") as report:
+        return loading.load(source, report)
+
+
 def _tell_left_out(source: Source) -> None:
     for name in source.left_out[:MOST_NAMED]:
         path = os.path.join(source.path, name)
@@ -51,3 +62,20 @@ def _advice(path: str) -> str:
     if os.path.exists(target):
         return f"Segment {said.seq} is there under its own name; move this file elsewhere."
     return f"If the log lacks it: {shlex.join(['mv', path, target])}"
+
+
+def code_of_gaps(sources: Iterable[Source]) -> int:
+    """
+    :return: `TORN` if the places that cannot be read are torn tails, at which a server starts.
+    """
+    return DAMAGED if any(source.survey().problems for source in sources) else TORN
+
+
+def end_with_gaps(source: Source, gaps: Sequence[Gap]) -> None:
+    """
+    Where there are such places, name them and end with the exit code for them.
+    """
+    for gap in gaps:
+        warn(f"{gap.place}: perhaps more, but {gap.why}")
+    if gaps:
+        raise SystemExit(code_of_gaps([source]))

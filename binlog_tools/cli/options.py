@@ -9,26 +9,18 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from beanstalk_twisted.binlog.format import (
+    DEFAULT_SEGMENT_BYTES,
+    MAX_SEGMENT_BYTES,
+    MIN_SEGMENT_BYTES,
+)
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.parameters import Parsed as Parsed
-from binlog_tools.logs import quantities
-from binlog_tools.logs.outputs import (
-    STDOUT as STDOUT,
-)
-from binlog_tools.logs.outputs import (
-    InsideNew,
-    InsideSource,
-    refuse_inside_new,
-    refuse_inside_sources,
-)
+from binlog_tools.logs import outputs, quantities
+from binlog_tools.logs.outputs import STDOUT as STDOUT
 from binlog_tools.logs.quantities import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
-from binlog_tools.logs.selection import (
-    STATES_BY_NAME,
-    TYPES_BY_NAME,
-    Selection,
-    types_named,
-)
+from binlog_tools.logs.selection import STATES_BY_NAME, TYPES_BY_NAME, Selection, types_named
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,24 +43,20 @@ _WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)
 
 class Command(click.Command):
     """
-    A subcommand.  No output of it is within a log that it reads, and no file within a log that it
-    makes, which the types of its parameters tell.
+    A subcommand, which refuses an output within a log that it reads or a file within one it makes.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """
-        Run the command.
-        """
         INTERRUPTS.tell_the_command()
         try:
             for output in self._values(ctx, _WRITTEN):
                 if output != STDOUT:
-                    refuse_inside_sources(output, self._values(ctx, _READ))
+                    outputs.refuse_inside_sources(output, self._values(ctx, _READ))
             for output in self._values(ctx, (OUTPUT_FILE,)):
                 if output != STDOUT:
-                    refuse_inside_new(output, self._values(ctx, (NEW_DIRECTORY,)))
+                    outputs.refuse_inside_new(output, self._values(ctx, (NEW_DIRECTORY,)))
             return super().invoke(ctx)
-        except (InsideSource, InsideNew) as problem:
+        except (outputs.InsideSource, outputs.InsideNew) as problem:
             fail(USAGE, str(problem))
 
     def _values(self, ctx: click.Context, types: tuple[click.Path, ...]) -> list[str]:
@@ -77,28 +65,59 @@ class Command(click.Command):
         return [path for group in paths for path in group if path is not None]
 
 
-def logs(function: F) -> F:
-    """
-    One or more logs: directories, archives, files of segments.
-    """
-    return click.argument("paths", metavar="LOG...", nargs=-1, required=True, type=LOG)(function)
+# Arguments and options that several commands have, as decorators.
+
+logs = click.argument("paths", metavar="LOG...", nargs=-1, required=True, type=LOG)
+log = click.argument("path", metavar="LOG", type=LOG)
+as_json = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
+job_option = click.option(
+    "--job", "jobs", multiple=True, type=IDS, help="Only these jobs: 7 or 7,9,20-29 or 201-."
+)
+tube_option = click.option(
+    "--tube", "tubes", multiple=True, type=TUBE, help="Only this tube; may be repeated."
+)
+state_option = click.option(
+    "--state", "states", multiple=True, type=click.Choice(sorted(STATES_BY_NAME)),
+    help="Only this state; may be repeated.",
+)  # fmt: skip
 
 
-def log(function: F) -> F:
+def of_jobs(function: F) -> F:
     """
-    One log.
+    All that chooses jobs; `selection` makes a `Selection` of it.
     """
-    return click.argument("path", metavar="LOG", type=LOG)(function)
+    return job_option(tube_option(state_option(function)))
 
 
-def output_directory(function: F) -> F:
+def output_directory(
+    text: str = "The new log; must not exist, or be empty.", metavar: str = "DIR",
+    required: bool = False,
+) -> Callable[[F], F]:  # fmt: skip
     """
-    Where a new log goes.
+    ``--output`` for a directory that is to be made.
     """
     return click.option(
-        "-o", "--output", "output", metavar="DIR", required=True, type=NEW_DIRECTORY,
-        help="The new log; must not exist, or be empty.",
-    )(function)  # fmt: skip
+        "-o", "--output", "output", metavar=metavar, required=required, type=NEW_DIRECTORY,
+        help=text,
+    )  # fmt: skip
+
+
+def output_file(text: str) -> Callable[[F], F]:
+    """
+    ``--output`` for a file, as ``target``.
+    """
+    return click.option("-o", "--output", "target", type=OUTPUT_FILE, metavar="FILE", help=text)
+
+
+def bodies(default: str, text: str) -> Callable[[F], F]:
+    """
+    ``--bodies``, as ``how``: the forms of `inspect.dumping.body_fields`.
+    """
+    return click.option(
+        "--bodies", "how", type=click.Choice(["text", "hex", "base64", "none"]), default=default,
+        show_default=True, help=text,
+    )  # fmt: skip
 
 
 def size_option(name: str, default: int, least: int, most: int, text: str) -> Callable[[F], F]:
@@ -117,39 +136,16 @@ def size_option(name: str, default: int, least: int, most: int, text: str) -> Ca
     )  # fmt: skip
 
 
-def as_json(function: F) -> F:
-    """
-    ``--json``.
-    """
-    return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(function)
+def _segment_bytes(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    if not MIN_SEGMENT_BYTES <= value <= MAX_SEGMENT_BYTES:
+        raise click.BadParameter(f"{value} is not within 8k to 1G")
+    return value
 
 
-def job_option(function: F) -> F:
-    """
-    ``--job``.
-    """
-    return click.option(
-        "--job", "jobs", multiple=True, type=IDS, help="Only these jobs: 7 or 7,9,20-29 or 201-.",
-    )(function)  # fmt: skip
-
-
-def tube_option(function: F) -> F:
-    """
-    ``--tube``.
-    """
-    return click.option(
-        "--tube", "tubes", multiple=True, type=TUBE, help="Only this tube; may be repeated.",
-    )(function)  # fmt: skip
-
-
-def state_option(function: F) -> F:
-    """
-    ``--state``.
-    """
-    return click.option(
-        "--state", "states", multiple=True, type=click.Choice(sorted(STATES_BY_NAME)),
-        help="Only this state; may be repeated.",
-    )(function)  # fmt: skip
+segment_size = click.option(
+    "--segment-size", "segment_bytes", type=SIZE, default=DEFAULT_SEGMENT_BYTES,
+    callback=_segment_bytes, show_default="64M", help="Size of a segment, 8k to 1G.",
+)  # fmt: skip
 
 
 def of_records(function: F) -> F:
@@ -176,10 +172,9 @@ def of_records(function: F) -> F:
 
 def refuse_beside(allowed: str, *more: str) -> None:
     """
-    Where an option makes a command do another thing, end if there are options that mean nothing to
-    it.
+    End if options are given that mean nothing to one that makes a command do another thing.
 
-    :param allowed: the parameter of the option, and behind it the others that go with it.
+    :param allowed: the parameter of that option; ``more``: of those that go with it.
     """
     ctx = click.get_current_context()
     given = {
@@ -198,9 +193,6 @@ def selection(
     types: tuple[str, ...] = (), states: tuple[str, ...] = (), since_ns: int | None = None,
     until_ns: int | None = None, lsns: Span | None = None,
 ) -> Selection:  # fmt: skip
-    """
-    What the options of `of_records` chose.
-    """
     return Selection(
         Numbers([span for spans in jobs for span in spans]) if jobs else None,
         frozenset(tubes) if tubes else None,

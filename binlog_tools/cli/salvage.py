@@ -5,7 +5,9 @@
 import json
 import os
 import shlex
+from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, NoReturn
 
 import click
@@ -13,10 +15,11 @@ import click
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records import State
-from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, SOUND, TORN, fail
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, SOUND, fail
 from binlog_tools.cli.making import warn_if_running
 from binlog_tools.cli.opening import open_source
-from binlog_tools.cli.options import IDS, LOG, NEW_DIRECTORY, OUTPUT_FILE, Command, as_json
+from binlog_tools.cli.options import IDS, OUTPUT_FILE
 from binlog_tools.console.output import Output, columns, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.inspect.checking import check
@@ -34,8 +37,6 @@ from binlog_tools.salvage.salvaging import Salvage
 MOST_SHOWN: Final = 20
 """Jobs of a kind that are shown; the report has them all."""
 
-CODES: Final = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
-
 _WHYS: Final = {
     "deleted?": "it may have been deleted in LSN {}",
     "changed?": "it may have changed in LSN {}, and was not deleted",
@@ -47,10 +48,9 @@ _WHYS: Final = {
 
 
 # fmt: off
-@click.command("salvage", cls=Command)
-@click.argument("path", metavar="LOG", type=LOG)
-@click.option("-o", "--output", "output", metavar="DIR", type=NEW_DIRECTORY,
-              help="Write the clean log there; must not exist, or be empty.")
+@click.command("salvage", cls=options.Command)
+@options.log
+@options.output_directory("Write the clean log there; must not exist, or be empty.")
 @click.option("--in-place", "is_in_place", is_flag=True,
               help="Replace the log by the clean one; the original goes to quarantine/.")
 @click.option("--accept-gap", "gaps", metavar="SEQ", multiple=True, type=IDS,
@@ -63,7 +63,7 @@ _WHYS: Final = {
               show_default=True, help="What to do with jobs that may have been deleted.")
 @click.option("--report", "report_path", metavar="FILE", type=OUTPUT_FILE,
               help="Write the whole report there, as JSON.")
-@as_json
+@options.as_json
 def command(
     path: str, output: str | None, is_in_place: bool, gaps: tuple[list[Span], ...],
     may_rebuild: bool, prefer: tuple[str, ...], doubtful: str, report_path: str | None,
@@ -104,13 +104,11 @@ def command(
             )
     except Refused as refused:
         _refuse(path, output, is_in_place, refused, _given(prefer, doubtful, report_path))
-    report = Report(salvage)
-    is_needless = is_in_place and _is_sound(salvage, source)
+    # Whether there is anything to mend, only going through all jobs shows.
+    is_needless = is_in_place and _is_nothing_to_mend(_carried_out(salvage, source, None))
     is_in_place = is_in_place and not is_needless
     target = replacing.new_path(path) if is_in_place else output
-    _carry_out(report, target)
-    if CODES[report.verdict] == SOUND:
-        report.compare(check(source))
+    report = _carried_out(salvage, source, target)
     if is_in_place:
         report.kept_at = replacing.replace(path)
         assert report.written is not None
@@ -122,7 +120,10 @@ def command(
     more = _given(prefer, doubtful, report_path) + salvage.options
     if output is None and not is_in_place:
         is_needless = is_needless or _is_nothing_to_mend(report)
-    _print(report, Output(is_json), None if is_needless else _command(path, None, False, more))
+    command = None if is_needless else _command(path, None, False, more)
+    out = Output(is_json)
+    show = partial(_show, report, out, command)
+    out.result(report.document, _rows(report, command), show)
     raise SystemExit(CODES[report.verdict])
 # fmt: on
 
@@ -132,17 +133,6 @@ def _refuse_unknown(source: Source, prefer: tuple[str, ...]) -> None:
     for name in prefer:
         if os.path.basename(name) not in names:
             raise click.UsageError(f"--prefer: {name} is not in {source.path}")
-
-
-def _is_sound(salvage: Salvage, source: Source) -> bool:
-    """
-    Whether there is nothing to mend, which only going through all jobs shows.
-    """
-    report = Report(salvage)
-    _carry_out(report, None)
-    if CODES[report.verdict] == SOUND:
-        report.compare(check(source))
-    return _is_nothing_to_mend(report)
 
 
 def _is_nothing_to_mend(report: Report) -> bool:
@@ -161,18 +151,22 @@ def _lock(path: str) -> RealDirectory:
     return directory
 
 
-def _carry_out(report: Report, target: str | None) -> None:
+def _carried_out(salvage: Salvage, source: Source, target: str | None) -> Report:
+    """
+    Go through all jobs, and write them if there is a target.
+    """
+    report = Report(salvage)
     if target is None:
-        for _ in report.jobs():
-            pass
-        return
-    salvage = report.salvage
-    with NewLog(
-        target, salvage.origin, floors=salvage.floors, pauses=list(salvage.pauses())
-    ) as new:
-        for job in report.jobs():
-            new.add(job)
-        report.written = new.finish()
+        deque(report.jobs(), maxlen=0)
+    else:
+        pauses = list(salvage.judge.pauses())
+        with NewLog(target, salvage.origin, floors=salvage.floors, pauses=pauses) as new:
+            for job in report.jobs():
+                new.add(job)
+            report.written = new.finish()
+    if CODES[report.verdict] == SOUND:
+        report.compare(check(source))
+    return report
 
 
 def _given(prefer: tuple[str, ...], doubtful: str, report_path: str | None) -> list[str]:
@@ -214,21 +208,7 @@ def _save(report: Report, path: str) -> None:
         file.write("\n")
 
 
-def _print(report: Report, out: Output, command: str | None) -> None:
-    """
-    In a pipe the first field of each line says what it is.
-
-    :param command: that writes it, None if there is nothing to mend.
-    """
-    if out.is_json:
-        out.document(report.document())
-    elif not out.is_terminal:
-        out.table([], _lines(report, command))
-    else:
-        _show(report, out, command)
-
-
-def _lines(report: Report, command: str | None) -> Iterator[tuple[object, ...]]:
+def _rows(report: Report, command: str | None) -> Iterator[tuple[object, ...]]:
     salvage = report.salvage
     yield from (("place", *place) for place in report.places)
     yield from (("hole", *_hole(hole)) for hole in salvage.holes)
@@ -249,6 +229,9 @@ def _lines(report: Report, command: str | None) -> Iterator[tuple[object, ...]]:
 
 
 def _show(report: Report, out: Output, command: str | None) -> None:
+    """
+    :param command: that writes it, None if there is nothing to mend.
+    """
     salvage = report.salvage
     if report.places:
         out.heading("Places that are not as they were written")

@@ -1,11 +1,8 @@
 """
 What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.
 
-All that both commands print goes through here, so that nothing of it is obeyed by a terminal: names
-of tubes, bodies, a server's words and names of files are text of others (`printable`).  A body that
-is asked for alone is the exception: in a pipe, or with ``--raw``, it is written as it is.
-
-``rich`` draws tables and progress bars; without it (it is the extra ``cli``) they are plain.
+All text of others is escaped (`printable`), but for a body that is asked for alone.  Without
+``rich``, the extra ``cli``, tables and progress bars are plain.
 """
 
 import json
@@ -29,9 +26,6 @@ VERSION: Final = 1
 
 TABLE_ROWS: Final = 500
 """A longer table is drawn in parts, each with its titles: its widths are those of its rows."""
-
-LINE_END: Final = "\n"
-"""Between the lines of one message, which are our own."""
 
 CUT_CHARACTERS: Final = 14
 """So much is shown at least of text that may be cut."""
@@ -78,7 +72,7 @@ class Output:
 
     def can_show(self, text: str) -> bool:
         """
-        Whether the output has these characters.
+        Whether the encoding of stdout has these characters.
         """
         try:
             text.encode(sys.stdout.encoding)
@@ -87,15 +81,9 @@ class Output:
         return True
 
     def document(self, fields: Mapping[str, object]) -> None:
-        """
-        One line of JSON.
-        """
         sys.stdout.write(as_json(fields) + "\n")
 
     def line(self, text: str = "") -> None:
-        """
-        One line of text.
-        """
         click.echo(escape(text))
 
     def heading(self, text: str) -> None:
@@ -107,9 +95,8 @@ class Output:
 
     def body(self, body: bytes, is_raw: bool = False) -> None:
         """
-        A body on its own: as it is, and on a terminal as one line in which everything can be seen.
-
-        :param is_raw: as it is on a terminal, too.
+        A body on its own; on a terminal, unless ``is_raw``, as one line in which everything can be
+        seen.
         """
         if self.is_terminal and not is_raw:
             self.line(escape_all(body))
@@ -125,19 +112,39 @@ class Output:
         """
         sys.stdout.write("\t".join([cell(value) for value in values]) + "\n")
 
+    def rows(self, rows: Iterable[Sequence[object]]) -> None:
+        for row in rows:
+            self.row(row)
+
+    def result(
+        self, document: Callable[[], Mapping[str, object]], rows: Iterable[Sequence[object]],
+        show: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        The one result of a command.
+
+        :param document: gives it as JSON.
+        :param rows: it for a pipe; the first value of each says what it is.
+        :param show: prints it for people.
+        """
+        if self.is_json:
+            self.document(document())
+        elif self.is_terminal:
+            show()
+        else:
+            self.rows(rows)
+
     def table(self, titles: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         """
         A table; a pipe gets one line for each row, its cells separated by tabs, without titles.
         """
         if not self.is_terminal:
-            for row in rows:
-                self.row(row)
+            self.rows(rows)
             return
-        draw = _rich_table() or _plain_table
         cells = ([cell(value) for value in row] for row in rows)
         part = list(islice(cells, TABLE_ROWS))
         while part:
-            draw(titles, part)
+            _draw(titles, part)
             part = list(islice(cells, TABLE_ROWS))
 
 
@@ -152,7 +159,8 @@ def aside(message: str) -> None:
     """
     One line, or a few, on stderr.
     """
-    click.echo(escape(message, LINE_END), err=True)
+    # The ends of its lines are our own.
+    click.echo(escape(message, "\n"), err=True)
 
 
 def cell(value: object) -> str:
@@ -167,10 +175,7 @@ def cell(value: object) -> str:
     return escape(text.replace("\\", "\\\\"))
 
 
-_Draw = Callable[[Sequence[Column], Sequence[Sequence[str]]], None]
-
-
-def _rich_table() -> _Draw | None:
+def _draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
     try:
         from rich import box
         from rich.cells import cell_len
@@ -178,27 +183,24 @@ def _rich_table() -> _Draw | None:
         from rich.table import Table
         from rich.text import Text
     except ImportError:
-        return None
-
-    def draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        console = Console()
-        # Each column has a blank on the right, and what stands between two.
-        edges = 2 * len(titles) + 2
-        widths = _room(titles, _widths(titles, cells, cell_len), console.width - edges)
-        for title, width in zip(titles, widths, strict=True):
-            table.add_column(
-                title.title, justify="right" if title.is_number else "left", no_wrap=True,
-                min_width=width, max_width=width, overflow="ellipsis",
-            )  # fmt: skip
-        for row in cells:
-            table.add_row(*(Text(text) for text in row))
-        # A terminal that is too narrow breaks lines; no number is ever cut.  Of a width that is set
-        # alone, rich takes no notice on a dumb terminal.
-        console.size = ConsoleDimensions(max(console.width, sum(widths) + edges), console.height)
-        console.print(table)
-
-    return draw
+        _draw_plainly(titles, cells)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    console = Console()
+    # Each column has a blank on the right, and what stands between two.
+    edges = 2 * len(titles) + 2
+    widths = _room(titles, _widths(titles, cells, cell_len), console.width - edges)
+    for title, width in zip(titles, widths, strict=True):
+        table.add_column(
+            title.title, justify="right" if title.is_number else "left", no_wrap=True,
+            min_width=width, max_width=width, overflow="ellipsis",
+        )  # fmt: skip
+    for row in cells:
+        table.add_row(*(Text(text) for text in row))
+    # A terminal that is too narrow breaks lines; no number is ever cut.  Of a width that is set
+    # alone, rich takes no notice on a dumb terminal.
+    console.size = ConsoleDimensions(max(console.width, sum(widths) + edges), console.height)
+    console.print(table)
 
 
 def _room(titles: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
@@ -222,15 +224,13 @@ def _widths(
     titles: Sequence[Column], cells: Sequence[Sequence[str]], measure: Callable[[str], int] = len
 ) -> list[int]:
     """
-    How wide the columns are.
-
-    :param measure: of a text, in places of the terminal: some characters take two.
+    :param measure: the places that a text takes on a terminal: some characters take two.
     """
     everything = [[title.title for title in titles], *cells]
     return [max(map(measure, column)) for column in zip(*everything, strict=True)]
 
 
-def _plain_table(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+def _draw_plainly(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
     widths = _widths(titles, cells)
     for row in [[title.title for title in titles], *cells]:
         padded = (

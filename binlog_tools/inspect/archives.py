@@ -16,10 +16,10 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
     parse_segment_name,
 )
-from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.frames import Frame
 from beanstalk_twisted.binlog.segment import is_sealed
 from binlog_tools.logs.quantities import Span
-from binlog_tools.logs.reading import Hole, pieces
+from binlog_tools.logs.reading import pieces
 from binlog_tools.logs.sources import ArchivedName, NoLog, parse_archived_name
 from binlog_tools.logs.trailers import remarks
 
@@ -78,20 +78,27 @@ class Verdict(NamedTuple):
         return all(flaw.kind == "stray" for flaw in self.flaws)
 
 
+def lsn_range(first: int, last: int | None) -> str:
+    """
+    :param last: None if nothing tells.
+    """
+    return f"LSN {first} and later" if last is None else f"LSN {Span(first, last)}"
+
+
 def stores_of(path: str) -> list[str]:
     """
     The folders of the stores in an archive; the folder itself, if it is one.
 
     :raise NoLog: there is none.
     """
-    if any(parse_archived_name(name) for name in os.listdir(path)):
+
+    def is_store(folder: str) -> bool:
+        return any(parse_archived_name(name) for name in os.listdir(folder))
+
+    if is_store(path):
         return [path]
     folders = sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
-    found = [
-        folder
-        for folder in folders
-        if any(parse_archived_name(name) for name in os.listdir(folder))
-    ]
+    found = list(filter(is_store, folders))
     if not found:
         if any(parse_segment_name(name) is not None for name in os.listdir(path)):
             raise NoLog(
@@ -227,26 +234,17 @@ def _walk(
             break
         else:
             is_sound = False
-            flaws.append(_damage(name, piece))
+            last_lsn = piece.next_lsn - 1 if piece.next_lsn else None
+            what = f"offset {piece.offset}: {piece.why}"
+            flaws.append(Flaw("damaged", name, piece.first_lsn, last_lsn, what))
             next_lsn = piece.next_lsn or next_lsn
     if is_sound:
-        flaws += _at_the_end(name, buffer, last)
+        end = last.end if last else SEGMENT_HEADER_BYTES
+        flaws += (
+            Flaw("damaged", name, None, None, f"offset {at}: {what}; no record is missing")
+            for at, _, what in remarks(buffer, last, end)
+        )
     return Stored(name, header.seq, header.first_lsn, next_lsn)
-
-
-def _at_the_end(name: str, buffer: Buffer, last: Frame | None) -> Iterator[Flaw]:
-    """
-    What stands behind the last frame, where it is not the trailer of its seal, or the end.
-    """
-    for remark in remarks(buffer, last, last.end if last else SEGMENT_HEADER_BYTES):
-        what = f"offset {remark.offset}: {remark.what}; no record is missing"
-        yield Flaw("damaged", name, None, None, what)
-
-
-def _damage(name: str, hole: Hole) -> Flaw:
-    last = hole.next_lsn - 1 if hole.next_lsn else None
-    what = f"offset {hole.offset}: {hole.why}"
-    return Flaw("damaged", name, hole.first_lsn, last, what)
 
 
 def _chain(found: list[Stored]) -> Iterator[Flaw]:
@@ -270,9 +268,6 @@ def _chain(found: list[Stored]) -> Iterator[Flaw]:
 
 
 def _spans(found: list[Stored], flaws: list[Flaw]) -> list[Span]:
-    """
-    What is there without a gap.
-    """
     gaps = sorted(
         (flaw.first_lsn, flaw.last_lsn)
         for flaw in flaws

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.doubts import doubts
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -18,20 +18,8 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import (
-    DATA_CRC,
-    DATA_LEN,
-    DATA_OFF,
-    FULL,
-    JOB_ID,
-    JOB_KINDS,
-    STATE,
-    TUBE_ID,
-    TYPE,
-    Kind,
-    Raw,
-    State,
-)
+from beanstalk_twisted.binlog.loss_warnings import loss_warnings
+from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, Raw, State
 from beanstalk_twisted.binlog.segment import has_content, is_trailer
 from beanstalk_twisted.binlog.survey import Problem, Progress, Segment, Survey, import_command
 from binlog_tools.logs.quantities import Span
@@ -121,7 +109,11 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     is_whole = _severity(troubles) != DAMAGED
     troubles += lost
     exit_code = _severity(troubles)
-    troubles += [*_warnings(survey), *_notes(survey)]
+    troubles += (
+        Trouble("warning", each.name, None, None, None, None, each.what, each.advice)
+        for each in loss_warnings(survey)
+    )
+    troubles += _notes(survey)
     records = survey.small.records
     durable_lsn = _durable_lsn(survey)
     verdict = {
@@ -264,24 +256,28 @@ def _jobs_in(buffer: Buffer, hole: Hole) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def _ids(raws: list[Raw]) -> tuple[int, ...]:
-    return tuple(sorted({raw[JOB_ID] for raw in raws}))
+    return tuple(sorted({raw[records.JOB_ID] for raw in raws}))
 
 
 def _is_plausible(raw: Raw) -> bool:
-    return raw[TYPE] in JOB_KINDS and raw[STATE] in set(State) and raw[JOB_ID] > 0
+    return (
+        raw[records.TYPE] in JOB_KINDS
+        and raw[records.STATE] in set(State)
+        and raw[records.JOB_ID] > 0
+    )
 
 
 def is_data_good(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
     """
     Whether a record's data lie in its frame and have the checksum that the record says.
     """
-    length = raw[DATA_LEN]
+    length = raw[records.DATA_LEN]
     if not length:
-        return raw[DATA_CRC] == 0
-    at = frame.heap_at + raw[DATA_OFF]
-    if raw[DATA_OFF] + length > frame.heap_len:
+        return raw[records.DATA_CRC] == 0
+    at = frame.heap_at + raw[records.DATA_OFF]
+    if raw[records.DATA_OFF] + length > frame.heap_len:
         return False
-    return zlib.crc32(memoryview(buffer)[at : at + length]) == raw[DATA_CRC]
+    return zlib.crc32(memoryview(buffer)[at : at + length]) == raw[records.DATA_CRC]
 
 
 def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
@@ -308,11 +304,6 @@ def _kind(problem: Problem) -> str:
 
 _NAMED: Final = re.compile(r"\d{20}\.tql(?=:| to )")
 """The segment that a server's words begin with."""
-
-
-def _warnings(survey: Survey) -> Iterator[Trouble]:
-    for doubt in doubts(survey):
-        yield Trouble("warning", doubt.name, None, None, None, None, doubt.what, doubt.advice)
 
 
 def _notes(survey: Survey) -> Iterator[Trouble]:
@@ -361,8 +352,7 @@ def _left_out(source: Source, survey: Survey) -> Iterator[Trouble]:
 
 class _Contents:
     """
-    What sound bytes say that cannot be right: each record's data, and what a server needs to load
-    the jobs.
+    What sound bytes say that cannot be right: of each record's data, and of what the jobs need.
     """
 
     def __init__(self, source: Source, survey: Survey) -> None:
@@ -381,14 +371,14 @@ class _Contents:
         self._has_beginning = not source.is_partial
 
     def _look(self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw) -> None:
-        kind = raw[TYPE]
-        if raw[DATA_LEN] and not is_data_good(buffer, frame, raw):
+        kind = raw[records.TYPE]
+        if raw[records.DATA_LEN] and not is_data_good(buffer, frame, raw):
             self._note(name, frame, index, raw, "the checksum of its data is wrong")
         if kind not in JOB_KINDS:
             return
-        job_id = raw[JOB_ID]
-        if raw[STATE] not in _STATES:
-            self._note(name, frame, index, raw, f"job state {raw[STATE]} is unknown")
+        job_id = raw[records.JOB_ID]
+        if raw[records.STATE] not in _STATES:
+            self._note(name, frame, index, raw, f"job state {raw[records.STATE]} is unknown")
         if kind in FULL:
             self._bodies.add(job_id)
             self._lacking.discard(job_id)
@@ -399,8 +389,8 @@ class _Contents:
             return
         elif job_id not in self._bodies:
             self._lacking.add(job_id)
-        if raw[TUBE_ID] not in self._tubes:
-            self._unnamed[job_id] = raw[TUBE_ID]
+        if raw[records.TUBE_ID] not in self._tubes:
+            self._unnamed[job_id] = raw[records.TUBE_ID]
 
     def _note(self, name: str, frame: Frame, index: int, raw: Raw, why: str) -> None:
         lsn = frame.base_lsn + index
@@ -412,9 +402,6 @@ class _Contents:
         )  # fmt: skip
 
     def troubles(self) -> Iterator[Trouble]:
-        """
-        All of it.
-        """
         yield from self._wrong
         mend = self._survey.salvage_command
         if self._lacking and self._has_beginning:

@@ -8,13 +8,12 @@ import zlib
 from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import State
 from binlog_tools.client import Line, Reply, parse_stats
 from binlog_tools.console.wording import text_of
-from binlog_tools.inspect.dumping import Fields, state_name
-from binlog_tools.logs.live_set import Bodies, live_at, promoted, stored
+from binlog_tools.inspect.dumping import Fields, job_fields
+from binlog_tools.inspect.listing import chosen_jobs, chosen_live, sound_snapshot
+from binlog_tools.logs.live_set import Bodies
 from binlog_tools.logs.loading import Loaded
-from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob
@@ -55,7 +54,7 @@ def compare_logs(
     """
     The jobs that a server would load from one log and not from the other, or otherwise.
     """
-    left, right = _chosen(a, selection), _chosen(b, selection)
+    left, right = chosen_jobs(a, selection), chosen_jobs(b, selection)
     one, two = next(left, None), next(right, None)
     while one is not None or two is not None:
         if two is None or (one is not None and one.job_id < two.job_id):
@@ -72,13 +71,6 @@ def compare_logs(
             one, two = next(left, None), next(right, None)
 
 
-def _chosen(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
-    for job in loaded.jobs():
-        ripe = promoted(job, loaded.now_ns)
-        if selection.has_job(ripe):
-            yield ripe
-
-
 def _differing(
     one: Fields, two: Fields, ignored: Collection[str]
 ) -> dict[str, tuple[object, object]]:
@@ -93,13 +85,7 @@ def values_of(job: StoredJob) -> Fields:
     """
     What is compared of a job; of the body, its size and checksum.
     """
-    return {
-        "tube": text_of(job.tube), "state": state_name(job.state), "priority": job.priority,
-        "delay_s": job.delay_s, "ttr_s": job.ttr_s, "created": format_time_exactly(job.created_ns),
-        "deadline": format_time_exactly(job.deadline_ns) if job.deadline_ns else None,
-        "reserves": job.reserves, "timeouts": job.timeouts, "releases": job.releases,
-        "buries": job.buries, "kicks": job.kicks, "body": _summary(job.body),
-    }  # fmt: skip
+    return {"tube": text_of(job.tube), **job_fields(job), "body": _summary(job.body)}
 
 
 def _summary(body: bytes) -> str:
@@ -111,19 +97,16 @@ class ServerComparison:
     A log beside a running server.
 
     :ivar unknown_to_log: how many jobs the server has that the log does not name, once all are
-        compared; the protocol has no way to list them.  None when only some jobs were chosen.
+        compared; None when only some jobs were chosen.
     """
 
     def __init__(self, source: Source, line: Line) -> None:
         """
         :raise BinlogError: a server would refuse the log.
         """
-        survey = source.survey()
-        survey.refuse_if_unsound()
         self._source = source
         self._line = line
-        first_seq = 0 if source.is_partial else survey.small.trim_seq
-        self._live = live_at(source, first_seq=first_seq).live
+        self._live = sound_snapshot(source).live
         self.unknown_to_log: int | None = None
 
     def differences(
@@ -134,13 +117,11 @@ class ServerComparison:
 
         :raise OSError: the server is gone.
         """
-        live, bodies = self._live, Bodies(self._source)
+        bodies = Bodies(self._source)
         window: list[StoredJob] = []
         common = 0
-        for _, found in sorted(live.jobs.items()):
-            job = promoted(stored(found, live.tubes), now_ns)
-            if selection.has_job(job):
-                window.append(job._replace(body=bodies.of(found)))
+        for found, job in chosen_live(self._live, selection, now_ns):
+            window.append(job._replace(body=bodies.of(found)))
             if len(window) >= WINDOW_JOBS:
                 common += yield from self._window(window, ignored)
                 window = []
@@ -172,15 +153,11 @@ class ServerComparison:
     def _total(self) -> int:
         self._line.send(b"stats\r\n")
         stats = parse_stats(self._line.reply().data)
-        states = (State.READY, State.RESERVED, State.DELAYED, State.BURIED)
-        keys = [f"current-jobs-{state_name(state)}".encode() for state in states]
-        return sum(int(stats.get(key, b"0")) for key in keys)
+        states = (b"ready", b"reserved", b"delayed", b"buried")
+        return sum(int(stats.get(b"current-jobs-" + state, b"0")) for state in states)
 
 
 def _told(stats: Reply, body: Reply) -> Fields:
-    """
-    What a server says of a job.
-    """
     found = parse_stats(stats.data)
     told: Fields = {}
     for name, key in IN_STATS.items():

@@ -6,61 +6,47 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog import frames, records
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import (
-    AUX,
-    BURIES,
-    DATA_LEN,
-    DEADLINE_NS,
-    DELAY_S,
-    FLAGS,
-    JOB_ID,
-    JOB_KINDS,
-    KICKS,
-    PRIORITY,
-    REASON,
-    RELEASES,
-    RESERVES,
-    STATE,
-    TIMEOUTS,
-    TS_NS,
-    TTR_S,
-    TUBE_ID,
-    TYPE,
-    CleanStop,
-    ClockStep,
-    Counters,
-    Flag,
-    NotUnderstood,
-    Pause,
-    Raw,
-    Seal,
-    Start,
-    Trim,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records import DATA_LEN, JOB_ID, JOB_KINDS, STATE, TUBE_ID, TYPE, Raw
 from beanstalk_twisted.printable import escape_all
 from binlog_tools.console import wording
 from binlog_tools.console.wording import text_of
+from binlog_tools.logs import reading
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.reading import (
-    Bounds,
-    Broken,
-    Hole,
-    OpenSegment,
-    names_ahead,
-    raw_records,
-    segments,
-    tubes_named,
-)
+from binlog_tools.logs.reading import Bounds, Broken, Hole, OpenSegment
 from binlog_tools.logs.selection import STATE_NAMES, Selection, type_name
 from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import StoredJob
 
-REASON_NAMES: Final = {
-    0: "none", 1: "client", 2: "disconnect", 3: "ttr", 4: "delay", 5: "admin", 6: "import",
-    7: "restart", 8: "damaged",
-}  # fmt: skip
+REASON_NAMES: Final = {int(reason): reason.name.lower() for reason in records.Reason}
+
+
+class RawRecord(NamedTuple):
+    """
+    A record's fields in their order; docs/binlog-format.md says what each type has in them.
+    """
+
+    type: int
+    state: int
+    flags: int
+    reason: int
+    priority: int
+    job_id: int
+    ts_ns: int
+    deadline_ns: int
+    delay_s: int
+    ttr_s: int
+    tube_id: int
+    reserves: int
+    timeouts: int
+    releases: int
+    buries: int
+    kicks: int
+    data_off: int
+    data_len: int
+    data_crc: int
+    aux: int
 
 
 class Entry(NamedTuple):
@@ -74,7 +60,7 @@ class Entry(NamedTuple):
     """
 
     lsn: int
-    raw: Raw
+    raw: RawRecord
     tube: bytes
     data: bytes
     segment: str
@@ -94,6 +80,20 @@ class Gap(NamedTuple):
     first_lsn: int
     next_lsn: int | None
     why: str
+
+    @classmethod
+    def of(cls, segment: OpenSegment | Broken, hole: Hole | None = None) -> "Gap":
+        """
+        A hole of a segment, or all of one whose header cannot be used.
+        """
+        if isinstance(segment, Broken):
+            return cls(segment.name, 0, 0, None, segment.problem.why)
+        assert hole is not None
+        return cls(segment.name, hole.offset, hole.first_lsn, hole.next_lsn, hole.why)
+
+    @property
+    def place(self) -> str:
+        return f"{self.segment}: offset {self.offset}"
 
 
 class Records:
@@ -115,34 +115,28 @@ class Records:
         self._tube_ids = selection.tube_ids({})
 
     def learn(self, names: Mapping[int, bytes]) -> None:
-        """
-        These tubes are called so.
-        """
         self._tubes.update(names)
         self._tube_ids = self._selection.tube_ids(self._tubes)
 
     def of_frame(self, buffer: Buffer, frame: Frame, segment: str) -> Iterator[Entry]:
-        """
-        The records of a frame that are chosen.
-        """
         self._learn_from(buffer, frame)
         chosen = self._selection
         if not chosen.since_ns <= frame.time_ns < chosen.until_ns:
             return
         for index, raw in self._chosen(buffer, frame):
             yield Entry(
-                frame.base_lsn + index, raw, self._tubes.get(raw[TUBE_ID], b""),
+                frame.base_lsn + index, RawRecord(*raw), self._tubes.get(raw[TUBE_ID], b""),
                 self._data(buffer, frame, raw), segment, frame.offset, frame.time_ns,
             )  # fmt: skip
 
     def _learn_from(self, buffer: Buffer, frame: Frame) -> None:
-        if TubeDef.kind in bytes(
+        if records.TubeDef.kind in bytes(
             memoryview(buffer)[frame.records_at : frame.heap_at : frame.rec_size]
         ):
-            self.learn(dict(tubes_named(buffer, frame)))
+            self.learn(dict(reading.tubes_named(buffer, frame)))
 
     def _chosen(self, buffer: Buffer, frame: Frame) -> Iterator[tuple[int, Raw]]:
-        everything = enumerate(raw_records(buffer, frame))
+        everything = enumerate(reading.raw_records(buffer, frame))
         chosen = self._selection
         if not chosen.is_by_record:
             return everything
@@ -167,7 +161,7 @@ class Records:
             return b""
         try:
             return frames.data_of(buffer, frame, raw)
-        except NotUnderstood:
+        except records.NotUnderstood:
             return b""
 
 
@@ -187,56 +181,40 @@ def entries(
 
     :raise NoLog: there is none; ``OSError``: it cannot be read.
     """
-    records = Records(selection, with_data, always)
-    for opened in segments(source, bounds_of(selection)):
-        yield from of_segment(opened, records, selection)
+    reader = Records(selection, with_data, always)
+    for opened in reading.segments(source, bounds_of(selection)):
+        yield from of_segment(opened, reader, selection)
 
 
 def of_segment(
-    opened: OpenSegment | Broken, records: Records, selection: Selection
+    opened: OpenSegment | Broken, reader: Records, selection: Selection
 ) -> Iterator[Entry | Gap]:
-    """
-    The same of one segment.
-    """
     if isinstance(opened, Broken):
-        yield Gap(opened.name, 0, 0, None, opened.problem.why)
+        yield Gap.of(opened)
         return
-    records.learn(names_ahead(opened))
+    reader.learn(reading.names_ahead(opened))
     for piece in opened.pieces():
         if isinstance(piece, Hole):
-            yield Gap(opened.name, piece.offset, piece.first_lsn, piece.next_lsn, piece.why)
+            yield Gap.of(opened, piece)
         elif piece.time_ns >= selection.until_ns or piece.base_lsn > selection.lsns.last:
             return
         else:
-            yield from records.of_frame(opened.buffer, piece, opened.name)
+            yield from reader.of_frame(opened.buffer, piece, opened.name)
 
 
 Fields = dict[str, object]
 
-_FLAG_NAMES: Final = tuple(
-    [flag.name.lower() for flag in Flag if bits & flag and flag.name] for bits in range(256)
+FLAG_NAMES: Final = tuple(
+    [flag.name.lower() for flag in records.Flag if bits & flag and flag.name] for bits in range(256)
 )
 """The names of the flags, for each combination of them."""
 
 
-def flag_names(bits: int) -> list[str]:
-    """
-    What the flags of a record are called.
-    """
-    return _FLAG_NAMES[bits]
-
-
 def reason_name(number: int) -> str:
-    """
-    What a reason is called.
-    """
     return REASON_NAMES.get(number) or str(number)
 
 
 def state_name(number: int) -> str:
-    """
-    What a state is called.
-    """
     return STATE_NAMES.get(number) or str(number)
 
 
@@ -246,52 +224,64 @@ def fields_of(entry: Entry) -> Fields:
     """
     raw = entry.raw
     fields: Fields = {
-        "lsn": entry.lsn, "type": type_name(raw[TYPE]), "time": format_time_exactly(raw[TS_NS]),
+        "lsn": entry.lsn, "type": type_name(raw.type), "time": format_time_exactly(raw.ts_ns),
         "logged": format_time_exactly(entry.time_ns), "segment": entry.segment,
-        "offset": entry.offset, "flags": _FLAG_NAMES[raw[FLAGS]],
-        "reason": reason_name(raw[REASON]),
+        "offset": entry.offset, "flags": FLAG_NAMES[raw.flags],
+        "reason": reason_name(raw.reason),
     }  # fmt: skip
-    fields.update(_job_fields(entry) if raw[TYPE] in JOB_KINDS else _other_fields(entry))
+    fields.update(_job_fields(entry) if raw.type in JOB_KINDS else _other_fields(entry))
     return fields
 
 
 def _job_fields(entry: Entry) -> Fields:
     raw = entry.raw
     return {
-        "job": raw[JOB_ID], "tube": text_of(entry.tube), "tube_id": raw[TUBE_ID],
-        "state": state_name(raw[STATE]), "priority": raw[PRIORITY],
-        "delay_s": raw[DELAY_S], "ttr_s": raw[TTR_S],
-        "deadline": format_time_exactly(raw[DEADLINE_NS]) if raw[DEADLINE_NS] else None,
-        "reserves": raw[RESERVES], "timeouts": raw[TIMEOUTS], "releases": raw[RELEASES],
-        "buries": raw[BURIES],
-        "kicks": raw[KICKS], "connection": raw[AUX], "bytes": raw[DATA_LEN],
+        "job": raw.job_id, "tube": text_of(entry.tube), "tube_id": raw.tube_id,
+        "state": state_name(raw.state), "priority": raw.priority, "delay_s": raw.delay_s,
+        "ttr_s": raw.ttr_s, "deadline": _deadline(raw.deadline_ns), "reserves": raw.reserves,
+        "timeouts": raw.timeouts, "releases": raw.releases, "buries": raw.buries,
+        "kicks": raw.kicks, "connection": raw.aux, "bytes": raw.data_len,
+    }  # fmt: skip
+
+
+def _deadline(deadline_ns: int) -> str | None:
+    return format_time_exactly(deadline_ns) if deadline_ns else None
+
+
+def job_fields(job: StoredJob) -> Fields:
+    """
+    What a log says of a job, but for its id, tube and body, by the names of docs/inspect.md.
+    """
+    return {
+        "state": state_name(job.state), "priority": job.priority, "delay_s": job.delay_s,
+        "ttr_s": job.ttr_s, "created": format_time_exactly(job.created_ns),
+        "deadline": _deadline(job.deadline_ns), "reserves": job.reserves,
+        "timeouts": job.timeouts, "releases": job.releases, "buries": job.buries,
+        "kicks": job.kicks,
     }  # fmt: skip
 
 
 def _other_fields(entry: Entry) -> Fields:
-    raw, kind = entry.raw, entry.raw[TYPE]
-    tube: Fields = {"tube": text_of(entry.tube), "tube_id": raw[TUBE_ID]}
-    if kind == TubeDef.kind:
+    raw, kind = entry.raw, entry.raw.type
+    tube: Fields = {"tube": text_of(entry.tube), "tube_id": raw.tube_id}
+    if kind == records.TubeDef.kind:
         return {**tube, "tube": text_of(entry.data)}
-    if kind == Pause.kind:
-        until = format_time_exactly(raw[DEADLINE_NS]) if raw[DEADLINE_NS] else None
-        return {**tube, "seconds": raw[DELAY_S], "deadline": until}
-    if kind == Counters.kind:
-        return {**(tube if raw[TUBE_ID] else {}), "counters": text_of(entry.data)}
-    if kind == Trim.kind:
-        return {"trim_seq": raw[JOB_ID]}
-    if kind == Start.kind:
-        return {"next_job_id": raw[JOB_ID], "next_tube_id": raw[AUX],
-                "wall_offset_ns": raw[DEADLINE_NS]}  # fmt: skip
-    if kind == ClockStep.kind:
-        return {"wall_offset_ns": raw[DEADLINE_NS]}
-    return {"bytes": raw[DATA_LEN]} if kind == Seal.kind or kind != CleanStop.kind else {}
+    if kind == records.Pause.kind:
+        return {**tube, "seconds": raw.delay_s, "deadline": _deadline(raw.deadline_ns)}
+    if kind == records.Counters.kind:
+        return {**(tube if raw.tube_id else {}), "counters": text_of(entry.data)}
+    if kind == records.Trim.kind:
+        return {"trim_seq": raw.job_id}
+    if kind == records.Start.kind:
+        return {"next_job_id": raw.job_id, "next_tube_id": raw.aux,
+                "wall_offset_ns": raw.deadline_ns}  # fmt: skip
+    if kind == records.ClockStep.kind:
+        return {"wall_offset_ns": raw.deadline_ns}
+    return {} if kind == records.CleanStop.kind else {"bytes": raw.data_len}
 
 
 def body_fields(body: bytes, how: str) -> Fields:
     """
-    A body in JSON.
-
     :param how: ``text`` (``body``, or ``body_base64`` where it is no UTF-8), ``hex``, ``base64`` or
         ``none``.
     """
@@ -311,3 +301,11 @@ def body_text(body: bytes, how: str) -> str:
     if how == "base64":
         return base64.b64encode(body).decode()
     return "" if how == "none" else escape_all(body)
+
+
+def preview(body: bytes, how: str, characters: int) -> str:
+    """
+    The beginning of a body in a line of text.
+    """
+    text = body_text(body[: characters + 1], how)
+    return text if len(text) <= characters else text[:characters] + "…"

@@ -1,12 +1,13 @@
 """
 Following a log that a server writes: across the end of a segment, and when old ones are deleted.
 
-Only what is new is read.  A frame that is not whole yet is looked at again; it is believed to be
-damaged only when the segment has a successor, which means that it will not change any more.
+Only what is new is read.  A frame that is not whole is looked at again until the segment has a
+successor; only then is it damaged.
 """
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from beanstalk_twisted.binlog import frames
@@ -35,9 +36,6 @@ class _Tail:
         self._fd = source.open(name)
 
     def close(self) -> None:
-        """
-        Let go of the file.
-        """
         os.close(self._fd)
 
     def frames(self, limit: int | None) -> Iterator[tuple[bytes, Frame]]:
@@ -56,8 +54,7 @@ class _Tail:
                 if not isinstance(found, Frame):
                     wanted = self._wanted(chunk, used)
                     break
-                start = self.at
-                self.at = start + found.end - found.offset
+                self.at += found.end - found.offset
                 yield chunk, found
                 used = found.end
             if wanted > len(chunk) - used and wanted > size:
@@ -139,12 +136,10 @@ class Follower:
         """
         assert self._tail is not None
         tail = self._tail
-        try:
+        with suppress(FileNotFoundError):
             buffer = self._source.read(tail.name)
-        except FileNotFoundError:
-            return
-        opened = OpenSegment(self._source, tail.name, tail.seq, tail.header, buffer, None)
-        self._records.learn(names_ahead(opened))
+            opened = OpenSegment(self._source, tail.name, tail.seq, tail.header, buffer, None)
+            self._records.learn(names_ahead(opened))
 
     def _successor(self) -> SegmentHeader | None:
         assert self._tail is not None

@@ -3,13 +3,20 @@ One frame, byte by byte, with what each field says.
 """
 
 import struct
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, RECORD_BYTES, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.format import (
+    FRAME_HEADER_BYTES,
+    RECORD,
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+)
 from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.records import DATA_LEN
+from binlog_tools.inspect.checking import is_data_good
+from binlog_tools.inspect.dumping import RawRecord
 from binlog_tools.logs.reading import OpenSegment
 from binlog_tools.logs.selection import type_name
 
@@ -17,19 +24,14 @@ BYTES_PER_LINE: Final = 16
 MAX_HEAP_BYTES: Final = 4096
 """Bytes of bodies that are shown: some screens."""
 
-_HEADER: Final = (
-    ("magic", 0, "8s"), ("hdr_crc", 8, "I"), ("rec_crc", 12, "I"), ("frame_len", 16, "I"),
-    ("n_rec", 20, "I"), ("base_lsn", 24, "Q"), ("durable_lsn", 32, "Q"), ("time_ns", 40, "q"),
-    ("seg_salt", 48, "I"), ("heap_len", 52, "I"), ("heap_crc", 56, "I"), ("rec_size", 60, "H"),
-    ("flags", 62, "B"), ("codec", 63, "B"),
-)  # fmt: skip
-_RECORD: Final = (
-    ("type", 0, "B"), ("state", 1, "B"), ("flags", 2, "B"), ("reason", 3, "B"),
-    ("priority", 4, "I"), ("job_id", 8, "Q"), ("ts_ns", 16, "q"), ("deadline_ns", 24, "q"),
-    ("delay_s", 32, "I"), ("ttr_s", 36, "I"), ("tube_id", 40, "I"), ("reserves", 44, "I"),
-    ("timeouts", 48, "I"), ("releases", 52, "I"), ("buries", 56, "I"), ("kicks", 60, "I"),
-    ("data_off", 64, "I"), ("data_len", 68, "I"), ("data_crc", 72, "I"), ("aux", 76, "I"),
-)  # fmt: skip
+_Layout = Mapping[str, str]
+_HEADER: Final[_Layout] = {
+    "magic": "8s", "hdr_crc": "I", "rec_crc": "I", "frame_len": "I", "n_rec": "I", "base_lsn": "Q",
+    "durable_lsn": "Q", "time_ns": "q", "seg_salt": "I", "heap_len": "I", "heap_crc": "I",
+    "rec_size": "H", "flags": "B", "codec": "B",
+}  # fmt: skip
+_RECORD: Final[_Layout] = dict(zip(RawRecord._fields, "BBBBIQqqIIIIIIIIIIII", strict=True))
+"""The fields of a frame's header and of a record, one behind the other, as `struct` has them."""
 
 
 class Place(NamedTuple):
@@ -47,9 +49,6 @@ class Place(NamedTuple):
 
 
 def place_of(opened: OpenSegment, offset: int) -> Place:
-    """
-    Whether a frame begins at ``offset``.
-    """
     if not 0 <= offset < len(opened.buffer):
         return Place(False, False, f"the file has {len(opened.buffer)} bytes")
     end, what = SEGMENT_HEADER_BYTES, "no frame: the segment's header"
@@ -114,30 +113,24 @@ def _payload(buffer: Buffer, frame: Frame) -> Iterator[str]:
 
 
 def _check(buffer: Buffer, frame: Frame, at: int) -> Iterator[str]:
-    offset, length, crc = struct.unpack_from("<III", buffer, at + 64)
-    data = bytes(buffer[frame.heap_at + offset : frame.heap_at + offset + length])
-    if length and (offset + length > frame.heap_len or zlib.crc32(data) != crc):
+    raw = RECORD.unpack_from(buffer, at)
+    if raw[DATA_LEN] and not is_data_good(buffer, frame, raw):
         yield "  !! the data of this record are not those it was written with"
         yield ""
 
 
-def _fields(
-    buffer: Buffer, at: int, fields: "tuple[tuple[str, int, str], ...]", title: str
-) -> Iterator[str]:
+def _fields(buffer: Buffer, at: int, fields: _Layout, title: str) -> Iterator[str]:
     yield f"{title}, at {at} ({at:#x})"
-    for name, offset, kind in fields:
-        size = struct.calcsize("<" + kind)
-        raw = bytes(buffer[at + offset : at + offset + size])
+    for name, kind in fields.items():
+        raw = bytes(buffer[at : at + struct.calcsize("<" + kind)])
         (value,) = struct.unpack("<" + kind, raw)
         said = "" if isinstance(value, bytes) else value
-        yield f"  {at + offset:08x}  {raw.hex():<16}  {name:<12} {said}".rstrip()
+        yield f"  {at:08x}  {raw.hex():<16}  {name:<12} {said}".rstrip()
+        at += len(raw)
     yield ""
 
 
 def hex_lines(buffer: Buffer, start: int, end: int) -> Iterator[str]:
-    """
-    Bytes as a hex dump has them.
-    """
     for at in range(start, end, BYTES_PER_LINE):
         raw = bytes(buffer[at : min(at + BYTES_PER_LINE, end)])
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in raw)

@@ -5,71 +5,62 @@ The jobs of a log: those that a server would load, those of an earlier moment, a
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import (
-    AUX,
-    DATA_LEN,
-    DEADLINE_NS,
-    DELAY_S,
-    FLAGS,
-    FULL,
-    PRIORITY,
-    REASON,
-    STATE,
-    TS_NS,
-    TTR_S,
-    TYPE,
-    Kind,
-    Reason,
-    Start,
-    State,
-)
+from beanstalk_twisted.binlog.records import FULL, Kind, State
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import Entry, Fields, Gap, entries, state_name
-from binlog_tools.logs.live_set import (
-    END,
-    Bodies,
-    LiveSet,
-    Point,
-    Snapshot,
-    live_at,
-    promoted,
-    stored,
-)
+from binlog_tools.logs import live_set, quantities
+from binlog_tools.logs.live_set import END, Bodies, LiveJob, LiveSet, Point, Snapshot
 from binlog_tools.logs.loading import Loaded
-from binlog_tools.logs.quantities import (
-    Numbers,
-    Span,
-    format_duration,
-    format_time,
-    format_time_exactly,
-)
+from binlog_tools.logs.quantities import Numbers, Span, format_time, format_time_exactly
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import NS, StoredJob, StoredPause
 
 
-class ListedJob(NamedTuple):
+def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
     """
-    A job in a list.
-
-    :ivar size: of its body.
-    """
-
-    job: StoredJob
-    size: int
-
-
-def would_load(loaded: Loaded, selection: Selection) -> Iterator[ListedJob]:
-    """
-    The jobs that a server would load now, ascending by id.
+    The chosen ones of the jobs that a server would load now, ascending by id.
 
     :raise BinlogError: it would refuse.
     """
     for job in loaded.jobs():
-        ripe = promoted(job, loaded.now_ns)
+        ripe = live_set.promoted(job, loaded.now_ns)
         if selection.has_job(ripe):
-            yield ListedJob(ripe, len(ripe.body))
+            yield ripe
+
+
+def sound_snapshot(source: Source, point: Point = END) -> Snapshot:
+    """
+    The jobs at a point of a log, as far as the log has them.
+
+    :raise BinlogError: a server would refuse the log.
+    """
+    survey = source.survey()
+    survey.refuse_if_unsound()
+    return live_set.live_at(source, point, 0 if source.is_partial else survey.small.trim_seq)
+
+
+def chosen_live(
+    live: LiveSet, selection: Selection, now_ns: int
+) -> Iterator[tuple[LiveJob, StoredJob]]:
+    """
+    The chosen ones of living jobs, ascending by id, as they are at ``now_ns``; without bodies.
+    """
+    for _, found in sorted(live.jobs.items()):
+        job = live_set.promoted(live_set.stored(found, live.tubes), now_ns)
+        if selection.has_job(job):
+            yield found, job
+
+
+def released(job: StoredJob) -> StoredJob:
+    """
+    A reserved job is ready: who had it reserved has it no more.
+    """
+    if job.state is State.RESERVED:
+        return job._replace(state=State.READY, deadline_ns=0)
+    return job
 
 
 class PastJobs:
@@ -83,11 +74,8 @@ class PastJobs:
     """
 
     def __init__(self, source: Source, point: Point) -> None:
-        survey = source.survey()
-        survey.refuse_if_unsound()
-        first_seq = 0 if source.is_partial else survey.small.trim_seq
         self._source = source
-        self._snapshot: Snapshot = live_at(source, point, first_seq)
+        self._snapshot = sound_snapshot(source, point)
         live = self._snapshot.live
         self.last_lsn = live.last_lsn
         self.since_ns = self._snapshot.since_ns
@@ -98,35 +86,27 @@ class PastJobs:
                 f"point; segments from before it may be in an archive."
             )
         self.unknown = len(self._snapshot.unknown)
-        self.now_ns = min(point.time_ns, live.time_ns) if point == END else _time_of(point, live)
+        self.now_ns = live.time_ns if point.time_ns == END.time_ns else point.time_ns
 
-    def jobs(self, selection: Selection, with_bodies: bool) -> Iterator[ListedJob]:
+    def jobs(self, selection: Selection, with_bodies: bool) -> Iterator[tuple[StoredJob, int]]:
         """
-        As they were, ascending by id; reserved ones are reserved.
+        As they were, with the sizes of their bodies, ascending by id; reserved ones are reserved.
         """
-        live, bodies = self._snapshot.live, Bodies(self._source)
-        for _, found in sorted(live.jobs.items()):
-            job = promoted(stored(found, live.tubes), self.now_ns)
-            if selection.has_job(job):
-                body = bodies.of(found) if with_bodies else b""
-                yield ListedJob(job._replace(body=body), found.size)
+        bodies = Bodies(self._source)
+        for found, job in chosen_live(self._snapshot.live, selection, self.now_ns):
+            body = bodies.of(found) if with_bodies else b""
+            yield job._replace(body=body), found.size
 
     def pauses(self) -> list[StoredPause]:
-        """
-        The pauses in force.
-        """
         return list(self._snapshot.live.pauses_at(self.now_ns))
 
 
-def _time_of(point: Point, live: LiveSet) -> int:
-    return live.time_ns if point.time_ns == END.time_ns else point.time_ns
-
-
-def fields_of_job(listed: ListedJob, now_ns: int) -> Fields:
+def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
     """
     A job, by the names of docs/inspect.md, but for its body.
+
+    :param size: of the body, bytes.
     """
-    job = listed.job
     left = job.deadline_ns - now_ns if job.state in (State.DELAYED, State.RESERVED) else None
     return {
         "job": job.job_id, "tube": text_of(job.tube), "state": state_name(job.state),
@@ -136,7 +116,7 @@ def fields_of_job(listed: ListedJob, now_ns: int) -> Fields:
         "deadline": format_time_exactly(job.deadline_ns) if job.deadline_ns else None,
         "left_s": None if left is None else max(0, left) // NS,
         "reserves": job.reserves, "timeouts": job.timeouts, "releases": job.releases,
-        "buries": job.buries, "kicks": job.kicks, "bytes": listed.size,
+        "buries": job.buries, "kicks": job.kicks, "bytes": size,
     }  # fmt: skip
 
 
@@ -145,19 +125,19 @@ class Event(NamedTuple):
     One thing that happened to a job.
 
     :ivar what: in words.
+    :ivar at_ns: when it happened.
     :ivar since_ns: how long after the event before; 0 for the first.
     """
 
     entry: Entry
     what: str
+    at_ns: int
     since_ns: int
 
 
-class Story(NamedTuple):
+class JobHistory(NamedTuple):
     """
-    What a log tells of one job.
-
-    :ivar ending: what has become of it.
+    What a log tells of one job, and what has become of it: ``ending``.
     """
 
     job_id: int
@@ -166,44 +146,44 @@ class Story(NamedTuple):
     gaps: list[Gap]
 
 
-def story_of(source: Source, job_id: int, now_ns: int) -> Story:
+def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
     """
     All that happened to a job, as far as the log has it; damage is passed over.
 
     :raise OSError: it cannot be read.
     """
     chosen = Selection(jobs=Numbers([Span(job_id, job_id)]))
-    found = list(entries(source, chosen, always=frozenset({Start.kind})))
+    found = list(entries(source, chosen, always=frozenset({records.Start.kind})))
     gaps = [each for each in found if isinstance(each, Gap)]
     events: list[Event] = []
     before = 0
     for entry in found:
         if isinstance(entry, Gap):
             continue
-        is_start = entry.raw[TYPE] == Start.kind
-        if is_start and not (events and events[-1].entry.raw[STATE] == State.RESERVED):
+        is_start = entry.raw.type == records.Start.kind
+        if is_start and not (events and events[-1].entry.raw.state == State.RESERVED):
             continue
         # A full record says when the job was put, a COPY is written when it is written.
-        at = entry.time_ns if entry.raw[TYPE] == Kind.COPY else entry.raw[TS_NS]
+        at = entry.time_ns if entry.raw.type == Kind.COPY else entry.raw.ts_ns
         words = "a server started; ready again" if is_start else _in_words(entry)
-        events.append(Event(entry, words, max(0, at - before) if before else 0))
+        events.append(Event(entry, words, at, max(0, at - before) if before else 0))
         before = at
-    return Story(job_id, events, _ending(events, now_ns), gaps)
+    return JobHistory(job_id, events, _ending(events, now_ns), gaps)
 
 
 def _in_words(entry: Entry) -> str:
     raw = entry.raw
     tube = text_of(entry.tube)
-    words = _WORDS.get(raw[TYPE], "changed")
+    words = _WORDS.get(raw.type, "changed")
     text = words.format(
-        tube=tube, by=f" by connection {raw[AUX]}" if raw[AUX] else "", priority=raw[PRIORITY],
-        state=state_name(raw[STATE]), delay=raw[DELAY_S], ttr=raw[TTR_S],
-        why=_WHY.get(raw[REASON], ""), size=raw[DATA_LEN],
+        tube=tube, by=f" by connection {raw.aux}" if raw.aux else "", priority=raw.priority,
+        state=state_name(raw.state), delay=raw.delay_s, ttr=raw.ttr_s,
+        why=_WHY.get(raw.reason, ""), size=raw.data_len,
     )  # fmt: skip
-    if raw[STATE] == State.DELAYED:
-        text += f", ready at {format_time(raw[DEADLINE_NS])}"
-    elif raw[STATE] == State.RESERVED:
-        text += f", until {format_time(raw[DEADLINE_NS])}"
+    if raw.state == State.DELAYED:
+        text += f", ready at {format_time(raw.deadline_ns)}"
+    elif raw.state == State.RESERVED:
+        text += f", until {format_time(raw.deadline_ns)}"
     return text
 
 
@@ -219,23 +199,26 @@ _WORDS: Final = {
     9: "its connection{by} ended; ready again",
     16: "stated again by compaction or a tool, {state} in {tube}{why}: priority {priority}",
 }
-_WHY: Final = {int(Reason.IMPORT): ", made by a tool", int(Reason.DAMAGED): ", damaged"}
+_WHY: Final = {
+    int(records.Reason.IMPORT): ", made by a tool",
+    int(records.Reason.DAMAGED): ", damaged",
+}
 
 
 def _ending(events: list[Event], now_ns: int) -> str:
     if not events:
         return "the log has no record of it"
     last = events[-1].entry
-    if last.raw[TYPE] == Kind.DELETE:
-        return f"gone since {format_time(last.raw[TS_NS])}"
-    if not any(event.entry.raw[TYPE] in FULL for event in events):
+    if last.raw.type == Kind.DELETE:
+        return f"gone since {format_time(last.raw.ts_ns)}"
+    if not any(event.entry.raw.type in FULL for event in events):
         return "alive, but the log has no body for it: a server refuses this log"
-    state = "ready" if last.raw[TYPE] == Start.kind else state_name(last.raw[STATE])
-    if last.raw[STATE] == State.RESERVED:
+    state = "ready" if last.raw.type == records.Start.kind else state_name(last.raw.state)
+    if last.raw.state == State.RESERVED:
         return "reserved; a server that starts now has it ready"
-    if last.raw[STATE] == State.DELAYED and last.raw[DEADLINE_NS] <= now_ns:
+    if last.raw.state == State.DELAYED and last.raw.deadline_ns <= now_ns:
         return "ready, its delay is over"
-    return f"{state} for {format_duration(max(0, now_ns - last.raw[TS_NS]))}"
+    return f"{state} for {quantities.format_duration(max(0, now_ns - last.raw.ts_ns))}"
 
 
 def body_of(source: Source, job_id: int) -> bytes | None:
@@ -256,6 +239,6 @@ def without_extensions(entry: Entry) -> bytes:
     """
     The body in the data of a full record.
     """
-    if not entry.raw[FLAGS] & 1:
+    if not entry.raw.flags & 1:
         return entry.data
     return entry.data[2 + int.from_bytes(entry.data[:2], "little") :]

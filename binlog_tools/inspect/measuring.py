@@ -3,7 +3,8 @@ What a log consists of: where its bytes are, what keeps them, and how many jobs 
 """
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
@@ -11,7 +12,7 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.compaction import Policy, Pressure
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Frame
-from beanstalk_twisted.binlog.records import STATE, TUBE_ID, Kind, State
+from beanstalk_twisted.binlog.records import STATE, TUBE_ID, Kind
 from binlog_tools.logs.live_set import LiveJob, LiveSet, sound_frames, sound_segments
 from binlog_tools.logs.reading import OpenSegment, names_ahead
 from binlog_tools.logs.selection import STATE_NAMES, type_name
@@ -27,7 +28,7 @@ BUCKETS: Final = 600
 MOMENT_NS: Final = 100_000_000
 """Frames this close count as one, which bounds the memory: 240 bytes for each second."""
 
-STATES: Final = (State.READY, State.RESERVED, State.DELAYED, State.BURIED)
+STATES: Final = ("ready", "reserved", "delayed", "buried")
 """In the order in which they are told everywhere, which is that of beanstalkd's statistics."""
 
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -82,8 +83,7 @@ class Depth(NamedTuple):
     """
     How many jobs there were.
 
-    :ivar jobs: the most there were at one time within each of the equal steps from ``since_ns`` to
-        ``until_ns``.
+    :ivar jobs: the most at one time in each of the equal steps from ``since_ns`` to ``until_ns``.
     """
 
     since_ns: int
@@ -134,9 +134,6 @@ class _Segment:
         self.types: Counter[int] = Counter()
 
     def take(self, types: bytes, frame: Frame) -> None:
-        """
-        A frame, and the types of its records.
-        """
         if not self.types:
             self.since_ns = frame.time_ns
         self.types.update(types)
@@ -155,7 +152,7 @@ def measure(source: Source) -> Stats:
     live = LiveSet()
     segments: dict[int, _Segment] = {}
     depth = _DepthCount()
-    traffic = _Traffic()
+    traffic: Counter[tuple[int, int]] = Counter()
     for opened in sound_segments(source, first_seq):
         segment = segments[opened.seq] = _Segment(opened)
         live.tubes.update(names_ahead(opened))
@@ -165,7 +162,7 @@ def measure(source: Source) -> Stats:
             segment.take(types, frame)
             live.take(opened.buffer, frame, opened.seq)
             depth.take(types, frame)
-            traffic.take(opened, frame)
+            traffic.update(zip(types, _tube_ids(opened, frame), strict=True))
     return _sum_up(source, live, segments, depth, traffic)
 
 
@@ -192,7 +189,7 @@ class _DepthCount:
             self._changes.append(change)
             self._peaks.append(peak)
 
-    def told(self, last: int) -> Depth:
+    def sum_up(self, last: int) -> Depth:
         """
         :param last: how many jobs there are at the end.
         """
@@ -228,64 +225,48 @@ def _change_and_peak(types: bytes) -> tuple[int, int]:
 _CHANGES: Final = tuple((kind == Kind.PUT) - (kind == Kind.DELETE) for kind in range(256))
 
 
-class _Traffic:
-    """
-    Puts and deletes of each tube.
-    """
-
-    def __init__(self) -> None:
-        self.puts: Counter[int] = Counter()
-        self.deletes: Counter[int] = Counter()
-
-    def take(self, opened: OpenSegment, frame: Frame) -> None:
-        """
-        A frame.
-        """
-        puts, deletes = self.puts, self.deletes
-        for kind, tube_id in _kinds_and_tubes(opened, frame):
-            if kind == Kind.PUT:
-                puts[tube_id] += 1
-            elif kind == Kind.DELETE:
-                deletes[tube_id] += 1
-
-
-def _kinds_and_tubes(opened: OpenSegment, frame: Frame) -> "list[tuple[int, int]]":
+def _tube_ids(opened: OpenSegment, frame: Frame) -> list[int]:
     view = memoryview(opened.buffer)
-    kinds = bytes(view[frame.records_at : frame.heap_at : frame.rec_size])
     if frame.rec_size == RECORD_BYTES:
-        words = view[frame.records_at : frame.heap_at].cast("I")[10::20].tolist()
-    else:
-        words = [frames.raw_record(view, frame, n)[TUBE_ID] for n in range(frame.n_rec)]
-    return list(zip(kinds, words, strict=True))
+        return view[frame.records_at : frame.heap_at].cast("I")[10::20].tolist()
+    return [frames.raw_record(view, frame, n)[TUBE_ID] for n in range(frame.n_rec)]
 
 
 def _sum_up(
     source: Source, live: LiveSet, segments: dict[int, _Segment], depth: _DepthCount,
-    traffic: _Traffic,
+    traffic: Mapping[tuple[int, int], int],
 ) -> Stats:  # fmt: skip
+    """
+    :param traffic: how many records there are of each type and tube.
+    """
     pins: dict[int, list[int]] = {seq: [] for seq in segments}
     bytes_of: Counter[int] = Counter()
-    tubes: dict[int, list[int]] = {}
-    states: Counter[int] = Counter()
+    # By name: a tube that was forgotten and made again has several numbers.
+    tubes: defaultdict[bytes, Counter[str]] = defaultdict(Counter)
     for job_id, job in live.jobs.items():
-        size = RECORD_BYTES + job.size
         pins[job.seq].append(job_id)
-        bytes_of[job.seq] += size
+        bytes_of[job.seq] += RECORD_BYTES + job.size
         raw = RECORD.unpack(job.record)
-        states[raw[STATE]] += 1
-        counts = tubes.setdefault(raw[TUBE_ID], [0] * 6)
-        counts[raw[STATE]] += 1
-        counts[5] += job.size
+        tubes[live.tubes.get(raw[TUBE_ID], b"")].update(
+            {STATE_NAMES[raw[STATE]]: 1, "jobs": 1, "bytes": job.size}
+        )
+    for (kind, tube_id), count in traffic.items():
+        if kind in _TRAFFIC:
+            tubes[live.tubes.get(tube_id, b"")][_TRAFFIC[kind]] += count
     total = sum(segment.end for segment in segments.values())
-    living = bytes_of.total()
+    live_bytes = bytes_of.total()
     segment_bytes = max((segment.end for segment in segments.values()), default=0)
     return Stats(
         source.path, [_segment_stats(s, pins[s.seq], bytes_of[s.seq]) for s in segments.values()],
-        _tube_stats(live, tubes, traffic), len(live.jobs),
-        {STATE_NAMES[state]: states[state] for state in STATES},
-        _oldest(live.jobs), total, living, _compacted(live, living),
-        Policy().should_compact(Pressure(total, living, segment_bytes)), depth.told(len(live.jobs)),
+        _tube_stats(tubes), len(live.jobs),
+        {name: sum(counts[name] for counts in tubes.values()) for name in STATES},
+        _oldest(live.jobs), total, live_bytes, _compacted(live, live_bytes),
+        Policy().should_compact(Pressure(total, live_bytes, segment_bytes)),
+        depth.sum_up(len(live.jobs)),
     )  # fmt: skip
+
+
+_TRAFFIC: Final[Mapping[int, str]] = {Kind.PUT: "puts", Kind.DELETE: "deletes"}
 
 
 def _segment_stats(segment: _Segment, pins: list[int], live: int) -> SegmentStats:
@@ -297,23 +278,9 @@ def _segment_stats(segment: _Segment, pins: list[int], live: int) -> SegmentStat
     )  # fmt: skip
 
 
-def _tube_stats(live: LiveSet, tubes: dict[int, list[int]], traffic: _Traffic) -> list[TubeStats]:
-    """
-    By name: a tube that was forgotten and made again has several numbers.
-    """
-    by_name: dict[bytes, list[int]] = {}
-    for tube_id in tubes.keys() | traffic.puts.keys() | traffic.deletes.keys():
-        counts = by_name.setdefault(live.tubes.get(tube_id, b""), [0] * 8)
-        own = [*tubes.get(tube_id, [0] * 6), traffic.puts[tube_id], traffic.deletes[tube_id]]
-        for at, count in enumerate(own):
-            counts[at] += count
-    found = [
-        TubeStats(
-            name, sum(c[1:5]), c[State.READY], c[State.RESERVED], c[State.DELAYED],
-            c[State.BURIED], c[5], c[6], c[7],
-        )
-        for name, c in by_name.items()
-    ]  # fmt: skip
+def _tube_stats(tubes: Mapping[bytes, Counter[str]]) -> list[TubeStats]:
+    fields = TubeStats._fields[1:]
+    found = [TubeStats(name, *(counts[each] for each in fields)) for name, counts in tubes.items()]
     return sorted(found, key=lambda tube: (-tube.bytes, -tube.jobs, tube.name))
 
 
@@ -322,13 +289,13 @@ def _oldest(jobs: dict[int, LiveJob]) -> tuple[int, int] | None:
     return (first[0], first[1].created_ns) if first else None
 
 
-def _compacted(live: LiveSet, living: int) -> int:
+def _compacted(live: LiveSet, live_bytes: int) -> int:
     """
     Header, names of tubes, the jobs, the end.
     """
     used = {RECORD.unpack(job.record)[TUBE_ID] for job in live.jobs.values()}
     names = sum(RECORD_BYTES + len(live.tubes.get(tube_id, b"")) for tube_id in used)
-    return SEGMENT_HEADER_BYTES + names + living + 4 * RECORD_BYTES
+    return SEGMENT_HEADER_BYTES + names + live_bytes + 4 * RECORD_BYTES
 
 
 def chart(depth: Depth, width: int, bars: str = BARS) -> str:

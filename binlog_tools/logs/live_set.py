@@ -19,6 +19,7 @@ from beanstalk_twisted.binlog.records import (
     DELAY_S,
     FLAGS,
     JOB_KINDS,
+    RESERVES,
     STATE,
     TS_NS,
     TUBE_ID,
@@ -39,9 +40,6 @@ from binlog_tools.logs.stored import NS, StoredJob, StoredPause
 
 OPEN_SEGMENTS: Final = 16
 """Segments that are mapped at once while bodies are read; see `replay.OPEN_SEGMENTS`."""
-
-RESERVES: Final = 11
-"""Where a record's fields say how often the job was reserved."""
 
 
 class Point(NamedTuple):
@@ -363,8 +361,7 @@ class Bodies:
             if len(self._open) >= OPEN_SEGMENTS:
                 del self._open[next(iter(self._open))]
             buffer = self._open[job.seq] = self._source.read(segment_name(job.seq))
-        data = bytes(memoryview(buffer)[job.at : job.at + job.size])
-        return data
+        return bytes(memoryview(buffer)[job.at : job.at + job.size])
 
 
 def image_of(job: LiveJob, body: bytes = b"") -> JobImage:

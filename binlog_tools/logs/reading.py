@@ -19,7 +19,8 @@ from beanstalk_twisted.binlog.format import (
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
 from beanstalk_twisted.binlog.records import TUBE_ID, NotUnderstood, Raw, TubeDef
-from beanstalk_twisted.binlog.segment import NO_FRAME, content_end, has_content, is_trailer
+from beanstalk_twisted.binlog.searching import resynchronise
+from beanstalk_twisted.binlog.segment import NO_FRAME, content_end, continues, no_frame
 from beanstalk_twisted.binlog.survey import NamedHeader, under_their_numbers
 from binlog_tools.logs.sources import Source
 
@@ -105,7 +106,7 @@ EVERYTHING = Bounds()
 
 def segments(source: Source, bounds: Bounds = EVERYTHING) -> Iterator[OpenSegment | Broken]:
     """
-    Each segment, oldest first.  Let go of one before asking for the next.
+    Each segment, oldest first.  Drop one before iterating further: each is mapped.
 
     A segment that a server deletes meanwhile is left out.
     """
@@ -156,11 +157,9 @@ def pieces(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[F
     limit = len(buffer) if end is None else min(end, len(buffer))
     at, lsn = SEGMENT_HEADER_BYTES, header.first_lsn
     while at < limit:
-        found = frames.decode(buffer, at, limit, header.salt)
-        if isinstance(found, Frame) and found.base_lsn == lsn:
-            yield found
-            at, lsn = found.end, found.next_lsn
-            continue
+        for frame in frames.in_order(buffer, at, limit, header.salt, lsn):
+            yield frame
+            at, lsn = frame.end, frame.next_lsn
         hole = hole_at(buffer, header, at, limit, lsn)
         if hole is None:
             break
@@ -177,7 +176,7 @@ def hole_at(buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int
     What stands at ``at``, where the frame with ``lsn`` does not; None if nothing does: the data
     end there.  Every segment has a first frame, so they do not end before it.
     """
-    if is_trailer(buffer, at, limit) or not has_content(buffer, at, limit):
+    if not continues(buffer, at, limit):
         is_begun = at != SEGMENT_HEADER_BYTES or lsn != header.first_lsn
         return None if is_begun else Hole(at, limit, lsn, None, NO_FRAME)
     return _hole(buffer, header, at, limit, lsn, frames.decode(buffer, at, limit, header.salt))
@@ -190,16 +189,15 @@ def _hole(
     """
     What stands at ``at`` instead of the frame with ``lsn``.
     """
+    why = no_frame(found, lsn)
     if isinstance(found, Frame):
-        why = f"a frame with LSN {found.base_lsn} stands where LSN {lsn} belongs"
         if found.base_lsn > lsn:
             return Hole(at, at, lsn, found.base_lsn, why)
         return Hole(at, found.end, lsn, lsn, why)
-    why = found.why if isinstance(found, Damage) else "a frame begins but is not complete"
     standing = frames.decode_header(buffer, at, limit, header.salt)
     if isinstance(standing, Frame) and standing.base_lsn == lsn and standing.end <= limit:
         return Hole(at, standing.end, lsn, standing.next_lsn, why, standing)
-    behind = frames.resynchronise(buffer, at + 8, limit, header.salt, above_lsn=lsn - 1)
+    behind = resynchronise(buffer, at + 8, limit, header.salt, above_lsn=lsn - 1)
     following = next(behind, None)
     if following is None:
         return Hole(at, content_end(buffer[:limit], at), lsn, None, why)

@@ -193,7 +193,7 @@ class Source:
             buffer = _copy(fd, size)
         finally:
             os.close(fd)
-        # Spares and locks come behind the segments, and are not read.
+        # Preallocated segments and locks come behind the segments, and are not read.
         segments = filter(lambda each: parse_segment_name(each) is not None, self._files)
         if name == max(segments, default=name):
             self._newest = (name, buffer)

@@ -80,7 +80,7 @@ def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
     """
     survey.refuse_if_unsound()
     replay = Replay(survey)
-    tubes = replay.tubes()
+    tubes = replay.small.tubes
     for found in replay.survivors(now_ns):
         yield StoredJob.of(found.image, tubes[found.image.tube_id])
 
@@ -91,4 +91,4 @@ def loaded_pauses(survey: Survey, now_ns: int) -> Iterator[StoredPause]:
     """
     replay = Replay(survey)
     for pause in replay.pauses(now_ns):
-        yield StoredPause(replay.tubes()[pause.tube_id], pause.seconds, pause.until_ns)
+        yield StoredPause(replay.small.tubes[pause.tube_id], pause.seconds, pause.until_ns)

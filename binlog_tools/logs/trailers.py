@@ -9,8 +9,8 @@ from typing import NamedTuple
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import SEAL_HEAD
 from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.framing import encode_trailer
 from beanstalk_twisted.binlog.records import TYPE, NotUnderstood, Seal
-from beanstalk_twisted.binlog.seal import encode_trailer
 from beanstalk_twisted.binlog.segment import has_content
 
 

@@ -4,7 +4,7 @@ Where a server is, and the way to it: TCP, TLS or a UNIX socket.
 
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -187,7 +187,7 @@ class Address(NamedTuple):
                 f"{text!r} is no address: write tls:HOST:PORT, and behind it, if need be, "
                 f":{ROOTS}=FOLDER, :{CERTIFICATE}=FILE or :{KEY}=FILE"
             )
-        return cls(*_place(place), _tls(options))
+        return cls(*_place(place), Tls(*map(options.get, (ROOTS, CERTIFICATE, KEY))))
 
     def connect(self, limit_s: float = LIMIT_S) -> Connection:
         """
@@ -209,7 +209,3 @@ def _place(text: str) -> tuple[str, int]:
     if ":" in host and not _IPV6.fullmatch(host):
         raise ValueError(f"{text!r} is no address: write {FORMS}")
     return host, port
-
-
-def _tls(options: Mapping[str, str]) -> Tls:
-    return Tls(options.get(ROOTS), options.get(CERTIFICATE), options.get(KEY))

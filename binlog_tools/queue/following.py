@@ -30,7 +30,7 @@ ALIGNING: Final = 20
 """Attempts to find a moment in which nobody puts; on a server that is so busy some are missed."""
 
 
-class Seen(NamedTuple):
+class NewJob(NamedTuple):
     """
     A new job.
     """
@@ -112,7 +112,7 @@ class Follower:
         # The tube is there as long as anybody uses it, and so is its count.
         return self._queue.stats_tube(OWN_TUBE).number("total-jobs")
 
-    def new(self) -> Iterator[Seen]:
+    def new(self) -> Iterator[NewJob]:
         """
         Give the jobs that were put since the last time and are still there.
         """
@@ -140,10 +140,10 @@ class Follower:
             return False
         return not self._tubes or stats["tube"] in self._tubes
 
-    def _bodies(self, wanted: Sequence[Stats]) -> Iterator[Seen]:
+    def _bodies(self, wanted: Sequence[Stats]) -> Iterator[NewJob]:
         requests = (b"peek %d\r\n" % stats.number("id") for stats in wanted)
         for stats, reply in zip(wanted, self._queue.ask_many(requests), strict=True):
             if reply.name == b"FOUND":
-                yield Seen(Job(stats.number("id"), reply.data), stats)
+                yield NewJob(Job(stats.number("id"), reply.data), stats)
             else:
                 self.missed += 1

@@ -1,16 +1,13 @@
 """
 Jobs from one tube into another, none lost.
 
-A job is first reserved, so that no worker has it meanwhile; then it is put into the new tube; and
-when the server has confirmed that, it is deleted.  Whatever breaks off in between (our death, or
-the connection), the job is there once or, at worst, twice.  But a reservation ends with its
-connection, so the one job that was on its way is then ready in its old tube, even if it was buried
-or delayed; and in the new tube it may be there too, and if it was buried is not yet so.
+A job is reserved, so that no worker has it meanwhile, put into the new tube, and deleted when the
+server has confirmed that.  Whatever breaks off in between, the job is there once or, at worst,
+twice; as its reservation ends with the connection, it is then ready in its old tube, even if it was
+buried or delayed.  It gets a new number; priority, TTR and what is left of its delay stay.
 
-Of a tube, those are moved that are there in the beginning.  So it ends at the number of jobs that
-there were then, or at a job that was put since; and however quickly others put, it comes to an end.
-
-It gets a new number; priority, TTR and what is left of its delay stay.
+Of a tube, those are moved that are there in the beginning: it ends at their number, or at a job
+that was put since.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +18,9 @@ from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
 BURYING_S: Final = 3600
 """
-A job that is to be buried in its new tube is put with this delay, seconds, so that no worker gets
-it before it is buried.  If we die in that moment it is ready after an hour instead of never; and if
-between being reserved there and being buried, which are sent as one, at once.
+The delay with which a job is put that is to be buried in its new tube, seconds: no worker gets it
+before.  If we die in that moment, it is ready after an hour instead of never.
 """
-
-STATES: Final = ("ready", "delayed", "buried")
 
 
 class Moved(NamedTuple):

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from binlog_tools.queue.server import Queue, Stats
 
 
-class Look(NamedTuple):
+class Snapshot(NamedTuple):
     """
-    What a server said at one moment.
+    The statistics of a server at one moment.
 
     :ivar at_s: when, by a clock that only runs forward, seconds.
     """
@@ -40,14 +40,14 @@ class Row(NamedTuple):
     pause_s: int
 
 
-def look(queue: Queue, at_s: float) -> Look:
+def take_snapshot(queue: Queue, at_s: float) -> Snapshot:
     """
-    Take a look.
+    Ask for the statistics of the server and of all tubes.
     """
-    return Look(at_s, queue.stats(), queue.all_tubes())
+    return Snapshot(at_s, queue.stats(), queue.all_tubes())
 
 
-def rows(now: Look, before: Look | None) -> list[Row]:
+def rows(now: Snapshot, before: Snapshot | None) -> list[Row]:
     """
     All tubes, as they are and as they changed since a look before.
     """
@@ -69,9 +69,6 @@ STATES = ("ready", "reserved", "delayed", "buried")
 
 
 def total(of: Sequence[Row]) -> Row:
-    """
-    All tubes together.
-    """
     puts = [row.puts_s for row in of if row.puts_s is not None]
     deletes = [row.deletes_s for row in of if row.deletes_s is not None]
     return Row(

@@ -23,6 +23,10 @@ PATIENCE_S: Final = 20
 """How long one `reserve` waits, seconds: less than the connection's limit, then it is sent anew."""
 
 
+STATES: Final = ("ready", "delayed", "buried")
+"""The states of a job that nobody has reserved."""
+
+
 class Refused(Exception):
     """
     The server has answered, and the answer is no.
@@ -91,8 +95,8 @@ class Stats(dict[str, str]):
 
 class Queue:
     """
-    A server, over one connection.  All methods raise OSError, and `Refused` for other answers than
-    those that are said.
+    A server, over one connection.  Methods that are called as a command of the protocol send it and
+    give what it answers.  All raise OSError, and `Refused` for other answers than those expected.
     """
 
     def __init__(self, line: Line) -> None:
@@ -104,7 +108,10 @@ class Queue:
         Send one command, and read its answer, which must begin with one of these words.
         """
         self._line.send(request)
-        return self._answer(what or request.split(b"\r\n")[0].decode(), *good)
+        reply = self._line.reply()
+        if reply.name not in good:
+            raise Refused(what or request.split(b"\r\n")[0].decode(), reply)
+        return reply
 
     def ask_many(self, requests: Iterable[bytes | None]) -> Iterable[Reply]:
         """
@@ -137,12 +144,6 @@ class Queue:
         self._line.send(b"".join(requests))
         return [self._line.reply() for _ in requests]
 
-    def _answer(self, what: str, *good: bytes) -> Reply:
-        reply = self._line.reply()
-        if reply.name not in good:
-            raise Refused(what, reply)
-        return reply
-
     # Tubes.
 
     def use(self, tube: bytes) -> None:
@@ -163,9 +164,6 @@ class Queue:
         self._watched = wanted
 
     def tubes(self) -> list[bytes]:
-        """
-        Name all tubes.
-        """
         reply = self.ask(b"list-tubes\r\n", b"OK")
         try:
             return yaml.read_listing(reply.data)
@@ -173,9 +171,6 @@ class Queue:
             raise Lost(0, f"{NO_SERVER} ({problem})") from None
 
     def pause(self, tube: bytes, seconds: int) -> None:
-        """
-        Let nobody reserve from a tube for so long.
-        """
         self.ask(tube_request(b"pause-tube", tube, seconds), b"PAUSED")
 
     # Jobs.
@@ -205,27 +200,15 @@ class Queue:
                 return None
 
     def reserve_job(self, job: int) -> Job:
-        """
-        Take one job, in whichever state.
-        """
         return Job(job, self.ask(b"reserve-job %d\r\n" % job, b"RESERVED").data)
 
     def delete(self, job: int) -> None:
-        """
-        Delete a job.
-        """
         self.ask(b"delete %d\r\n" % job, b"DELETED")
 
     def release(self, job: int, priority: int, delay_s: int = 0) -> None:
-        """
-        Give back a job.
-        """
         self.ask(b"release %d %d %d\r\n" % (job, priority, delay_s), b"RELEASED")
 
     def bury(self, job: int, priority: int) -> None:
-        """
-        Bury a job that we have.
-        """
         self.ask(b"bury %d %d\r\n" % (job, priority), b"BURIED")
 
     def bury_free(self, job: int, priority: int) -> None:
@@ -240,9 +223,6 @@ class Queue:
                 raise Refused(f"bury {job}", reply)
 
     def touch(self, job: int) -> None:
-        """
-        Let its TTR begin anew.
-        """
         self.ask(b"touch %d\r\n" % job, b"TOUCHED")
 
     def kick(self, bound: int) -> int:
@@ -254,15 +234,9 @@ class Queue:
         return self.ask(b"kick %d\r\n" % bound, b"KICKED").number
 
     def kick_job(self, job: int) -> None:
-        """
-        Kick one.
-        """
         self.ask(b"kick-job %d\r\n" % job, b"KICKED")
 
     def peek(self, job: int) -> Job:
-        """
-        Look at a job.
-        """
         return Job(job, self.ask(b"peek %d\r\n" % job, b"FOUND").data)
 
     def peek_first(self, state: str) -> Job | None:
@@ -275,15 +249,9 @@ class Queue:
     # Statistics.
 
     def stats(self) -> Stats:
-        """
-        Ask about the server.
-        """
         return parsed(self.ask(b"stats\r\n", b"OK"))
 
     def stats_tube(self, tube: bytes) -> Stats:
-        """
-        Ask about a tube.
-        """
         return parsed(self.ask(tube_request(b"stats-tube", tube), b"OK"))
 
     def stats_job(self, job: int, what: str = "") -> Stats:
@@ -305,9 +273,6 @@ class Queue:
 
 
 def put_request(body: bytes, priority: int, delay_s: int, ttr_s: int) -> bytes:
-    """
-    The bytes of a `put`.
-    """
     return b"put %d %d %d %d\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), body)
 
 

@@ -34,9 +34,6 @@ class QueueV1(Queue):
         return job
 
     def release(self, job: int, priority: int, delay_s: int = 0) -> None:
-        """
-        Give back a job; v1 knows no delay.
-        """
         assert not delay_s
         self.ask(b"release %d %d\r\n" % (job, priority), b"RELEASED")
 
@@ -63,14 +60,8 @@ class QueueV1(Queue):
         )  # fmt: skip
 
     def stats_job(self, job: int, what: str = "") -> Stats:
-        """
-        Ask about a job.
-        """
         return parsed(self.ask(b"stats %d\r\n" % job, b"OK", what=what))
 
 
 def put_request(body: bytes, priority: int) -> bytes:
-    """
-    The bytes of a `put`.
-    """
     return b"put %d %d\r\n%b\r\n" % (priority, len(body), body)

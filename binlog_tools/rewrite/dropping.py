@@ -2,9 +2,8 @@
 Taking jobs out of a log where it is, while no server runs: one segment is appended, in which they
 are deleted.
 
-Nothing that is there is changed, but what a start of the server would do as well: a torn tail is
-copied to the quarantine and cut.  The jobs are first written to a log of their own in the
-quarantine, from which ``merge`` or ``replay`` brings them back.
+The jobs are first written to a log of their own in the quarantine, from which ``merge`` or
+``replay`` brings them back.  Else only what a start of the server does is done.
 """
 
 import os
@@ -12,26 +11,15 @@ import shutil
 import socket
 import time
 from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
+from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
-from beanstalk_twisted.binlog.format import (
-    MADE_BY_TOOL,
-    SegmentHeader,
-    segment_name,
-)
+from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SegmentHeader, segment_name
 from beanstalk_twisted.binlog.framing import Framing
-from beanstalk_twisted.binlog.records import (
-    CleanStop,
-    JobImage,
-    Kind,
-    Reason,
-    Record,
-    Start,
-    State,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State
 from beanstalk_twisted.binlog.replay import Replay, read
 from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.binlog.writer import spare_name
@@ -83,6 +71,13 @@ def _drop(directory: RealDirectory, choice: Choice, progress: Progress) -> Dropp
     return Dropped(len(images), left, kept_at if images else "")
 
 
+def free_path(path: str) -> str:
+    """
+    The first of ``path-1``, ``path-2`` and so on that does not exist.
+    """
+    return next(each for n in count(1) if not os.path.exists(each := f"{path}-{n}"))
+
+
 def _keep(
     directory: RealDirectory, found: Replay, choice: Choice, now_ns: int
 ) -> tuple[str, list[JobImage], int]:
@@ -91,19 +86,17 @@ def _keep(
     """
     folder = os.path.join(directory.path, QUARANTINE)
     os.makedirs(folder, 0o700, exist_ok=True)
-    number = 1
-    while os.path.exists(kept_at := os.path.join(folder, f"filtered-{number}")):
-        number += 1
+    kept_at = free_path(os.path.join(folder, "filtered"))
     # We hold the lock, so nobody writes it: a run before was killed, and its jobs are all here.
     shutil.rmtree(kept_at + PART, ignore_errors=True)
-    tubes = found.tubes()
+    tubes = found.small.tubes
     going: list[JobImage] = []
     left = 0
     origin = Origin("filter", [OriginSource.of(found.survey)])
     with NewLog(kept_at, origin, floors=Floors.of(found.survey)) as log:
         for image, _ in found.survivors(now_ns):
             job = StoredJob.of(image, tubes[image.tube_id])
-            if choice.stays(job, now_ns):
+            if choice.keeps(job, now_ns):
                 left += 1
             else:
                 log.add(job)
@@ -124,28 +117,36 @@ def append_deletions(
     position = found.position(b"")
     small = found.small
     wall_offset_ns = time.time_ns() - now_ns
-    records: list[Record] = [
-        *_small_state(found, now_ns),
-        Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
+    content: list[Record] = [
+        *(records.TubeDef(each, name, now_ns) for each, name in sorted(found.small.tubes.items())),
+        *found.pauses(now_ns),
+        records.Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
         *(_deletion(image, now_ns) for image in images),
-        CleanStop(now_ns),
+        records.CleanStop(now_ns),
     ]
-    content = _segment(position, records, small.next_job_id, now_ns)
-    spare = spare_name(position.seq)
+    raw = _segment(position, content, small.next_job_id, now_ns)
+    unnamed = spare_name(position.seq)
     found.remove_dead(directory, segments=False)
-    file = directory.create(spare)
-    try:
-        file.write_at(0, [content])
-        file.sync()
-    finally:
-        file.close()
-    directory.rename(spare, segment_name(position.seq))
+    write_file(directory, unnamed, raw)
+    directory.rename(unnamed, segment_name(position.seq))
     directory.sync()
     found.release(directory)
     found.remove_dead(directory, segments=True)
 
 
-def _segment(position: Position, records: list[Record], next_job_id: int, now_ns: int) -> bytes:
+def write_file(directory: Directory, name: str, content: bytes) -> None:
+    """
+    Make a file, which is durable then, but for its name.
+    """
+    file = directory.create(name)
+    try:
+        file.write_at(0, [content])
+        file.sync()
+    finally:
+        file.close()
+
+
+def _segment(position: Position, content: list[Record], next_job_id: int, now_ns: int) -> bytes:
     """
     A whole segment: what has to move there, these records, the seal.
     """
@@ -159,16 +160,9 @@ def _segment(position: Position, records: list[Record], next_job_id: int, now_ns
     framing = Framing(salt)
     lsn = position.next_lsn
     chunks += framing.add_rehomed(position.rehomed)
-    chunks += framing.add(records, lsn, now_ns)
-    chunks += framing.seal(lsn + len(records), now_ns)
+    chunks += framing.add(content, lsn, now_ns)
+    chunks += framing.seal(lsn + len(content), now_ns)
     return b"".join(chunks)
-
-
-def _small_state(found: Replay, now_ns: int) -> list[Record]:
-    names: list[Record] = [
-        TubeDef(tube_id, name, now_ns) for tube_id, name in sorted(found.tubes().items())
-    ]
-    return [*names, *found.pauses(now_ns)]
 
 
 def _deletion(image: JobImage, now_ns: int) -> JobImage:

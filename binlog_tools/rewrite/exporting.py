@@ -7,12 +7,12 @@ import binascii
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
+from itertools import chain, count
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.records import State
-from binlog_tools.inspect.dumping import Fields, body_fields, state_name
+from binlog_tools.inspect.dumping import Fields, body_fields, job_fields
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.quantities import format_time_exactly, parse_time
@@ -88,18 +88,10 @@ def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
         }  # fmt: skip
     for job in loaded.jobs():
         if selection.has_job(job):
-            yield _job_document(job)
-
-
-def _job_document(job: StoredJob) -> Fields:
-    return {
-        "v": VERSION, "kind": "job", "job": job.job_id, **_tube_fields(job.tube),
-        "state": state_name(job.state), "priority": job.priority, "delay_s": job.delay_s,
-        "ttr_s": job.ttr_s, "created": format_time_exactly(job.created_ns),
-        "deadline": format_time_exactly(job.deadline_ns) if job.deadline_ns else None,
-        "reserves": job.reserves, "timeouts": job.timeouts, "releases": job.releases,
-        "buries": job.buries, "kicks": job.kicks, **body_fields(job.body, "text"),
-    }  # fmt: skip
+            yield {
+                "v": VERSION, "kind": "job", "job": job.job_id, **_tube_fields(job.tube),
+                **job_fields(job), **body_fields(job.body, "text"),
+            }  # fmt: skip
 
 
 def _tube_fields(tube: bytes) -> Fields:
@@ -167,7 +159,7 @@ def import_lines(
         now_ns=now_ns,
     ) as log:  # fmt: skip
         jobs = _Jobs(head.floors.next_job_id, now_ns)
-        for done, (number, document) in enumerate(_chain(first, documents), start=1):
+        for done, (number, document) in enumerate(chain(first, documents), start=1):
             log.add(jobs.read(number, document))
             if not done % 1000:
                 notice(done)
@@ -178,12 +170,6 @@ def import_lines(
 
 
 _Numbered = tuple[int, Mapping[str, Any]]
-
-
-def _chain(first: _Numbered | None, rest: Iterator[_Numbered]) -> Iterator[_Numbered]:
-    if first is not None:
-        yield first
-    yield from rest
 
 
 def _documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Numbered]:
@@ -209,12 +195,12 @@ def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
             ignored[name] += 1
 
 
-def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, _Numbered | None]:
+def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
     head = _Head(Floors(), [], [])
     for number, document in documents:
         kind = document.get("kind", "job")
         if kind == "job":
-            return head, (number, document)
+            return head, [(number, document)]
         fields = _Fields(number, document)
         if kind == "log":
             head.sources.append(fields.source())
@@ -232,7 +218,7 @@ def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, _Num
             head.pauses.append(StoredPause(fields.tube(), seconds, until))
         else:
             raise WrongLine(number, f"kind {kind!r} is unknown: job, pause or log")
-    return head, None
+    return head, []
 
 
 class _Jobs:
@@ -247,9 +233,7 @@ class _Jobs:
 
     def read(self, number: int, document: Mapping[str, Any]) -> StoredJob:
         """
-        The job that a document says.
-
-        :raise WrongLine: it says none.
+        :raise WrongLine: the document says no job.
         """
         if document.get("kind", "job") != "job":
             raise WrongLine(number, "what is no job stands before all jobs")
@@ -270,7 +254,7 @@ class _Jobs:
         )  # fmt: skip
 
     def _id(self, fields: "_Fields") -> int:
-        if not fields.has("job") and self._next_id > MAX_JOB_ID:
+        if "job" not in fields.document and self._next_id > MAX_JOB_ID:
             raise WrongLine(fields.number, f"job: above {MAX_JOB_ID} there is no id to give it")
         job_id = fields.whole("job", MAX_JOB_ID, self._next_id)
         if job_id < 1:
@@ -295,36 +279,24 @@ class _Jobs:
 
 class _Fields:
     """
-    The fields of a document, checked.
+    The fields of a document, checked: each method reads one, and raises `WrongLine`.
     """
 
     def __init__(self, number: int, document: Mapping[str, Any]) -> None:
         self.number = number
-        self._document = document
+        self.document = document
 
     def _wrong(self, name: str, why: str) -> WrongLine:
         return WrongLine(self.number, f"{name}: {why}")
 
-    def has(self, name: str) -> bool:
-        """
-        Whether it is said.
-        """
-        return name in self._document
-
     def whole(self, name: str, most: int, default: int) -> int:
-        """
-        A whole number.
-        """
-        value = self._document.get(name, default)
+        value = self.document.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
             raise self._wrong(name, f"{value!r} is no whole number from 0 to {most}")
         return value
 
     def time(self, name: str, default: int) -> int:
-        """
-        A moment.
-        """
-        value = self._document.get(name)
+        value = self.document.get(name)
         if value is None:
             return default
         try:
@@ -357,7 +329,7 @@ class _Fields:
         """
         A state that a job can have in a log; reserved ones become ready.
         """
-        value = self._document.get("state")
+        value = self.document.get("state")
         if value is None:
             return State.DELAYED if self.whole("delay_s", MAX_U32, 0) else State.READY
         if not isinstance(value, str) or value not in STATES_BY_NAME or value == "gone":
@@ -366,25 +338,16 @@ class _Fields:
         return State.READY if state is State.RESERVED else state
 
     def source(self) -> OriginSource:
-        """
-        The log that was exported.
-        """
-        path, uuid = self._document.get("path", ""), self._document.get("store_uuid", "")
+        path, uuid = self.document.get("path", ""), self.document.get("store_uuid", "")
         return OriginSource(str(path), str(uuid), self.whole("last_lsn", MAX_GIVEN, 0))
 
     def tube(self) -> bytes:
-        """
-        A name of a tube.
-        """
         name = self._bytes("tube", b"default")
         if not is_tube_name(name):
             raise self._wrong("tube", f"{NoTube(name)}")
         return name
 
     def body(self) -> bytes:
-        """
-        A body.
-        """
         body = self._bytes("body", None)
         if len(body) > MAX_BODY_BYTES:
             raise self._wrong("body", f"it is larger than {MAX_BODY_BYTES} bytes")
@@ -394,7 +357,7 @@ class _Fields:
         """
         Text, or bytes as base64 under the same name with ``_base64``.
         """
-        text, encoded = self._document.get(name), self._document.get(f"{name}_base64")
+        text, encoded = self.document.get(name), self.document.get(f"{name}_base64")
         if isinstance(text, str) and encoded is None:
             try:
                 return text.encode()

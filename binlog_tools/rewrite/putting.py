@@ -2,11 +2,10 @@
 Putting the jobs of a log into a running server of the protocol, ours or beanstalkd.
 
 Jobs go in the order of their ids, which is that of equal priorities; buried ones come last, in the
-order of burial.  A buried job is put with a delay, so that no worker gets it, then reserved by its
-id and buried.
+order of burial: put with a delay, so that no worker gets them, reserved by id and buried.
 
-What is done is written to a journal: before a few jobs are sent, that they are, and when the server
-has answered, what it said.  Only what was sent and not answered is uncertain after a crash.
+A journal says which jobs are about to be sent, and then what the server answered: only what was
+sent and not answered is uncertain after a crash.
 """
 
 import json
@@ -18,7 +17,8 @@ from typing import Any, Final, NamedTuple, TextIO
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.client import Line, Reply, tube_request
-from binlog_tools.logs.live_set import Bodies, LiveJob, live_at, promoted, stored
+from binlog_tools.inspect.listing import released, sound_snapshot
+from binlog_tools.logs.live_set import Bodies, LiveJob, promoted, stored
 from binlog_tools.logs.outputs import naming
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
@@ -86,12 +86,11 @@ class Journal:
         self.unburied: dict[int, int] = {}
         self.skipped: set[int] = set()
         self.uncertain: set[int] = set()
-        head = {"v": VERSION, "kind": "journal", "store_uuid": store_uuid, "to": target}
-        self._read(head)
-        self._head = head
+        self._head = {"v": VERSION, "kind": "journal", "store_uuid": store_uuid, "to": target}
         self._file: TextIO | None = None
+        self._read()
 
-    def _read(self, head: dict[str, Any]) -> None:
+    def _read(self) -> None:
         """
         A last line without an end was being written when the process ended.
         """
@@ -108,7 +107,7 @@ class Journal:
                     document = json.loads(line)
                     if size:
                         self._take(document)
-                    elif document != head:
+                    elif document != self._head:
                         raise ValueError
                     size += len(line)
             if not size:
@@ -124,7 +123,11 @@ class Journal:
         if "sent" in document:
             self.uncertain.update(document["sent"])
         elif "put" in document:
-            self._note_put(document["put"], document.get("to_bury", False), document["as"])
+            job_id, new_id = document["put"], document["as"]
+            self.uncertain.discard(job_id)
+            self.done[job_id] = new_id
+            if document.get("to_bury", False):
+                self.unburied[job_id] = new_id
         elif "buried" in document:
             self.unburied.pop(document["buried"], None)
         elif "refused" in document:
@@ -136,19 +139,6 @@ class Journal:
             self.uncertain.difference_update(document["again"])
         else:
             raise ValueError
-
-    def _note_put(self, job_id: int, to_bury: bool, new_id: int) -> None:
-        self.uncertain.discard(job_id)
-        self.done[job_id] = new_id
-        if to_bury:
-            self.unburied[job_id] = new_id
-
-    def _write(self, *documents: dict[str, Any]) -> None:
-        with naming(self.path):
-            if self._file is None:
-                self._file = self._opened()
-            self._file.write("".join(json.dumps(document) + "\n" for document in documents))
-            self._file.flush()
 
     def _opened(self) -> TextIO:
         """
@@ -168,25 +158,23 @@ class Journal:
 
     def note_answers(self, *documents: dict[str, Any]) -> None:
         """
-        Write down and remember; a power loss before the next `note` may take it away, and the jobs
-        are uncertain again then: that they were sent is durable.
+        Write down and remember.  A power loss before the next `note` may undo it: then the jobs are
+        uncertain.
         """
-        self._write(*documents)
+        with naming(self.path):
+            if self._file is None:
+                self._file = self._opened()
+            self._file.write("".join(json.dumps(document) + "\n" for document in documents))
+            self._file.flush()
         for document in documents:
             self._take(document)
 
     def sync(self) -> None:
-        """
-        Return when all of it is durable.
-        """
         if self._file is not None:
             with naming(self.path):
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """
-        Nothing more is written.
-        """
         if self._file is not None:
             self._file.close()
 
@@ -205,8 +193,7 @@ class Plan(NamedTuple):
     """
     What is to be put, in order.
 
-    :ivar unusable: tubes that no client may name, and how many jobs are in each: these jobs are
-        among the chosen ones, and cannot be put.
+    :ivar unusable: tubes that no client may name, and how many of the chosen jobs are in each.
     """
 
     source: Source
@@ -216,28 +203,11 @@ class Plan(NamedTuple):
     now_ns: int
     unusable: Mapping[bytes, int]
 
-    @property
-    def has_buried(self) -> bool:
-        """
-        Whether there are jobs to be buried.
-        """
-        return any(each.is_buried for each in self.jobs)
-
     def job(self, each: Waiting) -> StoredJob:
         """
-        A job, without its body.
+        A job as a server has it after a start, without its body.
         """
-        return as_loaded(each.live, self.tubes, self.now_ns)
-
-
-def as_loaded(live: LiveJob, tubes: dict[int, bytes], now_ns: int) -> StoredJob:
-    """
-    A job as a server has it after a start.
-    """
-    job = promoted(stored(live, tubes), now_ns)
-    if job.state is State.RESERVED:
-        return job._replace(state=State.READY, deadline_ns=0)
-    return job
+        return released(promoted(stored(each.live, self.tubes), self.now_ns))
 
 
 def plan(source: Source, selection: Selection, now_ns: int) -> Plan:
@@ -246,15 +216,13 @@ def plan(source: Source, selection: Selection, now_ns: int) -> Plan:
 
     :raise BinlogError: a server would refuse the log.
     """
-    survey = source.survey()
-    survey.refuse_if_unsound()
-    live = live_at(source, first_seq=0 if source.is_partial else survey.small.trim_seq).live
+    live = sound_snapshot(source).live
     now_ns = max(now_ns, live.time_ns)
     found: list[Waiting] = []
     unusable: Counter[bytes] = Counter()
     buried: list[tuple[int, Waiting]] = []
     for job_id, each in sorted(live.jobs.items()):
-        job = as_loaded(each, live.tubes, now_ns)
+        job = released(promoted(stored(each, live.tubes), now_ns))
         if not selection.has_job(job):
             continue
         if not is_tube_name(job.tube):
@@ -303,7 +271,7 @@ class Putter:
         :raise OSError: the server is gone.
         """
         journal = self._journal
-        if wanted.has_buried:
+        if any(each.is_buried for each in wanted.jobs):
             self._refuse_unable()
         known = journal.done.keys() | journal.skipped
         left = [each for each in wanted.jobs if each.job_id not in known]

@@ -3,13 +3,14 @@ Making a log of other logs: compact, merge, filter.  Bodies pass through one at 
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, decode_description
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written, origin_stores
 from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.logs.stored import StoredJob
 
 
 class SameStore(ValueError):
@@ -33,9 +34,6 @@ class Ages(NamedTuple):
     younger_than: int | None = None
 
     def has(self, job: StoredJob, now_ns: int) -> bool:
-        """
-        Whether a job is of such an age.
-        """
         age = now_ns - job.created_ns
         return (self.older_than is None or age > self.older_than) and (
             self.younger_than is None or age < self.younger_than
@@ -47,31 +45,24 @@ ANY_AGE: Final = Ages()
 
 class Choice(NamedTuple):
     """
-    Which jobs stay.
-
-    :ivar keeps: the chosen ones stay; else they go.
+    Which jobs are kept: the chosen ones, or with ``keeps_chosen`` false the others.
     """
 
     selection: Selection
     ages: Ages
-    keeps: bool
+    keeps_chosen: bool
 
-    def stays(self, job: StoredJob, now_ns: int) -> bool:
-        """
-        Whether a job stays.
-        """
+    def keeps(self, job: StoredJob, now_ns: int) -> bool:
         is_chosen = self.selection.has_job(job) and self.ages.has(job, now_ns)
-        return is_chosen is self.keeps
+        return is_chosen is self.keeps_chosen
 
 
-EVERYTHING: Final = Choice(Selection(), ANY_AGE, keeps=True)
+EVERYTHING: Final = Choice(Selection(), ANY_AGE, keeps_chosen=True)
 
 
 class Outcome(NamedTuple):
     """
-    What was made.
-
-    :ivar dropped: how many jobs were left out.
+    The log that was made, and how many jobs were left out.
     """
 
     written: Written
@@ -95,7 +86,7 @@ def rewrite(
         segment_bytes=segment_bytes,
     ) as log:  # fmt: skip
         for job in loaded.jobs():
-            if choice.stays(job, loaded.now_ns):
+            if choice.keeps(job, loaded.now_ns):
                 log.add(job)
             else:
                 dropped += 1
@@ -127,7 +118,8 @@ def merge(
     """
     _refuse_copies(logs)
     floors = Floors.of(*(log.survey for log in logs))
-    pauses = {pause.tube: pause for log in logs for pause in _by_end(log.pauses())}
+    until = attrgetter("until_ns")
+    pauses = {pause.tube: pause for log in logs for pause in sorted(log.pauses(), key=until)}
     origin = Origin("merge", [OriginSource.of(log.survey) for log in logs])
     before: list[_Relative] = []
     next_id = floors.next_job_id
@@ -179,19 +171,14 @@ def _same_jobs(first: str, second: str, job_id: int) -> SameJobs:
     )
 
 
-def _by_end(pauses: Sequence[StoredPause]) -> list[StoredPause]:
-    return sorted(pauses, key=lambda pause: pause.until_ns)
-
-
 def _refuse_copies(logs: Sequence[Loaded]) -> None:
-    seen: dict[bytes, str] = {}
+    seen: dict[bytes, Loaded] = {}
     for log in logs:
         for segment in log.survey.segments[:1]:
-            uuid = segment.header.store_uuid
-            if uuid in seen:
+            first = seen.setdefault(segment.header.store_uuid, log)
+            if first is not log:
                 raise SameStore(
-                    f"{seen[uuid]} and {log.source.path} are copies of one store: each job would "
-                    f"be there twice; nothing was written. 'binlog-inspect diff' shows what "
+                    f"{first.source.path} and {log.source.path} are copies of one store: each job "
+                    f"would be there twice; nothing was written. 'binlog-inspect diff' shows what "
                     f"differs."
                 )
-            seen[uuid] = log.source.path

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
-from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import JOB_ID, TS_NS, TUBE_ID, Kind, State
+from beanstalk_twisted.binlog.records import FULL, JOB_ID, TS_NS, TUBE_ID, State
 from binlog_tools.inspect.dumping import Fields, Gap
-from binlog_tools.inspect.listing import ListedJob, fields_of_job
+from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, stored
 from binlog_tools.logs.new_directory import NewDirectory
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
@@ -22,6 +21,7 @@ from binlog_tools.logs.reading import Broken, Hole, names_ahead, segments
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob
+from binlog_tools.rewrite.dropping import write_file
 
 INDEX_NAME: Final = "index.jsonl"
 """In a folder of bodies: what each of them is."""
@@ -68,9 +68,6 @@ class _Watch(LiveSet):
         self.without_body = 0
 
     def about_to_delete(self, buffer: Buffer, frame: Frame, index: int) -> None:
-        """
-        For those who want to know: this record deletes a job that is still there.
-        """
         chosen = self._selection
         if not chosen.since_ns <= frame.time_ns < chosen.until_ns:
             return
@@ -100,20 +97,19 @@ def find_deleted(source: Source, selection: Selection) -> Deleted:
     uuid, last_lsn, next_job_id = "", 0, 1
     for opened in segments(source):
         if isinstance(opened, Broken):
-            gaps.append(Gap(opened.name, 0, 0, None, opened.problem.why))
+            gaps.append(Gap.of(opened))
             continue
         uuid = opened.header.store_uuid.hex()
         next_job_id = max(next_job_id, opened.header.next_job_id)
         watch.tubes.update(names_ahead(opened))
         for piece in opened.pieces():
             if isinstance(piece, Hole):
-                gap = Gap(opened.name, piece.offset, piece.first_lsn, piece.next_lsn, piece.why)
-                gaps.append(gap)
+                gaps.append(Gap.of(opened, piece))
                 continue
             watch.take(opened.buffer, piece, opened.seq)
             last_lsn = max(last_lsn, piece.next_lsn - 1)
             ids = [job_id for kind, job_id in frames.kinds_and_ids(opened.buffer, piece)
-                   if kind in _FULL_KINDS]  # fmt: skip
+                   if kind in FULL]  # fmt: skip
             next_job_id = max([next_job_id, *(job_id + 1 for job_id in ids)])
     floors = Floors(last_lsn, next_job_id, watch.time_ns)
     jobs = sorted(watch.found.values(), key=lambda job: job.job_id)
@@ -121,9 +117,6 @@ def find_deleted(source: Source, selection: Selection) -> Deleted:
         jobs, watch.tubes, watch.without_body, gaps, floors,
         OriginSource(source.path, uuid, last_lsn),
     )  # fmt: skip
-
-
-_FULL_KINDS: Final = frozenset({int(Kind.PUT), int(Kind.COPY)})
 
 
 def restored(
@@ -135,18 +128,15 @@ def restored(
     bodies = Bodies(source)
     for found in deleted.jobs:
         job = stored(found.live, deleted.tubes)
-        if not has_state(job.state):
-            continue
-        if job.state is State.RESERVED:
-            job = job._replace(state=State.READY, deadline_ns=0)
-        yield found, job._replace(body=bodies.of(found.live))
+        if has_state(job.state):
+            yield found, released(job)._replace(body=bodies.of(found.live))
 
 
 def fields_of_deleted(found: DeletedJob, job: StoredJob) -> Fields:
     """
     A job that `restored` gives, by the names of docs/inspect.md, but for its body.
     """
-    fields = fields_of_job(ListedJob(job, len(job.body)), found.deleted_ns)
+    fields = fields_of_job(job, len(job.body), found.deleted_ns)
     deleted = format_time_exactly(found.deleted_ns)
     return {**fields, "deleted": deleted, "deleted_lsn": found.lsn}
 
@@ -173,7 +163,7 @@ def into_files(source: Source, deleted: Deleted, folder: str) -> int:
         index = new.directory.create(INDEX_NAME)
         for found, job in restored(source, deleted):
             name = f"{job.job_id}.body"
-            _write(new.directory, name, job.body)
+            write_file(new.directory, name, job.body)
             line = {"v": 1, **fields_of_deleted(found, job), "file": name}
             raw = json.dumps(line, separators=(",", ":")).encode() + b"\n"
             index.write_at(size, [raw])
@@ -183,12 +173,3 @@ def into_files(source: Source, deleted: Deleted, folder: str) -> int:
         index.close()
         new.publish()
     return count
-
-
-def _write(directory: Directory, name: str, content: bytes) -> None:
-    file = directory.create(name)
-    try:
-        file.write_at(0, [content])
-        file.sync()
-    finally:
-        file.close()

@@ -11,28 +11,10 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import (
-    ALIGN_BYTES,
-    MAX_FRAME_RECORDS,
-    RECORD,
-    RECORD_BYTES,
-)
+from beanstalk_twisted.binlog import records
+from beanstalk_twisted.binlog.format import ALIGN_BYTES, MAX_FRAME_RECORDS, RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.records import (
-    DATA_CRC,
-    DATA_LEN,
-    DATA_OFF,
-    FULL,
-    JOB_ID,
-    JOB_KINDS,
-    STATE,
-    TYPE,
-    Counters,
-    Raw,
-    Seal,
-    State,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Raw, State
 
 GUESS_BYTES: Final = 1 << 28
 """
@@ -53,7 +35,7 @@ _WINDOW_BYTES: Final = 1 << 20
 _FULL_RECORD: Final = re.compile(rb"(?s)(?=[\x01\x10][\x01-\x04][\x00-\x07][\x00-\x08])")
 """How a full record begins: type, state, flags and reason."""
 
-WITH_DATA: Final = frozenset({TubeDef.kind, Counters.kind, Seal.kind})
+WITH_DATA: Final = frozenset({records.TubeDef.kind, records.Counters.kind, records.Seal.kind})
 """Records that are not of a job and have data."""
 
 _STATES: Final = frozenset(map(int, State))
@@ -83,8 +65,8 @@ class Body(NamedTuple):
     @property
     def may_mistake(self) -> bool:
         """
-        Whether its id is likely to be what is damaged of its record: all else that could be was
-        found to be right.
+        Whether its id is likely to be what is damaged: all else of its record was found to be
+        right.
         """
         return (self.is_named and self.lsn > 0) or not self.job_id
 
@@ -93,7 +75,7 @@ def span(raw: Raw) -> tuple[int, int]:
     """
     Where a record says that its data are, in its frame's heap.
     """
-    return raw[DATA_OFF], raw[DATA_OFF] + raw[DATA_LEN]
+    return raw[records.DATA_OFF], raw[records.DATA_OFF] + raw[records.DATA_LEN]
 
 
 class Budget:
@@ -112,33 +94,27 @@ class Budget:
         return self._left >= 0
 
 
-class Budgets(NamedTuple):
-    """
-    What the search for heaps may cost in a segment, and what the search for moved bodies may.
-    """
-
-    heaps: Budget
-    shifts: Budget
-
-
 class Carver:
     """
     Finds full records that stand in a place without any frame, and their bodies.
     """
 
     def __init__(
-        self, buffer: Buffer, start: int, end: int, limit: int, seq: int, budgets: Budgets
+        self, buffer: Buffer, start: int, end: int, limit: int, seq: int, heaps: Budget,
+        shifts: Budget,
     ) -> None:  # fmt: skip
         """
         :param limit: bodies end before it: other frames may have been put between them and their
             records.
+        :param heaps: what the search for heaps may cost in a segment; ``shifts``: for moved bodies.
         """
         self._view = memoryview(buffer)
         self._start = start
         self._end = end
         self._limit = limit
         self._seq = seq
-        self._budgets = budgets
+        self._heap_budget = heaps
+        self._shift_budget = shifts
         self._found: dict[int, Body] = {}
         self._taken: list[tuple[int, int]] = []
         self._heaps: list[int] = []
@@ -157,7 +133,7 @@ class Carver:
         for at, heap_at in self._moved:
             self._carve_moved(at, heap_at)
         for at in lone:
-            if self._budgets.shifts.allows(0) and not self._is_within(at):
+            if self._shift_budget.allows(0) and not self._is_within(at):
                 self._carve_lone(at)
         yield from (self._found[at] for at in sorted(self._found))
 
@@ -170,7 +146,7 @@ class Carver:
                     yield at
 
     def _is_worth(self, at: int) -> bool:
-        is_likely = at % ALIGN_BYTES == 0 or self._budgets.shifts.allows(0)
+        is_likely = at % ALIGN_BYTES == 0 or self._shift_budget.allows(0)
         return is_likely and not self._is_within(at)
 
     def _is_within(self, at: int) -> bool:
@@ -187,7 +163,7 @@ class Carver:
         self._heaps.append(heap_at)
         for record_at in range(at, heap_at, RECORD_BYTES):
             raw = self._raw(record_at)
-            if raw[TYPE] not in FULL or not raw[DATA_LEN]:
+            if raw[records.TYPE] not in FULL or not raw[records.DATA_LEN]:
                 continue
             if self._holds(raw, heap_at):
                 self._take(record_at, heap_at, raw)
@@ -213,7 +189,7 @@ class Carver:
         """
         raw = self._raw(at)
         for heap_at in self._heaps:
-            is_tried = at < heap_at and self._budgets.shifts.allows(raw[DATA_LEN])
+            is_tried = at < heap_at and self._shift_budget.allows(raw[records.DATA_LEN])
             if is_tried and self._holds(raw, heap_at):
                 self._take(at, heap_at, raw)
                 return
@@ -228,11 +204,15 @@ class Carver:
         ``before`` if that cannot be found out.
         """
         end = span(raw)[1]
-        if raw[TYPE] not in JOB_KINDS or raw[STATE] not in _STATES or heap_at + end > self._limit:
+        if (
+            raw[records.TYPE] not in JOB_KINDS
+            or raw[records.STATE] not in _STATES
+            or heap_at + end > self._limit
+        ):
             return before
         for by in range(1, SHIFT_BYTES + 1):
             for shift in (before + by, before - by):
-                if not self._budgets.shifts.allows(raw[DATA_LEN]):
+                if not self._shift_budget.allows(raw[records.DATA_LEN]):
                     return before
                 if self._holds(raw, heap_at + shift):
                     return shift
@@ -241,7 +221,7 @@ class Carver:
     def _take(self, record_at: int, heap_at: int, raw: Raw) -> None:
         start, end = span(raw)
         self._found[record_at] = Body(
-            self._seq, raw[JOB_ID], record_at, heap_at + start, heap_at + end, 0, True, True
+            self._seq, raw[records.JOB_ID], record_at, heap_at + start, heap_at + end, 0, True, True
         )  # fmt: skip
         insort(self._taken, (record_at, record_at + RECORD_BYTES))
         insort(self._taken, (heap_at + start, heap_at + end))
@@ -250,7 +230,9 @@ class Carver:
         if at + RECORD_BYTES > self._end:
             return False
         raw = self._raw(at)
-        return bool(raw[JOB_ID] and raw[DATA_LEN]) and at + span(raw)[1] < self._limit
+        return (
+            bool(raw[records.JOB_ID] and raw[records.DATA_LEN]) and at + span(raw)[1] < self._limit
+        )
 
     def _raw(self, at: int) -> Raw:
         return RECORD.unpack_from(self._view, at)
@@ -266,7 +248,7 @@ class Carver:
             return likely
         last = min(self._limit - span(raw)[1], at + MAX_FRAME_RECORDS * RECORD_BYTES)
         for heap_at in range(at + RECORD_BYTES, last + 1, RECORD_BYTES):
-            if not self._budgets.heaps.allows(raw[DATA_LEN]):
+            if not self._heap_budget.allows(raw[records.DATA_LEN]):
                 return None
             if self._holds(raw, heap_at):
                 return heap_at
@@ -286,4 +268,4 @@ class Carver:
         start, end = span(raw)
         if heap_at + end > self._limit or heap_at + start < self._start:
             return False
-        return zlib.crc32(self._view[heap_at + start : heap_at + end]) == raw[DATA_CRC]
+        return zlib.crc32(self._view[heap_at + start : heap_at + end]) == raw[records.DATA_CRC]

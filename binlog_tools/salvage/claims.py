@@ -3,7 +3,7 @@ Which file is which segment: headers, and what to do where they are missing, dam
 each other.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -17,8 +17,8 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.survey import beanstalkd_file
-from binlog_tools.logs.quantities import Numbers
-from binlog_tools.salvage.headers import Rebuilt, rebuild
+from binlog_tools.logs.quantities import Numbers, id_range, spans_of
+from binlog_tools.salvage.headers import rebuild
 
 MAX_MISSING: Final = 1_000_000
 """More cannot be missing in a row: a number that is further off is none of this log."""
@@ -152,16 +152,7 @@ def gap_options(missing: Iterable[int]) -> list[str]:
     """
     How to agree that these segments are missing.
     """
-    runs: list[list[int]] = []
-    for seq in missing:
-        if runs and runs[-1][1] == seq - 1:
-            runs[-1][1] = seq
-        else:
-            runs.append([seq, seq])
-    return [
-        f"--accept-gap {first}" if first == last else f"--accept-gap {first}-{last}"
-        for first, last in runs
-    ]
+    return [f"--accept-gap {id_range(span)}" for span in spans_of(missing)]
 
 
 def _claim(directory: Readable, name: str) -> Claim | None:
@@ -209,12 +200,9 @@ def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim]
     return kept, [claim.name for claim in claims if claim not in kept]
 
 
-def _without_copies(
-    directory: Readable, claims: list[Claim]
-) -> tuple[list[Claim], list[str]]:  # fmt: skip
+def _without_copies(directory: Readable, claims: list[Claim]) -> tuple[list[Claim], list[str]]:
     """
-    Of files that are the same byte for byte it does not matter which is taken: the one that has the
-    right name, if there is one.
+    Leave out copies, byte for byte, of others; a file with the right name is taken first.
 
     :return: the files without the copies, and the names of these.
     """
@@ -249,18 +237,13 @@ def _refuse_contradictions(claims: list[Claim]) -> None:
         for each in by_seq.values()
         if len(each) > 1
     ]
-    problems += _stores_that_differ(by_store)
+    if len(by_store) > 1:
+        problems += [
+            f"{', '.join(claim.name for claim in each)}: of store {store.hex()}"
+            for store, each in by_store.items()
+        ]
     if problems:
         raise Refused([*problems, "say which is right with --prefer FILE"], [])
-
-
-def _stores_that_differ(by_store: Mapping[bytes, list[Claim]]) -> list[str]:
-    if len(by_store) < 2:
-        return []
-    return [
-        f"{', '.join(claim.name for claim in claims)}: of store {store.hex()}"
-        for store, claims in by_store.items()
-    ]
 
 
 def _describe(claim: Claim) -> str:
@@ -291,34 +274,28 @@ def _parts(directory: Readable, claims: list[Claim], is_whole: bool) -> list[Par
             # Finished: all its frames were re-homed.
             prev_end = SEGMENT_HEADER_BYTES
         end = claim.size if prev_end is None else min(prev_end, claim.size)
-        first_lsn, is_exact, salt = _beginning(
-            directory, claim, end, lowest[at], below, salts
-        )  # fmt: skip
-        part = Part(
+        salt, first_lsn, is_exact = _beginning(directory, claim, end, lowest[at], below, salts)
+        after = Part(
             claim.name, claim.seq, claim.header, claim.why, salt, first_lsn, is_exact, end,
             prev_end, below,
         )  # fmt: skip
-        parts.append(part)
-        after = part
-        salts |= set() if salt is None else {salt}
-        below = below if salt is None else first_lsn
+        parts.append(after)
+        if salt is not None:
+            salts.add(salt)
+            below = first_lsn
     return parts[::-1]
 
 
 def _beginning(
     directory: Readable, claim: Claim, end: int, from_lsn: int, below_lsn: int | None,
     salts: Container[int],
-) -> tuple[int, bool, int | None]:  # fmt: skip
+) -> tuple[int | None, int, bool]:  # fmt: skip
     """
-    First LSN, whether that is exact, and salt.
+    Salt, first LSN, and whether that is exact.
 
     :param salts: of other segments.
     """
     if claim.header:
-        return claim.header.first_lsn, True, claim.header.salt
-    found: Rebuilt | None = rebuild(
-        directory.read(claim.name), end, from_lsn, below_lsn, salts
-    )  # fmt: skip
-    if found is None:
-        return below_lsn or from_lsn, False, None
-    return found.first_lsn, found.is_exact, found.salt
+        return claim.header.salt, claim.header.first_lsn, True
+    found = rebuild(directory.read(claim.name), end, from_lsn, below_lsn, salts)
+    return found or (None, below_lsn or from_lsn, False)

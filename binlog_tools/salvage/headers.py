@@ -3,7 +3,7 @@ What a segment's header said, from its frames: each carries the salt and its LSN
 """
 
 import zlib
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, U32
@@ -44,7 +44,14 @@ def rebuild(
     """
     sizes: dict[int, int] = {}
     at = 0
-    while (frame := _next(buffer, at, end, from_lsn, below_lsn)) is not None:
+
+    def fitting(at: int, salt: int | None) -> Iterator[Frame]:
+        for frame in frames_anywhere(buffer, at, end, salt):
+            is_below = below_lsn is None or frame.base_lsn < below_lsn or not frame.n_rec
+            if is_below and frame.base_lsn >= from_lsn:
+                yield frame
+
+    while (frame := next(fitting(at, None), None)) is not None:
         salt = salt_at(buffer, frame.offset)
         size = _checked_bytes(buffer, frame, end)
         if salt not in others:
@@ -55,42 +62,33 @@ def rebuild(
         return None
     salt = max(sizes, key=lambda each: sizes[each])
     # All of them, also those that stand within another one that was put in the wrong place.
-    fitting = (
-        frame
-        for frame in frames_anywhere(buffer, 0, end, salt)
-        if frame.base_lsn >= from_lsn and _is_below(frame, below_lsn)
-    )
-    first = min(fitting, key=lambda frame: (frame.base_lsn, frame.offset))
+    first = min(fitting(0, salt), key=lambda frame: (frame.base_lsn, frame.offset))
     return Rebuilt(salt, first.base_lsn, first.offset == SEGMENT_HEADER_BYTES)
-
-
-def _next(buffer: Buffer, at: int, end: int, from_lsn: int, below_lsn: int | None) -> Frame | None:
-    """
-    The next frame from ``at`` on, whatever its salt.
-    """
-    fitting = (
-        frame
-        for frame in frames_anywhere(buffer, at, end, None)
-        if frame.base_lsn >= from_lsn and _is_below(frame, below_lsn)
-    )
-    return next(fitting, None)
 
 
 def _checked_bytes(buffer: Buffer, frame: Frame, end: int) -> int:
     """
     How many bytes of records and of bodies check.
     """
-    view = memoryview(buffer)
-    size = 0
-    for start, until, crc_at in (
-        (frame.records_at, frame.heap_at, _REC_CRC_AT),
-        (frame.heap_at, frame.heap_at + frame.heap_len, _HEAP_CRC_AT),
-    ):
-        crc = U32.unpack_from(buffer, frame.offset + crc_at)[0]
-        if until <= end and zlib.crc32(view[start:until]) == crc:
-            size += until - start
-    return size
+    records = (frame.heap_at - frame.records_at) * has_records(buffer, frame, end)
+    return records + frame.heap_len * has_heap(buffer, frame, end)
 
 
-def _is_below(frame: Frame, below_lsn: int | None) -> bool:
-    return below_lsn is None or frame.base_lsn < below_lsn or not frame.n_rec
+def has_records(buffer: Buffer, frame: Frame, limit: int) -> bool:
+    """
+    Whether a frame's records are before ``limit`` and check.
+    """
+    return _checks(buffer, frame.records_at, frame.heap_at, limit, frame.offset + _REC_CRC_AT)
+
+
+def has_heap(buffer: Buffer, frame: Frame, limit: int) -> bool:
+    """
+    Whether the bytes of a frame's bodies are before ``limit`` and check.
+    """
+    end = frame.heap_at + frame.heap_len
+    return _checks(buffer, frame.heap_at, end, limit, frame.offset + _HEAP_CRC_AT)
+
+
+def _checks(buffer: Buffer, start: int, end: int, limit: int, crc_at: int) -> bool:
+    crc = U32.unpack_from(buffer, crc_at)[0]
+    return end <= limit and zlib.crc32(memoryview(buffer)[start:end]) == crc

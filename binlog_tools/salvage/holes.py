@@ -5,20 +5,20 @@ Which LSNs are missing, and what is known of what they were.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from struct import Struct
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import RECORD_BYTES, SEAL_HEAD, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import JOB_KINDS, Kind, Seal
-from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks
+from binlog_tools.salvage.scanning import Scan, data_if_it_checks
 
 _HARMLESS: Final = frozenset({Kind.PUT, Kind.COPY})
 """What cannot have changed a job that was there before."""
 
-_FIXED: Final = SEAL_HEAD.size
 _FRAME_BYTES: Final = 20
-_TYPE_BYTES: Final = 8
+_TYPE: Final = Struct("<II")
 
 
 class Hole(NamedTuple):
@@ -44,16 +44,10 @@ class Hole(NamedTuple):
 
     @property
     def may_delete(self) -> bool:
-        """
-        Whether a job may have been deleted in it.
-        """
         return self.types is None or self.types.get(Kind.DELETE, 0) > 0
 
     @property
     def may_change(self) -> bool:
-        """
-        Whether a job may have been changed in it.
-        """
         if self.types is None:
             return True
         return any(
@@ -63,9 +57,6 @@ class Hole(NamedTuple):
 
     @property
     def most_puts(self) -> int:
-        """
-        How many jobs can have been put in it.
-        """
         room = (self.end - self.offset) // RECORD_BYTES if self.is_open else 0
         return max(self.records, room)
 
@@ -147,8 +138,8 @@ def holes_of(
 
 def in_order(spans: Sequence[Span]) -> Iterator[tuple[Span, bool]]:
     """
-    Say of each of a segment's spans whether it stands where it belongs among most others: what
-    remains of them when as few as possible are left out has rising offsets.
+    Say of each of a segment's spans whether it stands where it belongs: as few as possible are left
+    out so that the offsets of the others rise.
 
     :param spans: by their LSNs.
     """
@@ -167,9 +158,6 @@ def in_order(spans: Sequence[Span]) -> Iterator[tuple[Span, bool]]:
 
 
 def spans(scan: Scan) -> Iterator[Span]:
-    """
-    What of a segment can be read.
-    """
     if scan.pieces is None:
         if scan.next_lsn > scan.part.first_lsn:
             yield Span(scan.part.first_lsn, scan.next_lsn, SEGMENT_HEADER_BYTES, scan.end)
@@ -200,49 +188,40 @@ def lost_types(scan: Scan, buffer: Buffer, expected_lsn: int) -> Counter[int] | 
             continue
         for at, (kind, _) in enumerate(frames.kinds_and_ids(buffer, piece.frame)):
             if kind == Seal.kind:
-                said = sealed_types(_data(buffer, piece, at))
+                raw = frames.raw_record(buffer, piece.frame, at)
+                said = read_seal(data_if_it_checks(buffer, piece, raw) or b"")
                 lsn = piece.frame.base_lsn + at
                 # One that was re-homed from another segment speaks of that.
-                if said is not None and said.total() == lsn - first_lsn:
-                    sealed = said - found
+                if said is not None and said.types.total() == lsn - first_lsn:
+                    sealed = said.types - found
             found[kind] += 1
     return sealed
 
 
-def _data(buffer: Buffer, piece: Piece, at: int) -> bytes:
-    raw = frames.raw_record(buffer, piece.frame, at)
-    return data_if_it_checks(buffer, piece, raw) or b""
+class SealCounts(NamedTuple):
+    """
+    What a seal says: how many records of each type there are, and the names of tubes by number.
+    """
+
+    types: Counter[int]
+    tubes: dict[int, bytes]
 
 
-def sealed_types(data: bytes) -> Counter[int] | None:
+def read_seal(data: bytes) -> SealCounts | None:
     """
-    How many records of each type a seal counts, or None if it is of another version.
+    What the data of a seal say, or None if it is of another version.
     """
-    if len(data) < _FIXED or data[:4] != b"\1\0\0\0":
+    if len(data) < SEAL_HEAD.size or data[:4] != b"\1\0\0\0":
         return None
-    (_, n_index, _, _, _, _, _, n_types, _) = SEAL_HEAD.unpack_from(data)
-    at = _FIXED + n_index * _FRAME_BYTES
-    if at + n_types * _TYPE_BYTES > len(data):
+    _, n_index, *_, n_types, n_tubes = SEAL_HEAD.unpack_from(data)
+    at = SEAL_HEAD.size + n_index * _FRAME_BYTES
+    end = at + n_types * _TYPE.size
+    if end > len(data):
         return None
-    pairs = [data[at + i * _TYPE_BYTES : at + (i + 1) * _TYPE_BYTES] for i in range(n_types)]
-    return Counter({_u32(pair[:4]): _u32(pair[4:]) for pair in pairs})
-
-
-def sealed_tubes(data: bytes) -> dict[int, bytes]:
-    """
-    The tubes that a seal names; none if it is of another version.
-    """
-    if sealed_types(data) is None:
-        return {}
-    (_, n_index, _, _, _, _, _, n_types, n_tubes) = SEAL_HEAD.unpack_from(data)
-    at = _FIXED + n_index * _FRAME_BYTES + n_types * _TYPE_BYTES
     tubes = {}
+    types = Counter(dict(_TYPE.iter_unpack(data[at:end])))
     for _ in range(n_tubes):
-        length = int.from_bytes(data[at + 4 : at + 6], "little")
-        tubes[_u32(data[at : at + 4])] = data[at + 6 : at + 6 + length]
-        at += 6 + length
-    return tubes
-
-
-def _u32(raw: bytes) -> int:
-    return int.from_bytes(raw, "little")
+        length = int.from_bytes(data[end + 4 : end + 6], "little")
+        tubes[int.from_bytes(data[end : end + 4], "little")] = data[end + 6 : end + 6 + length]
+        end += 6 + length
+    return SealCounts(types, tubes)

@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
 )
 from binlog_tools.logs.outputs import PART
+from binlog_tools.rewrite.dropping import free_path
 
 NEW: Final = "salvaged"
 """Where the new log is made, within the directory."""
@@ -49,10 +50,7 @@ def kept_path(path: str) -> str:
     """
     The first folder of its kind that is not there yet.
     """
-    number = 1
-    while os.path.exists(kept := os.path.join(path, QUARANTINE, f"salvage-{number}")):
-        number += 1
-    return kept
+    return free_path(os.path.join(path, QUARANTINE, "salvage"))
 
 
 def steps(path: str, kept_at: str) -> Iterator[None]:

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.records import Kind
+from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import checking
 from binlog_tools.inspect.checking import Finding
 from binlog_tools.logs.new_log import Written
+from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Judgement, Outcome, Why
-from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Place, Salvage
+from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Salvage
+from binlog_tools.salvage.scanning import DamagedPlace
 
-_NAMES: Final = {int(kind): kind.name for kind in Kind} | {
-    32: "TUBE_DEF", 33: "PAUSE", 40: "STATE", 48: "TRIM", 49: "SEAL", 51: "START",
-    52: "CLEAN_STOP", 53: "CLOCK_STEP",
-}  # fmt: skip
+_NAMES: Final = {kind: name.upper().replace("-", "_") for kind, name in TYPE_NAMES.items()}
 """As docs/binlog-format.md calls the types of records."""
 
 
@@ -47,7 +47,7 @@ class Report:
         """
         All that is brought back, counted on the way.
         """
-        for outcome in self.salvage.outcomes():
+        for outcome in self.salvage.judge.outcomes():
             self._note(outcome)
             if outcome.job is not None:
                 self.tubes[outcome.job.tube] += 1
@@ -67,8 +67,7 @@ class Report:
     @property
     def verdict(self) -> str:
         """
-        Sound, torn or damaged: whether a server starts on the log.  All its bytes may be sound and
-        yet not say all that a server needs to load the jobs.
+        Sound, torn or damaged.  Sound bytes may still lack what a server needs to load the jobs.
         """
         lacking = [
             each
@@ -80,12 +79,11 @@ class Report:
 
     def compare(self, finding: Finding) -> None:
         """
-        Take in what ``check`` says: what sound bytes say may contradict itself, and of that a
-        salvage sees only what stands in the way of a job.
+        Take in what ``check`` says of contradictions that do not stand in the way of a job.
         """
         if finding.exit_code == checking.DAMAGED and self.verdict == SOUND:
             self.places += [
-                Place(
+                DamagedPlace(
                     each.file or "", each.offset or 0, each.end or 0, each.first_lsn or 0, each.what
                 )
                 for each in finding.troubles
@@ -100,9 +98,6 @@ class Report:
 
     @property
     def hidden(self) -> int:
-        """
-        How many records cannot be read.
-        """
         return sum(hole.records for hole in self.salvage.holes)
 
     @property
@@ -119,9 +114,6 @@ class Report:
         return sum(counts.values())
 
     def document(self) -> Mapping[str, object]:
-        """
-        All of it, as JSON has it.
-        """
         salvage = self.salvage
         return {
             "log": salvage.directory.path,
@@ -129,8 +121,8 @@ class Report:
             "certain": self.certain,
             "doubtful": [_job(each) for each in self.doubtful],
             "lost": [_job(each) for each in self.lost],
-            "tubes": {text(tube): count for tube, count in sorted(self.tubes.items())},
-            "records": salvage.living.records,
+            "tubes": {text_of(tube): count for tube, count in sorted(self.tubes.items())},
+            "records": salvage.live_jobs.records,
             "hidden": self.hidden,
             "most_deleted": self.most_deleted,
             "holes": [_hole(hole) for hole in salvage.holes],
@@ -146,39 +138,19 @@ class Report:
         }
 
 
-def text(name: bytes) -> str:
-    """
-    A tube's name; nearly always ASCII.
-    """
-    return name.decode("utf-8", "backslashreplace")
-
-
 def _job(each: Judgement) -> Mapping[str, object]:
     return {
-        "job": each.job_id,
-        "tube": None if each.tube is None else text(each.tube),
-        "tube_id": each.tube_id,
-        "state": each.state.name.lower(),
-        "lsn": each.lsn,
-        "why": str(each.why),
-        "hole": each.hole,
-        "put_into": None if each.new_tube is None else text(each.new_tube),
+        "job": each.job_id, "tube": None if each.tube is None else text_of(each.tube),
+        "tube_id": each.tube_id, "state": each.state.name.lower(), "lsn": each.lsn,
+        "why": str(each.why), "hole": each.hole,
+        "put_into": None if each.new_tube is None else text_of(each.new_tube),
         "claimed_id": each.claimed_id,
-    }
+    }  # fmt: skip
 
 
 def _hole(hole: Hole) -> Mapping[str, object]:
-    return {
-        "first_lsn": hole.first_lsn,
-        "last_lsn": hole.last_lsn,
-        "is_open": hole.is_open,
-        "name": hole.name,
-        "offset": hole.offset,
-        "end": hole.end,
-        "is_confirmed": hole.is_confirmed,
-        "types": None if hole.types is None else types_of(hole),
-        "most_puts": hole.likely_puts,
-    }
+    types = None if hole.types is None else types_of(hole)
+    return {**hole._asdict(), "types": types, "most_puts": hole.likely_puts}
 
 
 def types_of(hole: Hole) -> Mapping[str, int]:

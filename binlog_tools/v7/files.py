@@ -9,25 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.frames import Buffer
-from binlog_tools.v7.records import (
-    FOREIGN,
-    LAYOUTS,
-    NS,
-    V5,
-    V7,
-    VERSION,
-    VERSION_BYTES,
-    Damage,
-    Incomplete,
-    Layout,
-    Record,
-    decode,
-)
-
-OPEN_FILES: Final = 16
-"""Files that are mapped at once, each for a file descriptor."""
+from binlog_tools.v7 import records
+from binlog_tools.v7.records import NS, V5, V7, Damage, Incomplete, Layout, Record, decode
 
 MAX_SLIP_BYTES: Final = 3
 """A ttr of one second, times 256 to the fourth, is more than 32 bits of seconds."""
@@ -35,7 +19,9 @@ MAX_SLIP_BYTES: Final = 3
 _OUR_DAYS_NS: Final = range(1_000_000_000 * NS, 4_000_000_000 * NS)
 """From 2001, before any beanstalkd, to 2096."""
 
-_BIG_ENDIAN: Final = [VERSION.unpack(bytes((0, 0, 0, version)))[0] for version in LAYOUTS]
+_BIG_ENDIAN: Final = [
+    records.VERSION.unpack(bytes((0, 0, 0, version)))[0] for version in records.LAYOUTS
+]
 """The versions, read the wrong way round."""
 
 _PREFIX: Final = "binlog."
@@ -96,9 +82,6 @@ def file_number(name: str) -> int | None:
 
 
 def file_name(number: int) -> str:
-    """
-    The name of a file of the log.
-    """
     return f"{_PREFIX}{number}"
 
 
@@ -107,28 +90,6 @@ def files_of(names: list[str]) -> dict[int, str]:
     The files of the log among these, in the order in which they count.
     """
     return dict(sorted((n, name) for name in names if (n := file_number(name)) is not None))
-
-
-class OpenFiles:
-    """
-    The files that were read last, mapped into memory.
-    """
-
-    def __init__(self, directory: Readable) -> None:
-        self._directory = directory
-        self._open: dict[str, Buffer] = {}
-
-    def of(self, name: str) -> Buffer:
-        """
-        The whole file.
-        """
-        buffer = self._open.pop(name, None)
-        if buffer is None:
-            buffer = self._directory.read(name)
-            if len(self._open) >= OPEN_FILES:
-                del self._open[next(iter(self._open))]
-        self._open[name] = buffer
-        return buffer
 
 
 def content_end(buffer: Buffer) -> int:
@@ -150,28 +111,24 @@ def open_file(buffer: Buffer) -> Opened:
     """
     Look at the version, and whether the first record agrees with it.
     """
-    if len(buffer) < VERSION_BYTES or not content_end(buffer):
+    if len(buffer) < records.VERSION_BYTES or not content_end(buffer):
         return Opened(None)
-    (version,) = VERSION.unpack_from(buffer)
-    claimed = LAYOUTS.get(version)
-    if claimed and (_begins(buffer, claimed) or content_end(buffer) <= VERSION_BYTES):
+    (version,) = records.VERSION.unpack_from(buffer)
+    claimed = records.LAYOUTS.get(version)
+    if claimed and (_begins(buffer, claimed) or content_end(buffer) <= records.VERSION_BYTES):
         return Opened(claimed)
-    for layout in LAYOUTS.values():
+    for layout in records.LAYOUTS.values():
         if _begins(buffer, layout):
             problem = f"its version is {version}, its records are of version {layout.version}"
             return Opened(layout, problem)
-    machine = next((other.machine for other in FOREIGN if _begins(buffer, other)), "")
+    machine = next((other.machine for other in records.FOREIGN if _begins(buffer, other)), "")
     if machine:
-        return _foreign(machine)
+        return Opened(None, f"it was written on a {machine} machine", machine)
     return Opened(claimed) if claimed else _by_searching(buffer, version)
 
 
-def _foreign(machine: str) -> Opened:
-    return Opened(None, f"it was written on a {machine} machine", machine)
-
-
 def _begins(buffer: Buffer, layout: Layout) -> bool:
-    return _is_surely(decode(buffer, VERSION_BYTES, len(buffer), layout))
+    return _is_surely(decode(buffer, records.VERSION_BYTES, len(buffer), layout))
 
 
 def _by_searching(buffer: Buffer, version: int) -> Opened:
@@ -179,12 +136,12 @@ def _by_searching(buffer: Buffer, version: int) -> Opened:
     The version says nothing and the first record is damaged: take what is found first.
     """
     found = {}
-    for layout in LAYOUTS.values():
-        at = _search(buffer, VERSION_BYTES, content_end(buffer), layout)
+    for layout in records.LAYOUTS.values():
+        at = _search(buffer, records.VERSION_BYTES, content_end(buffer), layout)
         if at is not None:
             found[at] = layout
     if not found and version in _BIG_ENDIAN:
-        return _foreign("big-endian")
+        return Opened(None, "it was written on a big-endian machine", "big-endian")
     if not found:
         return Opened(None, f"its version is {version}, which nobody knows, and no record is in it")
     return Opened(found[min(found)], f"its version is {version}, which nobody knows")
@@ -198,18 +155,11 @@ def _is_surely(found: Record | Incomplete | Damage) -> bool:
     return isinstance(found, Record) and found.fields.ttr_ns >= NS
 
 
-def _is_framed(found: Record | Incomplete | Damage) -> bool:
-    """
-    Whether the lengths, at least, are right.
-    """
-    return _is_surely(found) or (isinstance(found, Damage) and found.rest is not None)
-
-
 def walk(buffer: Buffer, layout: Layout) -> Iterator[Record | Skipped]:
     """
     Every record in order, and what was skipped between them.
     """
-    at, content = VERSION_BYTES, content_end(buffer)
+    at, content = records.VERSION_BYTES, content_end(buffer)
     while at < content:
         found = _looked_into(buffer, decode(buffer, at, len(buffer), layout), layout)
         if isinstance(found, Incomplete | Damage):
@@ -247,7 +197,9 @@ def _next_record(
                 return inside
             if found.end >= content:
                 return None
-        if _is_framed(decode(buffer, found.end, len(buffer), layout)):
+        behind = decode(buffer, found.end, len(buffer), layout)
+        # The lengths, at least, are right.
+        if _is_surely(behind) or (isinstance(behind, Damage) and behind.rest is not None):
             return found.end
     return _search(buffer, found.offset + 1, content, layout)
 
@@ -266,7 +218,8 @@ def _is_found(found: Record | Incomplete | Damage) -> bool:
     before a record with priority 0 and a delay, a short one would have that delay as its ttr.  But
     its time of creation would be the size of a body.
     """
-    return _is_surely(found) and _is_of_our_days(found)
+    is_record = isinstance(found, Record) and found.fields.created_ns in _OUR_DAYS_NS
+    return is_record and _is_surely(found)
 
 
 def _settled(buffer: Buffer, short: Record, content: int, layout: Layout) -> int:
@@ -287,17 +240,11 @@ def _aligned(buffer: Buffer, at: int, layout: Layout) -> int:
     ttr is then 256 times as long, or more, and still whole seconds.  But its time of creation is
     not of our days.
     """
-    best = at
-    for other in range(at, at + MAX_SLIP_BYTES + 1):
+    for other in range(at + MAX_SLIP_BYTES, at, -1):
         found = decode(buffer, other, len(buffer), layout)
-        is_short = isinstance(found, Record) and not found.is_full
-        if is_short and _is_surely(found) and _is_of_our_days(found):
-            best = other
-    return best
-
-
-def _is_of_our_days(found: Record | Incomplete | Damage) -> bool:
-    return isinstance(found, Record) and found.fields.created_ns in _OUR_DAYS_NS
+        if isinstance(found, Record) and not found.is_full and _is_found(found):
+            return other
+    return at
 
 
 def _looked_into(

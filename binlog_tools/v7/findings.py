@@ -2,6 +2,7 @@
 What is not as it should be in a directory that beanstalkd wrote.
 """
 
+from collections import Counter
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -53,15 +54,12 @@ class Findings:
 
     def __init__(self) -> None:
         self.listed: list[Finding] = []
-        self.counts: dict[Kind, int] = {}
+        self.counts: Counter[Kind] = Counter()
         self.skipped_bytes = 0
         self.machine = ""
 
     def add(self, finding: Finding) -> None:
-        """
-        Take one in.
-        """
-        self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
+        self.counts[finding.kind] += 1
         self.skipped_bytes += finding.end - finding.offset
         if finding.kind is Kind.FOREIGN:
             self.machine = finding.what
@@ -69,22 +67,10 @@ class Findings:
             self.listed.append(finding)
 
     @property
-    def total(self) -> int:
+    def verdict(self) -> str:
         """
-        How many there are.
+        ``sound``, ``torn`` if a crash explains all of them, or ``damaged``.
         """
-        return sum(self.counts.values())
-
-    @property
-    def is_sound(self) -> bool:
-        """
-        There are none.
-        """
-        return not self.counts
-
-    @property
-    def is_torn_only(self) -> bool:
-        """
-        A crash explains them all.
-        """
-        return set(self.counts) == {Kind.TORN}
+        if not self.counts:
+            return "sound"
+        return "torn" if self.counts.keys() == {Kind.TORN} else "damaged"

@@ -2,9 +2,11 @@
 From a directory of beanstalkd to a log of ours.
 """
 
+import errno
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.directory import holder_of
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, IMPORTED
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.binlog.survey import Progress
@@ -16,6 +18,21 @@ from binlog_tools.v7.survivors import Job, Survivors
 
 PROGRESS_JOBS: Final = 4_096
 """How many jobs pass between two calls of a `Progress`."""
+
+
+def refuse_running(path: str) -> None:
+    """
+    :raise OSError: a beanstalkd runs on this directory.
+    """
+    pid = holder_of(path)
+    if pid:
+        who = f"process {pid}" if pid > 0 else "a process that cannot be named"
+        raise OSError(
+            errno.EBUSY,
+            f"a beanstalkd runs on it ({who}), so what is read now is soon not true; nothing was "
+            f"touched. Stop that server, or look at a copy of the directory: cp -a {path} COPY",
+            path,
+        )
 
 
 class Imported(NamedTuple):

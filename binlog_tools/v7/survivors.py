@@ -8,6 +8,7 @@ never changes, so one damaged record costs no other job; docs/beanstalkd-binlog.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -15,19 +16,13 @@ from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.wire import grammar
-from binlog_tools.v7.files import OpenFiles, Skipped, files_of, open_file, walk
+from binlog_tools.v7 import records
+from binlog_tools.v7.files import Skipped, files_of, open_file, walk
 from binlog_tools.v7.findings import Finding, Findings, Kind
-from binlog_tools.v7.records import (
-    BURIED,
-    DELAYED,
-    GONE,
-    MAX_JOB_ID,
-    NS,
-    READY,
-    RESERVED,
-    Fields,
-    Record,
-)
+from binlog_tools.v7.records import BURIED, NS, READY, Fields, Record
+
+OPEN_FILES: Final = 16
+"""Files that are mapped at once, each for a file descriptor."""
 
 PROGRESS_RECORDS: Final = 65_536
 """How many records pass between two calls of a `Progress`: a fraction of a second."""
@@ -76,10 +71,7 @@ class _Orphan(NamedTuple):
 @dataclass
 class Counts:
     """
-    How many of each were met.
-
-    :ivar deleted: short records that ended a job.
-    :ivar orphaned: short records of jobs whose files are gone, as is usual after their deletion.
+    How many of each were met; ``orphaned``: short records of jobs whose files are gone.
     """
 
     files: int = 0
@@ -101,18 +93,16 @@ class Survivors:
 
     def __init__(self, directory: Readable, progress: Progress) -> None:
         """
-        Read all of it.  Nothing is changed.
-
-        :raise OSError: it cannot be read.
+        :raise OSError: the directory cannot be read.
         """
         self.path = directory.path
         self.jobs: dict[int, Job] = {}
         self.findings = Findings()
         self.counts = Counts()
         self.max_job_id = 0
-        self._files = OpenFiles(directory)
+        self._buffer_of = lru_cache(OPEN_FILES)(directory.read)
         self._doubtful: dict[int, Job] = {}
-        self._strays: list[Job] = []
+        self._without_id: list[Job] = []
         self._orphans: dict[int, _Orphan] = {}
         self._tubes: dict[bytes, bytes] = {}
         self._max_full_id = 0
@@ -140,14 +130,14 @@ class Survivors:
         """
         A job's body, without its CR LF.
         """
-        return bytes(self._files.of(job.file)[job.body_at : job.body_at + job.body_bytes])
+        return bytes(self._buffer_of(job.file)[job.body_at : job.body_at + job.body_bytes])
 
     def ready_and_delayed(self) -> Iterator[Job]:
         """
         In the order of their bodies on disk; reserved ones are ready.
         """
         for job in self.jobs.values():
-            if job.fields.state == RESERVED:
+            if job.fields.state == records.RESERVED:
                 yield job._replace(fields=job.fields._replace(state=READY))
             elif job.fields.state != BURIED:
                 yield job
@@ -165,7 +155,7 @@ class Survivors:
         free, or cannot be one, is given anew above all others.
         """
         next_id = self.max_job_id + 1
-        for job in (*self._doubtful.values(), *self._strays):
+        for job in (*self._doubtful.values(), *self._without_id):
             job_id = job.fields.job_id
             is_own = self._doubtful.get(job_id) is job and job_id not in self.jobs
             if not (is_own and 1 <= job_id <= self.max_job_id):
@@ -174,10 +164,7 @@ class Survivors:
 
     @property
     def doubtful_jobs(self) -> int:
-        """
-        How many those are.
-        """
-        return len(self._doubtful) + len(self._strays)
+        return len(self._doubtful) + len(self._without_id)
 
     def states(self) -> Mapping[str, int]:
         """
@@ -185,19 +172,17 @@ class Survivors:
         """
         found = Counter(job.fields.state for job in self.jobs.values())
         return {
-            "ready": found[READY] + found[RESERVED],
-            "delayed": found[DELAYED],
+            "ready": found[READY] + found[records.RESERVED],
+            "delayed": found[records.DELAYED],
             "buried": found[BURIED],
         }
 
     # Reading.
 
     def _read_all(self, directory: Readable, names: list[str]) -> None:
-        done, total = 0, 0
+        done, total = 0, sum(len(directory.read(name)) for name in names)
         for name in names:
-            total += len(directory.read(name))
-        for name in names:
-            buffer = self._files.of(name)
+            buffer = self._buffer_of(name)
             self._file = name
             self.counts.files += 1
             self.counts.bytes += len(buffer)
@@ -231,7 +216,7 @@ class Survivors:
         kind = Kind.DAMAGED if found.why else Kind.TORN
         what = found.why or "the record is not complete"
         self._note(kind, found.offset, found.end, found.job_id, what)
-        if kind is Kind.TORN and found.job_id <= MAX_JOB_ID:
+        if kind is Kind.TORN and found.job_id <= records.MAX_JOB_ID:
             self.max_job_id = max(self.max_job_id, found.job_id)
         if found.rest is None:
             return
@@ -239,7 +224,11 @@ class Survivors:
         standing = self.jobs.get(found.rest.fields.job_id)
         if standing and self._is_copy(job, standing):
             return
-        self._keep_doubtful(job)
+        job_id = job.fields.job_id
+        if job_id in self.jobs or job_id in self._doubtful:
+            self._without_id.append(job)
+        else:
+            self._doubtful[job_id] = job
 
     def _full(self, record: Record) -> None:
         self.counts.full += 1
@@ -296,7 +285,7 @@ class Survivors:
         self.jobs[job.fields.job_id] = standing._replace(
             fields=fields, buried_at=_in_its_place(job, standing).buried_at
         )
-        self._strays.append(job)
+        self._without_id.append(job)
 
     def _rival(self, job: Job, standing: Job) -> None:
         """
@@ -309,9 +298,9 @@ class Survivors:
         is_in_order = standing.ids_before < job_id
         has_no_other = job_id - standing.ids_before == 1 or self._max_full_id > job_id
         if is_in_order and has_no_other:
-            self._strays.append(job)
+            self._without_id.append(job)
         else:
-            self._strays.append(standing)
+            self._without_id.append(standing)
             self.jobs[job_id] = job._replace(buried_at=_BEFORE_THE_LOG + self._position)
 
     def _is_copy(self, job: Job, other: Job) -> bool:
@@ -331,7 +320,7 @@ class Survivors:
         elif not _agrees(fields, standing.fields):
             what = "it is not of the job with this id"
             self._contradicts(fields.job_id, record.offset, what)
-        elif fields.state == GONE:
+        elif fields.state == records.GONE:
             self.counts.deleted += 1
             del self.jobs[fields.job_id]
         else:
@@ -341,24 +330,17 @@ class Survivors:
         fields = record.fields
         doubted = self._doubtful.get(fields.job_id)
         if doubted:
-            if fields.state == GONE and fields.created_ns == doubted.fields.created_ns:
+            if fields.state == records.GONE and fields.created_ns == doubted.fields.created_ns:
                 self.counts.deleted += 1
                 del self._doubtful[fields.job_id]
             return
         self.counts.orphaned += 1
-        if fields.state == GONE:
+        if fields.state == records.GONE:
             self._orphans.pop(fields.job_id, None)
         else:
             self._orphans[fields.job_id] = _Orphan(
                 fields.state, self._position, self._file, record.offset
             )
-
-    def _keep_doubtful(self, job: Job) -> None:
-        job_id = job.fields.job_id
-        if job_id in self.jobs or job_id in self._doubtful:
-            self._strays.append(job)
-        else:
-            self._doubtful[job_id] = job
 
     # Findings.
 

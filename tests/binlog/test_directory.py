@@ -32,7 +32,7 @@ from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.opening import open_log
+from beanstalk_twisted.storage.opening import begin, load
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
 from tests.storage.test_opening import Quiet, no_facts
 
@@ -499,7 +499,8 @@ def test_the_locks_are_no_files_of_the_log(tmp_path: Path) -> None:
     directory = RealDirectory(str(tmp_path))
     directory.lock("me")
     queue = WorkQueue(no_facts, (), 65_535)
-    opened = open_log(directory, queue, LogClock(), 8192, Quiet())
+    found = load(directory, queue, LogClock(), Quiet())
+    opened = begin(directory, queue, LogClock(), 8192, found)
     assert opened.notes == []
     directory.close()
 
@@ -558,7 +559,8 @@ def test_our_lock_survives_the_whole_of_our_start(beanstalkd: str, tmp_path: Pat
         file.seek(-8, os.SEEK_END)
         file.write(b"garbage!")
     queue = WorkQueue(no_facts, (), 65_535)
-    opened = open_log(mine, queue, LogClock(), 8192, Quiet())
+    found = load(mine, queue, LogClock(), Quiet())
+    opened = begin(mine, queue, LogClock(), 8192, found)
     assert len(queue.state.jobs) == 3
     assert any("torn" in note for note in opened.notes), "all of a start has happened"
     assert exit_code_of(beanstalkd, tmp_path) == 10

@@ -30,6 +30,7 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     decode_record,
 )
+from beanstalk_twisted.binlog.searching import resynchronise
 from tests.binlog import independent_reader
 from tests.binlog.scribe import DEFAULT_TUBE, SALT, T0, delete, flipped, image, put
 from tests.binlog.test_format import U32
@@ -307,7 +308,7 @@ def test_splitting_loses_no_record_and_keeps_the_order(lengths: list[int]) -> No
 def test_frames_behind_damage_are_found_by_their_magic() -> None:
     parts = [encode([put()], 5), encode([], 6), encode([delete()], 6)]
     buffer = b"\xff" * 16 + parts[0] + parts[1] + bytes(24) + parts[2] + b"\xff"
-    found = list(frames.resynchronise(buffer, 0, len(buffer), SALT, above_lsn=4))
+    found = list(resynchronise(buffer, 0, len(buffer), SALT, above_lsn=4))
     assert [frame.base_lsn for frame in found] == [5, 6, 6]
     assert [found[0].offset, found[2].end] == [16, len(buffer) - 1]
 
@@ -315,20 +316,20 @@ def test_frames_behind_damage_are_found_by_their_magic() -> None:
 def test_only_places_on_the_grid_count() -> None:
     for shift in range(8):
         buffer = bytes(shift) + encode([put()])
-        found = list(frames.resynchronise(buffer, 0, len(buffer), SALT, above_lsn=0))
+        found = list(resynchronise(buffer, 0, len(buffer), SALT, above_lsn=0))
         assert len(found) == (shift == 0)
 
 
 def test_frames_at_or_below_the_last_good_record_do_not_count() -> None:
     raw = encode([put()], base_lsn=5)
     for above, count in [(4, 1), (5, 0), (6, 0)]:
-        assert len(list(frames.resynchronise(raw, 0, len(raw), SALT, above))) == count
+        assert len(list(resynchronise(raw, 0, len(raw), SALT, above))) == count
 
 
 def test_a_body_with_a_whole_frame_of_another_segment_deceives_nobody() -> None:
     forged = encode([put()], base_lsn=9, salt=SALT + 1)
     raw = encode([put(1, forged)], base_lsn=5)
-    found = list(frames.resynchronise(raw, 0, len(raw), SALT, above_lsn=4))
+    found = list(resynchronise(raw, 0, len(raw), SALT, above_lsn=4))
     assert [frame.base_lsn for frame in found] == [5]
 
 
@@ -336,7 +337,7 @@ def test_a_body_with_a_whole_frame_of_another_segment_deceives_nobody() -> None:
 def test_a_magic_across_the_edge_of_a_search_window_is_found_once(gap: int) -> None:
     window = 1 << 20
     buffer = bytes(window + gap) + encode([put()])
-    found = list(frames.resynchronise(buffer, 0, len(buffer), SALT, above_lsn=0))
+    found = list(resynchronise(buffer, 0, len(buffer), SALT, above_lsn=0))
     assert [frame.offset for frame in found] == [window + gap]
 
 
@@ -345,7 +346,7 @@ def test_searching_arbitrary_bytes_raises_nothing(noise: bytes, places: list[int
     buffer = bytearray(noise)
     for place in places:
         buffer[place * 8 : place * 8] = FRAME_MAGIC
-    assert list(frames.resynchronise(bytes(buffer), 0, len(buffer), SALT, 0)) == []
+    assert list(resynchronise(bytes(buffer), 0, len(buffer), SALT, 0)) == []
 
 
 def test_a_tube_may_be_named_in_the_frame_that_uses_it() -> None:

@@ -32,7 +32,7 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubeDef,
 )
-from beanstalk_twisted.binlog.space_budget import FRAME_BYTES, Spare, new_job_bytes
+from beanstalk_twisted.binlog.space_budget import FRAME_BYTES, PreallocatedSegment, new_job_bytes
 from tests.binlog import independent_reader
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
@@ -397,7 +397,10 @@ def test_a_record_larger_than_a_segment_gets_a_file_of_its_own_size(body_bytes: 
 def test_a_spare_that_is_ready_is_taken_before_one_is_made() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
     taken(log)
-    small, large = Spare(7, MIN_SEGMENT_BYTES, True), Spare(8, 20_000, True)
+    small, large = (
+        PreallocatedSegment(7, MIN_SEGMENT_BYTES, True),
+        PreallocatedSegment(8, 20_000, True),
+    )
     log.budget.add(small)
     log.budget.add(large)
     log.append(put(1, b"x" * 14_000))
@@ -411,7 +414,7 @@ def test_a_spare_that_is_ready_is_taken_before_one_is_made() -> None:
 def test_re_homing_keeps_the_spares_of_batches_that_were_not_written() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
     taken(log)
-    spare = Spare(7, 20_000, True)
+    spare = PreallocatedSegment(7, 20_000, True)
     log.budget.add(spare)
     for job_id in (1, 2, 3):
         log.append(put(job_id, b"x" * 5000))
@@ -522,7 +525,7 @@ class Appending:
         """
         Space is made ready.
         """
-        self.log.budget.add(Spare(next(self.salts), size, True))
+        self.log.budget.add(PreallocatedSegment(next(self.salts), size, True))
 
     def rehome(self) -> None:
         """

@@ -25,8 +25,8 @@ from beanstalk_twisted.binlog.space_budget import (
     PLENTY_BYTES,
     TAIL_BYTES,
     Demand,
+    PreallocatedSegment,
     SpaceBudget,
-    Spare,
     framed_bytes,
     new_job_bytes,
 )
@@ -45,7 +45,7 @@ def budget_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBud
     budget = SpaceBudget(SEGMENT_BYTES)
     budget.begin(rest, OVERHEAD)
     for number, size in enumerate(spares, start=1000):
-        budget.add(Spare(number, size, True))
+        budget.add(PreallocatedSegment(number, size, True))
     budget.is_short = is_short
     return budget
 
@@ -237,7 +237,7 @@ def test_only_a_ready_file_is_worth_being_given_back() -> None:
     budget.give_back(first)
     assert budget.choose(1, 1) == first
     before = budget.free
-    budget.give_back(Spare(5, 1 << 20, False))
+    budget.give_back(PreallocatedSegment(5, 1 << 20, False))
     assert budget.free == before
 
 
@@ -275,7 +275,7 @@ def test_a_job_that_waits_is_taken_when_all_that_is_wanted_was_made(
     budget = SpaceBudget(segment_bytes)
     budget.begin(rest, overhead)
     for number, size in enumerate(spares, start=1000):
-        budget.add(Spare(number, size, True))
+        budget.add(PreallocatedSegment(number, size, True))
     own = [new_job_bytes(size) for size in waiting]
     demand = Demand(jobs, sum(own), max(own))
     refused = [size for size in waiting if not budget.takes_put(size, jobs)]

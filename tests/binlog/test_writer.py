@@ -10,7 +10,7 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.space_budget import Spare
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import NO_SPACE, spare_name
 from tests.binlog import independent_reader
 from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, put
@@ -98,7 +98,7 @@ def test_a_batch_can_begin_and_fill_a_segment() -> None:
 def test_a_spare_is_made_ready_and_then_used_without_asking_for_space_again() -> None:
     watched = Watched()
     watched.scribe.write(DEFAULT_TUBE)
-    spare = Spare(9, 20_000, True)
+    spare = PreallocatedSegment(9, 20_000, True)
     name = spare_name(9)
     assert watched.steps_of(lambda: watched.scribe.writer.prepare(spare)) == [
         f"create {name}", f"allocate {name}",
@@ -117,7 +117,7 @@ def test_a_spare_that_the_disk_refuses_leaves_nothing_behind(nth: int, code: int
     scribe.write(DEFAULT_TUBE)
     assert isinstance(scribe.directory, MemoryDirectory)
     scribe.directory.fault = refuses(nth, code)
-    spare = Spare(9, 20_000, True)
+    spare = PreallocatedSegment(9, 20_000, True)
     with pytest.raises(NoSpace, match="no space for another segment"):
         scribe.writer.prepare(spare)
     assert scribe.directory.names() == [ONE]
@@ -131,7 +131,7 @@ def test_a_spare_that_fails_otherwise_is_no_lack_of_space() -> None:
     assert isinstance(scribe.directory, MemoryDirectory)
     scribe.directory.fault = refuses(2, errno.EIO)
     with pytest.raises(WriteFailed) as caught:
-        scribe.writer.prepare(Spare(9, 20_000, True))
+        scribe.writer.prepare(PreallocatedSegment(9, 20_000, True))
     assert not isinstance(caught.value, NoSpace)
     assert spare_name(9) in str(caught.value)
     assert scribe.directory.names() == [ONE]
@@ -216,7 +216,7 @@ def test_a_ready_spare_is_kept_when_even_that_finds_no_space() -> None:
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE)
     assert isinstance(scribe.directory, MemoryDirectory)
-    spare = Spare(9, 20_000, True)
+    spare = PreallocatedSegment(9, 20_000, True)
     scribe.writer.prepare(spare)
     scribe.log.budget.add(spare)
     scribe.log.append(LARGE)

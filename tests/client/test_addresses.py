@@ -62,7 +62,7 @@ def test_tls_works_or_says_what_is_missing(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["127.0.0.1:11300", "tcp:127.0.0.1:11300", "127.0.0.1"])
 def test_a_client_takes_a_server_as_the_commands_do(text: str) -> None:
-    made = cast(Any, Client(text))._presence._endpoint
+    made = cast(Any, Client(text))._logged_endpoint._endpoint
     assert (made._host, made._port) == ("127.0.0.1", 11300)
 
 

@@ -19,7 +19,7 @@ from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.grammar import Field
-from tests.test_docs import PROTOCOL, quoted, table
+from tests.test_docs import PROTOCOL, names_in, quoted, table
 
 NS = 1_000_000_000
 LARGEST: dict[Field, int] = {
@@ -106,7 +106,7 @@ def test_too_few_or_too_many_values_are_refused() -> None:
 
 
 def test_the_replies_of_the_protocols_page_are_those_a_client_expects() -> None:
-    for line, _, replies, *_ in table(PROTOCOL, "Commands"):
+    for line, replies, *_ in table(PROTOCOL, "Commands"):
         spec = SPECS[quoted(line).split()[0]]
         documented = {word.encode() for word in re.findall(r"`([A-Z_]+)`", replies)}
         always = {kind.word for kind in specs._ANY_COMMAND}
@@ -163,7 +163,7 @@ def test_a_server_may_take_the_time_that_a_command_gives_it() -> None:
 
 def test_there_is_a_class_for_every_error_of_the_protocols_page() -> None:
     rows = table(PROTOCOL, "Replies") + table(PROTOCOL, "Replies of v1")
-    words = {quoted(reply).split()[0].encode() for reply, _ in rows}
+    words = {reply.split()[0].encode() for reply in names_in(rows)}
     successes = {spec.success for spec in SPECS.values() if spec is not specs.BURY}
     assert set(errors.BY_WORD) == words - successes
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import connection, errors, outbox, reading, reconnecting
-from beanstalk_twisted.client.pool import Pool, hashing, member, reserving
+from beanstalk_twisted.client.pool import hashing, member, reserving
+from beanstalk_twisted.client.pool.pool import Pool
 from tests.client.test_methods import METHODS
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import names_in, quoted, section, table, tables

@@ -8,14 +8,14 @@ import pytest
 
 from beanstalk_twisted.client.stats import JobStats, ServerStats, Stats, TubeStats
 from tests.client.world import World
-from tests.test_docs import PROTOCOL, quoted, table
+from tests.test_docs import PROTOCOL, names_in, table
 
 KINDS = {"stats": ServerStats, "stats-tube": TubeStats, "stats-job": JobStats}
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_key_of_the_protocols_page_is_known_in_its_order(name: str) -> None:
-    assert list(KINDS[name]._known) == [quoted(key) for key, _ in table(PROTOCOL, name)]
+    assert list(KINDS[name]._known) == names_in(table(PROTOCOL, name))
 
 
 def test_all_that_our_server_sends_is_there_as_a_key_and_as_an_attribute() -> None:

@@ -30,7 +30,7 @@ from tests.crash.simulation import SOUND, Server, SteppedIo
 from tests.interruption import Interruption, files_of
 
 WAY: Final = files_of(
-    "binlog.log", "binlog.framing", "binlog.frames", "binlog.seal", "binlog.batches",
+    "binlog.log", "binlog.framing", "binlog.frames", "binlog.batches",
     "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "storage.group_commit",
     "storage.space", "storage.inline_sync", "storage.store", "storage.compactor",
     "server.service", "server.turns", "server.protocol", "server.executor", "server.incoming",

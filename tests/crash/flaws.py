@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Trim
 from beanstalk_twisted.binlog.replay import Replay
+from beanstalk_twisted.binlog.searching import resynchronise
 from beanstalk_twisted.binlog.survey import Problem, Progress, Survey
 from beanstalk_twisted.storage.compactor import Compactor
 
@@ -248,7 +249,7 @@ class DeletesBeforeCopies(Compactor):
         self._slices, self._ids = None, []
         self._is_waiting = True
         self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
-        self._durability.schedule()
+        self._committer.schedule()
         self._delete()
 
 
@@ -261,7 +262,7 @@ class DeletesBeforeTrim(Compactor):
         self._slices, self._ids = None, []
         self._is_waiting = True
         self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
-        self._durability.schedule()
+        self._committer.schedule()
         self._clock.callLater(0, self._delete)
 
 
@@ -273,7 +274,7 @@ class DeletesWithoutTrim(Compactor):
     def _trim(self) -> None:
         self._slices, self._ids = None, []
         self._is_waiting = True
-        self._durability.when_durable(self._log.last_lsn, self._delete)
+        self._committer.when_durable(self._log.last_lsn, self._delete)
 
 
 # Flaws of a start.
@@ -318,9 +319,7 @@ class GoodFrameProvesDamage(Survey):
             newest = self.segments[-1]
             buffer = self.read(newest)
             salt, end = newest.header.salt, len(buffer)
-            behind = frames.resynchronise(
-                buffer, self.torn.offset + 8, end, salt, newest.ending.next_lsn
-            )
+            behind = resynchronise(buffer, self.torn.offset + 8, end, salt, newest.ending.next_lsn)
             for frame in behind:
                 if isinstance(frames.decode(buffer, frame.offset, end, salt), frames.Frame):
                     self.problems.append(Problem(newest.header.seq, "a good frame behind it"))
@@ -358,6 +357,6 @@ class RemovesDeadFirst(Replay):
         See `Replay.tidy`.
         """
         kept_at = super().tidy(directory)
-        while self.dead:
-            directory.remove(self.dead.pop())
+        while self.survey.dead:
+            directory.remove(self.survey.dead.pop())
         return kept_at

@@ -46,9 +46,10 @@ from beanstalk_twisted.server.settings import IN_MEMORY, Settings
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import IoThread, WatchableIo
-from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.version import BUILD
 from tests.conftest import the_reactor
+from tests.held_io import HeldIo
 
 
 def queue_on(clock: Any, io: Callable[[], WatchableIo] | None = None) -> BeanstalkService:

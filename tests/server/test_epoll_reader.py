@@ -29,8 +29,9 @@ from beanstalk_twisted.server.epoll_reader import (
     has_place_in,
 )
 from beanstalk_twisted.storage.fail_stop import FailStop
-from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.hand_reactor import HandReactor, Wire
+from tests.held_io import HeldIo
 
 
 class Bench:

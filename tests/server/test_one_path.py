@@ -15,10 +15,11 @@ from beanstalk_twisted.server.executor import Executor
 from beanstalk_twisted.server.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.testing import Beanstalk
-from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.testing.recording import Recorder
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
+from tests.held_io import HeldIo
 from tests.oracle import OracleFactory
 
 CLIENTS = 3

@@ -17,19 +17,19 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.changes import JobLog
 from beanstalk_twisted.server.protocol import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
 from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES
-from beanstalk_twisted.storage.group_commit import MAX_UNSETTLED_BYTES
+from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.testing.memory_server import (
     OUTPUT_LIMIT_BYTES,
     READ_BYTES,
     Client,
-    HeldIo,
     MemoryServer,
 )
+from tests.held_io import HeldIo
 
 SMALL_LIMIT = 20
 """The largest body in the conversations below."""
 
-ENOUGH_FOR_ALL_BYTES = 2 * MAX_UNSETTLED_BYTES
+ENOUGH_FOR_ALL_BYTES = 2 * MAX_UNACKNOWLEDGED_BYTES
 """A segment in which no put has to wait for room, where a test is about other waits."""
 
 LONGEST_LEGAL = b"pause-tube " + b"n" * 200 + b" 4294967295\r\n"
@@ -533,8 +533,8 @@ def test_a_slow_disk_stops_all_who_wait_for_it_and_lets_them_go_on() -> None:
         client.send(put * per_client)
     server.advance()
     parsed = counted(server, b"cmd-put")
-    most = MAX_UNSETTLED_BYTES + len(clients) * len(put)
-    assert MAX_UNSETTLED_BYTES < parsed * len(put) <= most
+    most = MAX_UNACKNOWLEDGED_BYTES + len(clients) * len(put)
+    assert MAX_UNACKNOWLEDGED_BYTES < parsed * len(put) <= most
     assert server.connect().ask(b"use a\r\n") == b"USING a\r\n"
     output = b""
     while io:

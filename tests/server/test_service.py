@@ -18,8 +18,9 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.executor import TURN_NS
 from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo
-from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.version import VERSION
+from tests.held_io import HeldIo
 
 DAY_S = 86_400
 

@@ -22,10 +22,11 @@ from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.storage.archiver import RETRY_S
 from beanstalk_twisted.storage.group_commit import ALWAYS, IDLE_FLUSH_S, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
-from beanstalk_twisted.testing.memory_server import Client, HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.independent_reader import Fields
 from tests.binlog.scribe import Files, files_of, segments_of
+from tests.held_io import HeldIo
 from tests.sampling import share
 from tests.storage.test_relocation import Fault, conversation, fails, loaded
 

@@ -13,7 +13,8 @@ from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.directory_check import CHECK_S
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.held_io import HeldIo
 
 EACH_POLICY = pytest.mark.parametrize("fsync", [ALWAYS, FsyncPolicy(0.02), NEVER])
 
@@ -57,7 +58,7 @@ def test_it_is_told_when_all_was_in_place_and_up_to_which_lsn() -> None:
     client = server.connect()
     assert client.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
     server.advance(3 * CHECK_S)
-    before = server.service._store.settled_lsn if server.service._store else 0
+    before = server.service._store.committer.acknowledgeable_lsn if server.service._store else 0
     client.ask(b"put 0 0 60 1\r\ny\r\n")
     directory.is_away = True
     server.advance(CHECK_S)

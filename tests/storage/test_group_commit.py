@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -23,20 +22,20 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, State, TubeDef
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.storage.clock import NS
+from beanstalk_twisted.storage.clock import NS, LogClock
+from beanstalk_twisted.storage.environment import CommitEvents, Environment
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,
     IDLE_FLUSH_S,
     MAX_RELAXED_BYTES,
-    MAX_UNSETTLED_BYTES,
+    MAX_UNACKNOWLEDGED_BYTES,
     NEVER,
     FsyncPolicy,
     GroupCommit,
 )
-from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
-from beanstalk_twisted.testing.memory_server import HeldIo
+from tests.held_io import HeldIo
 from tests.sampling import share
 
 INTERVAL_S = 0.25
@@ -50,7 +49,7 @@ class Bench:
 
     :ivar jobs: how many were put.
     :ivar operations: what was asked of the disk since the log was opened.
-    :ivar settled: what the committer said, each time.
+    :ivar acknowledged: what the committer said, each time.
     :ivar failures: the same, when it gave up.
     :ivar demand: what the queue wants room for.
     :ivar told: what was said of the room: why there is none, or None for more.
@@ -67,7 +66,7 @@ class Bench:
         self.io = HeldIo() if io is None else io
         self.directory = MemoryDirectory()
         self.operations: list[str] = []
-        self.settled: list[int] = []
+        self.acknowledged: list[int] = []
         self.failures: list[Failure] = []
         self.demand = Demand()
         self.told: list[Failure | None] = []
@@ -79,7 +78,9 @@ class Bench:
         if is_prepared:
             self._prepare()
         self.may_rehome = may_rehome
-        self.committer = self._committer(policy, self.io)
+        self.on_acknowledge: Callable[[], None] = self._note_acknowledgeable
+        self.rehomed: list[tuple[Rehoming, WriteFailed]] = []
+        self.committer = self._committer(policy)
         self.directory.fault = self._note
 
     def _opening(self, segment: int, now_ns: int) -> Opening:
@@ -97,15 +98,25 @@ class Bench:
             self.writer.prepare(spare)
             self.log.budget.add(spare)
 
-    def _committer(self, policy: FsyncPolicy, io: Io) -> GroupCommit:
-        committer = GroupCommit(
-            self.log, self.writer, io, self.clock, lambda: round(self.clock.seconds() * NS),
-            policy, FailStop(self.failures.append), self.may_rehome,
+    def _committer(self, policy: FsyncPolicy) -> GroupCommit:
+        return GroupCommit(
+            self.log, self.writer, self._environment(), policy, self._events(), self.may_rehome
+        )
+
+    def _environment(self) -> Environment:
+        clock = LogClock(lambda: 0, lambda: round(self.clock.seconds() * NS))
+        failed = FailStop(self.failures.append)
+        return Environment(self.directory, self.io, self.io, self.clock, clock, failed)
+
+    def _events(self) -> CommitEvents:
+        return CommitEvents(
+            acknowledge=lambda: self.on_acknowledge(),
+            rehomed=lambda *moved: self.rehomed.append(moved), demand=lambda: self.demand,
+            space_changed=self.told.append,
         )  # fmt: skip
-        committer.settled = lambda: self.settled.append(committer.settled_lsn)
-        committer.space.demand = lambda: self.demand
-        committer.space.changed = self.told.append
-        return committer
+
+    def _note_acknowledgeable(self) -> None:
+        self.acknowledged.append(self.committer.acknowledgeable_lsn)
 
     def _note(self, operation: str, name: str) -> None:
         self.operations.append(operation)
@@ -189,7 +200,7 @@ def test_what_one_turn_appends_is_written_together_and_at_its_end() -> None:
     last = bench.put()
     bench.finish_io()
     assert bench.operations == ["write", "sync"]
-    assert bench.settled == [last]
+    assert bench.acknowledged == [last]
 
 
 def test_what_arrives_during_a_sync_makes_one_next_batch() -> None:
@@ -201,11 +212,11 @@ def test_what_arrives_during_a_sync_makes_one_next_batch() -> None:
         bench.turn()
     assert len(bench.io) == 1
     bench.io.step()
-    assert bench.settled == [first]
+    assert bench.acknowledged == [first]
     assert bench.jobs_after_power_loss() == {1}
     assert len(bench.io) == 1
     bench.io.step()
-    assert bench.settled == [first, last]
+    assert bench.acknowledged == [first, last]
     assert bench.operations == ["write", "sync"] * 2
 
 
@@ -221,11 +232,11 @@ def test_nothing_is_written_when_nothing_was_appended() -> None:
 
 def test_always_settles_only_what_survives_a_power_loss() -> None:
     bench = Bench(ALWAYS)
-    bench.committer.settled = lambda: bench.settled.append(len(bench.jobs_after_power_loss()))
+    bench.on_acknowledge = lambda: bench.acknowledged.append(len(bench.jobs_after_power_loss()))
     for _ in range(3):
         bench.put()
         bench.finish_io()
-    assert bench.settled == [1, 2, 3]
+    assert bench.acknowledged == [1, 2, 3]
 
 
 def test_always_writes_what_no_reply_waits_for_without_a_sync() -> None:
@@ -239,14 +250,14 @@ def test_always_writes_what_no_reply_waits_for_without_a_sync() -> None:
     assert bench.operations == ["write"]
     last = bench.put()
     bench.finish_io()
-    assert bench.committer.settled_lsn == bench.log.durable_lsn == last
+    assert bench.committer.acknowledgeable_lsn == bench.log.durable_lsn == last
 
 
 def test_an_interval_settles_what_is_written_and_syncs_in_time() -> None:
     bench = Bench(PERIODIC)
     lsn = bench.put()
     bench.finish_io()
-    assert (bench.operations, bench.settled) == (["write"], [lsn])
+    assert (bench.operations, bench.acknowledged) == (["write"], [lsn])
     assert (bench.jobs_after_power_loss(), jobs_in(bench.directory.after_kill())) == (set(), {1})
     bench.clock.advance(INTERVAL_S - 0.001)
     assert not bench.io
@@ -293,7 +304,7 @@ def test_never_syncs_only_when_a_segment_or_the_server_ends() -> None:
     lsn = bench.put()
     bench.finish_io()
     bench.clock.advance(3600)
-    assert (bench.operations, bench.settled) == (["write"], [lsn])
+    assert (bench.operations, bench.acknowledged) == (["write"], [lsn])
     bench.committer.finish()
     bench.finish_io()
     assert bench.jobs_after_power_loss() == {1}
@@ -305,27 +316,27 @@ def test_replies_go_on_when_segments_end_in_between(policy: FsyncPolicy) -> None
     for _ in range(20):
         lsn = bench.put(b"x" * 2000)
         bench.finish_io()
-        assert bench.committer.settled_lsn >= lsn
+        assert bench.committer.acknowledgeable_lsn >= lsn
     assert len([name for name in bench.directory.names() if name.endswith(".tql")]) > 3
     assert jobs_in(bench.directory.after_kill()) == set(range(1, 21))
 
 
 def test_more_than_the_limit_waiting_for_the_disk_is_congestion() -> None:
-    bench = Bench(ALWAYS, 2 * MAX_UNSETTLED_BYTES)
+    bench = Bench(ALWAYS, 2 * MAX_UNACKNOWLEDGED_BYTES)
     record_bytes = 80
-    bench.put(b"x" * (MAX_UNSETTLED_BYTES // 2 - record_bytes))
+    bench.put(b"x" * (MAX_UNACKNOWLEDGED_BYTES // 2 - record_bytes))
     bench.turn()
-    bench.put(b"x" * (MAX_UNSETTLED_BYTES // 4))
+    bench.put(b"x" * (MAX_UNACKNOWLEDGED_BYTES // 4))
     assert not bench.committer.is_congested
-    bench.put(b"x" * (MAX_UNSETTLED_BYTES // 4))
+    bench.put(b"x" * (MAX_UNACKNOWLEDGED_BYTES // 4))
     assert bench.committer.is_congested
     bench.io.step()
     assert not bench.committer.is_congested
 
 
 def test_exactly_the_limit_waiting_for_the_disk_is_no_congestion_yet() -> None:
-    bench = Bench(ALWAYS, 2 * MAX_UNSETTLED_BYTES)
-    bench.put(b"x" * (MAX_UNSETTLED_BYTES - 80))
+    bench = Bench(ALWAYS, 2 * MAX_UNACKNOWLEDGED_BYTES)
+    bench.put(b"x" * (MAX_UNACKNOWLEDGED_BYTES - 80))
     assert not bench.committer.is_congested
     bench.reserve()
     assert bench.committer.is_congested
@@ -492,9 +503,9 @@ def test_few_timers_are_pending_and_no_promise_is_early_or_forgotten(
         ACTIONS[action](bench)
         assert len(bench.clock.getDelayedCalls()) <= 3
         assert len(bench.io) <= 1
-        assert bench.settled == sorted(set(bench.settled))
+        assert bench.acknowledged == sorted(set(bench.acknowledged))
         if policy.is_always:
-            assert bench.committer.settled_lsn == bench.log.durable_lsn
+            assert bench.committer.acknowledgeable_lsn == bench.log.durable_lsn
     bench.finish_io()
     for _ in range(4):
         bench.clock.advance(INTERVAL_S)
@@ -517,18 +528,18 @@ def test_no_reply_is_released_after_the_disk_has_failed(
     bench = Bench(policy)
     bench.put()
     bench.finish_io()
-    before = list(bench.settled)
+    before = list(bench.acknowledged)
     bench.fail(operation)
     bench.put(b"x" * (1 << 16))  # It begins a segment, so that every policy syncs.
     bench.turn()
     bench.put()
     bench.io.step()
-    assert bench.settled == before
+    assert bench.acknowledged == before
     bench.put()
     for _ in range(4):
         bench.clock.advance(INTERVAL_S)
         bench.finish_io()
-    assert bench.settled == before
+    assert bench.acknowledged == before
     assert [failure.type for failure in bench.failures] == [WriteFailed]
 
 
@@ -541,7 +552,7 @@ def test_a_sync_that_fails_when_its_interval_is_over_is_not_forgiven() -> None:
     bench.put()
     bench.finish_io()
     assert [failure.type for failure in bench.failures] == [WriteFailed]
-    assert bench.settled == [lsn]
+    assert bench.acknowledged == [lsn]
     assert bench.operations.count("sync") == 1
 
 
@@ -598,7 +609,7 @@ def test_what_is_appended_while_space_is_made_ready_is_written_next() -> None:
     bench.turn()
     lsn = bench.put()
     bench.finish_io()
-    assert bench.settled == [lsn]
+    assert bench.acknowledged == [lsn]
 
 
 def test_more_that_waits_has_more_made_ready() -> None:
@@ -640,7 +651,7 @@ def test_on_a_full_disk_what_has_room_is_written_as_ever() -> None:
     bench.finish_io()
     lsn = bench.put()
     bench.finish_io()
-    assert bench.settled == [lsn]
+    assert bench.acknowledged == [lsn]
     assert bench.jobs_after_power_loss() == {1}
 
 
@@ -650,17 +661,17 @@ def test_a_batch_that_finds_no_space_waits_and_its_replies_with_it(policy: Fsync
     fill_disk(bench)
     lsn = bench.put(b"x" * (1 << 16))
     bench.finish_io()
-    before = list(bench.settled)
+    before = list(bench.acknowledged)
     later = bench.put()
     for _ in range(3):
         bench.clock.advance(SPACE_RETRY_S)
         bench.finish_io()
-    assert bench.settled == before and (not before or before[-1] < lsn)
+    assert bench.acknowledged == before and (not before or before[-1] < lsn)
     assert len(space_calls(bench)) == 1
     bench.directory.space = None
     bench.clock.advance(SPACE_RETRY_S)
     bench.finish_io()
-    assert bench.committer.settled_lsn >= later
+    assert bench.committer.acknowledgeable_lsn >= later
     assert not bench.failures
     assert jobs_in(bench.directory.after_kill()) == {1, 2}
 
@@ -753,22 +764,14 @@ def test_an_end_waits_for_the_space_of_what_was_begun() -> None:
 def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
     for may_rehome in (True, False):
         bench = Bench(ALWAYS, is_prepared=False, may_rehome=may_rehome)
-        moved: list[tuple[Rehoming, WriteFailed]] = []
-        bench.committer.rehomed = partial(_note_rehoming, moved)
         lsn = bench.put()
         bench.directory.fault = fails_once("allocate")
         bench.finish_io()
-        assert (len(moved), len(bench.failures)) == ((1, 0) if may_rehome else (0, 1))
-        assert (bench.committer.settled_lsn >= lsn) is may_rehome
+        assert (len(bench.rehomed), len(bench.failures)) == ((1, 0) if may_rehome else (0, 1))
+        assert (bench.committer.acknowledgeable_lsn >= lsn) is may_rehome
         assert not bench.log.budget.is_short
         if may_rehome:
             assert bench.jobs_after_power_loss() == {1}
-
-
-def _note_rehoming(
-    moved: list[tuple[Rehoming, WriteFailed]], rehoming: Rehoming, error: WriteFailed
-) -> None:
-    moved.append((rehoming, error))
 
 
 def fails_once(operation: str) -> Callable[[str, str], None]:
@@ -800,7 +803,7 @@ def test_an_ordered_end_commits_the_rest_and_seals_the_log(policy: FsyncPolicy) 
     assert not ended
     bench.finish_io()
     assert (ended, bench.io.is_stopped) == ([None], True)
-    assert bench.committer.settled_lsn >= last
+    assert bench.committer.acknowledgeable_lsn >= last
     assert bench.clock.getDelayedCalls() == []
     assert bench.jobs_after_power_loss() == {1, 2}
     found = read(bench.directory.after_power_loss())
@@ -812,11 +815,11 @@ def test_an_ordered_end_commits_the_rest_and_seals_the_log(policy: FsyncPolicy) 
 def test_an_ordered_end_lets_replies_go_before_it_is_over() -> None:
     bench = Bench(ALWAYS)
     order: list[str] = []
-    bench.committer.settled = lambda: order.append("settled")
+    bench.on_acknowledge = lambda: order.append("acknowledged")
     bench.put()
     bench.committer.finish().addCallback(lambda _: order.append("ended"))
     bench.finish_io()
-    assert order[0] == "settled" and order[-1] == "ended"
+    assert order[0] == "acknowledged" and order[-1] == "ended"
 
 
 def test_an_ordered_end_may_fill_the_segment() -> None:
@@ -845,6 +848,6 @@ def test_an_end_whose_last_commit_fails_is_not_an_ordered_one() -> None:
     bench.fail("sync")
     ended = bench.committer.finish()
     bench.finish_io()
-    assert not ended.called and not bench.settled
+    assert not ended.called and not bench.acknowledged
     assert [failure.type for failure in bench.failures] == [WriteFailed]
     assert not read(bench.directory.after_kill()).small.is_clean

@@ -13,8 +13,7 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.errors import NoSpace
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.environment import CommitEvents
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,
     IDLE_FLUSH_S,
@@ -23,10 +22,10 @@ from beanstalk_twisted.storage.group_commit import (
     GroupCommit,
 )
 from beanstalk_twisted.storage.inline_sync import LESSONS, MAX_BATCH_BYTES, InlineSyncPolicy
-from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.space import SPACE_RETRY_S
-from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.hand_reactor import Wire
+from tests.held_io import HeldIo
 from tests.server.test_epoll_reader import PUT, HubServer
 from tests.storage.test_group_commit import Bench
 
@@ -98,18 +97,16 @@ class LoneBench(Bench):
             self.finish_io()
         self.io.ways.clear()
         self.operations.clear()
-        self.settled.clear()
+        self.acknowledged.clear()
 
-    def _committer(self, policy: FsyncPolicy, io: Io) -> GroupCommit:
-        committer = GroupCommit(
-            self.log, self.writer, io, self.clock, lambda: round(self.clock.seconds() * NS),
-            policy, FailStop(self.failures.append), self.may_rehome, InlineSyncPolicy(),
+    def _committer(self, policy: FsyncPolicy) -> GroupCommit:
+        return GroupCommit(
+            self.log, self.writer, self._environment(), policy, self._events(), self.may_rehome,
+            InlineSyncPolicy(),
         )  # fmt: skip
-        committer.settled = lambda: self.settled.append(committer.settled_lsn)
-        committer.space.demand = lambda: self.demand
-        committer.space.changed = self.told.append
-        committer.count_waiting = lambda: self.waiting
-        return committer
+
+    def _events(self) -> CommitEvents:
+        return super()._events()._replace(count_waiting=lambda: self.waiting)
 
     def _note(self, operation: str, name: str) -> None:
         super()._note(operation, name)
@@ -142,12 +139,12 @@ def test_a_new_disk_is_left_to_the_thread_until_it_is_known() -> None:
     assert ways == ["thread"] * LESSONS + ["here"] * 2
 
 
-def test_what_one_client_waits_for_is_durable_and_settled_when_the_turn_is_over() -> None:
+def test_what_one_client_waits_for_is_durable_and_acknowledged_when_the_turn_is_over() -> None:
     bench = LoneBench()
     lsn = bench.put()
     bench.turn()
     assert (bench.io.ways, bench.operations) == (["here"], ["write", "sync"])
-    assert bench.settled == [lsn] == [bench.log.durable_lsn]
+    assert bench.acknowledged == [lsn] == [bench.log.durable_lsn]
 
 
 @pytest.mark.parametrize("waiting", [0, 2, 50])
@@ -257,7 +254,7 @@ def test_what_is_set_off_by_the_first_batch_of_a_turn_goes_to_the_thread() -> No
         if len(depths) < 5:
             bench.put()
 
-    bench.committer.settled = again
+    bench.on_acknowledge = again
     bench.put_and_turn()
     assert bench.io.ways == ["here", "thread"]
     bench.finish_io()
@@ -273,22 +270,22 @@ def test_a_batch_that_finds_no_space_waits_as_ever() -> None:
 
     bench.directory.fault = full
     bench.put_and_turn()
-    assert bench.io.ways == ["here"] and bench.settled == []
+    assert bench.io.ways == ["here"] and bench.acknowledged == []
     assert bench.told[-1] is not None and bench.told[-1].check(NoSpace)
     bench.directory.fault = bench._note
     bench.clock.advance(SPACE_RETRY_S)
     bench.finish_io()
-    assert bench.io.ways[1] == "thread" and bench.settled == [bench.log.last_lsn]
+    assert bench.io.ways[1] == "thread" and bench.acknowledged == [bench.log.last_lsn]
 
 
 def test_a_sync_that_fails_moves_all_to_another_segment_by_the_thread() -> None:
     bench = LoneBench()
     bench.fail("sync")
     bench.put_and_turn()
-    assert bench.io.ways == ["here", "thread"] and bench.settled == []
+    assert bench.io.ways == ["here", "thread"] and bench.acknowledged == []
     bench.directory.fault = bench._note
     bench.finish_io()
-    assert bench.settled == [bench.log.last_lsn] and bench.failures == []
+    assert bench.acknowledged == [bench.log.last_lsn] and bench.failures == []
 
 
 # A server.

@@ -34,7 +34,7 @@ from beanstalk_twisted.binlog.writer import spare_name
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.opening import WRITER, OpenLog, open_log, refuse_beanstalkd
+from beanstalk_twisted.storage.opening import WRITER, begin, load, refuse_beanstalkd
 from beanstalk_twisted.wire.replies import DELETED, OUT_OF_MEMORY
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_record_byte
@@ -94,9 +94,8 @@ class Started:
         self.now_ns = now_ns
         self.queue = WorkQueue(no_facts, (), 65_535)
         self.clock = LogClock(lambda: self.now_ns, lambda: self.now_ns)
-        self.opened: OpenLog = open_log(
-            directory, self.queue, self.clock, segment_bytes, Quiet()
-        )  # fmt: skip
+        found = load(directory, self.queue, self.clock, Quiet())
+        self.opened = begin(directory, self.queue, self.clock, segment_bytes, found)
         self.log = self.opened.log
 
     def connect(self) -> Session:

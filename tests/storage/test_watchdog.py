@@ -21,7 +21,8 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.group_commit import NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, SLOW_S, WatchedIo
-from beanstalk_twisted.testing.memory_server import HeldIo, MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.held_io import HeldIo
 from tests.server_process import LIMIT_S
 
 T = TypeVar("T")

@@ -158,7 +158,7 @@ class Conversation:
         if oldest >= log.segment:
             return
         self._spoken.archive.update(segment_files(self.directory))
-        for ids in full_records(self.directory, oldest, log.end_of(oldest)):
+        for ids in full_records(self.directory, oldest, log.ends[oldest]):
             queue.copy(ids, oldest)
         log.append(Trim(oldest + 1, self._server.clock.now_ns()))
         self._note()

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.doubts import doubts
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.survey import Survey
 from binlog_tools.inspect.checking import check
@@ -233,8 +233,8 @@ def _server(files: Files) -> tuple[str, frozenset[int] | None]:
         assert problem.exit_code == 65
         return DAMAGED, None
     said = TORN if survey.torn else SOUND
-    for doubt in doubts(survey):
-        assert str(doubt) in started.opened.notes
+    for warning in loss_warnings(survey):
+        assert str(warning) in started.opened.notes
         said = WARNING if said == SOUND else TORN_WARNING
     return said, frozenset(started.jobs())
 

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from beanstalk_twisted.worker.loading import load
+from beanstalk_twisted.worker.command import load
 
 
 def test_a_function_is_found_by_its_name() -> None:

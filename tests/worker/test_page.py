@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.worker import checks, command, demand, service, verdicts
+from beanstalk_twisted.worker import command, demand, service, settings, verdicts
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import Hooks
 from beanstalk_twisted.worker.keepalive import EARLIEST, LATEST
@@ -133,7 +133,7 @@ def test_the_shell_is_as_the_page_tells() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     assert table(PAGE, "Limits") == [
-        ["`concurrency`", f"{checks.MAX_CONCURRENCY:,} jobs"],
+        ["`concurrency`", f"{settings.MAX_CONCURRENCY:,} jobs"],
         ["`connections`", f"{service.CONNECTIONS}"],
         ["`finish_s`", f"{service.FINISH_S:g} seconds"],
         ["a `reserve` that waits, then is sent anew", f"{demand.PATIENCE_S} seconds"],

@@ -15,11 +15,11 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.checks import MAX_CONCURRENCY
 from beanstalk_twisted.worker.demand import PATIENCE_S, POLL_MOST_S, REST_S
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.serialisers import Json, Unreadable
 from beanstalk_twisted.worker.service import Worker
+from beanstalk_twisted.worker.settings import MAX_CONCURRENCY
 from beanstalk_twisted.worker.threads import InlineThreads
 from beanstalk_twisted.worker.verdicts import (
     Bury,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.worker.asking import LAST_ANSWER_S
 from beanstalk_twisted.worker.policy import Retry
+from beanstalk_twisted.worker.scheduler import LAST_ANSWER_S
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.verdicts import Release
 from tests.client.world import is_waiting, result

@@ -1,16 +1,14 @@
 """
 The connections on which a pool reserves from one server, and the jobs that are reserved on them.
 
-A `reserve` that may wait is sent only on a connection that holds no job: the server answers nothing
-else there, so a `delete` would wait too (`beanstalk_twisted.worker` tells more).  So a server has
+A `reserve` that may wait is sent only on a connection that holds no job, since the server answers
+nothing else there meanwhile (`beanstalk_twisted.worker`).  So a server has one connection for
+*polls*, reserves that do not wait, which may hold many jobs; one that is *blocking* in a `reserve`
+as long as somebody waits; and those that were blocking and have got their job, until that has
+ended.
 
-- one connection on which jobs are *polled*, that is, reserved without waiting; it may hold many;
-- one that is *blocking* as long as somebody waits: a `reserve` waits on it, and it holds no job;
-- those that were blocking and have got their job, until that has ended.
-
-A waiting `reserve` that nobody wants any more is taken back by hanging up, the only way that the
-protocol has.  A job that the server has given out in the same moment is ready again at once, where
-it was, and as far as the server counts nobody has released it.
+A blocking `reserve` that nobody wants any more is ended by closing its connection, the only way
+that the protocol has.  A job given out in the same moment is ready again at once.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,15 +22,13 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.client.methods import watch_only
 from beanstalk_twisted.client.pending import Ended, lose_all
 
 T = TypeVar("T")
 
 BLOCKING_RESERVE_S: Final = 30
-"""
-How long a `reserve` waits, seconds; then it is sent anew.  So a server, or a way to it, that has
-died is noticed at all.
-"""
+"""How long a `reserve` waits, seconds; it is then sent anew, so a dead server is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +71,9 @@ class JobConnection:
         Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
         another tube is not ours to do.
         """
-        job_connections, connection = self._job_connections, self.connection
         try:
-            asked: list[Deferred[Any]] = [connection.watch(tube) for tube in job_connections.tubes]
-            if not {"default", b"default"} & set(job_connections.tubes):
-                asked.append(connection.ignore("default"))
-            await gatherResults(asked, consumeErrors=True)
+            tubes = self._job_connections.tubes
+            await gatherResults(watch_only(self.connection, tubes), consumeErrors=True)
         except FirstError as error:
             self.hang_up()
             assert error.subFailure.value is not None
@@ -191,9 +184,9 @@ class JobConnections:
         """
         return self._ask(self._block(), waits=True)
 
-    def unpark(self) -> None:
+    def cancel_blocking(self) -> None:
         """
-        Take back the `reserve` that waits.
+        Cancel the `reserve` that waits.
         """
         for asked in [asked for asked, waits in self._asking.items() if waits]:
             asked.cancel()
@@ -249,9 +242,6 @@ class JobConnections:
             job_connection.connection.part()
 
     def lost(self, job_connection: JobConnection, jobs: tuple[int, ...]) -> None:
-        """
-        A connection is no more.
-        """
         self._open.discard(job_connection)
         if job_connection is self._poller:
             self._poller = None

@@ -1,25 +1,12 @@
 """
 Which server a tube is on: rendezvous hashing, with a hash that any language can copy.
 
-The scheme is called `SCHEME`.  A server has a name and a weight, a whole number from 1; one of
-weight 3 stands in the list three times, as its copies 1, 2 and 3.  For each copy, take the SHA-256
-of these bytes, the tube's name at the end::
+The scheme is called `SCHEME`; docs/client.md describes it, "Which server a tube is on".  Whoever
+knows the same names and weights finds the same server, without asking anybody.  A server that is
+added takes its share of the tubes, one that is removed leaves its tubes to the others, and no tube
+moves between two others; the same holds for a change of weight.
 
-    NAME LF COPY LF TUBE
-
-NAME is the server's name in UTF-8, COPY the copy's number in decimal, LF a line feed, which is in
-no name.  The tube is on the server of the largest digest; digests are compared as bytes, which is
-the same as comparing their hexadecimal digits.  In a shell::
-
-    printf 'a\\n1\\nmail' | sha256sum
-
-So everybody who knows the same names and weights finds the same server, in whatever order they are
-listed and without asking anybody.  A server that is added takes its share of the tubes, and no tube
-moves between two others; one that is removed leaves its tubes to the others, and nothing else
-moves.  The same holds for a copy, hence for a change of weight.  The address counts for nothing: a
-server that moves to another machine keeps its name, and with it its tubes.
-
-Rendezvous hashing: Thaler and Ravishankar, "A Name-Based Mapping Scheme for Rendezvous", 1996.
+Thaler and Ravishankar, "A Name-Based Mapping Scheme for Rendezvous", 1996.
 """
 
 from collections.abc import Iterable, Mapping
@@ -73,18 +60,6 @@ class Split:
         Name the server that a tube is on.
         """
         return self._server_of(tube.encode() if isinstance(tube, str) else tube)
-
-    def by_server(self, tubes: Iterable[str]) -> dict[str, list[str]]:
-        """
-        Sort tubes by their servers.
-
-        :return: the names of servers that have any of them, and those.
-        :raise TypeError: it is one name, whose letters would be taken for tubes.
-        """
-        found: dict[str, list[str]] = {}
-        for tube in listed("tubes", tubes, A_TUBE):
-            found.setdefault(self.server_of(tube), []).append(tube)
-        return found
 
     def _find(self, tube: bytes) -> str:
         return max((sha256(copy + tube).digest(), name) for copy, name in self._copies)[1]

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.service import Client, Losses
 
 T = TypeVar("T")
@@ -53,9 +54,6 @@ class PoolMember:
         self._bound: set[Deferred[Any]] = set()
 
     def start(self) -> None:
-        """
-        Connect.
-        """
         self._miss()
         self.client.startService()
 
@@ -125,6 +123,5 @@ class PoolMember:
         self._changed(self)
 
     def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        cancel(self._timer)
+        self._timer = None

@@ -1,21 +1,10 @@
 """
 A client for several servers, over which tubes are split.
 
-Each tube is on one server, by its name (`client.pool.hashing`), whatever happens: a
-server that is down keeps its tubes, and what is asked of them fails with `ServerDown`.  Nothing is
-put elsewhere meanwhile, which would make two tubes of one.
-
-`Pool.reserve` takes jobs from all servers that have any of its tubes:
-
-- It asks one server after the other, without waiting, beginning each time with the next one.  So
-  as long as there are jobs, no more are reserved than are wanted.
-- When none has any, a `reserve` waits at each.  The first job wins; the others are taken back at
-  once, unless there are more callers.  So nothing is reserved ahead: while nobody waits for a job,
-  no `reserve` waits at any server.
-- Two servers may give out jobs within the same round trip.  One goes to the next caller, if there
-  is one.  If not, it is ready again at once (`beanstalk_twisted.client.pool.connections` says how).
-
-Callers are served in the order in which they have asked.
+Each tube is on one server, by its name (`client.pool.hashing`), whatever happens: a server that is
+down keeps its tubes, and what is asked of them fails with `ServerDown`.  Jobs come from all servers
+that have any of the pool's tubes (`client.pool.reserving`), to callers in the order in which they
+have asked.
 """
 
 from collections.abc import Callable, Iterable
@@ -102,16 +91,15 @@ class Pool(Service):
         self._splits = [self.split]
         if before:
             self._splits.append(Split({name: each.weight for name, each in before.items()}))
-        self._grace_s = grace_s
         self._changed = changed
-        self._make_client = make_client
+        client_of = partial(make_client, reactor=self._clock, grace_s=grace_s, logs=False)
         endpoints = {
             name: addresses.endpoint_of(self._clock, server.endpoint)
             for name, server in (before | now).items()
         }
         self._members = {
             name: PoolMember(
-                name, self._clock, self._client_of(endpoint), patience_s, self._member_changed
+                name, self._clock, partial(client_of, endpoint), patience_s, self._member_changed
             )
             for name, endpoint in endpoints.items()
         }
@@ -126,14 +114,6 @@ class Pool(Service):
             self._clock, [Source(self._members[each.name], each) for each in job_connections]
         )
         self._takes = bool(taken_from)
-
-    def _client_of(self, endpoint: Any) -> Callable[..., Client]:
-        def make(**callbacks: Any) -> Client:
-            return self._make_client(
-                endpoint, reactor=self._clock, grace_s=self._grace_s, logs=False, **callbacks
-            )
-
-        return make
 
     # Where things are.
 
@@ -174,9 +154,6 @@ class Pool(Service):
     # Starting and stopping.
 
     def startService(self) -> None:
-        """
-        Begin to connect.
-        """
         super().startService()
         self._reserves.start()
         for member in self._members.values():

@@ -1,10 +1,9 @@
 """
-Jobs from several servers, for whoever waits: which server is asked, and when.
+Which server is asked for jobs, and when.
 
-One rule keeps jobs where they are wanted: polls, which do not wait, are never more than the callers
-that no blocking `reserve` can serve.  So as long as there are jobs, no more are reserved than are
-wanted.  Only when polls have found nothing does a `reserve` block at each server, and all are
-cancelled as soon as nobody waits.
+Polls, which do not wait, go to one server after the other, and are never more than the callers that
+no blocking `reserve` can serve: no more jobs are reserved than are wanted.  Only when polls have
+found nothing does a `reserve` block at each server; all are ended as soon as nobody waits.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.pool.connections import JobConnections, PoolJob
 from beanstalk_twisted.client.pool.member import PoolMember
 
@@ -24,10 +24,7 @@ REST_S: Final = 1.0
 
 
 LATE_S: Final = 0.25
-"""
-How long a poll may take until others need not wait for it, seconds: a server that hangs, or is very
-busy, must not keep jobs of the others from their callers.
-"""
+"""Seconds that others wait for a poll's answer: a server that hangs must not keep their jobs."""
 
 
 class Waiter:
@@ -44,13 +41,6 @@ class Waiter:
         self.command = command
         self.is_patient = is_patient
         self.timer: IDelayedCall | None = None
-
-    def stop_timer(self) -> None:
-        """
-        It does not wait any more.
-        """
-        if self.timer is not None and self.timer.active():
-            self.timer.cancel()
 
 
 class Source:
@@ -114,9 +104,8 @@ class Source:
         An answer has come, or none will.
         """
         self.is_late = False
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        cancel(self._late)
+        self._late = None
 
     def rest(self, clock: Any, over: Callable[[], object]) -> None:
         """
@@ -134,9 +123,8 @@ class Source:
         """
         It may be asked again.
         """
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        cancel(self._rest)
+        self._rest = None
 
 
 class BlockingReserves:
@@ -154,9 +142,6 @@ class BlockingReserves:
         self._is_stopped = True
 
     def start(self) -> None:
-        """
-        Jobs may be taken.
-        """
         self._is_stopped = False
         for source in self._sources:
             source.job_connections.start()
@@ -208,7 +193,7 @@ class BlockingReserves:
         if self._is_stopped:
             return
         if not self._waiters:
-            self._unpark()
+            self._cancel_blocking()
             return
         while self._wants_polls() and (source := self._next()) is not None:
             self._ask(source, source.job_connections.poll())
@@ -223,7 +208,7 @@ class BlockingReserves:
 
     def _forget(self, waiter: Waiter) -> None:
         self._waiters.pop(waiter, None)
-        waiter.stop_timer()
+        cancel(waiter.timer)
         self.look()
 
     def _time_out(self, waiter: Waiter) -> None:
@@ -232,7 +217,7 @@ class BlockingReserves:
 
     def _fail(self, waiter: Waiter, error: Exception) -> None:
         del self._waiters[waiter]
-        waiter.stop_timer()
+        cancel(waiter.timer)
         waiter.job.errback(error)
 
     def _no_job(self, waiter: Waiter) -> Exception:
@@ -278,9 +263,9 @@ class BlockingReserves:
             if source.is_there and not source.job_connections.is_blocking:
                 self._ask(source, source.job_connections.block())
 
-    def _unpark(self) -> None:
+    def _cancel_blocking(self) -> None:
         for source in self._sources:
-            source.job_connections.unpark()
+            source.job_connections.cancel_blocking()
 
     def _ask(self, source: Source, asked: Deferred[PoolJob | None]) -> None:
         asked.addCallbacks(
@@ -299,7 +284,7 @@ class BlockingReserves:
             source.job_connections.give_back(job)
             return
         del self._waiters[waiter]
-        waiter.stop_timer()
+        cancel(waiter.timer)
         # First the caller: if it asks for more, what is blocking stays.
         waiter.job.callback(job)
         self.look()

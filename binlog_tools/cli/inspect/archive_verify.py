@@ -2,14 +2,16 @@
 ``binlog-inspect archive-verify``.
 """
 
+from collections.abc import Iterator
+from functools import partial
+
 import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import DAMAGED
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
-from binlog_tools.inspect.archives import Flaw, Verdict, stores_of, verify
-from binlog_tools.logs.quantities import Span
+from binlog_tools.inspect.archives import Verdict, lsn_range, stores_of, verify
 
 
 @click.command("archive-verify", cls=options.Command)
@@ -36,14 +38,7 @@ def command(path: str, is_json: bool) -> None:
     for store in stores_of(path):
         verdict = verify(store)
         is_whole = is_whole and verdict.is_whole
-        if is_json:
-            output.document(_document(verdict))
-        elif output.is_terminal:
-            _show(output, verdict)
-        else:
-            spans = ",".join(f"{span.first}..{span.last}" for span in verdict.spans)
-            output.table([], [("store", store, verdict.segments, verdict.records, spans or None)])
-            output.table([], (("flaw", *flaw) for flaw in verdict.flaws))
+        output.result(partial(_document, verdict), _rows(verdict), partial(_show, output, verdict))
     raise SystemExit(0 if is_whole else DAMAGED)
 
 
@@ -55,17 +50,16 @@ def _document(verdict: Verdict) -> dict[str, object]:
     }  # fmt: skip
 
 
+def _rows(verdict: Verdict) -> Iterator[tuple[object, ...]]:
+    spans = ",".join(f"{span.first}..{span.last}" for span in verdict.spans)
+    yield "store", verdict.path, verdict.segments, verdict.records, spans or None
+    yield from (("flaw", *flaw) for flaw in verdict.flaws)
+
+
 def _show(output: Output, verdict: Verdict) -> None:
     spans = ", ".join(str(span) for span in verdict.spans) or "none"
     state = "whole" if verdict.is_whole else "not whole"
     output.line(f"{verdict.path}: {state}; {told(verdict.segments, 'segment')}, LSN {spans}")
     for flaw in verdict.flaws:
-        output.line(f"  {flaw.kind}: {flaw.file}: {_lsns(flaw)}{flaw.what}")
-
-
-def _lsns(flaw: Flaw) -> str:
-    if flaw.first_lsn is None:
-        return ""
-    if flaw.last_lsn is None:
-        return f"LSN {flaw.first_lsn} and later: "
-    return f"LSN {Span(flaw.first_lsn, flaw.last_lsn)}: "
+        lsns = "" if flaw.first_lsn is None else f"{lsn_range(flaw.first_lsn, flaw.last_lsn)}: "
+        output.line(f"  {flaw.kind}: {flaw.file}: {lsns}{flaw.what}")

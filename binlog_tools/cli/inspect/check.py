@@ -2,7 +2,8 @@
 ``binlog-inspect check``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Final
 
@@ -12,13 +13,14 @@ from binlog_tools.cli import options
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.console.output import Output, columns, progress
 from binlog_tools.console.wording import told
+from binlog_tools.inspect.archives import lsn_range
 from binlog_tools.inspect.checking import Finding, Trouble, check
-from binlog_tools.logs.quantities import Span, id_range, spans_of
+from binlog_tools.logs.quantities import id_range, spans_of
 
 
 @click.command("check", cls=options.Command)
 @options.logs
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
+@options.quiet
 @options.as_json
 def command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
     """
@@ -45,10 +47,12 @@ def command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
         with progress(f"checking {source.path}") as report:
             finding = check(source, report)
         worst = max(worst, finding.exit_code)
-        if is_json:
-            output.document(_document(finding))
-        elif not quiet:
-            _print(output, finding)
+        if is_json or not quiet:
+            risk = _Risk(finding)
+            output.result(
+                partial(_document, finding, risk), _rows(finding, risk),
+                partial(_show, output, finding, risk),
+            )  # fmt: skip
     raise SystemExit(worst)
 
 
@@ -58,8 +62,7 @@ SHOWN_SPANS: Final = 10
 VERDICTS = {0: "sound", 1: "torn", 3: "damaged"}
 
 
-def _document(finding: Finding) -> dict[str, object]:
-    risk = _Risk(finding)
+def _document(finding: Finding, risk: "_Risk") -> dict[str, object]:
     return {
         "log": finding.path, "verdict": VERDICTS[finding.exit_code],
         "records": finding.records, "durable_lsn": finding.durable_lsn,
@@ -94,20 +97,16 @@ class _Risk:
         return " and ".join(said)
 
 
-def _print(output: Output, finding: Finding) -> None:
-    """
-    The verdict is the last line.  In a pipe the first field of each says what it is: segment,
-    trouble or log.
-    """
-    risk = _Risk(finding)
-    if not output.is_terminal:
-        output.table([], (("segment", *row) for row in finding.segments))
-        output.table([], (("trouble", *_cells(trouble)) for trouble in finding.troubles))
-        output.row((
-            "log", VERDICTS[finding.exit_code], finding.path, finding.verdict, len(risk.jobs),
-            len(risk.perhaps), risk.unnamed,
-        ))  # fmt: skip
-        return
+def _rows(finding: Finding, risk: _Risk) -> Iterator[tuple[object, ...]]:
+    yield from (("segment", *row) for row in finding.segments)
+    yield from (("trouble", *_cells(trouble)) for trouble in finding.troubles)
+    yield (
+        "log", VERDICTS[finding.exit_code], finding.path, finding.verdict, len(risk.jobs),
+        len(risk.perhaps), risk.unnamed,
+    )  # fmt: skip
+
+
+def _show(output: Output, finding: Finding, risk: _Risk) -> None:
     titles = columns("segment", "#first LSN", "#last LSN", "#frames", "#bytes")
     output.table(titles, finding.segments)
     for trouble, following in zip_longest(finding.troubles, finding.troubles[1:]):
@@ -155,17 +154,11 @@ def _described(trouble: Trouble) -> list[str]:
     where = "" if is_named else f"{trouble.file}: "
     if trouble.offset is not None and trouble.end is not None:
         where += f"bytes {trouble.offset} to {trouble.end}"
-        where += f" ({trouble.kind})" + (f", {_lsns(trouble)}" if trouble.first_lsn else "") + ": "
+        first, last = trouble.first_lsn, trouble.last_lsn
+        where += f" ({trouble.kind})" + (f", {lsn_range(first, last)}" if first else "") + ": "
     lines = [f"{where}{trouble.what}"]
     if trouble.jobs:
         lines.append(f"    {_some_ids(trouble.jobs)}")
     if trouble.perhaps:
         lines.append(f"    as far as one can tell, {_some_ids(trouble.perhaps)}")
     return lines
-
-
-def _lsns(trouble: Trouble) -> str:
-    assert trouble.first_lsn is not None
-    if trouble.last_lsn is None:
-        return f"LSN {trouble.first_lsn} and later"
-    return f"LSN {Span(trouble.first_lsn, trouble.last_lsn)}"

@@ -11,12 +11,11 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
-from binlog_tools.cli.opening import open_source
+from binlog_tools.cli.opening import load, open_source
 from binlog_tools.client import Connection, parse_address
-from binlog_tools.console.output import Output, progress
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.inspect.comparing import FIELDS, Difference, ServerComparison, compare_logs
-from binlog_tools.logs.loading import Loaded, load
 from binlog_tools.logs.selection import Selection
 
 DIFFERENT: Final = 1
@@ -25,9 +24,7 @@ DIFFERENT: Final = 1
 @click.command("diff", cls=options.Command)
 @click.argument("a", type=options.LOG)
 @click.argument("b", metavar="B|HOST:PORT")
-@options.job_option
-@options.tube_option
-@options.state_option
+@options.of_jobs
 @click.option(
     "--ignore",
     "ignored",
@@ -36,7 +33,7 @@ DIFFERENT: Final = 1
     metavar="FIELD",
     help=f"Do not compare this: {', '.join(FIELDS)}.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
+@options.quiet
 @options.as_json  # fmt: skip
 def command(
     a: str, b: str, ignored: tuple[str, ...], quiet: bool, is_json: bool, **chosen: Any
@@ -61,18 +58,13 @@ def command(
     selection = options.selection(**chosen)
     output = Output(is_json)
     if os.path.exists(b):
-        left, right = _loaded(a), _loaded(b)
+        left, right = load(open_source(a)), load(open_source(b))
         count = _show(output, compare_logs(left, right, selection, ignored), quiet)
     else:
         count = _with_server(output, a, b, selection, ignored, quiet)
     if count and output.is_terminal and not quiet and not is_json:
         output.line(f"{told(count, 'job')} differ{'s' if count == 1 else ''}")
     raise SystemExit(DIFFERENT if count else 0)
-
-
-def _loaded(path: str) -> Loaded:
-    with progress(f"reading {path}") as report:
-        return load(open_source(path), report)
 
 
 def _with_server(
@@ -96,13 +88,10 @@ def _with_server(
 
 
 def _tell_others(output: Output, count: int) -> None:
-    """
-    Of these jobs only the number is known.
-    """
     if output.is_json:
         output.document({"job": None, "where": "b", "fields": {}, "jobs": count})
     elif not output.is_terminal:
-        output.table([], [("b", None, "jobs", None, count)])
+        output.row(("b", None, "jobs", None, count))
 
 
 def _show(output: Output, found: Iterable[Difference], quiet: bool) -> int:
@@ -118,7 +107,7 @@ def _show(output: Output, found: Iterable[Difference], quiet: bool) -> int:
             output.line(_sentence(each))
         else:
             rows = [(each.where, each.job_id, n, *pair) for n, pair in each.fields.items()]
-            output.table([], rows or [(each.where, each.job_id, None, None, None)])
+            output.rows(rows or [(each.where, each.job_id, None, None, None)])
     return count
 
 

@@ -13,15 +13,14 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail, warn
-from binlog_tools.cli.gaps import code_of_gaps
 from binlog_tools.cli.inspect.records import writer_of
-from binlog_tools.cli.opening import open_source, open_sources
+from binlog_tools.cli.opening import code_of_gaps, open_source, open_sources
 from binlog_tools.console.output import Output
+from binlog_tools.inspect.archives import lsn_range
 from binlog_tools.inspect.dumping import Entry, Gap, Records, bounds_of, entries
 from binlog_tools.inspect.following import Follower
 from binlog_tools.inspect.frame_view import place_of, view_of
 from binlog_tools.logs.outputs import as_text, growing_file, opened
-from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import Broken, OpenSegment, segments
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
@@ -39,22 +38,8 @@ FORMATS: Final = ("text", "json", "csv", "parquet")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what a server writes, until Ctrl-C.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="text", show_default=True)
 @options.as_json
-@click.option(
-    "--bodies",
-    "how",
-    type=click.Choice(["text", "hex", "base64", "none"]),
-    default="text",
-    show_default=True,
-    help="How bodies are shown.",
-)
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=options.OUTPUT_FILE,
-    metavar="FILE",
-    help="Write to this file.",
-)
+@options.bodies("text", "How bodies are shown.")
+@options.output_file("Write to this file.")
 @click.option("--frame", "place", metavar="[SEQ:]OFFSET",
               help="Show the bytes of one frame, and what each means.")  # fmt: skip
 def command(
@@ -89,20 +74,19 @@ def command(
     if kind == "parquet" and target in (None, options.STDOUT):
         fail(USAGE, "Parquet cannot go to a pipe; name a file with -o FILE.parquet.")
     with_data = how != "none"
-    gaps = _Gaps()
+    gaps: list[Gap] = []
     if follow:
-        found = gaps.told(_followed(sources[0], selection, with_data))
+        found = _records(_followed(sources[0], selection, with_data), gaps)
         with _growing(target) as out:
-            writer = writer_of(kind, out, how)
+            write = writer_of(kind, out, how)
             for entry in islice(found, limit):
-                writer.write([entry])
+                write([entry])
     else:
-        found = gaps.told(e for source in sources for e in entries(source, selection, with_data))
+        every = (e for source in sources for e in entries(source, selection, with_data))
+        found = _records(every, gaps)
         with opened(target) as out:
-            writer = writer_of(kind, out, how)
-            writer.write(islice(found, limit))
-            writer.close()
-    if gaps.count:
+            writer_of(kind, out, how)(islice(found, limit))
+    if gaps:
         # What was deleted before it was followed is no torn tail.
         raise SystemExit(DAMAGED if follow else code_of_gaps(sources))
 
@@ -122,27 +106,18 @@ def _growing(path: str | None) -> Iterator[TextIO]:
         fail(USAGE, f"{path}: it is there already; --follow wants a new file.")
 
 
-class _Gaps:
+def _records(found: Iterable[Entry | Gap], gaps: list[Gap]) -> Iterator[Entry]:
     """
-    Tells on stderr what cannot be read.
+    The records; what cannot be read is told on stderr, and added to ``gaps``.
     """
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def told(self, found: Iterable[Entry | Gap]) -> Iterator[Entry]:
-        """
-        Only the records.
-        """
-        for each in found:
-            if isinstance(each, Entry):
-                yield each
-                continue
-            self.count += 1
-            lsns = f"LSN {each.first_lsn} and later" if each.first_lsn else "all of it"
-            if each.next_lsn:
-                lsns = f"LSN {Span(each.first_lsn, each.next_lsn - 1)}"
-            warn(f"{each.segment}: offset {each.offset}: {lsns}: {each.why}")
+    for each in found:
+        if isinstance(each, Entry):
+            yield each
+            continue
+        gaps.append(each)
+        last_lsn = each.next_lsn - 1 if each.next_lsn else None
+        lsns = lsn_range(each.first_lsn, last_lsn) if each.first_lsn or last_lsn else "all of it"
+        warn(f"{each.place}: {lsns}: {each.why}")
 
 
 def _followed(source: Source, selection: Selection, with_data: bool) -> Iterator[Entry | Gap]:

@@ -10,33 +10,18 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from beanstalk_twisted.binlog.records import TS_NS, TYPE
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
-from binlog_tools.cli.gaps import code_of_gaps, end_with_gaps, place
-from binlog_tools.cli.opening import open_source
-from binlog_tools.console.output import Escaped, Output, columns, progress
+from binlog_tools.cli.opening import code_of_gaps, end_with_gaps, load, open_source
+from binlog_tools.console.output import Escaped, Output, columns
 from binlog_tools.console.wording import text_of
-from binlog_tools.inspect.dumping import Fields, body_fields, body_text, fields_of
-from binlog_tools.inspect.listing import (
-    ListedJob,
-    PastJobs,
-    Story,
-    body_of,
-    fields_of_job,
-    story_of,
-    would_load,
-)
+from binlog_tools.inspect import listing
+from binlog_tools.inspect.dumping import Fields, body_fields, body_text, fields_of, preview
+from binlog_tools.inspect.listing import JobHistory, PastJobs, fields_of_job
+from binlog_tools.logs import quantities
 from binlog_tools.logs.live_set import END, Point
-from binlog_tools.logs.loading import load
 from binlog_tools.logs.outputs import STDOUT, opened
-from binlog_tools.logs.quantities import (
-    format_duration,
-    format_size,
-    format_time,
-    format_time_exactly,
-    parse_time,
-)
+from binlog_tools.logs.quantities import format_duration, format_size, parse_time
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import NS, StoredJob
 
@@ -47,6 +32,9 @@ COLUMNS: Final = (
 """Of a line in a pipe; docs/inspect.md says what they are."""
 
 PREVIEW_CHARACTERS: Final = 40
+
+Listed = tuple[StoredJob, int]
+"""A job, and the size of its body, which may not be there."""
 
 
 def _point(text: str) -> Point:
@@ -67,26 +55,12 @@ POINT: Final = options.Parsed("time|lsn", _point)
 
 @click.command("jobs", cls=options.Command)
 @options.log
-@options.job_option
-@options.tube_option
-@options.state_option
+@options.of_jobs
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="Stop after so many jobs.")
-@click.option(
-    "--bodies",
-    "how",
-    type=click.Choice(["text", "hex", "base64", "none"]),
-    default="none",
-    show_default=True,
-    help="Show bodies, and how.",
-)
+@options.bodies("none", "Show bodies, and how.")
 @click.option("--as-of", "point", type=POINT, help="As it was at this time, or behind this LSN.")
-@click.option(
-    "--explain",
-    "explained",
-    type=click.IntRange(min=1),
-    metavar="ID",
-    help="Tell all that happened to a job.",
-)
+@click.option("--explain", "explained", type=click.IntRange(min=1), metavar="ID",
+              help="Tell all that happened to a job.")  # fmt: skip
 @click.option(
     "--body",
     "wanted",
@@ -94,14 +68,7 @@ POINT: Final = options.Parsed("time|lsn", _point)
     metavar="ID",
     help="Write the body of a job, living or deleted, to -o FILE or to stdout.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=options.OUTPUT_FILE,
-    metavar="FILE",
-    help="Where --body goes.",
-)
+@options.output_file("Where --body goes.")
 @click.option("--raw", is_flag=True, help="Write the body as it is, on a terminal too.")
 @options.as_json  # fmt: skip
 def command(
@@ -141,10 +108,11 @@ def command(
         return
     selection = options.selection(**chosen)
     if point is None:
-        with progress(f"reading {path}") as report:
-            loaded = load(source, report)
+        loaded = load(source)
         now_ns, pauses = loaded.now_ns, loaded.pauses()
-        found = would_load(loaded, selection)
+        found: Iterator[Listed] = (
+            (job, len(job.body)) for job in listing.chosen_jobs(loaded, selection)
+        )
     else:
         past = PastJobs(source, point)
         now_ns, pauses = past.now_ns, past.pauses()
@@ -169,7 +137,8 @@ def _tell_unknown(past: PastJobs) -> None:
 
 def _tell_outside(past: PastJobs, point: Point) -> None:
     if not past.last_lsn:
-        warn(f"there were no jobs yet: the log begins at {format_time_exactly(past.since_ns)}")
+        since = quantities.format_time_exactly(past.since_ns)
+        warn(f"there were no jobs yet: the log begins at {since}")
     elif point.lsn != END.lsn and point.lsn > past.last_lsn:
         warn(
             f"the log ends with LSN {past.last_lsn}, before LSN {point.lsn}: these are the jobs "
@@ -179,50 +148,41 @@ def _tell_outside(past: PastJobs, point: Point) -> None:
         warn("that is in the future: these are the jobs at the end of the log")
 
 
-def _list(output: Output, found: Iterable[ListedJob], now_ns: int, how: str) -> None:
+def _list(output: Output, found: Iterable[Listed], now_ns: int, how: str) -> None:
     if output.is_json:
-        for listed in found:
-            bodies = body_fields(listed.job.body, how)
-            output.document({**fields_of_job(listed, now_ns), **bodies})
+        for job, size in found:
+            output.document({**fields_of_job(job, size, now_ns), **body_fields(job.body, how)})
     elif output.is_terminal:
         titles = columns(
             "#job", "tube", "state", "#pri", "#ttr", "#age", "#left", "#size", "~history",
             *(["~body"] if how != "none" else []),
         )  # fmt: skip
-        output.table(titles, (_for_people(listed, now_ns, how) for listed in found))
+        output.table(titles, (_for_people(*listed, now_ns, how) for listed in found))
     else:
-        output.table([], _for_programs(found, now_ns, how))
+        output.rows(_for_programs(found, now_ns, how))
 
 
-def _for_programs(
-    found: Iterable[ListedJob], now_ns: int, how: str
-) -> Iterator[tuple[object, ...]]:
-    for listed in found:
-        fields = fields_of_job(listed, now_ns)
-        body = body_text(listed.job.body, how) if how != "none" else None
+def _for_programs(found: Iterable[Listed], now_ns: int, how: str) -> Iterator[tuple[object, ...]]:
+    for job, size in found:
+        fields = fields_of_job(job, size, now_ns)
+        body = body_text(job.body, how) if how != "none" else None
         yield (*(fields[name] for name in COLUMNS[:-1]), Escaped(body) if body else None)
 
 
-def _for_people(listed: ListedJob, now_ns: int, how: str) -> tuple[object, ...]:
-    job = listed.job
-    fields = fields_of_job(listed, now_ns)
+def _for_people(job: StoredJob, size: int, now_ns: int, how: str) -> tuple[object, ...]:
+    fields = fields_of_job(job, size, now_ns)
     left = None if fields["left_s"] is None else format_duration(job.deadline_ns - now_ns)
     row = (
         job.job_id, job.tube, fields["state"], job.priority, job.ttr_s,
-        format_duration(max(NS, now_ns - job.created_ns)), left, format_size(listed.size),
+        format_duration(max(NS, now_ns - job.created_ns)), left, format_size(size),
         _history(job),
     )  # fmt: skip
     if how == "none":
         return row
-    body = body_text(job.body[: PREVIEW_CHARACTERS + 1], how)
-    shown = body if len(body) <= PREVIEW_CHARACTERS else body[:PREVIEW_CHARACTERS] + "…"
-    return (*row, Escaped(shown))
+    return (*row, Escaped(preview(job.body, how, PREVIEW_CHARACTERS)))
 
 
 def _history(job: StoredJob) -> str:
-    """
-    The counters that are not 0.
-    """
     counts = {
         "reserved": job.reserves, "timed out": job.timeouts, "released": job.releases,
         "buried": job.buries, "kicked": job.kicks,
@@ -231,65 +191,63 @@ def _history(job: StoredJob) -> str:
 
 
 def _explain(output: Output, source: Source, job_id: int) -> None:
-    story = story_of(source, job_id, time.time_ns())
-    if not story.events and not story.gaps:
+    history = listing.history_of(source, job_id, time.time_ns())
+    if not history.events and not history.gaps:
         _not_there(source, job_id)
     if output.is_json:
-        for event in story.events:
+        for event in history.events:
             output.document({**fields_of(event.entry), "what": event.what})
     elif output.is_terminal:
-        _tell(output, story)
+        _tell(output, history)
     else:
-        output.table([], (_event_row(event) for event in story.events))
-    end_with_gaps(source, story.gaps)
+        output.rows(_event_row(event) for event in history.events)
+    end_with_gaps(source, history.gaps)
 
 
 def _event_row(event: Any) -> tuple[object, ...]:
     fields: Fields = fields_of(event.entry)
     return (
         fields["lsn"], fields["time"], fields["type"], fields.get("state"),
-        fields.get("connection"),
-        fields["segment"], fields["offset"], event.what,
+        fields.get("connection"), fields["segment"], fields["offset"], event.what,
     )  # fmt: skip
 
 
-def _tell(output: Output, story: Story) -> None:
-    output.line(f"job {story.job_id}")
-    for event in story.events:
-        raw = event.entry.raw
-        at = event.entry.time_ns if raw[TYPE] == 16 else raw[TS_NS]
+def _tell(output: Output, history: JobHistory) -> None:
+    output.line(f"job {history.job_id}")
+    for event in history.events:
         since = f"+{format_duration(event.since_ns)}" if event.since_ns else ""
-        output.line(f"  {format_time(at)} {since:>8}  LSN {event.entry.lsn:<8} {event.what}")
-    output.line(f"  {story.ending}")
+        at = quantities.format_time(event.at_ns)
+        output.line(f"  {at} {since:>8}  LSN {event.entry.lsn:<8} {event.what}")
+    output.line(f"  {history.ending}")
 
 
 def _write_body(source: Source, job_id: int, target: str | None, is_raw: bool) -> None:
-    body = body_of(source, job_id)
+    body = listing.body_of(source, job_id)
     if body is None:
-        _no_body(source, story_of(source, job_id, time.time_ns()))
+        _no_body(source, listing.history_of(source, job_id, time.time_ns()))
     if target in (None, STDOUT):
         Output().body(body, is_raw)
-        return
-    with opened(target) as out:
-        out.buffer.write(body)
+    else:
+        with opened(target) as out:
+            out.buffer.write(body)
 
 
-def _no_body(source: Source, story: Story) -> NoReturn:
-    if story.gaps:
-        places = "".join(f"\n  {place(gap)}: {gap.why}" for gap in story.gaps)
-        known = "there are records of it, and its body" if story.events else "if it was put, it"
+def _no_body(source: Source, history: JobHistory) -> NoReturn:
+    if history.gaps:
+        places = "".join(f"\n  {gap.place}: {gap.why}" for gap in history.gaps)
+        known = "there are records of it, and its body" if history.events else "if it was put, it"
         fail(
             code_of_gaps([source]),
-            f"{source.path}: no body of job {story.job_id} can be read: {known} stood where the "
+            f"{source.path}: no body of job {history.job_id} can be read: {known} stood where the "
             f"log is damaged:{places}\nTo get what is left of it: binlog-inspect salvage "
             f"{shlex.quote(source.path)} -o NEW_DIRECTORY",
         )
-    if not story.events:
-        _not_there(source, story.job_id)
+    if not history.events:
+        _not_there(source, history.job_id)
     fail(
         CANNOT_READ,
-        f"{source.path}: there are records of job {story.job_id}, but its body is no longer there: "
-        f"compaction has deleted it; an archive may have it",
+        f"{source.path}: there are records of job {history.job_id}, but its body is no longer "
+        f"there: compaction has deleted it; an archive may have it",
     )
 
 

@@ -4,34 +4,22 @@ Records as text, JSON lines, CSV or Parquet.
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
-from typing import IO, Any, Final, Protocol, TextIO
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO, Any, Final, TextIO
 
-from beanstalk_twisted.binlog.records import (
-    DATA_LEN,
-    DEADLINE_NS,
-    DELAY_S,
-    FLAGS,
-    FULL,
-    JOB_ID,
-    JOB_KINDS,
-    PRIORITY,
-    STATE,
-    TS_NS,
-    TTR_S,
-    TYPE,
-)
+from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, State
 from beanstalk_twisted.printable import escape
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.output import as_json
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import (
+    FLAG_NAMES,
     Entry,
     Fields,
     body_fields,
     body_text,
     fields_of,
-    flag_names,
+    preview,
     reason_name,
     state_name,
 )
@@ -55,67 +43,26 @@ PARQUET_BYTES: Final = 32 << 20
 """Bodies that are collected for one row group."""
 
 
-class RecordWriter(Protocol):
-    """
-    Writes records in some format.
-    """
-
-    def write(self, entries: Iterable[Entry]) -> None:
-        """
-        Write records; they are on the output when this returns.
-        """
-
-    def close(self) -> None:
-        """
-        No more will come.
-        """
+Write = Callable[[Iterable[Entry]], None]
+"""Writes records; they are on the output when it returns."""
 
 
-class _Lines:
-    """
-    One line for each record.
-    """
-
-    def __init__(self, out: IO[str], how: str) -> None:
-        self._out = out
-        self._how = how
-
-    def line(self, entry: Entry) -> str:
-        """
-        The line, without its end.
-        """
-        raise NotImplementedError
-
-    def write(self, entries: Iterable[Entry]) -> None:
-        """
-        Write records; they are on the output when this returns.
-        """
-        line = self.line
+def _in_lines(out: IO[str], how: str, line: Callable[[Entry, str], str]) -> Write:
+    def write(entries: Iterable[Entry]) -> None:
         for entry in entries:
-            self._out.write(line(entry) + "\n")
-        self._out.flush()
+            out.write(line(entry, how) + "\n")
+        out.flush()
 
-    def close(self) -> None:
-        """
-        No more will come.
-        """
+    return write
 
 
-class JsonLines(_Lines):
-    """
-    One document for each record.
-    """
-
-    def line(self, entry: Entry) -> str:
-        """
-        The line, without its end.
-        """
-        fields = fields_of(entry)
-        if entry.raw[TYPE] in FULL:
-            fields.update(body_fields(entry.data, self._how))
-        if "counters" in fields:
-            fields["counters"] = _parsed(str(fields["counters"]))
-        return as_json(fields)
+def _json_line(entry: Entry, how: str) -> str:
+    fields = fields_of(entry)
+    if entry.raw.type in FULL:
+        fields.update(body_fields(entry.data, how))
+    if "counters" in fields:
+        fields["counters"] = _parsed(str(fields["counters"]))
+    return as_json(fields)
 
 
 def _parsed(text: str) -> object:
@@ -128,44 +75,22 @@ def _parsed(text: str) -> object:
         return text
 
 
-class TabLines(_Lines):
-    """
-    For a pipe: `COLUMNS`, separated by tabs.
-    """
-
-    def line(self, entry: Entry) -> str:
-        """
-        The line, without its end.
-        """
-        return _line_of(row_of(entry, self._how))
-
-
-class TerminalLines(_Lines):
-    """
-    For people.
-    """
-
-    def line(self, entry: Entry) -> str:
-        """
-        The line, without its end.
-        """
-        raw = entry.raw
-        head = f"{entry.lsn:>9}  {format_time(raw[TS_NS])}  {type_name(raw[TYPE]):<11} "
-        if raw[TYPE] not in JOB_KINDS:
-            return head + _details(fields_of(entry))
-        text = (
-            f"{raw[JOB_ID]:>8}  {escape(text_of(entry.tube)):<12} "
-            f"{state_name(raw[STATE]):<8} pri {raw[PRIORITY]} ttr {raw[TTR_S]}"
-        )
-        if raw[DELAY_S]:
-            text += f" delay {raw[DELAY_S]}"
-        if raw[DEADLINE_NS]:
-            text += f" until {format_time(raw[DEADLINE_NS])}" if raw[STATE] != 3 else ""
-        if raw[TYPE] in FULL:
-            body = body_text(entry.data[: PREVIEW_CHARACTERS + 1], self._how)
-            shown = body if len(body) <= PREVIEW_CHARACTERS else body[:PREVIEW_CHARACTERS] + "…"
-            text += f"  {raw[DATA_LEN]} bytes  {shown}"
-        return head + text
+def _line_for_people(entry: Entry, how: str) -> str:
+    raw = entry.raw
+    head = f"{entry.lsn:>9}  {format_time(raw.ts_ns)}  {type_name(raw.type):<11} "
+    if raw.type not in JOB_KINDS:
+        return head + _details(fields_of(entry))
+    text = (
+        f"{raw.job_id:>8}  {escape(text_of(entry.tube)):<12} "
+        f"{state_name(raw.state):<8} pri {raw.priority} ttr {raw.ttr_s}"
+    )
+    if raw.delay_s:
+        text += f" delay {raw.delay_s}"
+    if raw.deadline_ns and raw.state != State.BURIED:
+        text += f" until {format_time(raw.deadline_ns)}"
+    if raw.type in FULL:
+        text += f"  {raw.data_len} bytes  {preview(entry.data, how, PREVIEW_CHARACTERS)}"
+    return head + text
 
 
 _PLACES: Final = frozenset({"lsn", "type", "time", "logged", "segment", "offset", "flags"})
@@ -184,36 +109,35 @@ def row_of(entry: Entry, how: str) -> Row:
     A record as a row of `COLUMNS`; None where it has nothing of the kind.
     """
     raw = entry.raw
-    (kind, state, flags, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, _, reserves,
-     timeouts, releases, buries, kicks, _, size, _, connection) = raw  # fmt: skip
-    if kind not in JOB_KINDS:
+    if raw.type not in JOB_KINDS:
         return _row_of_other(entry)
     return (
-        entry.lsn, format_time_exactly(ts_ns), type_name(kind), job_id, text_of(entry.tube),
-        state_name(state), priority, delay_s, ttr_s,
-        format_time_exactly(deadline_ns) if deadline_ns else None, reserves, timeouts, releases,
-        buries, kicks, reason_name(reason), connection, "+".join(flag_names(flags)),
-        format_time_exactly(entry.time_ns), entry.segment, entry.offset, size,
-        body_text(entry.data, how) if kind in FULL else None,
+        entry.lsn, format_time_exactly(raw.ts_ns), type_name(raw.type), raw.job_id,
+        text_of(entry.tube), state_name(raw.state), raw.priority, raw.delay_s, raw.ttr_s,
+        format_time_exactly(raw.deadline_ns) if raw.deadline_ns else None, raw.reserves,
+        raw.timeouts, raw.releases, raw.buries, raw.kicks, reason_name(raw.reason), raw.aux,
+        "+".join(FLAG_NAMES[raw.flags]), format_time_exactly(entry.time_ns), entry.segment,
+        entry.offset, raw.data_len, body_text(entry.data, how) if raw.type in FULL else None,
     )  # fmt: skip
 
 
 def _row_of_other(entry: Entry) -> Row:
     fields = fields_of(entry)
     row = {name: fields.get(name) for name in COLUMNS}
-    row["flags"] = "+".join(flag_names(entry.raw[FLAGS]))
+    row["flags"] = "+".join(FLAG_NAMES[entry.raw.flags])
     row["body"] = _details(fields)
     return tuple(row.values())
 
 
-def _line_of(row: Row) -> str:
+def _tab_line(entry: Entry, how: str) -> str:
     """
-    A row, its fields separated by tabs; nothing in it can break it.
+    `COLUMNS`, separated by tabs; nothing in them can break the line.
     """
-    line = "\t".join(["-" if value is None or value == "" else str(value) for value in row])
+    row = ["-" if value is None or value == "" else str(value) for value in row_of(entry, how)]
+    line = "\t".join(row)
     if line.count("\t") == len(COLUMNS) - 1 and line.replace("\t", "").isprintable():
         return line
-    return "\t".join("-" if value is None or value == "" else escape(str(value)) for value in row)
+    return "\t".join(map(escape, row))
 
 
 FORMULA: Final = ("=", "+", "-", "@")
@@ -230,87 +154,63 @@ def _csv_cell(value: object) -> object:
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
-class CsvLines:
+def _as_csv(out: IO[str], how: str) -> Write:
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(COLUMNS)
+
+    def write(entries: Iterable[Entry]) -> None:
+        table.writerows(map(_csv_cell, row_of(entry, how)) for entry in entries)
+        out.flush()
+
+    return write
+
+
+def _as_parquet(out: IO[bytes], how: str) -> Write:
     """
-    CSV with a line of titles.
+    By way of pyarrow: times are timestamps, bodies bytes.  Writes once.
     """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        fail(
+            USAGE,
+            "Parquet needs pyarrow: in a checkout of beanstalk-twisted, pip install "
+            "'.[parquet]'; nothing was written. --format csv or json need nothing.",
+        )
+    schema = _schema(pyarrow)
 
-    def __init__(self, out: IO[str], how: str) -> None:
-        self._out = out
-        self._how = how
-        self._csv = csv.writer(out, lineterminator="\n")
-        self._csv.writerow(COLUMNS)
+    def write(entries: Iterable[Entry]) -> None:
+        with parquet.ParquetWriter(out, schema, compression="zstd") as table:
+            for rows in _row_groups(entries, how):
+                table.write_table(pyarrow.Table.from_pylist(rows, schema))
 
-    def write(self, entries: Iterable[Entry]) -> None:
-        """
-        Write records; they are on the output when this returns.
-        """
-        self._csv.writerows(map(_csv_cell, row_of(entry, self._how)) for entry in entries)
-        self._out.flush()
-
-    def close(self) -> None:
-        """
-        No more will come.
-        """
+    return write
 
 
-class Parquet:
-    """
-    Parquet by way of pyarrow: times are timestamps, bodies bytes.
-    """
+def _row_groups(entries: Iterable[Entry], how: str) -> Iterator[list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for entry in entries:
+        rows.append(_parquet_row(entry, how))
+        size += len(entry.data)
+        if len(rows) >= PARQUET_ROWS or size >= PARQUET_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
 
-    def __init__(self, out: IO[bytes], how: str) -> None:
-        try:
-            import pyarrow
-            from pyarrow import parquet
-        except ImportError:
-            fail(
-                USAGE,
-                "Parquet needs pyarrow: in a checkout of beanstalk-twisted, "
-                "pip install '.[parquet]'; "
-                "nothing was written. --format csv or json need nothing.",
-            )
-        self._how = how
-        self._arrow = pyarrow
-        self._schema = _schema(pyarrow)
-        self._writer = parquet.ParquetWriter(out, self._schema, compression="zstd")
-        self._rows: list[dict[str, Any]] = []
-        self._bytes = 0
 
-    def write(self, entries: Iterable[Entry]) -> None:
-        """
-        Write a record; the last of them are written when it is closed.
-        """
-        for entry in entries:
-            self._rows.append(self._row(entry))
-            self._bytes += len(entry.data)
-            if len(self._rows) >= PARQUET_ROWS or self._bytes >= PARQUET_BYTES:
-                self._flush()
-
-    def _row(self, entry: Entry) -> dict[str, Any]:
-        row = dict(zip(COLUMNS, row_of(entry, "none"), strict=True))
-        raw = entry.raw
-        row["time"], row["logged"] = raw[TS_NS], entry.time_ns
-        row["deadline"] = raw[DEADLINE_NS] if row["deadline"] else None
-        if raw[TYPE] in JOB_KINDS:
-            has_body = raw[TYPE] in FULL and self._how != "none"
-            row["body"] = entry.data if has_body else None
-        else:
-            row["body"] = row["body"].encode()
-        return row
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_table(self._arrow.Table.from_pylist(self._rows, self._schema))
-        self._rows = []
-        self._bytes = 0
-
-    def close(self) -> None:
-        """
-        No more will come.
-        """
-        self._flush()
-        self._writer.close()
+def _parquet_row(entry: Entry, how: str) -> dict[str, Any]:
+    row = dict(zip(COLUMNS, row_of(entry, "none"), strict=True))
+    raw = entry.raw
+    row["time"], row["logged"] = raw.ts_ns, entry.time_ns
+    row["deadline"] = raw.deadline_ns if row["deadline"] else None
+    if raw.type in JOB_KINDS:
+        row["body"] = entry.data if raw.type in FULL and how != "none" else None
+    else:
+        row["body"] = row["body"].encode()
+    return row
 
 
 def _schema(pyarrow: Any) -> Any:
@@ -323,16 +223,15 @@ def _schema(pyarrow: Any) -> Any:
     return pyarrow.schema([(name, kinds.get(name, whole)) for name in COLUMNS])
 
 
-def writer_of(kind: str, out: TextIO, how: str) -> RecordWriter:
+def writer_of(kind: str, out: TextIO, how: str) -> Write:
     """
-    The writer for a format.
-
-    :param out: where it goes; the caller closes it.
+    :param out: where the records go; the caller closes it.
+    :param how: how bodies are shown.
     """
     if kind == "parquet":
-        return Parquet(out.buffer, how)
-    if kind == "json":
-        return JsonLines(out, how)
+        return _as_parquet(out.buffer, how)
     if kind == "csv":
-        return CsvLines(out, how)
-    return TerminalLines(out, how) if out.isatty() else TabLines(out, how)
+        return _as_csv(out, how)
+    if kind == "json":
+        return _in_lines(out, how, _json_line)
+    return _in_lines(out, how, _line_for_people if out.isatty() else _tab_line)

@@ -4,6 +4,8 @@
 
 import textwrap
 import time
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import click
@@ -12,22 +14,10 @@ from binlog_tools.cli import options
 from binlog_tools.cli.opening import open_sources
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import text_of, told
-from binlog_tools.inspect.measuring import (
-    ASCII_BARS,
-    BARS,
-    Depth,
-    SegmentStats,
-    Stats,
-    TubeStats,
-    chart,
-    measure,
-)
-from binlog_tools.logs.quantities import (
-    format_duration,
-    format_size,
-    format_time,
-    format_time_exactly,
-)
+from binlog_tools.inspect import measuring
+from binlog_tools.inspect.measuring import Depth, SegmentStats, Stats, TubeStats
+from binlog_tools.logs import quantities
+from binlog_tools.logs.quantities import format_duration, format_size, format_time_exactly
 from binlog_tools.logs.stored import NS
 
 SHOWN_PINS: Final = 5
@@ -66,13 +56,10 @@ def command(paths: tuple[str, ...], top: int, is_json: bool) -> None:
     """
     output = Output(is_json)
     for source in open_sources(paths):
-        stats = measure(source)
-        if is_json:
-            output.document(_document(stats))
-        elif output.is_terminal:
-            _show(output, stats, top)
-        else:
-            _lines(output, stats, top)
+        stats = measuring.measure(source)
+        output.result(
+            partial(_document, stats), _rows(output, stats, top), partial(_show, output, stats, top)
+        )
 
 
 def _document(stats: Stats) -> dict[str, object]:
@@ -103,28 +90,28 @@ def _segment(segment: SegmentStats) -> dict[str, object]:
     return fields
 
 
-def _lines(output: Output, stats: Stats, top: int) -> None:
-    oldest = stats.oldest or (None, None)
-    output.table([], [(
+def _rows(output: Output, stats: Stats, top: int) -> Iterator[tuple[object, ...]]:
+    yield (
         "log", stats.path, stats.jobs, *stats.states.values(), stats.bytes, stats.live,
-        stats.compacted, oldest[0],
-    )])  # fmt: skip
-    output.table([], ((
-        "segment", s.name, s.first_lsn, s.last_lsn, format_time_exactly(s.since_ns),
-        format_time_exactly(s.until_ns), s.size, s.end, s.live, s.dead, s.pinned_by,
-        ",".join(map(str, s.pins[:SHOWN_PINS])) or None,
-        ",".join(f"{name}={count}" for name, count in s.types.items()),
-    ) for s in stats.segments))  # fmt: skip
-    output.table([], (("tube", *tube) for tube in stats.tubes[: top or None]))
+        stats.compacted, stats.oldest[0] if stats.oldest else None,
+    )  # fmt: skip
+    for s in stats.segments:
+        yield (
+            "segment", s.name, s.first_lsn, s.last_lsn, format_time_exactly(s.since_ns),
+            format_time_exactly(s.until_ns), s.size, s.end, s.live, s.dead, s.pinned_by,
+            ",".join(map(str, s.pins[:SHOWN_PINS])) or None,
+            ",".join(f"{name}={count}" for name, count in s.types.items()),
+        )  # fmt: skip
+    yield from (("tube", *tube) for tube in stats.tubes[: top or None])
     depth = stats.depth
     since, until = format_time_exactly(depth.since_ns), format_time_exactly(depth.until_ns)
-    bars = _bars(output, depth)
-    most = max(depth.jobs, default=0)
-    output.table([], [("depth", since, until, bars, most, f"{_character_s(depth, bars):g}")])
+    bars, most = _bars(output, depth), max(depth.jobs, default=0)
+    yield "depth", since, until, bars, most, f"{_character_s(depth, bars):g}"
 
 
 def _bars(output: Output, depth: Depth) -> str:
-    return chart(depth, CHART_CHARACTERS, BARS if output.can_show(BARS) else ASCII_BARS)
+    bars = measuring.BARS if output.can_show(measuring.BARS) else measuring.ASCII_BARS
+    return measuring.chart(depth, CHART_CHARACTERS, bars)
 
 
 def _character_s(depth: Depth, bars: str) -> float:
@@ -166,8 +153,9 @@ def _segment_row(segment: SegmentStats) -> tuple[object, ...]:
     if segment.pinned_by > SHOWN_PINS:
         pins += f" and {segment.pinned_by - SHOWN_PINS} more"
     return (
-        segment.seq, segment.first_lsn, segment.last_lsn, format_time(segment.since_ns)[:16],
-        format_size(segment.end), f"{share} %", pins or "nothing",
+        segment.seq, segment.first_lsn, segment.last_lsn,
+        quantities.format_time(segment.since_ns)[:16], format_size(segment.end), f"{share} %",
+        pins or "nothing",
     )  # fmt: skip
 
 
@@ -204,7 +192,7 @@ def _axis(depth: Depth, width: int) -> str:
     The times of the first bar, of the middle, and behind the last bar; what there is room for.
     """
     middle_ns = (depth.since_ns + depth.until_ns) // 2
-    times = [format_time(ns)[:19] for ns in (depth.since_ns, middle_ns, depth.until_ns)]
+    times = [quantities.format_time(ns)[:19] for ns in (depth.since_ns, middle_ns, depth.until_ns)]
     if width < 3 * 19 + 2:
         return f"{times[0]} to {times[2]}"
     return times[0] + times[1].center(width - 2 * 19) + times[2]

@@ -5,17 +5,16 @@
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.making import segment_size, tell, warn_if_running
-from binlog_tools.cli.opening import open_source
-from binlog_tools.console.output import Output, progress
-from binlog_tools.logs.loading import load
+from binlog_tools.cli.making import tell, warn_if_running
+from binlog_tools.cli.opening import load, open_source
+from binlog_tools.console.output import Output
 from binlog_tools.rewrite.rewriting import rewrite
 
 
 @click.command("compact", cls=options.Command)
 @options.log
-@options.output_directory
-@segment_size
+@options.output_directory(required=True)
+@options.segment_size
 @options.as_json
 def command(path: str, output: str, segment_bytes: int, is_json: bool) -> None:
     """
@@ -30,8 +29,7 @@ def command(path: str, output: str, segment_bytes: int, is_json: bool) -> None:
       binlog-inspect compact /var/lib/bs -o /var/lib/bs-small
     """
     warn_if_running(path)
-    with progress(f"reading {path}") as report:
-        loaded = load(open_source(path), report)
+    loaded = load(open_source(path))
     before = sum(segment.ending.offset for segment in loaded.survey.segments)
     outcome = rewrite(loaded, output, "compact", segment_bytes=segment_bytes)
     tell(Output(is_json), outcome.written, bytes_before=before)

@@ -10,35 +10,26 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
-from binlog_tools.cli.making import segment_size, tell
+from binlog_tools.cli.making import tell
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import told
 from binlog_tools.logs.outputs import naming
-from binlog_tools.rewrite.exporting import (
-    DEFAULT_LINE_BYTES,
-    MAX_LINE_BYTES,
-    MIN_LINE_BYTES,
-    WrongLine,
-    bounded_lines,
-    import_lines,
-)
+from binlog_tools.rewrite import exporting
 
 
 @click.command("import", cls=options.Command)
 @click.argument("file", type=click.File("rb"))
-@options.output_directory
-@segment_size
+@options.output_directory(required=True)
+@options.segment_size
 @options.size_option(
     "--max-line",
-    DEFAULT_LINE_BYTES,
-    MIN_LINE_BYTES,
-    MAX_LINE_BYTES,
+    exporting.DEFAULT_LINE_BYTES,
+    exporting.MIN_LINE_BYTES,
+    exporting.MAX_LINE_BYTES,
     "The longest line; one takes up to four times as much memory.",
 )
-@options.as_json
-def command(
-    file: BinaryIO, output: str, segment_bytes: int, max_line: int, is_json: bool
-) -> None:  # fmt: skip
+@options.as_json  # fmt: skip
+def command(file: BinaryIO, output: str, segment_bytes: int, max_line: int, is_json: bool) -> None:
     """
     Write a new log with the jobs of JSON lines, as export writes them.
 
@@ -53,11 +44,11 @@ def command(
     ignored: Counter[str] = Counter()
     try:
         with progress("importing") as report, naming(_name(file)):
-            written = import_lines(
-                bounded_lines(file, max_line), output, segment_bytes, time.time_ns(),
+            written = exporting.import_lines(
+                exporting.bounded_lines(file, max_line), output, segment_bytes, time.time_ns(),
                 lambda jobs: report(jobs, 0), ignored,
             )  # fmt: skip
-    except WrongLine as problem:
+    except exporting.WrongLine as problem:
         fail(USAGE, f"{_name(file)}: {problem}; nothing was written")
     _tell_ignored(ignored)
     tell(Output(is_json), written)

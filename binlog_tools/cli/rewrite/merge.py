@@ -6,27 +6,26 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail
-from binlog_tools.cli.making import segment_size, tell, warn_if_running
-from binlog_tools.cli.opening import open_sources
-from binlog_tools.console.output import Output, columns, progress
+from binlog_tools.cli.making import tell, warn_if_running
+from binlog_tools.cli.opening import load, open_sources
+from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import told
-from binlog_tools.logs.loading import load
 from binlog_tools.rewrite.rewriting import Renumbered, SameStore, merge
 
 
 @click.command("merge", cls=options.Command)
 @options.logs
-@options.output_directory
+@options.output_directory(required=True)
 @click.option(
     "--accept-copies",
     is_flag=True,
     help="Go on although a log was made from another one, and both have jobs of one id.",
 )
-@segment_size
-@options.as_json
+@options.segment_size
+@options.as_json  # fmt: skip
 def command(
     paths: tuple[str, ...], output: str, accept_copies: bool, segment_bytes: int, is_json: bool
-) -> None:  # fmt: skip
+) -> None:
     """
     Write the jobs of several logs into one new log.
 
@@ -40,10 +39,7 @@ def command(
     """
     for path in paths:
         warn_if_running(path)
-    logs = []
-    for source in open_sources(paths):
-        with progress(f"reading {source.path}") as report:
-            logs.append(load(source, report))
+    logs = [load(source) for source in open_sources(paths)]
     moved: list[Renumbered] = []
     shown = Output(is_json)
     try:
@@ -55,7 +51,7 @@ def command(
         return
     tell(shown, written)
     if not shown.is_terminal:
-        shown.table([], (("renumbered", *each) for each in moved))
+        shown.rows(("renumbered", *each) for each in moved)
     elif moved:
         shown.heading(f"{told(len(moved), 'job')} got another id")
         shown.table(columns("log", "#old id", "#new id"), moved)

@@ -33,9 +33,7 @@ ADDRESS = options.Parsed("host:port", parse_address)
     required=True,
     help="The server, HOST:PORT; without a port, 11300.",
 )
-@options.job_option
-@options.tube_option
-@options.state_option
+@options.of_jobs
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Jobs in a second.")
 @click.option(
     "--journal",
@@ -121,10 +119,7 @@ def _settle(journal: Journal, uncertain: str) -> None:
             f"{', '.join(map(str, ids))}. Look whether the server has them, then run again with "
             f"--uncertain again (put them once more) or --uncertain skip."
         )
-    if uncertain == "again":
-        journal.note({"again": ids})
-    else:
-        journal.note({"skipped": ids})
+    journal.note({"again" if uncertain == "again" else "skipped": ids})
 
 
 def _tell(

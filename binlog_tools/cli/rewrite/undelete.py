@@ -8,20 +8,13 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
-from binlog_tools.cli.gaps import end_with_gaps
 from binlog_tools.cli.making import tell
-from binlog_tools.cli.opening import open_source
+from binlog_tools.cli.opening import end_with_gaps, open_source
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import told
 from binlog_tools.logs.sources import Source
-from binlog_tools.rewrite.undeleting import (
-    Deleted,
-    fields_of_deleted,
-    find_deleted,
-    into_files,
-    into_log,
-    restored,
-)
+from binlog_tools.rewrite import undeleting
+from binlog_tools.rewrite.undeleting import Deleted
 
 
 @click.command("undelete", cls=options.Command)
@@ -36,14 +29,7 @@ from binlog_tools.rewrite.undeleting import (
 @click.option("--until", "until_ns", type=options.TIME, help="Only what was deleted before.")
 @options.job_option
 @options.tube_option
-@click.option(
-    "-o",
-    "--output",
-    "output",
-    metavar="DIR",
-    type=options.NEW_DIRECTORY,
-    help="A new log with the jobs.",
-)
+@options.output_directory("A new log with the jobs.")
 @click.option(
     "--files",
     "folder",
@@ -72,25 +58,26 @@ def command(
     if output is not None and folder is not None:
         fail(USAGE, "one of -o and --files, not both")
     source = open_source(path)
-    deleted = find_deleted(source, options.selection(**chosen))
+    deleted = undeleting.find_deleted(source, options.selection(**chosen))
     shown = Output(is_json)
     if output is not None:
-        tell(shown, into_log(source, deleted, output), without_body=deleted.without_body)
+        written = undeleting.into_log(source, deleted, output)
+        tell(shown, written, without_body=deleted.without_body)
     elif folder is not None:
-        count = into_files(source, deleted, folder)
-        if is_json:
-            shown.document({"path": folder, "jobs": count, "without_body": deleted.without_body})
-        elif not shown.is_terminal:
-            shown.table([], [("files", count, folder)])
-        else:
-            shown.line(f"{folder}: {told(count, 'body', 'bodies')}")
+        count = undeleting.into_files(source, deleted, folder)
+        shown.result(
+            lambda: {"path": folder, "jobs": count, "without_body": deleted.without_body},
+            [("files", count, folder)],
+            lambda: shown.line(f"{folder}: {told(count, 'body', 'bodies')}"),
+        )
     else:
         _list(shown, source, deleted)
     _tell_missing(source, deleted)
 
 
 def _list(output: Output, source: Source, deleted: Deleted) -> None:
-    found = (fields_of_deleted(*each) for each in restored(source, deleted))
+    restored = undeleting.restored(source, deleted)
+    found = (undeleting.fields_of_deleted(*each) for each in restored)
     if output.is_json:
         for fields in found:
             output.document(fields)

@@ -15,7 +15,7 @@ from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.parameters import LateGroup, Parsed
 from binlog_tools.console.streams import forgive_stderr
 from binlog_tools.queue.addresses import Address
-from binlog_tools.queue.cli.exits import INTERRUPTED, PROGRAM, REFUSED, fail
+from binlog_tools.queue.cli.exits import INTERRUPTED, PROGRAM, REFUSED, fail, reason
 from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
@@ -90,8 +90,7 @@ class Commands(LateGroup):
         except (Refused, Broken) as problem:
             fail(REFUSED, str(problem))
         except OSError as problem:
-            why = problem.strerror or str(problem)
-            fail(REFUSED, f"{problem.filename}: {why}" if problem.filename else why)
+            fail(REFUSED, reason(problem))
 
 
 @click.group(

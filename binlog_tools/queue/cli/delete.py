@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 import click
 
-from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.jobs import each
-from binlog_tools.queue.cli.signals import Noted, signal_name
-from binlog_tools.queue.emptying import STATES, Emptying, Gone
-from binlog_tools.queue.server import Refused
+from binlog_tools.queue.cli.signals import DeferredSignal
+from binlog_tools.queue.purging import StateResult, TubePurge
+from binlog_tools.queue.server import STATES, Refused
 
 
 @click.command("delete")
@@ -66,53 +65,39 @@ def _empty(
     address: Address, tube: bytes, states: Sequence[str], is_agreed: bool, is_json: bool
 ) -> None:
     with options.connected(address) as queue:
-        emptying = Emptying(queue, tube, states)
-        if emptying.total and not is_agreed:
-            _ask(emptying, tube)
-        with Noted() as noted:
-            _run(emptying, noted)
-    _tell(emptying, is_json)
-    if noted.number is not None:
-        warn(f"{signal_name(noted.number)}: stopped after {told(emptying.deleted, 'job')}")
-        raise SystemExit(noted.exit_code)
-    if not emptying.deleted:
+        purge = TubePurge(queue, tube, states)
+        if purge.total and not is_agreed:
+            _ask(purge, tube)
+        with DeferredSignal() as stop:
+            _run(purge, stop)
+    options.show_count(purge.deleted, "deleted", is_json)
+    end_if_told(stop, told(purge.deleted, "job"))
+    if not purge.deleted:
         raise SystemExit(NOTHING)
 
 
-def _ask(emptying: Emptying, tube: bytes) -> None:
-    """
-    Let somebody agree.
-    """
-    counts = [f"{count} {state}" for state, count in emptying.counts.items()]
-    what = f"{' and '.join(counts)} job{'s' * (emptying.total != 1)} of {tube.decode()}"
+def _ask(purge: TubePurge, tube: bytes) -> None:
+    counts = [f"{count} {state}" for state, count in purge.counts.items()]
+    what = f"{' and '.join(counts)} job{'s' * (purge.total != 1)} of {tube.decode()}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail(USAGE, f"{what} would be deleted; nobody is there to be asked, so give --yes")
     if not click.confirm(f"Delete {what}?", err=True):
         fail(NOTHING, "nothing was deleted")
 
 
-def _run(emptying: Emptying, noted: Noted) -> None:
+def _run(purge: TubePurge, stop: DeferredSignal) -> None:
     """
     Delete them, and say where it ended early.
     """
     try:
-        for gone in emptying.run():
-            if noted.number is not None:
+        for gone in purge.run():
+            if stop.number is not None:
                 return
-            if isinstance(gone, Gone) and gone.later is not None:
+            if isinstance(gone, StateResult) and gone.later is not None:
                 warn(
                     f"{told(gone.deleted, 'job')} of {gone.there} {gone.state} deleted; job "
                     f"{gone.later}, put since, is now the first, so it stopped there"
                 )
     except (OSError, Refused) as problem:
-        where = f"{filename}: " if (filename := getattr(problem, "filename", None)) else ""
-        why = getattr(problem, "strerror", None) or problem
-        done = f"{told(emptying.deleted, 'job')} deleted, and perhaps one more"
-        fail(REFUSED, f"{where}{why}; {done}")
-
-
-def _tell(emptying: Emptying, is_json: bool) -> None:
-    if is_json:
-        Output(True).document({"deleted": emptying.deleted})
-    else:
-        Output().line(f"{told(emptying.deleted, 'job')} deleted")
+        done = f"{told(purge.deleted, 'job')} deleted, and perhaps one more"
+        fail(REFUSED, f"{reason(problem)}; {done}")

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from binlog_tools.client import Lost
-from binlog_tools.queue.cli.exits import REFUSED, fail, warn
-from binlog_tools.queue.cli.signals import SIGNALLED, Noted, signal_name
+from binlog_tools.queue.cli.exits import REFUSED, fail, reason, warn
+from binlog_tools.queue.cli.signals import SIGNALLED, DeferredSignal, signal_name
 from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
 TOUCH: Final = 0.5
@@ -123,12 +123,12 @@ def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) ->
     :return: the exit code for us.
     """
     # A command need not read its input, so a broken pipe must not end us.
-    with Noted() as noted, _no_sigpipe():
+    with DeferredSignal() as stop, _no_sigpipe():
         touches = Touches(queue, job, stats)
         running = Execution(command, job, stats)
         try:
-            code = _watch(running, touches, noted)
-            if noted.number is not None:
+            code = _watch(running, touches, stop)
+            if stop.number is not None:
                 # What it has started may take its time; the job is ours until that has ended.
                 running.end(touches.touch_if_due)
         except (Refused, Lost) as problem:
@@ -138,21 +138,20 @@ def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) ->
             running.end()
             raise
         became = _settle(queue, job, stats, code, delay_s)
-        if noted.number is not None:
-            warn(f"{signal_name(noted.number)}: the command was ended, job {job.id} was {became}")
-            return noted.exit_code
+        if stop.number is not None:
+            warn(f"{signal_name(stop.number)}: the command was ended, job {job.id} was {became}")
+            return stop.exit_code
     if code:
-        ended = f"exit code {code}" if code > 0 else f"ended by {signal_name(-code)}"
-        warn(f"the command has failed, {ended}: job {job.id} was {became}")
+        warn(f"the command has failed, {_ended(code)}: job {job.id} was {became}")
     return code if code >= 0 else SIGNALLED - code
 
 
-def _watch(running: Execution, touches: Touches, noted: Noted) -> int:
+def _watch(running: Execution, touches: Touches, stop: DeferredSignal) -> int:
     """
     Wait for its end, and touch the job meanwhile.
     """
     while (code := running.wait(LOOK_S)) is None:
-        if noted.number is not None:
+        if stop.number is not None:
             running.begin_end()
         touches.touch_if_due()
     return code
@@ -162,12 +161,15 @@ def _settle(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> st
     try:
         return _settled(queue, job, stats, code, delay_s)
     except Lost as problem:
-        ended = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
         fail(
             REFUSED,
-            f"the command has ended, {ended}, but the server has not said what became of job "
-            f"{job.id}; if it still has it, others get it: {problem.filename}: {problem.strerror}",
+            f"the command has ended, {_ended(code)}, but the server has not said what became of "
+            f"job {job.id}; if it still has it, others get it: {reason(problem)}",
         )
+
+
+def _ended(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
 
 
 def _settled(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:

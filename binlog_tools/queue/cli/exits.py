@@ -5,6 +5,7 @@ How a command ends; the codes are those of ``binlog-inspect``.
 from typing import Final, NoReturn
 
 from binlog_tools.console.output import aside
+from binlog_tools.queue.cli.signals import DeferredSignal, signal_name
 
 PROGRAM: Final = "beanstalk"
 
@@ -30,3 +31,20 @@ def fail(code: int, message: str) -> NoReturn:
     """
     warn(message)
     raise SystemExit(code)
+
+
+def reason(problem: Exception) -> str:
+    """
+    Say what went wrong, and with which server or file.
+    """
+    filename, why = getattr(problem, "filename", None), getattr(problem, "strerror", None)
+    return f"{filename}: {why or problem}" if filename else f"{why or problem}"
+
+
+def end_if_told(stop: DeferredSignal, done: str) -> None:
+    """
+    End if a signal has come, and say what was done until then.
+    """
+    if stop.number is not None:
+        warn(f"{signal_name(stop.number)}: stopped after {done}")
+        raise SystemExit(stop.exit_code)

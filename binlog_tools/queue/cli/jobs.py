@@ -25,13 +25,7 @@ numbers = click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=
 @click.argument("job", metavar="[ID]", required=False, type=options.JOB)
 @options.server
 @options.tube
-@click.option(
-    "--state",
-    type=click.Choice(["ready", "delayed", "buried"]),
-    default="ready",
-    show_default=True,
-    help="Of the tube, the first job in this state.",
-)
+@options.state("Of the tube, the first job in this state.")
 @options.raw
 @options.as_json
 def peek(
@@ -141,10 +135,7 @@ def kick(
             each(jobs, queue.kick_job, "kicked", is_json)
             return
         kicked = _kick_tube(queue, tube, count)
-    if is_json:
-        Output(True).document({"kicked": kicked})
-    else:
-        Output().line(f"{told(kicked, 'job')} kicked")
+    options.show_count(kicked, "kicked", is_json)
     if not kicked:
         raise SystemExit(NOTHING)
 

@@ -6,9 +6,6 @@ from binlog_tools.console.interrupts import INTERRUPTS
 
 
 def main() -> None:
-    """
-    Call the command.
-    """
     INTERRUPTS.end_at_once()
     from binlog_tools.queue.cli.commands import called
 

@@ -10,9 +10,9 @@ from binlog_tools.console.output import Output, aside
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, warn
-from binlog_tools.queue.cli.signals import Noted, signal_name
-from binlog_tools.queue.moving import STATES, Moved, Mover
+from binlog_tools.queue.cli.exits import NOTHING, end_if_told, warn
+from binlog_tools.queue.cli.signals import DeferredSignal
+from binlog_tools.queue.moving import Moved, Mover
 
 
 @click.command("move")
@@ -20,13 +20,7 @@ from binlog_tools.queue.moving import STATES, Moved, Mover
 @click.argument("jobs", metavar="[ID]...", nargs=-1, type=options.JOB)
 @options.server
 @click.option("-f", "--from", "source", type=options.TUBE, metavar="NAME", help="From this tube.")
-@click.option(
-    "--state",
-    type=click.Choice(STATES),
-    default="ready",
-    show_default=True,
-    help="Of the tube, the jobs in this state.",
-)
+@options.state("Of the tube, the jobs in this state.")
 @click.option("-n", "--count", type=click.IntRange(1), help="At most so many.")
 @click.option("--kick", is_flag=True, help="Buried jobs are ready in the new tube.")
 @options.as_json
@@ -60,8 +54,8 @@ def move(
         found: Iterator[Moved] = map(mover.move_job, jobs)
         if source is not None:
             found = mover.move_all(source, state, count)
-        with Noted() as noted:
-            while noted.number is None and (each := next(found, None)) is not None:
+        with DeferredSignal() as stop:
+            while stop.number is None and (each := next(found, None)) is not None:
                 moved += 1
                 _show(output, each)
         if mover.later is not None:
@@ -69,9 +63,7 @@ def move(
                 f"{told(moved, 'job')} moved; job {mover.later}, put since, is now the first, so "
                 "it stopped there"
             )
-    if noted.number is not None:
-        warn(f"{signal_name(noted.number)}: stopped after {told(moved, 'job')}, the last one whole")
-        raise SystemExit(noted.exit_code)
+    end_if_told(stop, f"{told(moved, 'job')}, the last one whole")
     if not is_json:
         aside(f"{told(moved, 'job')} moved into {target.decode()}")
     if not moved:

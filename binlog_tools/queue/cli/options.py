@@ -12,9 +12,9 @@ from click.core import ParameterSource
 
 from binlog_tools.console.output import Output
 from binlog_tools.console.parameters import Parsed
-from binlog_tools.console.wording import body_fields
+from binlog_tools.console.wording import body_fields, told
 from binlog_tools.queue.addresses import FORMS, Address
-from binlog_tools.queue.server import Job, Queue, tube_name
+from binlog_tools.queue.server import STATES, Job, Queue, tube_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,41 +66,22 @@ class _ServerOption(click.Option):
         return before, ParameterSource.COMMANDLINE
 
 
-def server(function: F) -> F:
-    """
-    ``--server``.
-    """
-    return click.option(
-        "-s", "--server", "address", cls=_ServerOption, type=ADDRESS, envvar=SERVER,
-        default="127.0.0.1:11300", show_default=True, show_envvar=True, metavar="SERVER",
-        help=f"{FORMS}.",
-    )(function)  # fmt: skip
+server: Final = click.option(
+    "-s", "--server", "address", cls=_ServerOption, type=ADDRESS, envvar=SERVER,
+    default="127.0.0.1:11300", show_default=True, show_envvar=True, metavar="SERVER",
+    help=f"{FORMS}.",
+)  # fmt: skip
 
+as_json: Final = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
-def as_json(function: F) -> F:
-    """
-    ``--json``.
-    """
-    return click.option("--json", "is_json", is_flag=True, help="Print JSON.")(function)
+may_be_empty: Final = click.option(
+    "--empty", "may_be_empty", is_flag=True, help="An empty input is an empty job."
+)
 
-
-def may_be_empty(function: F) -> F:
-    """
-    ``--empty``.
-    """
-    return click.option(
-        "--empty", "may_be_empty", is_flag=True, help="An empty input is an empty job."
-    )(function)
-
-
-def tube(function: F) -> F:
-    """
-    ``--tube``, one.
-    """
-    return click.option(
-        "-t", "--tube", type=TUBE, default=b"default", show_default="default", metavar="NAME",
-        help="The tube.",
-    )(function)  # fmt: skip
+tube: Final = click.option(
+    "-t", "--tube", type=TUBE, default=b"default", show_default="default", metavar="NAME",
+    help="The tube.",
+)  # fmt: skip
 
 
 def tubes(help_text: str) -> Callable[[F], F]:
@@ -112,13 +93,55 @@ def tubes(help_text: str) -> Callable[[F], F]:
     )
 
 
-def raw(function: F) -> F:
+def state(help_text: str) -> Callable[[F], F]:
     """
-    ``--raw``.
+    ``--state``, one.
     """
     return click.option(
-        "--raw", is_flag=True, help="The body as it is, on a terminal too; no line end behind it."
-    )(function)
+        "--state", type=click.Choice(STATES), default=STATES[0], show_default=True, help=help_text
+    )
+
+
+def interval(least_s: float, default_s: float) -> Callable[[F], F]:
+    """
+    ``--interval``.
+    """
+    return click.option(
+        "-i", "--interval", type=click.FloatRange(least_s, 3600), default=default_s,
+        show_default=True, metavar="S", help="Seconds between two looks.",
+    )  # fmt: skip
+
+
+lines: Final = click.option(
+    "-l", "--lines", is_flag=True, help="Each line of the input is a job."
+)  # fmt: skip
+
+priority: Final = click.option(
+    "-p", "--priority", type=SECONDS, default=DEFAULT_PRIORITY, show_default=True,
+    help="0 is the most urgent.",
+)  # fmt: skip
+
+
+def outcome(function: F) -> F:
+    """
+    ``--delete``, ``--release``, ``--bury`` and ``--exec``.
+    """
+    for option in (
+        click.option(
+            "--exec", "command", metavar="CMD",
+            help="Run this; the body is its input.  Delete the job if it exits with 0.",
+        ),
+        click.option("--bury", "is_bury", is_flag=True, help="Print it, then bury it."),
+        click.option("--release", "is_release", is_flag=True, help="Print it, then give it back."),
+        click.option("--delete", "is_delete", is_flag=True, help="Print it, then delete it."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+raw: Final = click.option(
+    "--raw", is_flag=True, help="The body as it is, on a terminal too; no line end behind it."
+)
 
 
 def given(*names: str) -> str:
@@ -141,6 +164,16 @@ def connected(address: Address) -> Iterator[Queue]:
     """
     with address.connect() as line:
         yield Queue(line)
+
+
+def show_count(count: int, done: str, is_json: bool) -> None:
+    """
+    Print how many jobs something was done to.
+    """
+    if is_json:
+        Output(True).document({done: count})
+    else:
+        Output().line(f"{told(count, 'job')} {done}")
 
 
 def show_job(job: Job, is_json: bool, is_raw: bool, **facts: object) -> None:

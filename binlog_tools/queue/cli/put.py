@@ -14,12 +14,12 @@ from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.lines import lines_of
-from binlog_tools.queue.cli.signals import ENDING, Noted, signal_name
+from binlog_tools.queue.cli.signals import ENDING, DeferredSignal
 from binlog_tools.queue.server import Queue, put_request
 
-GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
+GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG", b"NOT_INSERTED")
 """After other answers the rest is not sent: it would be refused too, or misunderstood."""
 
 ANSWERS_S: Final = 5.0
@@ -29,22 +29,28 @@ ANSWERS_S: Final = 5.0
 class Putter:
     """
     Puts jobs until the server will not.
+
+    :ivar put: how many the server has taken.
+    :ivar refused: how many it has not.
+    :ivar too_big: how many of those for their size.
     """
 
     def __init__(
-        self, queue: Queue, head: tuple[int, int, int], output: Output, of_lines: bool
-    ) -> None:
+        self, queue: Queue, request: Callable[[bytes], bytes], of_lines: bool,
+        show: Callable[[Reply], object] = lambda reply: None,
+    ) -> None:  # fmt: skip
         """
-        :param head: priority, delay and TTR.
+        :param request: makes the bytes of the `put` of a body.
+        :param of_lines: each line of the input is a job.
+        :param show: called with the answer to each job that was put.
         """
         self.put = 0
         self.refused = 0
-        self.sent = 0
         self.too_big = 0
         self._queue = queue
-        self._head = head
-        self._output = output
+        self._request = request
         self._of_lines = of_lines
+        self._show = show
         self._is_stopped = False
         self._sizes: deque[int] = deque()
 
@@ -54,32 +60,32 @@ class Putter:
         """
         return not self._is_stopped
 
-    def run(self, bodies: Iterator[bytes | None]) -> None:
+    def run(self, bodies: Iterator[bytes | None], stop: DeferredSignal) -> None:
         """
-        Put all of them.
+        Put all of them; end the command if the connection ends.
         """
-        for number, reply in enumerate(self._queue.ask_many(self._requests(bodies)), 1):
-            self._answered(number, reply)
+        try:
+            for number, reply in enumerate(self._queue.ask_many(self._requests(bodies)), 1):
+                self._answered(number, reply)
+        except OSError as problem:
+            on_their_way = len(self._sizes)
+            done = f"{told(self.put, 'job')} put, and up to {on_their_way} more may be"
+            code = REFUSED if stop.number is None else stop.exit_code
+            fail(code, f"{reason(problem)}; {done}")
 
     def _requests(self, bodies: Iterator[bytes | None]) -> Iterator[bytes | None]:
         for body in bodies:
             if self._is_stopped:
                 return
-            if body is None:
-                yield None
-                continue
-            self.sent += 1
-            self._sizes.append(len(body))
-            yield put_request(body, *self._head)
+            if body is not None:
+                self._sizes.append(len(body))
+            yield None if body is None else self._request(body)
 
     def _answered(self, number: int, reply: Reply) -> None:
         size = self._sizes.popleft()
         if reply.name == b"INSERTED":
             self.put += 1  # Whether or not its number can be written.
-            if self._output.is_json:
-                self._output.document({"id": reply.number})
-            else:
-                self._output.line(str(reply.number))
+            self._show(reply)
             return
         self.refused += 1
         self._is_stopped = self._is_stopped or reply.name not in GOES_ON
@@ -93,15 +99,8 @@ class Putter:
 @click.argument("body", required=False)
 @options.server
 @options.tube
-@click.option("-l", "--lines", is_flag=True, help="Each line of the input is a job.")
-@click.option(
-    "-p",
-    "--priority",
-    type=options.SECONDS,
-    default=options.DEFAULT_PRIORITY,
-    show_default=True,
-    help="0 is the most urgent.",
-)
+@options.lines
+@options.priority
 @click.option(
     "-d",
     "--delay",
@@ -141,20 +140,21 @@ def put(
     """
     if body is not None and lines:
         raise click.UsageError("--lines reads the input; leave out BODY")
+    output = Output(is_json)
+
+    def show(reply: Reply) -> None:
+        if is_json:
+            output.document({"id": reply.number})
+        else:
+            output.line(str(reply.number))
+
     with address.connect() as line:
         queue = Queue(line)
         queue.use(tube)
-        putter = Putter(queue, (priority, delay, ttr), Output(is_json), lines)
-        with noted_with(lines) as noted:
-            try:
-                putter.run(bodies_of(body, lines, may_be_empty, line, noted, putter.goes_on))
-            except OSError as problem:
-                on_their_way = putter.sent - putter.put - putter.refused
-                where = f"{problem.filename}: " if problem.filename else ""
-                done = f"{told(putter.put, 'job')} put, and up to {on_their_way} more may be"
-                code = REFUSED if noted.number is None else noted.exit_code
-                fail(code, f"{where}{problem.strerror or problem}; {done}")
-        end_if_told(noted, putter.put)
+        putter = Putter(queue, lambda each: put_request(each, priority, delay, ttr), lines, show)
+        with deferred_signal(lines) as stop:
+            putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
+        end_if_told(stop, f"{told(putter.put, 'job')} put")
         if putter.too_big:
             limit = queue.stats().number("max-job-size")
             warn(f"the server takes jobs of up to {limit:,} bytes (its option -z)")
@@ -162,25 +162,16 @@ def put(
         raise SystemExit(REFUSED)
 
 
-def noted_with(lines: bool) -> Noted:
+def deferred_signal(lines: bool) -> DeferredSignal:
     """
     Make what notes signals, which only he needs who puts many jobs.
     """
-    return Noted(ENDING if lines else ())
-
-
-def end_if_told(noted: Noted, put: int) -> None:
-    """
-    End if a signal has come, and say so.
-    """
-    if noted.number is not None:
-        warn(f"{signal_name(noted.number)}: stopped after {told(put, 'job')} put")
-        raise SystemExit(noted.exit_code)
+    return DeferredSignal(ENDING if lines else ())
 
 
 def bodies_of(
-    body: str | None, lines: bool, may_be_empty: bool, server: Connection, noted: Noted,
-    goes_on: Callable[[], bool] = lambda: True,
+    body: str | None, lines: bool, may_be_empty: bool, server: Connection, stop: DeferredSignal,
+    goes_on: Callable[[], bool],
 ) -> Iterator[bytes | None]:  # fmt: skip
     """
     Give the bodies of the jobs to put: the argument, the input, or each line of it, and None where
@@ -196,8 +187,8 @@ def bodies_of(
         return
     source = sys.stdin.buffer
     if lines:
-        yield from lines_of(source, server, lambda: noted.number is None and goes_on())
-        if noted.number is not None:
+        yield from lines_of(source, server, lambda: stop.number is None and goes_on())
+        if stop.number is not None:
             server.limit(ANSWERS_S)
         return
     whole = source.read()

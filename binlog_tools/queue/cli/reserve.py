@@ -5,7 +5,6 @@ A reservation ends with its connection, so with this command: it has to say what
 before it ends.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -28,15 +27,7 @@ AND_THEN: Final = "one of --delete, --release, --bury and --exec CMD"
     metavar="S",
     help="Wait so many seconds for a job; without it, for ever.",
 )
-@click.option("--delete", "is_delete", is_flag=True, help="Print it, then delete it.")
-@click.option("--release", "is_release", is_flag=True, help="Print it, then give it back.")
-@click.option("--bury", "is_bury", is_flag=True, help="Print it, then bury it.")
-@click.option(
-    "--exec",
-    "command",
-    metavar="CMD",
-    help="Run this; the body is its input.  Delete the job if it exits with 0.",
-)
+@options.outcome
 @click.option(
     "-d",
     "--delay",
@@ -66,37 +57,41 @@ def reserve(
       beanstalk reserve -t mail --delete
       beanstalk reserve -t mail --timeout 0 --exec 'sendmail -t' || echo nothing sent
     """
-    flags = {"delete": is_delete, "release": is_release, "bury": is_bury}
-    then = one_of([name for name, is_set in flags.items() if is_set], command)
+    then = chosen_outcome(is_delete, is_release, is_bury, command)
     _check_delay(then, delay)
-    if then is None and (given := options.given("raw", "is_json")):
-        raise click.UsageError(f"{given}: with --exec nothing is printed but by the command")
     with options.connected(address) as queue:
         queue.watch_only(tubes or (b"default",))
         job = queue.reserve(timeout)
         if job is None:
             fail(NOTHING, "no job came in time")
         stats = queue.stats_job(job.id)
-        if then is None:
-            assert command is not None
+        if command is not None:
             raise SystemExit(execute(queue, job, stats, command, delay or 0))
         options.show_job(job, is_json, raw, tube=stats["tube"])
         settle(queue, job, stats, then, delay or 0)
 
 
-def one_of(chosen: Sequence[str], command: str | None) -> str | None:
+def chosen_outcome(is_delete: bool, is_release: bool, is_bury: bool, command: str | None) -> str:
     """
-    Say what becomes of the job; None is that the command decides.
+    Say what becomes of the job: ``delete``, ``release``, ``bury``, or ``exec``.
+
+    :raise click.UsageError: there is no outcome, or more than one, or --exec with what is printed.
     """
-    given = [f"--{name}" for name in chosen] + ["--exec"] * (command is not None)
+    flags = {
+        "delete": is_delete, "release": is_release, "bury": is_bury, "exec": command is not None,
+    }  # fmt: skip
+    given = [name for name, is_set in flags.items() if is_set]
     if not given:
         raise click.UsageError(f"a reservation ends with this command: give {AND_THEN}")
     if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} contradict: give only {AND_THEN}")
-    return chosen[0] if chosen else None
+        options_given = " and ".join(f"--{name}" for name in given)
+        raise click.UsageError(f"{options_given} contradict: give only {AND_THEN}")
+    if command is not None and (shown := options.given("raw", "is_json")):
+        raise click.UsageError(f"{shown}: with --exec nothing is printed but by the command")
+    return given[0]
 
 
-def _check_delay(then: str | None, delay: int | None) -> None:
+def _check_delay(then: str, delay: int | None) -> None:
     if delay is not None and then in ("delete", "bury"):
         raise click.UsageError(f"--delay is for a job that is given back, not for --{then}")
 

@@ -1,10 +1,10 @@
 """
-Signals that ask a command to end, noted until it has finished what it must not leave half done.
+Signals that ask a command to end, deferred until it has finished what must not stay half done.
 """
 
 import signal
 from collections.abc import Callable, Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -24,7 +24,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class Noted:
+class DeferredSignal:
     """
     While the block lasts, the first of these signals is noted only; the next does what it did
     before.  A signal that is ignored (as by nohup) stays so.
@@ -33,9 +33,6 @@ class Noted:
     """
 
     def __init__(self, signals: Sequence[signal.Signals] = ENDING) -> None:
-        """
-        :param signals: which.
-        """
         self._signals = signals
         self.number: int | None = None
         self._before: dict[int, Callable[..., Any] | int | None] = {}
@@ -55,7 +52,7 @@ class Noted:
         for each, before in self._before.items():
             signal.signal(each, before)
 
-    def __enter__(self) -> "Noted":
+    def __enter__(self) -> "DeferredSignal":
         for each in self._signals:
             before = signal.getsignal(each)
             if before != signal.SIG_IGN:
@@ -63,8 +60,5 @@ class Noted:
                 signal.signal(each, self._note)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *error: object) -> None:
         self._restore()

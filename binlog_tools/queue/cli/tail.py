@@ -13,21 +13,13 @@ from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import warn
 from binlog_tools.queue.cli.tubes import numbers
-from binlog_tools.queue.following import Follower, Seen
+from binlog_tools.queue.following import Follower, NewJob
 
 
 @click.command("tail")
 @options.server
 @options.tubes("Of this tube; may be repeated.  All tubes without one.")
-@click.option(
-    "-i",
-    "--interval",
-    type=click.FloatRange(0.05, 3600),
-    default=0.5,
-    show_default=True,
-    metavar="S",
-    help="Seconds between two looks.",
-)
+@options.interval(least_s=0.05, default_s=0.5)
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many jobs.")
 @options.raw
 @options.as_json
@@ -61,7 +53,7 @@ def tail(
                 warn(f"{were} missed: done, or refused, before a look")
 
 
-def _show(seen: Seen, is_json: bool, is_raw: bool) -> None:
+def _show(seen: NewJob, is_json: bool, is_raw: bool) -> None:
     if sys.stdout.isatty() and not (is_json or is_raw):
         click.secho(f"job {seen.job.id} in {escape(seen.stats['tube'])}:", dim=True)
     facts = numbers(seen.stats)

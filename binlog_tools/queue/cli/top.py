@@ -15,7 +15,7 @@ from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.rates import Look, Row, look, rows, total
+from binlog_tools.queue.rates import Row, Snapshot, rows, take_snapshot, total
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"
 """The terminal's other screen, without a cursor."""
@@ -41,15 +41,7 @@ SORTS: Final = ("tube", "ready", "reserved", "delayed", "buried", "waiting", "pu
 
 @click.command("top")
 @options.server
-@click.option(
-    "-i",
-    "--interval",
-    type=click.FloatRange(0.1, 3600),
-    default=2.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds between two looks.",
-)
+@options.interval(least_s=0.1, default_s=2.0)
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many looks.")
 @click.option(
     "--sort",
@@ -82,7 +74,7 @@ def _watch_live(address: Address, interval: float, count: int | None, sort: str)
     """
     lines: list[str] = []
 
-    def draw(now: Look, found: Sequence[Row]) -> None:
+    def draw(now: Snapshot, found: Sequence[Row]) -> None:
         lines[:] = _picture(address, now, found, sort)
         sys.stdout.write(HOME + "\r\n".join(line + TO_END_OF_LINE for line in lines) + TO_END)
 
@@ -97,13 +89,13 @@ def _watch_live(address: Address, interval: float, count: int | None, sort: str)
 
 def _watch(
     address: Address, interval: float, count: int | None,
-    show: Callable[[Look, Sequence[Row]], None],
+    show: Callable[[Snapshot, Sequence[Row]], None],
 ) -> None:  # fmt: skip
-    before: Look | None = None
+    before: Snapshot | None = None
     done = 0
     with options.connected(address) as queue:
         while True:
-            now = look(queue, time.monotonic())
+            now = take_snapshot(queue, time.monotonic())
             show(now, rows(now, before))
             sys.stdout.flush()
             before, done = now, done + 1
@@ -123,7 +115,7 @@ def ordered(found: Sequence[Row], sort: str) -> list[Row]:
     return sorted(by_name, key=lambda row: getattr(row, field) or 0, reverse=True)
 
 
-def _print(output: Output, now: Look, found: Sequence[Row], sort: str) -> None:
+def _print(output: Output, now: Snapshot, found: Sequence[Row], sort: str) -> None:
     for row in ordered(found, sort):
         if output.is_json:
             output.document({"uptime": now.server.number("uptime"), **row._asdict()})
@@ -137,7 +129,7 @@ def _cells(row: Row) -> list[str]:
     return [*map(str, counts), *rates, str(row.pause_s)]
 
 
-def _picture(address: Address, now: Look, found: Sequence[Row], sort: str) -> list[str]:
+def _picture(address: Address, now: Snapshot, found: Sequence[Row], sort: str) -> list[str]:
     """
     The lines of the screen, no wider and no more than it has room for.
     """

@@ -3,48 +3,43 @@
 can serve.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
-from binlog_tools.console.output import Output
+from binlog_tools.client import LIMIT_S
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.execution import execute
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told
 from binlog_tools.queue.cli.jobs import each as do_each
 from binlog_tools.queue.cli.jobs import numbers as job_numbers
-from binlog_tools.queue.cli.put import bodies_of, end_if_told, noted_with
-from binlog_tools.queue.cli.reserve import one_of, settle
+from binlog_tools.queue.cli.put import Putter, bodies_of, deferred_signal
+from binlog_tools.queue.cli.reserve import chosen_outcome, settle
 from binlog_tools.queue.cli.tubes import show_stats
 from binlog_tools.queue.server_v1 import QueueV1, put_request
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 FOR_EVER_S: Final = 10 * 365 * 86_400.0
 """How long a reply may take: a `reserve` of v1 waits without limit, and sockets want a number."""
 
 
 @contextmanager
-def connected(address: Address, limit_s: float | None = None) -> Iterator[QueueV1]:
+def connected(address: Address, limit_s: float = LIMIT_S) -> Iterator[QueueV1]:
     """
     A connection to the server, for as long as the block lasts.
     """
-    with address.connect() if limit_s is None else address.connect(limit_s) as line:
+    with address.connect(limit_s) as line:
         yield QueueV1(line)
 
 
 @click.command("put")
 @click.argument("body", required=False)
 @options.server
-@click.option("-l", "--lines", is_flag=True, help="Each line of the input is a job.")
-@click.option(
-    "-p", "--priority", type=options.SECONDS, default=options.DEFAULT_PRIORITY, show_default=True,
-    help="0 is the most urgent.",
-)  # fmt: skip
+@options.lines
+@options.priority
 @options.may_be_empty
 @options.as_json
 def put(
@@ -63,52 +58,18 @@ def put(
     """
     if body is not None and lines:
         raise click.UsageError("--lines reads the input; leave out BODY")
-    done = sent = refused = 0
-
-    def requests() -> Iterator[bytes | None]:
-        nonlocal sent
-        for each in bodies_of(body, lines, may_be_empty, line, noted):
-            sent += each is not None
-            yield None if each is None else put_request(each, priority)
-
-    with address.connect() as line, noted_with(lines) as noted:
-        queue = QueueV1(line)
-        try:
-            for number, reply in enumerate(queue.ask_many(requests()), 1):
-                if reply.name == b"INSERTED":
-                    done += 1
-                    continue
-                refused += 1
-                which = f"line {number} of the input" if lines else "the job"
-                warn(f"{which} was not put: the server says {reply}")
-        except OSError as problem:
-            left = sent - done - refused
-            where = f"{problem.filename}: " if problem.filename else ""
-            so_far = f"{told(done, 'job')} put, and up to {left} more may be"
-            code = REFUSED if noted.number is None else noted.exit_code
-            fail(code, f"{where}{problem.strerror or problem}; {so_far}")
-    _say(is_json, "put", done)
-    end_if_told(noted, done)
-    if refused:
+    with address.connect() as line, deferred_signal(lines) as stop:
+        putter = Putter(QueueV1(line), lambda each: put_request(each, priority), lines)
+        putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
+    options.show_count(putter.put, "put", is_json)
+    end_if_told(stop, f"{told(putter.put, 'job')} put")
+    if putter.refused:
         raise SystemExit(REFUSED)
-
-
-def _say(is_json: bool, what: str, count: int) -> None:
-    if is_json:
-        Output(True).document({what: count})
-    else:
-        Output().line(f"{told(count, 'job')} {what}")
 
 
 @click.command("reserve")
 @options.server
-@click.option("--delete", "is_delete", is_flag=True, help="Print it, then delete it.")
-@click.option("--release", "is_release", is_flag=True, help="Print it, then give it back.")
-@click.option("--bury", "is_bury", is_flag=True, help="Print it, then bury it.")
-@click.option(
-    "--exec", "command", metavar="CMD",
-    help="Run this; the body is its input.  Delete the job if it exits with 0.",
-)  # fmt: skip
+@options.outcome
 @options.raw
 @options.as_json
 def reserve(
@@ -126,15 +87,11 @@ def reserve(
       beanstalk --dialect v1 reserve --delete
       beanstalk --dialect v1 reserve --exec 'sendmail -t'
     """
-    flags = {"delete": is_delete, "release": is_release, "bury": is_bury}
-    then = one_of([name for name, is_set in flags.items() if is_set], command)
-    if then is None and (given := options.given("raw", "is_json")):
-        raise click.UsageError(f"{given}: with --exec nothing is printed but by the command")
+    then = chosen_outcome(is_delete, is_release, is_bury, command)
     with connected(address, FOR_EVER_S) as queue:
         job = queue.reserve_any()
         facts = queue.facts(job)
-        if then is None:
-            assert command is not None
+        if command is not None:
             raise SystemExit(execute(queue, job, facts, command, 0))
         options.show_job(job, is_json, raw, priority=job.priority)
         settle(queue, job, facts, then, 0)
@@ -168,7 +125,7 @@ def kick(address: Address, count: int, is_json: bool) -> None:
     """
     with connected(address) as queue:
         kicked = queue.kick(count)
-    _say(is_json, "kicked", kicked)
+    options.show_count(kicked, "kicked", is_json)
     if not kicked:
         raise SystemExit(NOTHING)
 

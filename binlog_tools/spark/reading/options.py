@@ -83,17 +83,11 @@ class Asked(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """
-        The columns of the table, if no schema says others.
-        """
         if self.columns is not None:
             return self.columns
         return tuple(name for name in BY_NAME if self.body or name != "body")
 
     def wanted(self, columns: tuple[str, ...]) -> Wanted:
-        """
-        What is to be decoded, with these columns.
-        """
         return Wanted(columns, self.records, self.copies, self.damage, self.verify, self.conditions)
 
     def server_of(self, header: SegmentHeader) -> str:
@@ -130,9 +124,6 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
 
 
 def wrong(name: str, why: str) -> SourceError:
-    """
-    The value of an option is no good.
-    """
     return SourceError("BINLOG_OPTION", f"option {name}: {why}")
 
 
@@ -284,8 +275,7 @@ ROWS_ONLY: Final = (*_CONDITIONS, "pushdown")
 
 def check_schema(fields: list[tuple[str, str]], known: Mapping[str, Any]) -> tuple[str, ...]:
     """
-    The columns that a schema of the user's wants: names and types, as Spark writes them.
-
+    :return: the columns that a schema of the user's wants.
     :raise SourceError: there is no such column, or it is of another type.
     """
     if not fields:

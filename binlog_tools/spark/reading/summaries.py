@@ -57,10 +57,6 @@ def summary(buffer: memoryview, place: Place, stretch: Stretch, verify: Verify) 
 
 
 class _Counting:
-    """
-    Goes through a segment.
-    """
-
     def __init__(self, buffer: memoryview, place: Place) -> None:
         self._buffer = buffer
         self._place = place

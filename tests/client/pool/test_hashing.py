@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from hashlib import sha256
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,19 +93,6 @@ def test_a_server_has_tubes_by_its_weight() -> None:
     shares = Counter(map(split.server_of, TUBES))
     assert 0.47 < shares["c"] / len(TUBES) < 0.53
     assert 0.22 < shares["a"] / len(TUBES) < 0.28
-
-
-def test_tubes_are_sorted_by_their_servers() -> None:
-    split = Split({"a": 1, "b": 1})
-    sorted_ = split.by_server(TUBES[:20])
-    assert sorted(tube for some in sorted_.values() for tube in some) == sorted(TUBES[:20])
-    assert all(split.server_of(tube) == name for name, some in sorted_.items() for tube in some)
-
-
-@pytest.mark.parametrize("one", ["mail", b"mail"])
-def test_one_tube_is_not_sorted_by_its_letters(one: Any) -> None:
-    with pytest.raises(TypeError, match=r"^tubes: give a list"):
-        Split({"a": 1}).by_server(one)
 
 
 def test_the_name_of_a_tube_may_be_text_or_bytes() -> None:

@@ -10,7 +10,7 @@ import pytest
 from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records import Start, TubeDef
-from beanstalk_twisted.binlog.space_budget import Spare
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.inspect.dumping import Entry, Gap, Records
 from binlog_tools.inspect.following import READ_BYTES, Follower
@@ -96,7 +96,7 @@ def test_files_that_are_to_become_segments_are_not_shown_before(tmp_path: Path) 
     scribe.write(put(1))
 
     def prepare() -> None:
-        spare = Spare(1, 1 << 14, is_ready=True)
+        spare = PreallocatedSegment(1, 1 << 14, is_ready=True)
         scribe.writer.prepare(spare)
         scribe.log.budget.add(spare)
 

@@ -36,7 +36,7 @@ from tests.tools.folders import contents, stats, written
 from tests.tools.rewrite.test_rewriting import LATER
 from tests.tools.served import served, started_on
 
-MAIL = Choice(Selection(tubes=frozenset({b"mail"})), ANY_AGE, keeps=False)
+MAIL = Choice(Selection(tubes=frozenset({b"mail"})), ANY_AGE, keeps_chosen=False)
 
 
 @pytest.mark.parametrize("with_compaction", [False, True])
@@ -64,7 +64,7 @@ def test_what_was_dropped_is_kept_in_the_quarantine(tmp_path: Path) -> None:
     assert Path(kept_at) == path / "quarantine" / "filtered-1"
     mail = {n: job for n, job in before.items() if job[0] == b"mail"}
     assert served(Path(kept_at), LATER) == mail
-    again = Choice(Selection(tubes=frozenset({b"images"})), ANY_AGE, keeps=False)
+    again = Choice(Selection(tubes=frozenset({b"images"})), ANY_AGE, keeps_chosen=False)
     assert drop_in_place(str(path), again).kept_at.endswith("filtered-2")
 
 
@@ -73,7 +73,9 @@ def test_the_segments_that_were_there_are_not_changed(tmp_path: Path) -> None:
     scribe.write(put(1), put(2))
     scribe.finish()
     path = written(tmp_path / "log", scribe.files())
-    drop_in_place(str(path), Choice(Selection(jobs=Numbers([Span(1, 1)])), ANY_AGE, keeps=False))
+    drop_in_place(
+        str(path), Choice(Selection(jobs=Numbers([Span(1, 1)])), ANY_AGE, keeps_chosen=False)
+    )
     after = {name: raw for name, raw in contents(path).items() if name in scribe.files()}
     assert after == scribe.files()
 
@@ -126,7 +128,7 @@ def test_a_damaged_log_is_not_touched(tmp_path: Path) -> None:
 
 def test_a_torn_tail_is_kept_aside_as_a_server_does_it(tmp_path: Path) -> None:
     path = written(tmp_path / "log", read_golden("v1-torn"))
-    first = Choice(Selection(jobs=Numbers([Span(1, 1)])), ANY_AGE, keeps=False)
+    first = Choice(Selection(jobs=Numbers([Span(1, 1)])), ANY_AGE, keeps_chosen=False)
     assert drop_in_place(str(path), first).jobs == 1
     assert [name for name in os.listdir(path / "quarantine") if name.endswith(".torn")]
     assert served(path, LATER) == {}
@@ -138,7 +140,7 @@ def test_what_was_not_known_durable_moves_as_with_a_server(tmp_path: Path) -> No
     scribe.write(put(2), sync=False)
     scribe.write(put(3), sync=False)
     path = written(tmp_path / "log", scribe.files())
-    second = Choice(Selection(jobs=Numbers([Span(2, 2)])), ANY_AGE, keeps=False)
+    second = Choice(Selection(jobs=Numbers([Span(2, 2)])), ANY_AGE, keeps_chosen=False)
     drop_in_place(str(path), second)
     assert list(served(path, LATER)) == [1, 3]
 

@@ -104,12 +104,12 @@ def test_jobs_are_chosen_by_age(ages: Ages, age_s: int, is_chosen: bool) -> None
 
 def test_all_conditions_count_together() -> None:
     chosen = Selection(jobs=Numbers([Span(1, 5)]), tubes=frozenset({b"default"}))
-    drops = Choice(chosen, ANY_AGE, keeps=False)
-    keeps = drops._replace(keeps=True)
+    drops = Choice(chosen, ANY_AGE, keeps_chosen=False)
+    keeps = drops._replace(keeps_chosen=True)
     cases = ((job(1), True), (job(6), False), (job(1, tube=b"mail"), False))
     for each, is_chosen in cases:
-        assert drops.stays(each, T0) is not is_chosen
-        assert keeps.stays(each, T0) is is_chosen
+        assert drops.keeps(each, T0) is not is_chosen
+        assert keeps.keeps(each, T0) is is_chosen
 
 
 @pytest.mark.parametrize("keeps", [False, True])

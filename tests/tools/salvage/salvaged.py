@@ -67,7 +67,7 @@ def written(found: Salvaged) -> Files:
     salvage = found.report.salvage
     directory = MemoryDirectory()
     maker = SegmentMaker(
-        directory, salvage.origin, floors=salvage.floors, pauses=salvage.pauses(), now_ns=T0
+        directory, salvage.origin, floors=salvage.floors, pauses=salvage.judge.pauses(), now_ns=T0
     )
     for job in found.jobs.values():
         maker.add(job)

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
+from beanstalk_twisted.binlog.framing import SegmentIndex
 from beanstalk_twisted.binlog.records import Kind, Pause, Seal, State
-from beanstalk_twisted.binlog.seal import SegmentIndex
 from binlog_tools.logs.stored import StoredPause
 from binlog_tools.salvage.judging import LOST_AND_FOUND, Doubtful, Why
-from binlog_tools.salvage.living import PAGE_IDS, Ids
+from binlog_tools.salvage.live_jobs import PAGE_IDS, Ids
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import (
@@ -336,10 +336,10 @@ def test_pauses_in_force_are_kept_in_their_newest_form() -> None:
         [Pause(1, 7, T0 + 7 * NS, T0)], [Pause(1, 0, 0, T0)], [put(1)],
     )  # fmt: skip
     found = salvaged(with_bad_records(files, ONE, 3))
-    pauses = list(found.report.salvage.pauses())
+    pauses = list(found.report.salvage.judge.pauses())
     assert pauses == [StoredPause(b"mail", 500, T0 + 500 * NS)]
     found = salvaged(with_bad_records(files, ONE, 2))
-    pauses = list(found.report.salvage.pauses())
+    pauses = list(found.report.salvage.judge.pauses())
     assert pauses == [StoredPause(b"mail", 100, T0 + 100 * NS)]
     see_that_it_loads(found)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.v7.holder import holder_of, refuse_running
+from beanstalk_twisted.binlog.directory import holder_of
+from binlog_tools.v7.importing import refuse_running
 
 HOLD = """
 import fcntl, sys

@@ -19,12 +19,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.directory import RealDirectory, holder_of
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.cli.commands import cli
 from binlog_tools.logs.new_log import Floors, NewLog, Origin
 from binlog_tools.logs.stored import StoredJob, StoredPause
-from binlog_tools.v7.holder import holder_of
 from binlog_tools.v7.survivors import Survivors
 from tests.server_process import Connection, ServerProcess, ours, real_beanstalkd, theirs
 

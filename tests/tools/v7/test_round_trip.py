@@ -61,7 +61,7 @@ def again(files: Mapping[str, bytes]) -> dict[int, StoredJob]:
     The jobs of these files, as an import has them.
     """
     found = read(files)
-    assert found.findings.is_sound
+    assert found.findings.verdict == "sound"
     return {job.job_id: job for job in stored_jobs(found, NOW_NS)}
 
 
@@ -107,7 +107,7 @@ def test_every_job_comes_back_as_it_was(
     next_job_id = max((job.job_id for job in jobs), default=0) + 1 + more_ids
     files, tally, _ = exported(jobs, file_bytes, next_job_id)
     found = read(files)
-    assert found.findings.is_sound
+    assert found.findings.verdict == "sound"
     assert found.next_job_id == next_job_id
     back = {job.job_id: job for job in stored_jobs(found, NOW_NS)}
     anonymous = [job._replace(deadline_ns=0) if job.state is State.BURIED else job for job in jobs]
@@ -138,7 +138,7 @@ def test_files_are_not_larger_than_asked_for_and_no_record_is_divided() -> None:
     files, _, _ = exported(jobs)
     assert len(files) == 7
     assert all(len(content) <= MIN_FILE_BYTES for content in files.values())
-    assert all(read(content).findings.is_sound for content in files.values())
+    assert all(read(content).findings.verdict == "sound" for content in files.values())
 
 
 def test_a_record_that_just_fits_does_and_one_byte_more_does_not() -> None:
@@ -211,7 +211,7 @@ def test_the_highest_id_that_an_import_takes_comes_back() -> None:
     assert list(again(files)) == [highest]
     files, _, _ = exported([stored(1)], next_job_id=highest + 1)
     assert read(files).next_job_id == highest + 1
-    assert read(files).findings.is_sound
+    assert read(files).findings.verdict == "sound"
 
 
 def test_ids_go_on_where_they_were() -> None:

@@ -66,7 +66,7 @@ def test_the_newest_record_of_a_job_holds() -> None:
         "buries": 1,
     }
     found = read(file_7(full(1), short(1, BURIED, buries=1), short(1, DELAYED, **changed)))
-    assert found.findings.is_sound
+    assert found.findings.verdict == "sound"
     job = found.jobs[1].fields
     assert (job.state, job.priority, job.delay_ns, job.releases, job.buries) == (
         DELAYED, 3, 9 * NS, 2, 1,
@@ -83,14 +83,14 @@ def test_deleted_jobs_are_gone_and_their_ids_are_not_given_again() -> None:
 
 def test_files_are_read_in_the_order_of_their_numbers() -> None:
     found = read({"binlog.9": file_7(full(1)), "binlog.10": file_7(gone(1))})
-    assert found.jobs == {} and found.findings.is_sound
+    assert found.jobs == {} and found.findings.verdict == "sound"
     assert found.counts.files == 2
 
 
 def test_other_names_are_left_alone() -> None:
     strays = {"binlog.9x": b"stray", "binlog.foo": b"", "lock": b"", "other": b"x"}
     found = read({"binlog.3": file_7(full(1)), **strays})
-    assert found.findings.is_sound and found.counts.files == 1
+    assert found.findings.verdict == "sound" and found.counts.files == 1
 
 
 def test_reserved_jobs_are_ready() -> None:
@@ -102,7 +102,7 @@ def test_reserved_jobs_are_ready() -> None:
 
 def test_a_short_record_without_a_full_one_is_counted_only_if_its_job_was_deleted() -> None:
     found = read({"binlog.4": file_7(short(1, BURIED), gone(1), gone(2), full(3))})
-    assert found.findings.is_sound
+    assert found.findings.verdict == "sound"
     assert found.counts.orphaned == 3
     assert bodies(found) == {3: b"hello"}
 
@@ -113,7 +113,7 @@ def test_a_job_whose_body_is_in_no_file_is_reported() -> None:
         Finding(Kind.MISSING, "binlog.4", 4 + len(full(3)), 4 + len(full(3)), 1,
                 "its body is in no file")
     ]  # fmt: skip
-    assert not found.findings.is_torn_only
+    assert found.findings.verdict == "damaged"
     assert bodies(found) == {3: b"hello"}
 
 
@@ -123,14 +123,14 @@ def test_versions_may_be_mixed() -> None:
         "binlog.2": file_7(short(1, BURIED, b"one"), gone(2, b"two"), full(3, b"three")),
     }
     found = read(files)
-    assert found.findings.is_sound
+    assert found.findings.verdict == "sound"
     assert states(found) == {1: BURIED, 3: READY}
 
 
 def test_an_id_that_was_given_again_is_the_new_job() -> None:
     later: dict[str, Any] = {"created": T0 + 9 * NS}
     found = read(file_7(gone(1), full(1, b"again", **later), short(1, BURIED, b"again", **later)))
-    assert found.findings.is_sound
+    assert found.findings.verdict == "sound"
     assert states(found) == {1: BURIED}
 
 
@@ -193,7 +193,7 @@ def test_a_gap_of_any_width_takes_no_time() -> None:
 def test_a_file_that_was_only_begun_is_torn() -> None:
     for content in (b"", b"\7", bytes(4096)):
         found = read({"binlog.1": file_7(full(1)), "binlog.2": content})
-        assert kinds(found) == ["torn"] and found.findings.is_torn_only
+        assert kinds(found) == ["torn"] and found.findings.verdict == "torn"
         assert sorted(found.jobs) == [1]
 
 
@@ -202,7 +202,7 @@ def test_a_file_that_was_only_begun_is_torn() -> None:
 )
 def test_a_torn_copy_does_not_cost_the_older_good_one(torn: bytes) -> None:
     found = read({"binlog.1": file_7(full(1), full(2)), "binlog.2": file_7(torn)})
-    assert found.findings.is_torn_only
+    assert found.findings.verdict == "torn"
     assert states(found) == {1: READY, 2: READY}
     assert bodies(found)[1] == b"hello"
 
@@ -278,7 +278,7 @@ def test_a_record_whose_id_was_damaged_changes_no_other_job(state: int) -> None:
     wrong = short(1, state, created=T0 + 2_000_000)
     found = read(file_7(full(1), full(2), wrong))
     assert wholes(found) == wholes(read(file_7(full(1), full(2))))
-    assert kinds(found) == ["contradicts"] and not found.findings.is_torn_only
+    assert kinds(found) == ["contradicts"] and found.findings.verdict == "damaged"
 
 
 @pytest.mark.parametrize("changes", [{"ttr": 61 * NS}, {"body_size": 8}, {"created": T0}])
@@ -342,7 +342,7 @@ def test_a_file_of_another_machine_is_not_called_damaged() -> None:
 def test_a_version_that_nobody_knows_is_reported_and_its_records_are_read() -> None:
     found = read(b"\x08\0\0\0" + full(1) + full(2))
     assert sorted(found.jobs) == [1, 2]
-    assert kinds(found) == ["damaged"] and not found.findings.is_torn_only
+    assert kinds(found) == ["damaged"] and found.findings.verdict == "damaged"
 
 
 # Bounds.
@@ -355,7 +355,7 @@ def test_findings_are_listed_up_to_a_limit_and_all_counted() -> None:
         found = read(content)
         assert found.findings.counts == {Kind.DAMAGED: number}
         assert len(found.findings.listed) == MAX_LISTED
-        assert found.findings.total == number
+        assert found.findings.counts.total() == number
 
 
 def test_progress_goes_up_to_all_of_it() -> None:

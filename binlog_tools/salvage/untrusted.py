@@ -11,25 +11,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog import frames, records
 from beanstalk_twisted.binlog.format import MAX_FRAME_RECORDS, RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.records import (
-    DATA_CRC,
-    DATA_LEN,
-    DATA_OFF,
-    FULL,
-    JOB_ID,
-    JOB_KINDS,
-    TYPE,
-    Raw,
-)
+from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Raw
 from beanstalk_twisted.binlog.segment import has_content
-from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Budgets, Carver, span
+from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
 from binlog_tools.salvage.scanning import Piece, Scan, start_of_data
 
 
-def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
+def untrusted_bodies(scan: Scan, buffer: Buffer) -> Iterator[Body]:
     """
     All such bodies of a segment.
     """
@@ -46,10 +37,10 @@ def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
         if not piece.has_heap:
             taken += _taken(piece, found, buffer)
     occupied = _Extents(taken)
-    budgets = Budgets(Budget(), Budget())
-    for offset, until in _Extents((each.offset, each.end) for each in scan.spoiled).extents():
+    heaps, shifts = Budget(), Budget()
+    for offset, until in _Extents((each.offset, each.end) for each in scan.damaged).extents():
         for start, end in occupied.between(offset, min(until, scan.certain_end)):
-            carver = Carver(buffer, start, end, scan.certain_end, seq, budgets)
+            carver = Carver(buffer, start, end, scan.certain_end, seq, heaps, shifts)
             yield from carver.bodies()
 
 
@@ -104,9 +95,9 @@ def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tupl
     elif piece.has_records:
         yield frame.offset, frame.heap_at
         for raw in frames.raw_records(buffer, frame):
-            start = start_of_data(buffer, piece, raw) if raw[DATA_LEN] else None
+            start = start_of_data(buffer, piece, raw) if raw[records.DATA_LEN] else None
             if start is not None:
-                yield start, start + raw[DATA_LEN]
+                yield start, start + raw[records.DATA_LEN]
 
 
 # Frames whose records do not check.
@@ -141,16 +132,16 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
     if frame.heap_at > piece.limit:
         return
     named: list[_Record] = []
-    spoilt: list[_Record] = []
+    damaged: list[_Record] = []
     for at in range(frame.n_rec):
         record = _record(piece, at, buffer)
         if record.data_at is not None:
             named.append(record)
         elif not _has_no_data(record.raw):
-            spoilt.append(record)
+            damaged.append(record)
 
     def body(owner: _Record | None, start: int, end: int, is_named: bool) -> Body:
-        job_id, record_at = (owner.raw[JOB_ID], owner.record_at) if owner else (0, 0)
+        job_id, record_at = (owner.raw[records.JOB_ID], owner.record_at) if owner else (0, 0)
         return Body(
             seq, job_id, record_at, start, min(end, piece.limit), frame.base_lsn, is_named,
             is_named or piece.has_whole_heap,
@@ -158,8 +149,8 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
 
     for each in named:
         if each.data_at is not None and not _is_of_no_job(each.raw):
-            yield body(each, each.data_at, each.data_at + each.raw[DATA_LEN], True)
-    for rest in _rests(named, spoilt, frame.heap_len):
+            yield body(each, each.data_at, each.data_at + each.raw[records.DATA_LEN], True)
+    for rest in _rests(named, damaged, frame.heap_len):
         for part in _split(rest):
             if all(_is_of_no_job(each.raw) for each in part.owners) and part.owners:
                 continue
@@ -179,18 +170,18 @@ def _record(piece: Piece, at: int, buffer: Buffer) -> _Record:
     for record_at in (nominal, nominal + piece.shift) if piece.shift else (nominal,):
         if frame.records_at <= record_at <= piece.limit - RECORD_BYTES:
             raw = RECORD.unpack_from(buffer, record_at)
-            data_at = start_of_data(buffer, piece, raw) if raw[DATA_LEN] else None
+            data_at = start_of_data(buffer, piece, raw) if raw[records.DATA_LEN] else None
             if data_at is not None:
                 return _Record(at, record_at, raw, data_at)
     return _Record(at, nominal, frames.raw_record(buffer, frame, at), None)
 
 
-def _rests(named: list[_Record], spoilt: list[_Record], heap_len: int) -> Iterator[_Rest]:
+def _rests(named: list[_Record], damaged: list[_Record], heap_len: int) -> Iterator[_Rest]:
     at, behind = 0, -1
     ends = [(*span(each.raw), each.at) for each in named]
     for start, end, index in [*sorted(ends), (heap_len, heap_len, MAX_FRAME_RECORDS)]:
         if start > at:
-            yield _Rest(at, start, [each for each in spoilt if behind < each.at < index])
+            yield _Rest(at, start, [each for each in damaged if behind < each.at < index])
         at, behind = max(at, end), max(behind, index)
 
 
@@ -216,9 +207,11 @@ def _has_no_data(raw: Raw) -> bool:
     """
     Whether it says of itself that it has none.
     """
-    is_short = raw[TYPE] in JOB_KINDS and raw[TYPE] not in FULL
-    return is_short and not (raw[DATA_OFF] or raw[DATA_LEN] or raw[DATA_CRC])
+    is_short = raw[records.TYPE] in JOB_KINDS and raw[records.TYPE] not in FULL
+    return is_short and not (
+        raw[records.DATA_OFF] or raw[records.DATA_LEN] or raw[records.DATA_CRC]
+    )
 
 
 def _is_of_no_job(raw: Raw) -> bool:
-    return raw[TYPE] in WITH_DATA and not raw[JOB_ID]
+    return raw[records.TYPE] in WITH_DATA and not raw[records.JOB_ID]

@@ -1,25 +1,19 @@
 """
 Deleting the jobs of a tube that are there now.
 
-The protocol has no command for that.  The first job of a state is looked at and deleted, and so on:
-`delete` takes a job that nobody has reserved in whichever state it is, so none is reserved, and
-whatever breaks off in between, the others stay as they were.
-
-Each state ends at the number of jobs it had in the beginning, or at a job that was put since.  So
-it ends however quickly others put, and never deletes a job that came later.
+The protocol has no command for that: the first job of a state is looked at and deleted, and so on.
+None is reserved, so whatever breaks off in between, the others stay as they were.  Each state ends
+at the number of jobs it had in the beginning, or at a job that was put since.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from binlog_tools.queue.following import next_number
 from binlog_tools.queue.server import Job, Queue, Refused
 
-STATES: Final = ("ready", "delayed", "buried")
-"""Those of jobs that belong to nobody."""
 
-
-class Gone(NamedTuple):
+class StateResult(NamedTuple):
     """
     What became of the jobs of one state.
 
@@ -34,7 +28,7 @@ class Gone(NamedTuple):
     later: int | None
 
 
-class Emptying:
+class TubePurge:
     """
     Deletes the jobs of a tube that are in some states.
 
@@ -63,7 +57,7 @@ class Emptying:
         """
         return sum(self.counts.values())
 
-    def run(self) -> Iterator[int | Gone]:
+    def run(self) -> Iterator[int | StateResult]:
         """
         Give the number of each job that is deleted, and behind those of a state what became of it.
         """
@@ -71,7 +65,7 @@ class Emptying:
         for state, there in self.counts.items():
             yield from self._run(state, there)
 
-    def _run(self, state: str, there: int) -> Iterator[int | Gone]:
+    def _run(self, state: str, there: int) -> Iterator[int | StateResult]:
         deleted, later = 0, None
         job = self._queue.peek_first(state) if there else None
         for _ in range(there):
@@ -86,7 +80,7 @@ class Emptying:
                 self.deleted += 1
                 yield job.id
             job = following
-        yield Gone(state, there, deleted, later)
+        yield StateResult(state, there, deleted, later)
 
     def _delete(self, job: Job, state: str) -> tuple[bool, Job | None]:
         """

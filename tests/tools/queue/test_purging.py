@@ -7,18 +7,18 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.emptying import STATES, Emptying, Gone
 from binlog_tools.queue.following import Follower
-from binlog_tools.queue.server import Queue, Refused
+from binlog_tools.queue.purging import StateResult, TubePurge
+from binlog_tools.queue.server import STATES, Queue, Refused
 from tests.tools.queue.lines import MemoryLine, jobs_of
 from tests.tools.queue.test_moving import filled
 
 
-def emptying(server: MemoryServer, *states: str) -> Emptying:
+def purge(server: MemoryServer, *states: str) -> TubePurge:
     """
     Begin to empty tube a.
     """
-    return Emptying(Queue(MemoryLine(server)), b"a", states)
+    return TubePurge(Queue(MemoryLine(server)), b"a", states)
 
 
 def others(server: MemoryServer) -> Queue:
@@ -37,10 +37,10 @@ def test_the_jobs_of_a_state_are_deleted_and_no_others(state: str) -> None:
     queue.use(b"b")
     queue.put(b"other tube", 0, 500 if state == "delayed" else 0, 100)
     asked = [other for other in STATES if other != state]
-    assert list(emptying(server, *asked).run()) == [Gone(each, 0, 0, None) for each in asked]
-    found = emptying(server, state)
+    assert list(purge(server, *asked).run()) == [StateResult(each, 0, 0, None) for each in asked]
+    found = purge(server, state)
     assert found.counts == {state: 3}
-    assert list(found.run()) == [1, 2, 3, Gone(state, 3, 3, None)]
+    assert list(found.run()) == [1, 2, 3, StateResult(state, 3, 3, None)]
     assert found.deleted == 3
     assert [body for _, _, body in jobs_of(server)] == [b"other tube"]
 
@@ -48,12 +48,12 @@ def test_the_jobs_of_a_state_are_deleted_and_no_others(state: str) -> None:
 @pytest.mark.parametrize("state", ["ready", "delayed"])
 def test_what_is_put_later_stays_even_if_it_stands_before_the_rest(state: str) -> None:
     server = filled(state)
-    found = emptying(server, state)
+    found = purge(server, state)
     running = found.run()
     assert next(running) == 1
     late = others(server).put(b"late", 0, 1 if state == "delayed" else 0, 100)
     # The second was the first of the tube when the first was deleted.
-    assert list(running) == [2, Gone(state, 3, 2, late)]
+    assert list(running) == [2, StateResult(state, 3, 2, late)]
     assert [body for _, _, body in jobs_of(server)] == [b"2", b"late"]
 
 
@@ -61,7 +61,7 @@ def test_it_ends_however_many_others_put() -> None:
     server = filled("ready")
     producer = others(server)
     count = 0
-    for each in emptying(server, "ready").run():
+    for each in purge(server, "ready").run():
         count += isinstance(each, int)
         producer.put(b"late", 100, 0, 100)
     assert count == 3
@@ -70,20 +70,20 @@ def test_it_ends_however_many_others_put() -> None:
 
 def test_what_comes_while_somebody_is_asked_stays() -> None:
     server = filled("ready")
-    found = emptying(server, "ready")
+    found = purge(server, "ready")
     late = others(server).put(b"late", 0, 0, 100)
-    assert list(found.run()) == [Gone("ready", 3, 0, late)]
+    assert list(found.run()) == [StateResult("ready", 3, 0, late)]
 
 
 def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him() -> None:
     server = filled("ready")
     worker = Queue(MemoryLine(server))
     worker.watch_only([b"a"])
-    running = emptying(server, "ready").run()
+    running = purge(server, "ready").run()
     assert next(running) == 1
     job = worker.reserve(0)
     assert job is not None and job.id == 2
-    assert list(running) == [3, Gone("ready", 3, 2, None)]
+    assert list(running) == [3, StateResult("ready", 3, 2, None)]
     worker.delete(2)
 
 
@@ -97,7 +97,7 @@ def test_wherever_it_breaks_off_the_rest_is_as_it_was(is_heard: bool) -> None:
         line.breaks_at, line.is_heard = requests, is_heard
         deleted: list[int] = []
         try:
-            running = Emptying(Queue(line), b"a", ["buried"]).run()
+            running = TubePurge(Queue(line), b"a", ["buried"]).run()
             deleted += [each for each in running if isinstance(each, int)]
         except OSError:
             left = [job for job in jobs_of(server) if job[0] == "a"]
@@ -110,28 +110,28 @@ def test_wherever_it_breaks_off_the_rest_is_as_it_was(is_heard: bool) -> None:
 def test_no_job_is_ever_reserved() -> None:
     server = filled("buried")
     line = MemoryLine(server)
-    list(Emptying(Queue(line), b"a", STATES).run())
+    list(TubePurge(Queue(line), b"a", STATES).run())
     assert not [request for request in line.requests if b"reserve" in request]
 
 
 def test_a_server_that_takes_no_jobs_any_more_can_be_emptied() -> None:
     server = filled("ready")
     server.service.drain()
-    assert list(emptying(server, "ready").run()) == [1, 2, 3, Gone("ready", 3, 3, None)]
+    assert list(purge(server, "ready").run()) == [1, 2, 3, StateResult("ready", 3, 3, None)]
 
 
 def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
     server = filled("ready")
     line = MemoryLine(server)
-    assert Emptying(Queue(line), b"a", ["buried"]).total == 0
+    assert TubePurge(Queue(line), b"a", ["buried"]).total == 0
     assert line.sent == 1
     with pytest.raises(Refused, match="there is no tube nowhere"):
-        Emptying(Queue(line), b"nowhere", ["buried"])
+        TubePurge(Queue(line), b"nowhere", ["buried"])
 
 
 def test_tails_do_not_take_its_own_job_for_one_they_missed() -> None:
     server = filled("ready")
     follower = Follower(Queue(MemoryLine(server)), [])
-    list(emptying(server, "ready").run())
+    list(purge(server, "ready").run())
     assert list(follower.new()) == []
     assert follower.missed == 0

@@ -4,8 +4,8 @@ What may be a trace of a loss, and may be one of a crash: told, and no reason to
 
 import pytest
 
-from beanstalk_twisted.binlog.doubts import LOCK, SEAL_BYTES, doubts
 from beanstalk_twisted.binlog.format import segment_name
+from beanstalk_twisted.binlog.loss_warnings import LOCK, SEAL_BYTES, loss_warnings
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segment import content_end
 from beanstalk_twisted.binlog.survey import Survey
@@ -22,7 +22,7 @@ def told(files: Files, is_whole: bool = True) -> list[str]:
     """
     survey = Survey(MemoryDirectory(files), quiet, is_whole)
     assert survey.refusal() is None
-    return [str(doubt) for doubt in doubts(survey)]
+    return [str(warning) for warning in loss_warnings(survey)]
 
 
 def killed() -> Files:
@@ -64,19 +64,21 @@ def test_of_what_servers_leave_nothing_is_told(files: Files) -> None:
 def test_a_log_that_ends_as_if_another_segment_followed() -> None:
     files = rotated()
     del files[TWO]
-    (doubt,) = told(files)
-    assert doubt.startswith(f"{ONE} ends as a segment does that another one follows")
-    assert doubt.endswith(f"; look for {TWO} before jobs are put into this log")
+    (warning,) = told(files)
+    assert warning.startswith(f"{ONE} ends as a segment does that another one follows")
+    assert warning.endswith(f"; look for {TWO} before jobs are put into this log")
 
 
 def test_an_ordered_stop_and_a_spare_of_a_later_start() -> None:
-    (doubt,) = told({**stopped(), SPARE: bytes(8192)})
-    assert doubt.startswith(f"{ONE} ends as after an ordered stop, and {SPARE} is of a later start")
+    (warning,) = told({**stopped(), SPARE: bytes(8192)})
+    assert warning.startswith(
+        f"{ONE} ends as after an ordered stop, and {SPARE} is of a later start"
+    )
 
 
 def test_a_spare_and_no_segment_at_all() -> None:
-    (doubt,) = told({SPARE: bytes(8192), LOCK: b""})
-    assert doubt.startswith(f"{SPARE} is of an earlier start, and no segment is here")
+    (warning,) = told({SPARE: bytes(8192), LOCK: b""})
+    assert warning.startswith(f"{SPARE} is of an earlier start, and no segment is here")
     assert told({SPARE: header(seq=1).encode() + bytes(4096)}) == []
 
 
@@ -91,9 +93,9 @@ def test_a_file_without_the_space_that_is_allocated_ahead() -> None:
     files = killed()
     end = content_end(files[ONE], 4096) + 7 & ~7
     for size in (end, end - 20, end - 100, end + SEAL_BYTES - 1):
-        (doubt,) = told(edited(files, ONE, lambda raw, size=size: raw[:size]))  # type: ignore[misc]
-        assert doubt.startswith(f"{ONE} ends at offset {size}, behind LSN ")
-        assert "it was cut off there" in doubt
+        (warning,) = told(edited(files, ONE, lambda raw, size=size: raw[:size]))  # type: ignore[misc]
+        assert warning.startswith(f"{ONE} ends at offset {size}, behind LSN ")
+        assert "it was cut off there" in warning
     assert told(edited(files, ONE, lambda raw: raw[: end + SEAL_BYTES])) == []
 
 
@@ -101,9 +103,9 @@ def test_zeros_in_a_file_that_was_cut_to_its_length() -> None:
     files = stopped()
     end = content_end(files[ONE], 4096)
     zeros = edited(files, ONE, lambda raw: raw[:4400] + bytes(end - 4400))
-    (doubt,) = told(zeros)
-    assert f"{ONE} has zeros from offset " in doubt
-    assert "compare it with a back-up" in doubt
+    (warning,) = told(zeros)
+    assert f"{ONE} has zeros from offset " in warning
+    assert "compare it with a back-up" in warning
     assert told({**zeros, SPARE: b""}) == [], "a server was killed"
     assert told({name: raw for name, raw in zeros.items() if name != LOCK}) == [], "a copy"
     assert told(edited(zeros, ONE, lambda raw: raw.ljust(8192, b"\0"))) == []

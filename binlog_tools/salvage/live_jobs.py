@@ -6,39 +6,32 @@ Holes do no harm to this: a record says all of its job but the body.
 
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog import frames, records
 from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.records import (
-    DATA_OFF,
-    FULL,
-    JOB_ID,
-    JOB_KINDS,
-    RECORD_BYTES,
-    TUBE_ID,
-    CleanStop,
-    ClockStep,
-    Counters,
-    Kind,
-    Pause,
-    Seal,
-    Start,
-    Trim,
-    TubeDef,
-    decode_record,
-)
+from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, decode_record
 from binlog_tools.salvage.carving import Body
-from binlog_tools.salvage.holes import sealed_tubes
+from binlog_tools.salvage.holes import read_seal
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
-from binlog_tools.salvage.strays import strays
+from binlog_tools.salvage.untrusted import untrusted_bodies
 
-_OTHERS: Final = frozenset({TubeDef.kind, Pause.kind, Trim.kind, Seal.kind, Start.kind})
+_OTHERS: Final = frozenset(
+    {
+        records.TubeDef.kind,
+        records.Pause.kind,
+        records.Trim.kind,
+        records.Seal.kind,
+        records.Start.kind,
+    }
+)
 """The records beside those of jobs that matter here."""
 
 PAGE_IDS: Final = 1 << 16
 """Ids that follow each other take 8 KiB for so many."""
 
-_UNIMPORTANT: Final = frozenset({Counters.kind, CleanStop.kind, ClockStep.kind})
+_UNIMPORTANT: Final = frozenset(
+    {records.Counters.kind, records.CleanStop.kind, records.ClockStep.kind}
+)
 
 
 class Place(NamedTuple):
@@ -59,14 +52,14 @@ class Entry:
     :ivar lsn: of its newest record; ``seq`` the segment that is in.
     :ivar newest: that record, None if it is the one at ``full``.
     :ivar full: its newest full record whose body checks, None if there is none.
-    :ivar spoiled: its newest full record whose body does not.
+    :ivar damaged: its newest full record whose body does not.
     """
 
-    __slots__ = ("full", "lsn", "newest", "seq", "spoiled")
+    __slots__ = ("damaged", "full", "lsn", "newest", "seq")
 
     def __init__(self) -> None:
         self.full: Place | None = None
-        self.spoiled: Place | None = None
+        self.damaged: Place | None = None
         self.newest: bytes | None = None
         self.lsn = self.seq = 0
 
@@ -78,7 +71,7 @@ class KnownPause(NamedTuple):
 
     seq: int
     lsn: int
-    pause: Pause
+    pause: records.Pause
 
 
 class Ids:
@@ -90,9 +83,6 @@ class Ids:
         self._pages: dict[int, bytearray] = {}
 
     def add(self, job_id: int) -> None:
-        """
-        Put it in.
-        """
         page = self._pages.get(job_id // PAGE_IDS)
         if page is None:
             page = self._pages[job_id // PAGE_IDS] = bytearray(PAGE_IDS // 8)
@@ -103,7 +93,7 @@ class Ids:
         return page is not None and bool(page[job_id % PAGE_IDS // 8] >> job_id % 8 & 1)
 
 
-class Living:
+class LiveJobs:
     """
     All that the records say.
 
@@ -111,7 +101,7 @@ class Living:
     :ivar deleted: the jobs whose deletion was read.
     :ivar claims: bodies whose records cannot be trusted, by the ids that are claimed for them.
     :ivar tubes: the name of each tube id; ``pauses`` by tube id.
-    :ivar strangers: LSN and type of records of a newer version.
+    :ivar unknown_records: LSN and type of records of a newer version.
     """
 
     def __init__(self) -> None:
@@ -120,7 +110,7 @@ class Living:
         self.claims: dict[int, list[Body]] = {}
         self.tubes: dict[int, bytes] = {}
         self.pauses: dict[int, KnownPause] = {}
-        self.strangers: list[tuple[int, int]] = []
+        self.unknown_records: list[tuple[int, int]] = []
         self.trim_seq = 0
         self.next_job_id = 1
         self.time_ns = 0
@@ -135,7 +125,7 @@ class Living:
             self.trim_seq = max(self.trim_seq, scan.part.header.trim_seq)
             self.next_job_id = max(self.next_job_id, scan.part.header.next_job_id)
         claims: dict[int, list[Body]] = {}
-        for body in strays(scan, buffer) if scan.pieces is not None else ():
+        for body in untrusted_bodies(scan, buffer) if scan.pieces is not None else ():
             claims.setdefault(body.lsn, []).append(body)
         # Those of which no LSN is known come first: what was deleted later is gone.
         self._claim(claims.pop(0, []))
@@ -179,37 +169,35 @@ class Living:
             if moved is not None:
                 entry.full = _place(seq, piece, record_at, moved)
                 return
-            entry.spoiled = _place(seq, piece, record_at, 0)
-        entry.newest = bytes(memoryview(buffer)[record_at : record_at + RECORD_BYTES])
+            entry.damaged = _place(seq, piece, record_at, 0)
+        entry.newest = bytes(memoryview(buffer)[record_at : record_at + records.RECORD_BYTES])
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:
         lsn = piece.frame.base_lsn + at
         if kind not in _OTHERS:
             if not kind & 0x80 and kind not in _UNIMPORTANT:
-                self.strangers.append((lsn, kind))
+                self.unknown_records.append((lsn, kind))
             return
         raw = frames.raw_record(buffer, piece.frame, at)
         data = data_if_it_checks(buffer, piece, raw)
-        if kind == TubeDef.kind:
-            self._name(raw[TUBE_ID], data)
-        elif kind == Seal.kind:
-            self._read_seal(data)
-        elif kind == Trim.kind:
-            self.trim_seq = max(self.trim_seq, raw[JOB_ID])
-        elif kind == Start.kind:
-            self.next_job_id = max(self.next_job_id, raw[JOB_ID])
+        if kind == records.TubeDef.kind:
+            self._name(raw[records.TUBE_ID], data)
+        elif kind == records.Seal.kind:
+            seal = read_seal(data or b"")
+            for tube_id, name in seal.tubes.items() if seal else ():
+                self._name(tube_id, name)
+        elif kind == records.Trim.kind:
+            self.trim_seq = max(self.trim_seq, raw[records.JOB_ID])
+        elif kind == records.Start.kind:
+            self.next_job_id = max(self.next_job_id, raw[records.JOB_ID])
         else:
             record = decode_record(raw, b"")
-            assert isinstance(record, Pause)
+            assert isinstance(record, records.Pause)
             self.pauses[record.tube_id] = KnownPause(seq, lsn, record)
 
     def _name(self, tube_id: int, name: bytes | None) -> None:
         if name and len(name) <= MAX_TUBE_NAME_BYTES:
             self.tubes[tube_id] = name
-
-    def _read_seal(self, data: bytes | None) -> None:
-        for tube_id, name in sealed_tubes(data or b"").items():
-            self._name(tube_id, name)
 
 
 def _moved_by(piece: Piece, at: int, buffer: Buffer) -> int | None:
@@ -218,7 +206,7 @@ def _moved_by(piece: Piece, at: int, buffer: Buffer) -> int | None:
     """
     raw = frames.raw_record(buffer, piece.frame, at)
     start = start_of_data(buffer, piece, raw)
-    return None if start is None else start - piece.frame.heap_at - raw[DATA_OFF]
+    return None if start is None else start - piece.frame.heap_at - raw[records.DATA_OFF]
 
 
 def _place(seq: int, piece: Piece, record_at: int, moved: int) -> Place:

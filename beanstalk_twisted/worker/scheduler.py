@@ -1,10 +1,8 @@
 """
-Who is asked for jobs, and when; and how it ends.
-
-`beanstalk_twisted.worker` says why it asks as it does.
+When to send a `reserve`, and on which connection; the package's docstring says why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -14,41 +12,41 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
+from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
 from beanstalk_twisted.worker.reserver import Reserver
+from beanstalk_twisted.worker.settings import Settings
 
 LAST_ANSWER_S: Final = 5.0
-"""
-How long a worker that stops waits for the answers to its last `reserve`s, seconds: these do not
-wait, so a server that takes longer hangs.
-"""
+"""How long a worker that stops waits for the answers to its polls, seconds."""
 
 
-class Asking:
+class ReserveScheduler:
     """
-    Asks the connections of one worker.
+    Sends the `reserve`s of one worker.
 
-    :ivar reservers: the connections.
+    :ivar reservers: its connections.
     """
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(
-        self, clock: Any, concurrency: int, got: Callable[[Job, Reserver], object],
-        troubled: Callable[[BaseException], object], quiet: Callable[[], object],
+        self, settings: Settings[Any], reserved: Callable[[Job, Reserver], object],
+        quiet: Callable[[], object],
     ) -> None:  # fmt: skip
         """
-        :param got: called with each job that comes.
-        :param troubled: called when the answer is an error.
+        :param reserved: called with each job that comes.
         :param quiet: called when it was stopped, and no job can come any more.
         """
-        self.reservers: Sequence[Reserver] = ()
-        self._clock = clock
-        self._concurrency = concurrency
-        self._got = got
-        self._troubled = troubled
-        self._tell_quiet = quiet
-        self._demand = Demand(concurrency)
+        self.reservers = [
+            Reserver(settings, number, self.look)
+            for number in range(min(settings.connections, settings.concurrency))
+        ]
+        self._settings = settings
+        self._clock = settings.clock
+        self._reserved = reserved
+        self._quiet = quiet
+        self._demand = Demand(settings.concurrency)
         self._timer: IDelayedCall | None = None
         self._limit: IDelayedCall | None = None
         self._rest_until_s = 0.0
@@ -58,9 +56,11 @@ class Asking:
 
     def start(self) -> None:
         """
-        From now on, jobs are wanted.
+        Connect, and take jobs from now on.
         """
         self._is_over = False
+        for reserver in self.reservers:
+            reserver.start()
 
     @property
     def jobs_in_hand(self) -> int:
@@ -93,13 +93,13 @@ class Asking:
 
     def _free(self) -> int:
         asked = sum(reserver.polls + reserver.is_blocking for reserver in self.reservers)
-        return self._concurrency - self.jobs_in_hand - asked
+        return self._settings.concurrency - self.jobs_in_hand - asked
 
     def _place(self) -> tuple[Reserver, int] | None:
         """
         Say on which connection to ask next, and how long to wait there; None to leave it.
         """
-        up = [reserver for reserver in self.reservers if reserver.is_up]
+        up = [reserver for reserver in self.reservers if reserver.session is not None]
         now_s = self._clock.seconds()
         if not up or any(reserver.is_blocking for reserver in up):
             return None
@@ -120,7 +120,7 @@ class Asking:
         return up[0], 0
 
     def _later(self, wait_s: float) -> None:
-        _cancel(self._timer)
+        cancel(self._timer)
         self._timer = self._clock.callLater(wait_s, self.look)
 
     def _ask(self, reserver: Reserver, seconds: int) -> None:
@@ -131,7 +131,7 @@ class Asking:
 
     def _job(self, job: Job, reserver: Reserver) -> None:
         self._demand.got()
-        self._got(job, reserver)
+        self._reserved(job, reserver)
         self.look()
 
     def _none(self, failure: Failure) -> None:
@@ -140,8 +140,7 @@ class Asking:
         self._demand.got_none(self._clock.seconds())
         if not failure.check(errors.TimedOut, errors.DeadlineSoon):
             self._rest_until_s = self._clock.seconds() + REST_S
-            assert failure.value is not None
-            self._troubled(failure.value)
+            self._settings.hooks.call("troubled", failure.value)
         self.look()
 
     # Stopping.
@@ -152,7 +151,7 @@ class Asking:
         not come to another connection of ours.
         """
         self._is_over = True
-        _cancel(self._timer)
+        cancel(self._timer)
         for reserver in self.reservers:
             reserver.take_no_more()
         self._limit = self._clock.callLater(LAST_ANSWER_S, self._give_up)
@@ -173,22 +172,17 @@ class Asking:
         """
         Whether every `reserve` has its answer.
         """
-        return not any(reserver.is_asked for reserver in self.reservers)
+        return not any(reserver.asked for reserver in self.reservers)
 
     def _answered(self, _: object) -> None:
         if not self._is_over or not self.is_quiet:
             return
-        _cancel(self._limit)
+        cancel(self._limit)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)
-        self._tell_quiet()
+        self._quiet()
 
     def _give_up(self) -> None:
         for reserver in self.reservers:
-            reserver.give_up_asking()
-
-
-def _cancel(timer: IDelayedCall | None) -> None:
-    if timer is not None and timer.active():
-        timer.cancel()
+            reserver.cancel_reserves()

@@ -24,7 +24,7 @@ SEAL_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES + TRAILER_BYTES
 """Behind the newest frame a server always keeps more than this free: the seal takes it."""
 
 LOCK: Final = LOCKS[0]
-"""Lies where a server has run; in a copy of the segments alone, no spares mean nothing."""
+"""Lies where a server has run: a copy of the segments alone has none that is preallocated."""
 
 PAGE_BYTES: Final = 4096
 """
@@ -33,11 +33,11 @@ too.
 """
 
 
-class Doubt(NamedTuple):
+class LossWarning(NamedTuple):
     """
     A trace of what may have been a loss.
 
-    :ivar name: of the newest segment, or of a spare if there is none.
+    :ivar name: of the newest segment, or of a preallocated one if there is none.
     :ivar what: what is seen there, and what it may be; goes on behind ``name``.
     :ivar advice: what to do.
     """
@@ -50,32 +50,34 @@ class Doubt(NamedTuple):
         return f"{self.name} {self.what}; {self.advice}"
 
 
-def doubts(survey: Survey) -> Iterator[Doubt]:
+def loss_warnings(survey: Survey) -> Iterator[LossWarning]:
     """
     What is to be told of a log that a server starts on; nothing of an archive.
     """
     if survey.problems or not survey.is_whole:
         return
-    spares = [name for name in survey.dead if parse_segment_name(name) is None]
+    ahead = [name for name in survey.dead if parse_segment_name(name) is None]
     if not survey.segments:
-        yield from _of_nothing(survey, spares)
+        yield from _of_nothing(survey, ahead)
     for newest in survey.segments[-1:]:
         if survey.small.is_clean or _is_sealed(survey, newest):
-            yield from _of_an_end(survey, newest, spares)
+            yield from _of_an_end(survey, newest, ahead)
         else:
-            yield from _of_the_space(survey, newest, spares)
+            yield from _of_the_space(survey, newest, ahead)
 
 
-def _of_nothing(survey: Survey, spares: list[str]) -> Iterator[Doubt]:
-    if spares and not any(_begins(survey, name, 1) for name in spares):
+def _of_nothing(survey: Survey, ahead: list[str]) -> Iterator[LossWarning]:
+    if ahead and not any(_begins(survey, name, 1) for name in ahead):
         what = (
             "is of an earlier start, and no segment is here: they are lost, or that start was "
             "killed at its very beginning"
         )
-        yield Doubt(spares[0], what, "look for files named as segments are before jobs are put")
+        yield LossWarning(
+            ahead[0], what, "look for files named as segments are before jobs are put"
+        )
 
 
-def _of_the_space(survey: Survey, newest: Segment, spares: list[str]) -> Iterator[Doubt]:
+def _of_the_space(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[LossWarning]:
     """
     What is written has space behind it that was allocated ahead.
     """
@@ -87,33 +89,33 @@ def _of_the_space(survey: Survey, newest: Segment, spares: list[str]) -> Iterato
             f"space that is allocated ahead: it was cut off there, or cut for "
             f"{_following(newest)}, which is lost; or the file system allocates nothing ahead"
         )
-        yield Doubt(newest.name, what, _look_for(newest))
-    elif newest.size % PAGE_BYTES and not spares and LOCK in survey.names:
+        yield LossWarning(newest.name, what, _look_for(newest))
+    elif newest.size % PAGE_BYTES and not ahead and LOCK in survey.names:
         what = (
             f"has zeros from offset {end} on, and a length as after an ordered stop: what it ended "
             f"with may have been overwritten"
         )
-        yield Doubt(newest.name, what, "compare it with a back-up")
+        yield LossWarning(newest.name, what, "compare it with a back-up")
 
 
-def _of_an_end(survey: Survey, newest: Segment, spares: list[str]) -> Iterator[Doubt]:
+def _of_an_end(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[LossWarning]:
     """
     It ends in order, or as one does that another follows.
     """
-    if any(_begins(survey, name, newest.header.seq + 1) for name in spares):
+    if any(_begins(survey, name, newest.header.seq + 1) for name in ahead):
         return
     if not survey.small.is_clean:
         what = (
             "ends as a segment does that another one follows, which is not here: it is lost, or "
             "the last server was killed at that very moment"
         )
-        yield Doubt(newest.name, what, _look_for(newest))
-    elif spares:
+        yield LossWarning(newest.name, what, _look_for(newest))
+    elif ahead:
         what = (
-            f"ends as after an ordered stop, and {spares[0]} is of a later start: the segment of "
+            f"ends as after an ordered stop, and {ahead[0]} is of a later start: the segment of "
             f"that one is lost, or it was killed at its very beginning"
         )
-        yield Doubt(newest.name, what, _look_for(newest))
+        yield LossWarning(newest.name, what, _look_for(newest))
 
 
 def _following(newest: Segment) -> str:
@@ -130,10 +132,10 @@ def _is_sealed(survey: Survey, newest: Segment) -> bool:
     return is_sealed(buffer, newest.header, newest.frame(buffer, 0))
 
 
-def _begins(survey: Survey, spare: str, seq: int) -> bool:
+def _begins(survey: Survey, name: str, seq: int) -> bool:
     """
     Whether that segment was being made, so that it had no name yet.
     """
-    raw = bytes(survey.directory.read(spare)[:SEGMENT_HEADER_BYTES])
+    raw = bytes(survey.directory.read(name)[:SEGMENT_HEADER_BYTES])
     header = decode_segment_header(raw)
     return isinstance(header, SegmentHeader) and header.seq == seq

@@ -1,0 +1,68 @@
+"""
+What the parts of an open log have in common, and whom they tell what happens.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.batches import Rehoming
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import WriteFailed
+from beanstalk_twisted.binlog.space_budget import Demand
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.io_thread import Clock, Io
+
+
+class Environment(NamedTuple):
+    """
+    What an open log works with.
+
+    :ivar io: does the blocking work; ``unwatched`` is the same, for what may take as long as it
+        likes.
+    :ivar clock: log time; ``reactor`` has the timers.
+    :ivar failed: called when nothing can be promised any more: memory and log may no longer agree.
+    """
+
+    directory: Directory
+    io: Io
+    unwatched: Io
+    reactor: Clock
+    clock: LogClock
+    failed: FailStop
+
+
+class StoreEvents(NamedTuple):
+    """
+    What a `LogStore` calls: the first and the last as `CommitEvents` do.
+
+    :ivar changed: the queue did something by itself.
+    """
+
+    acknowledge: Callable[[], None]
+    changed: Callable[[], None]
+    count_waiting: Callable[[], int]
+
+
+class CommitEvents(NamedTuple):
+    """
+    What a `GroupCommit` calls; by default nothing happens.
+
+    :ivar acknowledge: more replies may be sent.
+    :ivar advanced: the disk has done something.
+    :ivar before_batch: records are about to be written; it may append more.
+    :ivar rehomed: all that is not durable is about to move, because of this error.
+    :ivar count_waiting: asks how many connections may wait for what is written next.
+    :ivar demand: asks how much room the queue wants.
+    :ivar space_changed: there is more room, or, with a failure, none is to be had.
+    """
+
+    acknowledge: Callable[[], None] = lambda: None
+    advanced: Callable[[], None] = lambda: None
+    before_batch: Callable[[], None] = lambda: None
+    rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
+    count_waiting: Callable[[], int] = lambda: 0
+    demand: Callable[[], Demand] = Demand
+    space_changed: Callable[[Failure | None], None] = lambda refusal: None

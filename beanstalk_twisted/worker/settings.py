@@ -1,0 +1,159 @@
+"""
+The settings of a worker, checked when it is made and not when the first job comes.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from inspect import isclass, iscoroutinefunction, signature
+from typing import Any, Final, Generic, TypeVar
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client.reconnecting import Backoff
+from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.hooks import HookList, Hooks
+from beanstalk_twisted.worker.policy import Policy
+from beanstalk_twisted.worker.serialisers import Serialiser
+from beanstalk_twisted.worker.threads import PoolThreads, Threads
+
+T = TypeVar("T")
+
+Tube = str | bytes
+
+Handler = Callable[[Attempt[T]], Any]
+"""What does jobs: a function, one that gives a Deferred or an asyncio future, or a coroutine's."""
+
+MAX_CONCURRENCY: Final = 1000
+"""Jobs at once: each is at least one timer and a function that waits."""
+
+
+@dataclass(frozen=True)
+class Settings(Generic[T]):
+    """
+    What a worker is made with; `service.Worker` describes each.
+
+    :ivar clock: the reactor, or a clock in its place.
+    :ivar backoff: makes the retry policy of a connection; None for the client's own.
+    :ivar threads: where the handler runs; None for the reactor's thread.
+    """
+
+    endpoint: str | IStreamClientEndpoint
+    tubes: Sequence[Tube]
+    handler: Handler[T]
+    concurrency: int
+    connections: int
+    serialiser: Serialiser[T]
+    policy: Policy
+    hooks: HookList
+    logs: bool
+    threads: Threads | None
+    touches: bool
+    limit_s: float | None
+    finish_s: float
+    clock: Any
+    grace_s: float
+    backoff: Callable[[], Backoff] | None
+    chance: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        """
+        :raise ValueError: a number is out of its range, there is no tube, or one has a name that no
+            tube can have.
+        :raise TypeError: a part cannot be what it is given as.
+        """
+        if not 1 <= self.concurrency <= MAX_CONCURRENCY:
+            raise ValueError(f"concurrency is 1 to {MAX_CONCURRENCY}, not {self.concurrency}")
+        if self.connections < 1:
+            raise ValueError(f"connections is at least 1, not {self.connections}")
+        if self.finish_s < 0:
+            raise ValueError(f"finish_s is at least 0, not {self.finish_s}")
+        if self.limit_s is not None and self.limit_s <= 0:
+            raise ValueError(f"limit_s is more than 0, not {self.limit_s}")
+        if not self.tubes:
+            raise ValueError("no tube to take jobs from")
+        for tube in self.tubes:
+            specs.WATCH.line((tube.encode() if isinstance(tube, str) else tube,))
+        _check_handler(self.handler)
+        _has_methods("serialiser", self.serialiser, "Bytes() or Json()", ("load",))
+        _has_methods("policy", self.policy, "Retry()", ("before", "after"))
+
+    def make_client(self, number: int, **callbacks: Any) -> Client:
+        """
+        Make the client of a connection.
+
+        :param number: from 0; all go to the same server, so the first one alone logs that it is
+            not there.
+        :param callbacks: ``connected`` and ``lost``, as of `Client`.
+        """
+        return Client(
+            self.endpoint, reactor=self.clock, grace_s=self.grace_s,
+            backoff=None if self.backoff is None else self.backoff(),
+            logs=self.logs and number == 0, **callbacks,
+        )  # fmt: skip
+
+
+def hooks_of(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
+    """
+    :raise TypeError: one is no object of `Hooks`.
+    """
+    if isinstance(hooks, Hooks) or not isinstance(hooks, Iterable):
+        raise TypeError(f"hooks is a list of objects of Hooks, not {hooks!r}")
+    found = tuple(hooks)
+    for each in found:
+        if not isinstance(each, Hooks):
+            raise TypeError(f"hooks is a list of objects of Hooks; {each!r} is none")
+    return found
+
+
+def threads_of(
+    wanted: bool | Threads, handler: Callable[..., Any], reactor: Any, most: int
+) -> Threads | None:
+    """
+    Give what handlers run in; None for the reactor's own thread.
+
+    :raise ValueError: a coroutine is to run in threads, or the reactor is none.
+    :raise TypeError: it is neither true, false, nor threads.
+    """
+    if wanted is False or wanted is None:
+        return None
+    if iscoroutinefunction(handler):
+        raise ValueError("a coroutine runs in the reactor's thread; leave out in_threads")
+    if wanted is not True:
+        _has_methods("in_threads", wanted, "True, False or InlineThreads()", ("run", "start"))
+        return wanted
+    if not hasattr(reactor, "callFromThread"):
+        raise ValueError(
+            f"in_threads=True needs a real reactor, which {type(reactor).__name__} is not: in a "
+            "test on a clock, give in_threads=InlineThreads()"
+        )
+    return PoolThreads(reactor, most)
+
+
+def _check_handler(handler: Callable[..., object]) -> None:
+    """
+    What has no signature that Python can tell is taken as it is.
+    """
+    if not callable(handler):
+        raise TypeError(f"handler is a function that is given an Attempt, not {handler!r}")
+    try:
+        taken = signature(handler)
+    except (TypeError, ValueError):
+        return
+    try:
+        taken.bind(object())
+    except TypeError as problem:
+        name = getattr(handler, "__qualname__", repr(handler))
+        raise TypeError(
+            f"handler is a function that is given an Attempt and nothing else, not {name}{taken}: "
+            f"{problem}"
+        ) from None
+
+
+def _has_methods(name: str, given: object, example: str, methods: Sequence[str]) -> None:
+    if isclass(given):
+        raise TypeError(f"{name} is an object, such as {example}, not the class {given.__name__}")
+    for method in methods:
+        if not callable(getattr(given, method, None)):
+            raise TypeError(f"{name} is {example}, or has {method}() as that has; not {given!r}")
