@@ -8,10 +8,12 @@ machine only.  See docs/operations.md, "Compiled wheels".
 """
 
 import os
+import shutil
 import sys
 from typing import Any
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 
 SWITCH = "BEANSTALK_TWISTED_COMPILED"
 
@@ -68,6 +70,17 @@ executor, which has none of Twisted's classes.
 """
 
 
+class FreshBuild(build_py):
+    """
+    Begins with an empty build/lib: an earlier build may have left modules there that are deleted.
+    """
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+
+
 def options() -> dict[str, Any]:
     """
     Say what is built beside the Python files.
@@ -84,4 +97,4 @@ def options() -> dict[str, Any]:
     return {"ext_modules": mypycify(["--config-file=", "--strict", *paths], debug_level="0")}
 
 
-setup(**options())
+setup(cmdclass={"build_py": FreshBuild}, **options())

@@ -6,6 +6,7 @@ Print the packages and modules of this project, each with the first sentence of 
 
 import ast
 import re
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -43,5 +44,7 @@ def show(package: Path, depth: int = 0) -> None:
 
 
 if __name__ == "__main__":
+    # `| head` ends it without a traceback.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for name in PACKAGES:
         show(ROOT / name)

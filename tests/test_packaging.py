@@ -27,6 +27,7 @@ from tests.test_layers import PURE, SERVER, TOOLS
 ROOT = Path(__file__).resolve().parent.parent
 OUR_FOLDERS = ("beanstalk_twisted", "binlog_tools")
 PLUGIN = "twisted/plugins/beanstalk_twisted_plugin.py"
+DELETED = "build/lib/beanstalk_twisted/deleted.py"
 LIMIT_SECONDS = 120
 
 # Asks as ``pip`` does, before it builds a wheel.
@@ -76,10 +77,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(source: Path) -> Path:
     """
-    Build one, with a ``dropin.cache`` in the way as ``twistd`` leaves it in a checkout.
+    Build one, with a ``dropin.cache`` in the way as ``twistd`` leaves it in a checkout, and what an
+    earlier build has left.
     """
     cache = source / "twisted" / "plugins" / "dropin.cache"
     cache.touch()
+    (source / DELETED).parent.mkdir(parents=True)
+    (source / DELETED).touch()
     output_of(*PIP, "wheel", *OFFLINE, "--wheel-dir", source / "dist", source, cwd=source)
     cache.unlink()
     (built,) = (source / "dist").glob("*.whl")
@@ -149,13 +153,14 @@ def test_there_is_no_init_in_the_folders_that_are_twisteds(folder: str) -> None:
     assert not (ROOT / folder / "__init__.py").exists()
 
 
-def test_a_wheel_holds_the_plugin_the_type_markers_and_no_cache(wheel: Path) -> None:
+def test_a_wheel_holds_the_plugin_the_type_markers_and_nothing_left_over(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if name.startswith("twisted/")] == [PLUGIN]
     assert {name for name in names if name.endswith("py.typed")} == {
         f"{folder}/py.typed" for folder in OUR_FOLDERS
     }
     assert not [name for name in names if name.startswith("tests/") or "dropin.cache" in name]
+    assert Path(DELETED).name not in {Path(name).name for name in names}
 
 
 @pytest.mark.parametrize(

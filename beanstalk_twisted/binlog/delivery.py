@@ -193,7 +193,7 @@ def _header(directory: Directory, seq: int) -> SegmentHeader | None:
     """
     name = segment_name(seq)
     try:
-        header = decode_segment_header(bytes(directory.read(name)[:SEGMENT_HEADER_BYTES]))
+        header = decode_segment_header(bytes(directory.read_part(name, 0, SEGMENT_HEADER_BYTES)))
     except FileNotFoundError:
         return None
     if not isinstance(header, SegmentHeader):

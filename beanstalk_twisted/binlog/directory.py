@@ -351,13 +351,15 @@ class RealDirectory(Directory):
 
     def _mapped(self, name: str, start: int, end: int) -> Buffer:
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
+        before = start % mmap.ALLOCATIONGRANULARITY
+        first = start - before
         try:
-            size = min(os.fstat(fd).st_size, end)
-            if size <= start:
-                return b""
-            before = start % mmap.ALLOCATIONGRANULARITY
-            whole = mmap.mmap(fd, size - start + before, prot=mmap.PROT_READ, offset=start - before)
-            return memoryview(whole)[before:]
+            while (size := min(os.fstat(fd).st_size, end)) > start:
+                # A segment in use is cut at its end, perhaps just now.
+                with contextlib.suppress(ValueError):
+                    whole = mmap.mmap(fd, size - first, prot=mmap.PROT_READ, offset=first)
+                    return memoryview(whole)[before:]
+            return b""
         finally:
             os.close(fd)
 

@@ -136,6 +136,10 @@ def _begins(survey: Survey, name: str, seq: int) -> bool:
     """
     Whether that segment was being made, so that it had no name yet.
     """
-    raw = bytes(survey.directory.read(name)[:SEGMENT_HEADER_BYTES])
+    try:
+        raw = bytes(survey.directory.read_part(name, 0, SEGMENT_HEADER_BYTES))
+    except FileNotFoundError:
+        # A server that runs has made it a segment meanwhile.
+        return True
     header = decode_segment_header(raw)
     return isinstance(header, SegmentHeader) and header.seq == seq

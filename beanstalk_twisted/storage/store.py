@@ -4,8 +4,9 @@ to the server's log.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -35,6 +36,13 @@ class LogOptions(NamedTuple):
     compaction: Policy
     fsync_inline_us: int
     may_rehome: bool
+
+
+SPACE_NEWS_S: Final = 2.0
+"""
+How long there has to be space before that is told, seconds: on a full disk each segment that
+compaction frees is taken again, some 45 times a second if segments are small.
+"""
 
 
 class LogFacts:
@@ -68,7 +76,9 @@ class LogStore:
         self._path = environment.directory.path
         self._clock = environment.clock
         self._changed = events.changed
+        self._reactor = environment.reactor
         self._refusal = ""
+        self._news: IDelayedCall | None = None
         self.committer = GroupCommit(
             opened.log, opened.writer, environment, options.fsync, self._commit_events(events),
             options.may_rehome, InlineSyncPolicy(options.fsync_inline_us),
@@ -113,6 +123,7 @@ class LogStore:
         """
         Begin nothing more that nobody waits for.
         """
+        self._forget_news()
         self._check.stop()
         self._compactor.stop()
         if self._archiver is not None:
@@ -156,18 +167,30 @@ class LogStore:
 
     def _note_room(self, refusal: Failure | None) -> None:
         """
-        Each state of the disk is told once.
+        Each state of the disk is told once; that there is space, when there was for a while.
         """
-        said = str(refusal.value) if refusal is not None else ""
-        if said != self._refusal:
-            self._refusal = said
-            if said:
-                self.log.critical("{what} {free} bytes are left.", what=said,
-                                  free=self._log.budget.free)  # fmt: skip
-            else:
-                self.log.warn("binlog {path}: there is space again", path=self._path)
+        if refusal is not None:
+            self._forget_news()
+            self._tell_of_refusal(str(refusal.value))
+        elif self._refusal and self._news is None:
+            self._news = self._reactor.callLater(SPACE_NEWS_S, self._tell_of_space)
         self._queue.room_changed(self._clock.now_ns())
         self._changed()
+
+    def _tell_of_refusal(self, said: str) -> None:
+        if said != self._refusal:
+            self._refusal = said
+            self.log.critical("{what} {free} bytes are left.", what=said,
+                              free=self._log.budget.free)  # fmt: skip
+
+    def _tell_of_space(self) -> None:
+        self._news, self._refusal = None, ""
+        self.log.warn("binlog {path}: there is space again", path=self._path)
+
+    def _forget_news(self) -> None:
+        news, self._news = self._news, None
+        if news is not None:
+            news.cancel()
 
 
 def jobs_in_words(count: int) -> str:

@@ -74,8 +74,9 @@ def cli() -> None:
     """
     Look inside the binlog of a beanstalk-twisted server: check, recover, convert.
 
-    A log is only ever read; commands that make one write it to a new directory.  LOG is a server's
-    directory, an archive, or files of segments; the server may be running.
+    Logs are opened read only; the server may be running.  Only filter and salvage, told --in-place,
+    change a log, and keep the original.  LOG is a server's directory, an archive or the folder of
+    one store (log) in it, or segment files.
 
     Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written,
     130 interrupted.

@@ -321,7 +321,11 @@ def _notes(survey: Survey) -> Iterator[Trouble]:
 
 
 def _remarks(survey: Survey, segment: Segment, is_newest: bool) -> Iterator[Remark]:
-    buffer, end = survey.read(segment), segment.ending.offset
+    try:
+        buffer, end = survey.read(segment), segment.ending.offset
+    except FileNotFoundError:
+        # A server that runs has deleted it meanwhile.
+        return
     last = segment.frame(buffer, segment.frame_offsets[-1]) if segment.frame_offsets else None
     if last is not None and has_seal(buffer, last):
         for remark in remarks(buffer, last, end):

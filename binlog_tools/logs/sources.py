@@ -174,8 +174,13 @@ class Source:
     def path_of(self, name: str) -> str:
         """
         Where a file is.
+
+        :raise FileNotFoundError: it is gone.
         """
-        return (self._files or self._list())[name]
+        path = (self._files or self._list()).get(name)
+        if path is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return path
 
     def read(self, name: str) -> Buffer:
         """

@@ -808,3 +808,21 @@ def test_a_lock_that_was_deleted_or_replaced_is_noticed(tmp_path: Path, name: st
     (tmp_path / name).touch()
     assert directory.lost_lock() == name
     directory.close()
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_read_as_it_then_is(tmp_path: Path) -> None:
+    directory = RealDirectory(str(tmp_path))
+    directory.create("a").write_at(0, [bytes(9000)])
+    cutting = subprocess.Popen([
+        sys.executable, "-c",
+        "import os, sys\n"
+        "fd = os.open(sys.argv[1], os.O_RDWR)\n"
+        "while True: os.ftruncate(fd, 65536); os.ftruncate(fd, 6000)",
+        tmp_path / "a",
+    ])  # fmt: skip
+    try:
+        read = {len(directory.read("a")) for _ in range(20_000)}
+    finally:
+        cutting.kill()
+        cutting.wait()
+    assert read <= {6000, 9000, 65_536}

@@ -236,7 +236,7 @@ def restore(setting: Setting, into: Path, *left_out: str) -> None:
     for documented, path in {
         "/var/lib/bs-restored": into,
         "/var/lib/bs/": f"{setting.log}/",
-        "/backup/bs/22c208065537948a6c4437244c83985c": setting.folder,
+        "/backup/bs-archive/22c208065537948a6c4437244c83985c": setting.folder,
     }.items():
         assert documented in script
         script = script.replace(documented, str(path))

@@ -191,6 +191,11 @@ def functions(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from functions(each)
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12),
+    reason="from CPython 3.12 on handlers stand at the end of their function, wherever that is: "
+    "there, a second exception within a handler may hang when there is not a byte of memory",
+)
 def test_without_any_memory_an_exception_can_leave_all_functions_on_the_way() -> None:
     root = PACKAGE.parent
     paths = [path for pattern in ON_THE_WAY for path in root.glob(pattern)]

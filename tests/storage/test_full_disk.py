@@ -21,6 +21,7 @@ from tests.sampling import share
 SEGMENT_BYTES = 1 << 14
 SPACE_BYTES = 10 * SEGMENT_BYTES
 BODY = b"x" * 500
+LARGE = BODY * 20
 
 
 class Bounded:
@@ -195,6 +196,24 @@ def test_each_state_of_the_disk_is_told_once() -> None:
         bounded.directory.space = None
         bounded.server.advance(20)
         assert said(events)[1:] == ["binlog (memory): there is space again"]
+    finally:
+        globalLogPublisher.removeObserver(observer)
+
+
+def test_space_that_is_taken_again_at_once_is_not_told() -> None:
+    events: list[LogEvent] = []
+    observer = cast(ILogObserver, events.append)
+    globalLogPublisher.addObserver(observer)
+    try:
+        bounded = Bounded()
+        bounded.fill(LARGE)
+        told = said(events)
+        for times in range(1, 6):
+            bounded.directory.space = (2 + times) * SPACE_BYTES
+            bounded.server.advance(SPACE_RETRY_S)
+            assert bounded.put(LARGE)
+            bounded.fill(LARGE)
+        assert said(events) == told
     finally:
         globalLogPublisher.removeObserver(observer)
 

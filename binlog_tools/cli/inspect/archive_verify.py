@@ -31,7 +31,7 @@ def command(path: str, is_json: bool) -> None:
 
     \b
     Example:
-      binlog-inspect archive-verify /var/lib/bs-archive
+      binlog-inspect archive-verify /backup/bs-archive
     """
     output = Output(is_json)
     is_whole = True

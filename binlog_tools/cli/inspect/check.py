@@ -39,7 +39,7 @@ def command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
     Examples:
       binlog-inspect check /var/lib/bs
       binlog-inspect check --json /var/lib/bs | jq .troubles
-      binlog-inspect check -q /backup/bs && echo usable
+      binlog-inspect check -q /backup/bs-2026-01-31 && echo usable
     """
     output = Output(is_json)
     worst = 0

@@ -51,9 +51,9 @@ def command(
 
     \b
     Examples:
-      binlog-inspect diff /var/lib/bs /backup/bs
+      binlog-inspect diff /var/lib/bs /backup/bs-2026-01-31
       binlog-inspect diff /var/lib/bs 127.0.0.1:11300
-      binlog-inspect diff /var/lib/bs /backup/bs --ignore reserves --ignore timeouts
+      binlog-inspect diff /var/lib/bs /backup/bs-2026-01-31 --ignore reserves --ignore timeouts
     """
     selection = options.selection(**chosen)
     output = Output(is_json)

@@ -59,7 +59,7 @@ def command(
       binlog-inspect dump /var/lib/bs --tube mail --type delete --since -2h
       binlog-inspect dump /var/lib/bs --follow --since now --type job
       binlog-inspect dump /var/lib/bs --json --bodies none | jq -r .type | sort | uniq -c
-      binlog-inspect dump /var/lib/bs-archive --format parquet -o log.parquet
+      binlog-inspect dump /backup/bs-archive --format parquet -o log.parquet
       binlog-inspect dump /var/lib/bs/00000000000000000042.tql --frame 4096
     """
     if place is not None:

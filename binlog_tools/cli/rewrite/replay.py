@@ -64,7 +64,7 @@ def command(
     \b
     Examples:
       binlog-inspect replay /var/lib/bs-old --to 127.0.0.1:11300
-      binlog-inspect replay /backup/bs --to queue.example:11300 --tube mail --rate 500
+      binlog-inspect replay /backup/bs-2026-01-31 --to queue.example:11300 --tube mail --rate 500
     """
     host, port = address
     source = open_source(path)

@@ -52,7 +52,7 @@ def command(
     \b
     Examples:
       binlog-inspect undelete /var/lib/bs --since -1h
-      binlog-inspect undelete /var/lib/bs-archive --since 2026-01-31 --tube mail -o /backup/mail
+      binlog-inspect undelete /backup/bs-archive --since 2026-01-31 --tube mail -o /backup/mail
       binlog-inspect undelete /var/lib/bs --since -1h --files /backup/bodies
     """
     if output is not None and folder is not None:

@@ -265,3 +265,17 @@ def test_no_more_segments_are_held_than_the_limit(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before + HELD_SEGMENTS - 2
     del source
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_a_running_server_has_renamed_or_deleted_is_gone(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", {ONE: b"one", TWO: b"two", spare_name(1): b""})
+    source = open_source(str(path))
+    assert set(source.names()) >= {ONE, TWO, spare_name(1)}
+    (path / spare_name(1)).unlink()
+    (path / ONE).unlink()
+    source.names()
+    for name in (ONE, spare_name(1)):
+        with pytest.raises(FileNotFoundError):
+            source.path_of(name)
+        with pytest.raises(FileNotFoundError):
+            source.read_part(name, 0, 10)
