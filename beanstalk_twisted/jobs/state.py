@@ -10,7 +10,7 @@ of each, makes the same of them with `apply`.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.records import (
@@ -46,6 +46,8 @@ class QueueState:
     :ivar next_job_id: the next id to give out.
     :ivar live: where in the log the living jobs are.
     :ivar last_buried_ns: the time of the newest burial; the next one is later.
+    :ivar awaited: by a job's id, who is to be called with the job, once, when it is gone or buried;
+        must not change any job.
     """
 
     def __init__(self) -> None:
@@ -57,6 +59,7 @@ class QueueState:
         self.next_job_id = 1
         self.last_buried_ns = 0
         self.live = LiveBytes()
+        self.awaited: dict[int, Callable[[Job], None]] = {}
 
     def define(self, tube_id: int, name: bytes) -> None:
         """
@@ -253,6 +256,8 @@ class QueueState:
         if state is GONE:
             self.jobs.remove(job.job_id)
             self.live.leave(job.segment, len(job.body))
+            if self.awaited:
+                self._tell_end(job)
             return
         if state is RESERVED:
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
@@ -262,4 +267,11 @@ class QueueState:
         else:
             self.last_buried_ns = max(self.last_buried_ns, job.deadline_ns)
             tube.buried.add(job.deadline_ns, job.job_id)
+            if self.awaited:
+                self._tell_end(job)
         self.counts[state] += 1
+
+    def _tell_end(self, job: Job) -> None:
+        told = self.awaited.pop(job.job_id, None)
+        if told is not None:
+            told(job)
