@@ -178,13 +178,14 @@ def test_nothing_is_cancelled_in_a_server_that_stops() -> None:
 
 
 @EACH_WAIT
-def test_it_is_noticed_however_much_was_sent_before(wait: bytes) -> None:
+@pytest.mark.parametrize("commands", range(12))
+def test_who_waits_is_read_wherever_its_share_was_used_up(wait: bytes, commands: int) -> None:
     server = BusyServer()
     server.connect().ask(PUT + b"reserve\r\n")
     client = server.connect()
-    client.send(b"list-tube-used\r\n" * 50 + wait + CANCEL[:3])
+    client.send(b"list-tube-used\r\n" * commands + wait + CANCEL[:3])
     server.advance()
-    assert client.take() == b"USING default\r\n" * 50
+    assert client.take() == b"USING default\r\n" * commands
     assert client.transport.is_reading
     client.send(CANCEL[3:])
     server.advance()
