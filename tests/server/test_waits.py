@@ -315,7 +315,18 @@ def test_what_was_heard_of_holds_after_a_kill() -> None:
     assert client.ask(b"wait-job 1 9\r\nwait-job 2 9\r\n") == b"NOT_FOUND\r\nBURIED\r\n"
 
 
-# Draining by command.
+# What is told.
+
+
+def test_the_log_of_commands_has_them_in_the_order_they_are_carried_out() -> None:
+    server = MemoryServer(is_started=False)
+    server.settings = server.settings._replace(verbosity=2)
+    server.start()
+    client = waiting(server, b"reserve\r\n")
+    with capturedLogs() as events:
+        assert client.ask(CANCEL + b"wait-job 1 5\r\n") == CANCELLED + b"NOT_FOUND\r\n"
+    told = [event["line"] for event in events if "line" in event]
+    assert told == ["cancel-reserve", "wait-job 1 5"]
 
 
 def test_the_log_says_when_new_jobs_are_refused_and_when_no_longer() -> None:
