@@ -33,6 +33,7 @@ COMPILED = (
     "beanstalk_twisted.jobs.changes",
     "beanstalk_twisted.jobs.due",
     "beanstalk_twisted.jobs.job",
+    "beanstalk_twisted.jobs.job_waits",
     "beanstalk_twisted.jobs.kicks",
     "beanstalk_twisted.jobs.live_bytes",
     "beanstalk_twisted.jobs.ordered",

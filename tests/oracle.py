@@ -44,7 +44,7 @@ class OracleProtocol(BeanstalkProtocol):
         if not self._is_resting:
             self._share_ends_ns = now_ns + self._context.share_ns
         self._is_executing = True
-        while self._input and not self.paused and self._step():
+        while self._input and self._may_go_on() and self._step():
             self._heed()
         self._is_executing = False
         self._end_chunk()
@@ -62,6 +62,18 @@ class OracleProtocol(BeanstalkProtocol):
         self.replies.add(encoded, lsn)
         if not self._is_executing:
             self._turns.send_soon(self.replies)
+
+    def _may_go_on(self) -> bool:
+        """
+        Whether nothing is in the way, once the peer has cancelled what it waits for.
+        """
+        line, found, _ = self._input.partition(CRLF)
+        if self.paused and found and line == b"cancel-reserve" and self.dialect is MODERN:
+            answer = self._context.queue.cancel_wait(self.session)
+            if answer is not None:
+                self.answer(answer)
+            self._update_pause()
+        return not self.paused
 
     def _say(self, reply: Reply) -> None:
         self.answer((reply, 0))

@@ -153,7 +153,20 @@ class Reservations:
                 self._give_up(session, replies.DEADLINE_SOON)
             elif session.timeout_ns is not None and session.timeout_ns <= now_ns:
                 self._give_up(session, replies.TIMED_OUT)
-        self._arm(session)
+        self.arm(session)
+
+    def arm(self, session: Session) -> None:
+        """
+        Plan for the earliest of its deadlines, and while it waits for the margin before that and
+        its timeout; while it waits for the end of a job, for its timeout.
+        """
+        first = session.first_deadline()
+        if first is not None:
+            is_to_hear = session.is_waiting and session.hears_deadlines
+            margin_ns = SAFETY_MARGIN_NS if is_to_hear else 0
+            self.deadlines.arm(session, first[0] - margin_ns)
+        if session.is_waiting or session.awaited_id:
+            self.deadlines.arm(session, session.timeout_ns)
 
     def _give_up(self, session: Session, reply: Reply) -> None:
         self.stop_waiting(session)
@@ -171,20 +184,7 @@ class Reservations:
         self._tally.waiting += 1
         for tube in session.watching:
             tube.add_waiter(session)
-        self._arm(session)
-
-    def _arm(self, session: Session) -> None:
-        """
-        Plan for the earliest of its deadlines, and while it waits for the margin before that and
-        its timeout.
-        """
-        first = session.first_deadline()
-        if first is not None:
-            is_to_hear = session.is_waiting and session.hears_deadlines
-            margin_ns = SAFETY_MARGIN_NS if is_to_hear else 0
-            self.deadlines.arm(session, first[0] - margin_ns)
-        if session.is_waiting:
-            self.deadlines.arm(session, session.timeout_ns)
+        self.arm(session)
 
 
 def _is_deadline_soon(session: Session, now_ns: int) -> bool:

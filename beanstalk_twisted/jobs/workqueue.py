@@ -15,7 +15,7 @@ Differs from beanstalkd: a job exists from its last byte on, not from its first,
 given out again (there, ids begin anew behind the largest one in the log).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import (
@@ -32,6 +32,7 @@ from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job_waits import JobWaits
 from beanstalk_twisted.jobs.kicks import Kicks
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.puts import PLENTY, Draft, Memory, Puts
@@ -40,7 +41,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import EXTENSIONS, NOT_DRAINING
+from beanstalk_twisted.wire.extensions import CANCELLED, EXTENSIONS, NOT_DRAINING
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS: Final = 1_000_000_000
@@ -59,7 +60,8 @@ class WorkQueue:
     :ivar outbox: answers for sessions other than the one that a call was for.
     :ivar memory: what it may use.
     :ivar max_job_bytes: the largest body that `put` takes.
-    :ivar is_draining: whether new jobs are refused.
+    :ivar is_draining: whether new jobs are refused; ``draining_changed`` is called when
+        `set_draining` has changed that.
     """
 
     def __init__(
@@ -74,13 +76,17 @@ class WorkQueue:
         self.memory = memory
         self.max_job_bytes = max_job_bytes
         self.is_draining = False
+        self.draining_changed: Callable[[], None] = lambda: None
         self.tally = statistics.Tally()
         self._facts = facts
         self._counters = counters
         self._changes = Changes(self.state)
         self._reservations = Reservations(self.state, self._changes, self.tally)
         self.outbox = self._reservations.outbox
-        self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
+        self._job_waits = JobWaits(self.state, self._reservations)
+        self._timekeeping = Timekeeping(
+            self.state, self._changes, self._reservations, self._job_waits, self.tally
+        )
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
         self._copy_waits = 0
         self._puts = Puts(
@@ -115,6 +121,7 @@ class WorkQueue:
         """
         A connection has ended: its jobs are ready again, in the order it reserved them.
         """
+        self._job_waits.forget(session)
         self._reservations.forget(session)
         self._puts.forget(session)
         self.tally.connected -= 1
@@ -131,10 +138,28 @@ class WorkQueue:
         End a waiting `reserve`: the peer will send no more (beanstalkd prot.c, STATE_WAIT).
         """
         session.is_half_closed = True
+        return self.cancel_wait(session)
+
+    def cancel_wait(self, session: Session) -> Answer | None:
+        """
+        A session that waits for a job, or for the end of one, does so no longer.
+
+        :return: what it is told; None if it does not wait, or has its answer already.
+        """
+        if session.awaited_id:
+            return self._job_waits.stop(session)
         if not session.is_waiting:
             return None
         self._reservations.stop_waiting(session)
         return replies.TIMED_OUT, 0
+
+    def set_draining(self, is_draining: bool) -> None:
+        """
+        Refuse new jobs from now on, or take them again.
+        """
+        if is_draining is not self.is_draining:
+            self.is_draining = is_draining
+            self.draining_changed()
 
     def count(self, counter: str | None) -> None:
         """
@@ -402,18 +427,35 @@ class WorkQueue:
         """
         return replies.names(row.name.encode() for row in EXTENSIONS), 0
 
+    def wait_job(
+        self, session: Session, now_ns: int, job_id: int, timeout_ns: int
+    ) -> Answer | None:  # fmt: skip
+        """
+        Wait until this job has ended or was buried, but no longer than that.
+        """
+        job = self.state.jobs.look(job_id)
+        if job is None:
+            return self._not_found()
+        return self._job_waits.wait(session, job, now_ns, timeout_ns)
+
+    def cancel_reserve(self, session: Session, now_ns: int) -> Answer:
+        """
+        Nothing waits any more; see `cancel_wait`, which the connection has called before if it did.
+        """
+        return CANCELLED, 0
+
     def drain(self, session: Session, now_ns: int) -> Answer:
         """
         Refuse new jobs from now on.
         """
-        self.is_draining = True
+        self.set_draining(True)
         return replies.DRAINING, 0
 
     def undrain(self, session: Session, now_ns: int) -> Answer:
         """
         Take new jobs again.
         """
-        self.is_draining = False
+        self.set_draining(False)
         return NOT_DRAINING, 0
 
     # The log's room.

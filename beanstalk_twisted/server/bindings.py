@@ -37,6 +37,8 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "list-tubes": WorkQueue.list_tubes,
     "pause-tube": WorkQueue.pause_tube,
     "capabilities": WorkQueue.capabilities,
+    "wait-job": WorkQueue.wait_job,
+    "cancel-reserve": WorkQueue.cancel_reserve,
     "drain": WorkQueue.drain,
     "undrain": WorkQueue.undrain,
 }

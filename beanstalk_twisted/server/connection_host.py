@@ -127,6 +127,11 @@ class ConnectionHost(Protocol):
         The peer will send no more: if the session waits for a job, that ends.
         """
 
+    def cancel_wait(self, session: Session) -> None:
+        """
+        The peer takes back what the session waits for: that ends, if it does.
+        """
+
     def disconnected(self, session: Session) -> None:
         """
         End a session, whose connection has ended or is about to; nothing if it has ended before.

@@ -142,7 +142,7 @@ class BeanstalkProtocol(LineReceiver):
             self._share_ends_ns = now_ns + self._context.share_ns
         self._is_executing = True
         try:
-            while self._input and not self.paused:
+            while self._input and (not self.paused or self._cancels()):
                 if not self.line_mode:
                     data, self._input = self._input, b""
                     self.rawDataReceived(data)
@@ -327,6 +327,17 @@ class BeanstalkProtocol(LineReceiver):
             return False
         return True
 
+    def _cancels(self) -> bool:
+        """
+        End what the connection waits for if its next command says so.
+
+        :return: whether that command may be carried out now.
+        """
+        if self._is_leaving or not self._input.startswith(self.dialect.cancel_lines):
+            return False
+        self._host.cancel_wait(self.session)
+        return not self.paused
+
     def _answer_failure(self) -> None:
         """
         Answer the command that the exception being handled has ended.  Between two commands it
@@ -381,11 +392,10 @@ class BeanstalkProtocol(LineReceiver):
         Carry out what waits, if nothing is in the way any more.
         """
         self._update_pause()
-        if not self.paused:
-            if self._input:
-                self.dataReceived(b"")
-            elif not self._is_reading:
-                self._watch_input()
+        if self._input and not self.paused:
+            self.dataReceived(b"")
+        elif not self._is_reading:
+            self._watch_input()
         if self._is_leaving or self._is_half_closed:
             self._part_when_done()
 

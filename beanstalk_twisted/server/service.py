@@ -97,6 +97,7 @@ class BeanstalkService(Service):
         self.process = Process(clock, settings.segment_bytes)
         self._headroom = Headroom()
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
+        self.queue.draining_changed = self._tell_of_draining
         self._protocols: dict[Session, ServedConnection] = {}
         self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
         self.context = ExecutionContext(
@@ -253,8 +254,13 @@ class BeanstalkService(Service):
         """
         Take no new jobs from now on.
         """
-        self.queue.is_draining = True
-        self.log.info("draining: new jobs are refused")
+        self.queue.set_draining(True)
+
+    def _tell_of_draining(self) -> None:
+        if self.queue.is_draining:
+            self.log.info("draining: new jobs are refused")
+        else:
+            self.log.info("draining has ended: new jobs are taken")
 
     # What connections call: see `ConnectionHost`.
 
@@ -288,6 +294,15 @@ class BeanstalkService(Service):
     @fail_stop
     def half_closed(self, session: Session) -> None:
         answer = self.queue.half_close(session)
+        if answer is not None:
+            self.turns.deliver_to(session, answer)
+
+    @fail_stop
+    def cancel_wait(self, session: Session) -> None:
+        """
+        The peer takes back what the session waits for: that ends, if it does.
+        """
+        answer = self.queue.cancel_wait(session)
         if answer is not None:
             self.turns.deliver_to(session, answer)
 

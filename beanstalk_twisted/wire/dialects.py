@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.extensions import EXTENSIONS
-from beanstalk_twisted.wire.grammar import DELAY, JOB_ID, MAX_U32, PRIORITY, ParseError
+from beanstalk_twisted.wire.grammar import CRLF, DELAY, JOB_ID, MAX_U32, PRIORITY, ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
 
 MAX_REMEMBERED: Final = 1024
@@ -44,12 +44,14 @@ class Dialect:
     :ivar name: what users call it.
     :ivar rows: its commands.
     :ivar hears_deadlines: see `Session.hears_deadlines`.
+    :ivar cancel_lines: the commands that end a wait, as they are sent.
     """
 
     def __init__(self, name: str, rows: Sequence[Command], *, hears_deadlines: bool = True) -> None:
         self.name = name
         self.rows = tuple(rows)
         self.hears_deadlines = hears_deadlines
+        self.cancel_lines = tuple(row.prefix + CRLF for row in rows if row.ends_wait)
         self._by_prefix = {row.prefix: row for row in rows}
         self._prefixes = re.compile(b"|".join(map(_beginning, rows)))
         self._by_id = {row.prefix.strip(): row for row in rows if row.fields == (JOB_ID,)}

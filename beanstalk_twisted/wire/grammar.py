@@ -134,6 +134,7 @@ BYTES: Final = Field("bytes", _DIGITS, _u32)
 PAUSE: Final = Field("pause", _DIGITS, _u32)
 # Anything behind TIMEOUT and BOUND is ignored (beanstalkd prot.c).
 TIMEOUT: Final = Field("seconds", _DIGITS + rb".*+", _timeout)
+SECONDS: Final = Field("seconds", _DIGITS, _timeout)
 # An older dialect's; there, nothing but digits is a count.
 COUNT: Final = Field("count", _DIGITS, _u32)
 BOUND: Final = Field("bound", rb"[ \t\n\v\f\r]*+([+-]?[0-9]++).*+", _loose_count)

@@ -22,7 +22,7 @@ ABOUT_ALL: Final = {b"DELETED", b"RELEASED", b"BURIED", b"KICKED", b"PAUSED", b"
 """Replies that promise all that came before them, or that whose change is itself the newest."""
 
 ABOUT_A_JOB: Final = {b"TOUCHED", b"FOUND", b"OK"}
-ABOUT_NOTHING: Final = {b"TIMED_OUT", b"DEADLINE_SOON", b"USING", b"WATCHING"}
+ABOUT_NOTHING: Final = {b"TIMED_OUT", b"DEADLINE_SOON", b"USING", b"WATCHING", b"CANCELLED"}
 
 
 class Expected(NamedTuple):
@@ -32,12 +32,14 @@ class Expected(NamedTuple):
     :ivar job_id: the job that it is about, 0 for none.
     :ivar of_job: LSN of that job's newest change that replies wait for, when it was carried out.
     :ivar of_all: LSN of the newest such change of all.
+    :ivar is_late: whether its reply tells of something that came after it.
     """
 
     command: bytes
     job_id: int
     of_job: int
     of_all: int
+    is_late: bool
 
 
 class Talker:
@@ -66,8 +68,9 @@ class Talker:
         assert not self.session.is_blocked
         self._client.send(command)
         expected = Expected(
-            command.split()[0], job_id, committed_of(job_id), self._promises.committed_lsn
-        )
+            command.split()[0], job_id, committed_of(job_id), self._promises.committed_lsn,
+            self.session.awaited_id > 0,
+        )  # fmt: skip
         self._expected.append(expected)
 
     def hear(self) -> None:
@@ -97,12 +100,22 @@ class Talker:
             self._promises.told_reserved(self.session.number, int(words[1]), now_s)
         elif words[0] == b"INSERTED":
             self._promises.told_inserted(int(words[1]), now_s)
+        elif expected.command == b"wait-job" and words[0] != b"NOT_FOUND":
+            self._promises.told(self._ending(expected, words[0]), now_s)
         elif words[0] in ABOUT_ALL or expected.command == b"list-tubes":
             self._promises.told(expected.of_all, now_s)
         elif words[0] in ABOUT_A_JOB:
             self._promises.told(expected.of_job, now_s)
         else:
             assert words[0] in ABOUT_NOTHING, words
+
+    def _ending(self, expected: Expected, word: bytes) -> int:
+        """
+        The LSN of what a `wait-job` has told of.
+        """
+        if expected.is_late and word != b"TIMED_OUT":
+            return self._promises.end_of(expected.job_id, expected.of_all)
+        return expected.of_job
 
     def leave(self) -> None:
         """
@@ -145,6 +158,7 @@ class Clients:
             (deletes, self._delete_any), (3, self._release), (4, self._bury), (2, self._kick),
             (1, self._touch), (1, self._pause), (1, self._leave), (1, self._kick_job),
             (1, self._reserve_job), (1, self._look), (1, self._use),
+            (2, self._wait_job),
         ]  # fmt: skip
         free = [talker for talker in self._talkers if not talker.session.is_blocked]
         (action,) = self._draw.choices([a for _, a in actions], [w for w, _ in actions])
@@ -216,6 +230,9 @@ class Clients:
         command = self._draw.choice([b"peek %d\r\n", b"stats-job %d\r\n"])
         self._say(talker, command, self._in(*State))
         talker.say(b"list-tubes\r\n")
+
+    def _wait_job(self, talker: Talker) -> None:
+        self._say(talker, b"wait-job %%d %d\r\n" % self._draw.choice([0, 1, 5]), self._in(*State))
 
     def _leave(self, talker: Talker) -> None:
         talker.leave()

@@ -150,7 +150,8 @@ class ExposedTalker(Talker):
             self.send(command)
             committed_of = self._promises.committed_of
             word, of_all = command.split()[0], self._promises.committed_lsn
-            self._expected.append(Expected(word, job_id, committed_of(job_id), of_all))
+            is_late = self.session.awaited_id > 0
+            self._expected.append(Expected(word, job_id, committed_of(job_id), of_all, is_late))
 
     def send(self, data: bytes) -> None:
         """
@@ -221,6 +222,7 @@ def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterato
     two.say(b"reserve-job 3\r\n", 3)
     two.say(b"release 3 3 0\r\n", 3)
     three.say(b"delete 7\r\n", 7)
+    three.say(b"wait-job 5 9\r\n", 5)
     one.say(b"pause-tube default 4\r\n")
     yield
     for job_id in (2, 3, 4, 5):
@@ -229,6 +231,10 @@ def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterato
         yield
     one.say(b"reserve-job 8\r\n", 8)
     two.leave()
+    three.say(b"reserve-with-timeout 9\r\n")
+    yield
+    three.say(b"cancel-reserve\r\n")
+    three.say(b"wait-job 1 9\r\n", 1)
     yield
     for job_id in range(8, 11):
         one.say(b"delete %d\r\n" % job_id, job_id)
@@ -236,7 +242,7 @@ def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterato
     one.say(b"reserve-job 11\r\n", 11)
     one.leave()
     yield
-    server.advance(10)  # A pause ends, and what goes on by itself comes to rest.
+    server.advance(30)  # A pause ends, all waits end, and what goes on by itself comes to rest.
     yield
 
 

@@ -51,6 +51,7 @@ class Promises:
         self._logged: deque[tuple[float, int]] = deque()
         self._put: dict[int, int] = {}
         self._committed: dict[int, int] = {}
+        self._ends: dict[int, list[int]] = defaultdict(list)
         self._reserved: dict[tuple[int, int], deque[int]] = defaultdict(deque)
         self.committed_lsn = 0
 
@@ -82,6 +83,8 @@ class Promises:
         if record.kind is Kind.RESERVE:
             key = (record.connection, record.job_id)
             self._reserved[key].append(self.committed_of(record.job_id))
+        if record.kind in (Kind.BURY, Kind.DELETE):
+            self._ends[record.job_id].append(lsn)
         if record.kind in COMMITTING:
             self.committed_lsn = self._committed[record.job_id] = lsn
 
@@ -90,6 +93,12 @@ class Promises:
         The LSN of a job's newest change that replies wait for.
         """
         return self._committed.get(job_id, 0)
+
+    def end_of(self, job_id: int, lsn: int) -> int:
+        """
+        The LSN of a job's first burial or deletion behind this one.
+        """
+        return next(end for end in self._ends[job_id] if end > lsn)
 
     # The clients' side.
 
@@ -179,6 +188,7 @@ class Promises:
         self._told.clear()
         self._logged.clear()
         self._committed = {k: lsn for k, lsn in self._committed.items() if lsn <= found_lsn}
+        self._ends.clear()
         self.committed_lsn = min(self.committed_lsn, found_lsn)
 
     # The checks.

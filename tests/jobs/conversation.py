@@ -177,7 +177,15 @@ class Client:
         """
         Send no more.
         """
-        answer = self._server.queue.half_close(self.session)
+        self._hears_at_once(self._server.queue.half_close(self.session))
+
+    def cancels(self) -> None:
+        """
+        Take back what it waits for.
+        """
+        self._hears_at_once(self._server.queue.cancel_wait(self.session))
+
+    def _hears_at_once(self, answer: Answer | None) -> None:
         if answer is not None:
             self.late.append(answer)
 
