@@ -139,8 +139,9 @@ def line_of(command: Command) -> str:
     """
     Make the column on a command that follows from the code.
     """
-    fields = [field.name for field in command.fields if field.is_written]
-    words = [command.name, *(f"<{name}>" for name in fields)]
+    fields = [field for field in command.fields if field.is_written]
+    named = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in fields]
+    words = [command.name, *named]
     return f"`{' '.join(words)}`" + (" CR LF body" if command.has_body else "")
 
 
@@ -191,7 +192,8 @@ def test_the_keys_of_statistics_of_v1_are_those_of_the_code_in_order() -> None:
 
 
 def test_every_field_is_described() -> None:
-    fields = {each.name for each in vars(grammar).values() if isinstance(each, Field)}
+    values = [*vars(grammar).values(), *vars(extensions).values()]
+    fields = {each.name for each in values if isinstance(each, Field)}
     described = names_in(table(PROTOCOL, "Fields") + table(EXTENSIONS_PAGE, "Fields"))
     assert set(described) == fields
 
@@ -237,6 +239,9 @@ def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
+    assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
+        ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
+    ]
     assert [row[:2] for row in table(PROTOCOL, "Limits")] == [
         ["command line, with its CR LF", f"{MAX_LINE_BYTES} bytes"],
         [

@@ -33,6 +33,7 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
+from beanstalk_twisted.jobs.flushes import Flushes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import Kicks
 from beanstalk_twisted.jobs.ordered import ID_MASK
@@ -84,6 +85,7 @@ class WorkQueue:
         self.outbox = self._reservations.outbox
         self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
+        self._flushes = Flushes(self.state, self._changes, self._timekeeping, self.outbox)
         self._copy_waits = 0
         self._puts = Puts(
             self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
@@ -402,6 +404,17 @@ class WorkQueue:
         Name the commands of this section.
         """
         return replies.names(row.name.encode() for row in EXTENSIONS), 0
+
+    def flush_tube(
+        self, session: Session, now_ns: int, name: bytes, state: bytes
+    ) -> Answer | None:  # fmt: skip
+        """
+        Delete the tube's jobs in this state, or all that nobody holds.
+        """
+        tube = self.state.tubes.find(name)
+        return (
+            self._not_found() if tube is None else self._flushes.flush(session, tube, state, now_ns)
+        )
 
     def drain(self, session: Session, now_ns: int) -> Answer:
         """

@@ -37,6 +37,7 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "list-tubes": WorkQueue.list_tubes,
     "pause-tube": WorkQueue.pause_tube,
     "capabilities": WorkQueue.capabilities,
+    "flush-tube": WorkQueue.flush_tube,
     "drain": WorkQueue.drain,
     "undrain": WorkQueue.undrain,
 }

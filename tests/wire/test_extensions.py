@@ -45,3 +45,19 @@ def test_no_command_of_beanstalkds_is_found_as_another_one() -> None:
 
 def test_extensions_are_not_counted() -> None:
     assert not any(row.counter for row in EXTENSIONS)
+
+
+@pytest.mark.parametrize("word", [b"flush-tube", b"truncate"])
+def test_a_flush_names_a_tube_and_perhaps_a_state(word: bytes) -> None:
+    for line, args in {
+        b" a": (b"a", b"all"), b" a all": (b"a", b"all"), b" all": (b"all", b"all"),
+        b" a ready": (b"a", b"ready"), b" a buried": (b"a", b"buried"),
+        b" " + b"a" * 200 + b" delayed": (b"a" * 200, b"delayed"),
+    }.items():  # fmt: skip
+        row, parsed, _ = MODERN.parse(word + line)
+        assert (row.operation, parsed) == ("flush-tube", args)
+    for line in (
+        b"", b" ", b" a ", b" a  ready", b" a reserved", b" a readyx", b" a ready x", b" -a",
+        b" -a ready", b" a Ready", b" a ready ", b" a\0", b" " + b"a" * 201, b" a\tready",
+    ):  # fmt: skip
+        assert meaning(MODERN.parse, word + line) == (BAD_FORMAT, None)
