@@ -33,6 +33,7 @@ COMPILED = (
     "beanstalk_twisted.jobs.flushes",
     "beanstalk_twisted.jobs.job",
     "beanstalk_twisted.jobs.kicks",
+    "beanstalk_twisted.jobs.listing",
     "beanstalk_twisted.jobs.live_bytes",
     "beanstalk_twisted.jobs.ordered",
     "beanstalk_twisted.jobs.puts",

@@ -20,11 +20,15 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog import errors, format
+from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
+from beanstalk_twisted.jobs import statistics
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
+from beanstalk_twisted.jobs.listing import LOOK_RESERVED
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
@@ -219,14 +223,21 @@ def test_every_reply_is_described_and_no_other() -> None:
 
 
 def test_every_reply_of_extensions_is_described_and_no_other() -> None:
-    values = [each for each in vars(extensions).values() if isinstance(each, Word)]
+    words = [each for each in vars(extensions).values() if isinstance(each, Word)]
     lines = [
         each for each in vars(extensions).values()
         if isinstance(each, type) and issubclass(each, replies.Line) and each is not replies.Line
     ]  # fmt: skip
-    sent = {each.text.decode() for each in values}
+    sent = {each.text.decode() for each in words if each is not replies.BAD_FORMAT}
     sent |= {each.template.split()[0].decode() for each in lines}
     assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
+
+
+def test_the_keys_of_a_listed_job_are_those_of_the_code_in_order() -> None:
+    job = Job(1, 1, 0, b"")
+    job.state = State.RESERVED
+    documented = names_in(table(EXTENSIONS_PAGE, "Listing jobs"))
+    assert documented == [key for key, _ in statistics.listed(job, 0)]
 
 
 def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
@@ -240,6 +251,8 @@ def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
+        ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
+        ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],
         ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
     ]
     assert [row[:2] for row in table(PROTOCOL, "Limits")] == [

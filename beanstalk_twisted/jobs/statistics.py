@@ -148,7 +148,6 @@ def job(job: Job, tube: Tube, now_ns: int) -> Pairs:
     """
     The answer to `stats-job`.
     """
-    has_time_left = job.state in (State.RESERVED, State.DELAYED)
     return [
         ("id", job.job_id),
         ("tube", Quoted(tube.name.decode("ascii"))),
@@ -157,7 +156,7 @@ def job(job: Job, tube: Tube, now_ns: int) -> Pairs:
         ("age", _whole_seconds(now_ns - job.created_ns)),
         ("delay", job.delay_s),
         ("ttr", job.ttr_s),
-        ("time-left", _whole_seconds(job.deadline_ns - now_ns) if has_time_left else 0),
+        ("time-left", _time_left(job, now_ns)),
         ("file", job.segment),
         ("reserves", job.reserves),
         ("timeouts", job.timeouts),
@@ -165,6 +164,38 @@ def job(job: Job, tube: Tube, now_ns: int) -> Pairs:
         ("buries", job.buries),
         ("kicks", job.kicks),
     ]
+
+
+def listed(job: Job, now_ns: int) -> Pairs:
+    """
+    What `list-jobs` says of a job.
+    """
+    pairs: Pairs = [
+        ("id", job.job_id),
+        ("pri", job.priority),
+        ("state", job.state.name.lower()),
+        ("size", len(job.body)),
+        ("age", _whole_seconds(now_ns - job.created_ns)),
+        ("delay", job.delay_s),
+        ("ttr", job.ttr_s),
+        ("time-left", _time_left(job, now_ns)),
+        ("reserves", job.reserves),
+        ("timeouts", job.timeouts),
+        ("releases", job.releases),
+        ("buries", job.buries),
+        ("kicks", job.kicks),
+    ]
+    if job.state is State.RESERVED:
+        pairs.append(("connection", job.holder))
+    return pairs
+
+
+def _time_left(job: Job, now_ns: int) -> int:
+    """
+    Until the end of its TTR or delay, seconds; 0 if it has neither.
+    """
+    has_time_left = job.state in (State.RESERVED, State.DELAYED)
+    return _whole_seconds(job.deadline_ns - now_ns) if has_time_left else 0
 
 
 def _whole_seconds(ns: int) -> int:

@@ -36,6 +36,7 @@ from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
 from beanstalk_twisted.jobs.flushes import Flushes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import Kicks
+from beanstalk_twisted.jobs.listing import Listing, place_of
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.puts import PLENTY, Draft, Memory, Puts
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
@@ -86,6 +87,7 @@ class WorkQueue:
         self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
         self._flushes = Flushes(self.state, self._changes, self._timekeeping, self.outbox)
+        self._listing = Listing(self.state)
         self._copy_waits = 0
         self._puts = Puts(
             self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
@@ -404,6 +406,20 @@ class WorkQueue:
         Name the commands of this section.
         """
         return replies.names(row.name.encode() for row in EXTENSIONS), 0
+
+    def list_jobs(
+        self, session: Session, now_ns: int, name: bytes, state: bytes, limit: int, cursor: bytes
+    ) -> Answer:  # fmt: skip
+        """
+        Some of the tube's jobs in this state, or in any.
+        """
+        tube, start = self.state.tubes.find(name), place_of(state, cursor)
+        if start is None:
+            return replies.BAD_FORMAT, 0
+        if tube is None:
+            return self._not_found()
+        page = self._listing.page(tube, state, limit, start, now_ns)
+        return self._of_state(replies.Document(page))
 
     def flush_tube(
         self, session: Session, now_ns: int, name: bytes, state: bytes

@@ -37,6 +37,7 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "list-tubes": WorkQueue.list_tubes,
     "pause-tube": WorkQueue.pause_tube,
     "capabilities": WorkQueue.capabilities,
+    "list-jobs": WorkQueue.list_jobs,
     "flush-tube": WorkQueue.flush_tube,
     "drain": WorkQueue.drain,
     "undrain": WorkQueue.undrain,
@@ -46,6 +47,6 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
 LOOKS: Final = frozenset({
     "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
     "list-tubes", "list-tube-used", "list-tubes-watched",
-    "capabilities",
+    "capabilities", "list-jobs",
 })  # fmt: skip
 """Operations that only look: whatever such a one fails with, all is as it was."""

@@ -10,8 +10,18 @@ from typing import Final
 
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.commands import Command
-from beanstalk_twisted.wire.grammar import Field
-from beanstalk_twisted.wire.replies import Line, Word
+from beanstalk_twisted.wire.grammar import Field, ParseError
+from beanstalk_twisted.wire.replies import BAD_FORMAT, Line, Word
+
+MAX_PAGE_JOBS: Final = 1000
+"""Jobs of a page of `list-jobs`: some 5 ms, while others wait."""
+
+
+def _limit(text: bytes) -> int:
+    limit = int(text)
+    if not 1 <= limit <= MAX_PAGE_JOBS:
+        raise ParseError(BAD_FORMAT)
+    return limit
 
 
 def _row(word: bytes, fields: Sequence[Field] = (), *, operation: str = "") -> Command:
@@ -22,11 +32,17 @@ def _row(word: bytes, fields: Sequence[Field] = (), *, operation: str = "") -> C
 FLUSHED_STATE: Final = Field(
     "state", rb"(?: (ready|delayed|buried|all))?+", lambda text: text or b"all", is_optional=True
 )
+LISTED_STATE: Final = Field("state", rb" (ready|reserved|delayed|buried|all)", bytes)
+LIMIT: Final = Field("limit", rb" ([0-9]++)", _limit)
+CURSOR: Final = Field(
+    "cursor", rb"(?: ([a-z0-9-]++))?+", lambda text: text or b"", is_optional=True
+)
 
 _FLUSH_FIELDS: Final = (grammar.TUBE_THEN, FLUSHED_STATE)
 
 EXTENSIONS: Final = (
     _row(b"capabilities"),
+    _row(b"list-jobs", (grammar.TUBE_THEN, LISTED_STATE, LIMIT, CURSOR)),
     _row(b"flush-tube", _FLUSH_FIELDS),
     _row(b"truncate", _FLUSH_FIELDS, operation="flush-tube"),
     _row(b"drain"),

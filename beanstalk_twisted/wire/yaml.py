@@ -34,6 +34,21 @@ def listing(names: Iterable[bytes]) -> bytes:
     return b"".join([b"---\n", *(b"- %s\n" % name for name in names)])
 
 
+def records(
+    name: str, items: Iterable[Iterable[tuple[str, Value]]], more: Iterable[tuple[str, Value]] = ()
+) -> bytes:
+    """
+    A key with a list of mappings, and ``more`` keys behind it.
+
+    :param items: each has at least one pair.
+    """
+    lines = []
+    for item in items:
+        lines.append("- " + "  ".join([f"{key}: {_scalar(value)}\n" for key, value in item]))
+    start = f"---\n{name}:\n" if lines else f"---\n{name}: []\n"
+    return "".join([start, *lines, *(f"{key}: {_scalar(value)}\n" for key, value in more)]).encode()
+
+
 def _scalar(value: Value) -> str:
     return f'"{value.text}"' if isinstance(value, Quoted) else str(value)
 

@@ -128,3 +128,24 @@ def test_the_double_records_a_flush_and_answers_it_as_planted(beanstalk: Beansta
     first, second = [each for each in beanstalk.commands if each.name == "flush-tube"]
     assert (first.tube, first.word, second.word) == ("mail", "OUT_OF_MEMORY", "FLUSHED")
     assert second.args == {"tube": "mail", "state": "all"}
+
+
+def test_a_list_is_answered_in_its_place_between_other_commands() -> None:
+    client = MemoryServer().connect()
+    client.ask(b"put 0 0 60 1\r\nx\r\n" * 3)
+    replies = client.ask(b"peek 9\r\nlist-jobs default all 2\r\nlist-jobs a all 0\r\npeek 9\r\n")
+    assert replies.startswith(b"NOT_FOUND\r\nOK ")
+    assert replies.endswith(b"\ncursor: r0-2\n\r\nBAD_FORMAT\r\nNOT_FOUND\r\n")
+    reply = client.ask(b"list-jobs default all 2 r0-2\r\n")
+    head, _, document = reply.partition(b"\r\n")
+    assert head == b"OK %d" % (len(document) - 2)
+    assert document.startswith(b"---\njobs:\n- id: 3\n") and b"cursor" not in document
+
+
+def test_a_page_of_many_jobs_that_nobody_reads_ends_with_its_connection() -> None:
+    server = filled()
+    client, other = server.connect(), server.connect()
+    client.send(b"list-jobs default all 1000\r\n" * 10)
+    client.hang_up()
+    server.advance()
+    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
