@@ -29,6 +29,7 @@ COMPILED = (
     "beanstalk_twisted.binlog.space_budget",
     "beanstalk_twisted.binlog.survey",
     "beanstalk_twisted.jobs.changes",
+    "beanstalk_twisted.jobs.connections",
     "beanstalk_twisted.jobs.due",
     "beanstalk_twisted.jobs.flushes",
     "beanstalk_twisted.jobs.job",

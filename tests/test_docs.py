@@ -26,6 +26,7 @@ from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.jobs import statistics
+from beanstalk_twisted.jobs.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.listing import LOOK_RESERVED
@@ -240,6 +241,15 @@ def test_the_keys_of_a_listed_job_are_those_of_the_code_in_order() -> None:
     assert documented == [key for key, _ in statistics.listed(job, 0)]
 
 
+def test_the_keys_of_a_listed_connection_are_those_of_the_code_in_order() -> None:
+    queue = WorkQueue(Process(LogClock(), 0).facts, COUNTERS, 0)
+    listed, _ = queue.list_connections(queue.connect(), 0) or (None, 0)
+    assert isinstance(listed, Document)
+    lines = listed.content.decode().splitlines()[2:]
+    documented = names_in(table(EXTENSIONS_PAGE, "Listing connections"))
+    assert documented == [line[2:].split(":")[0] for line in lines]
+
+
 def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
     rows = table(PROTOCOL, "Replies")
     for page in (PROTOCOL, EXTENSIONS_PAGE):
@@ -253,6 +263,11 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
         ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
         ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],
+        ["described in one go by `list-connections`", f"{SLICE_CONNECTIONS} connections"],
+        [
+            "reserved jobs shown by `list-connections`",
+            f"{SHOWN_RESERVED} jobs of a connection",
+        ],
         ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
     ]
     assert [row[:2] for row in table(PROTOCOL, "Limits")] == [

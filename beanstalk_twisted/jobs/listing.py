@@ -97,10 +97,10 @@ class Listing:
         more: Pairs = [] if end is None else [("cursor", str(end))]
         return yaml.records("jobs", [self._job(place.key, now_ns) for place in places], more)
 
-    def _job(self, key: int, now_ns: int) -> Pairs:
+    def _job(self, key: int, now_ns: int) -> str:
         job = self._state.jobs.look(key & ID_MASK)
         assert job is not None
-        return statistics.listed(job, now_ns)
+        return yaml.record(statistics.listed(job, now_ns))
 
     def _places(
         self, tube: Tube, which: bytes, limit: int, start: Place

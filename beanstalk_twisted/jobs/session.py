@@ -21,13 +21,14 @@ class Session:
     :ivar hears_deadlines: whether its `reserve` ends when a TTR of its jobs is about to; otherwise
         it goes on waiting.
     :ivar timeout_ns: when its `reserve` gives up, None for never.
+    :ivar waits_from_ns: when its newest wait began.
     :ivar wait_serial: tells this wait from earlier ones.
     """
 
     __slots__ = (
         "_deadlines", "_ready_index", "has_answer", "hears_deadlines", "is_busy", "is_half_closed",
         "is_producer", "is_waiting", "is_worker", "number", "reserved", "timeout_ns", "using",
-        "wait_serial", "watching", "watching_order",
+        "wait_serial", "waits_from_ns", "watching", "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
@@ -40,7 +41,7 @@ class Session:
         self.is_producer = self.is_worker = self.is_waiting = False
         self.is_busy = self.is_half_closed = self.has_answer = False
         self.timeout_ns: int | None = None
-        self.wait_serial = 0
+        self.wait_serial = self.waits_from_ns = 0
         self._deadlines = OrderedJobs()
         self._ready_index: ReadyIndex | None = None
 

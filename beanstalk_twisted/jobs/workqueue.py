@@ -31,6 +31,7 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
+from beanstalk_twisted.jobs.connections import Connections
 from beanstalk_twisted.jobs.flushes import Flushes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import Kicks
@@ -61,6 +62,7 @@ class WorkQueue:
     :ivar outbox: answers for sessions other than the one that a call was for.
     :ivar memory: what it may use.
     :ivar max_job_bytes: the largest body that `put` takes.
+    :ivar connections: describes them; whoever serves them says what it knows.
     :ivar is_draining: whether new jobs are refused.
     """
 
@@ -86,6 +88,7 @@ class WorkQueue:
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
         self._flushes = Flushes(self.state, self._changes, self._timekeeping, self.outbox)
         self._listing = Listing(self.state)
+        self.connections = Connections(self.state, self._changes, self._timekeeping, self.outbox)
         self._copy_waits = 0
         self._puts = Puts(
             self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
@@ -430,6 +433,12 @@ class WorkQueue:
         return (
             self._not_found() if tube is None else self._flushes.flush(session, tube, state, now_ns)
         )
+
+    def list_connections(self, session: Session, now_ns: int) -> Answer | None:
+        """
+        Who is connected, and what they do.
+        """
+        return self.connections.describe_all(session, now_ns)
 
     def drain(self, session: Session, now_ns: int) -> Answer:
         """

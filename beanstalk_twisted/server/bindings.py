@@ -39,6 +39,7 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "capabilities": WorkQueue.capabilities,
     "list-jobs": WorkQueue.list_jobs,
     "flush-tube": WorkQueue.flush_tube,
+    "list-connections": WorkQueue.list_connections,
     "drain": WorkQueue.drain,
     "undrain": WorkQueue.undrain,
 }
@@ -47,6 +48,6 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
 LOOKS: Final = frozenset({
     "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
     "list-tubes", "list-tube-used", "list-tubes-watched",
-    "capabilities", "list-jobs",
+    "capabilities", "list-jobs", "list-connections",
 })  # fmt: skip
 """Operations that only look: whatever such a one fails with, all is as it was."""

@@ -45,6 +45,7 @@ EXTENSIONS: Final = (
     _row(b"list-jobs", (grammar.TUBE_THEN, LISTED_STATE, LIMIT, CURSOR)),
     _row(b"flush-tube", _FLUSH_FIELDS),
     _row(b"truncate", _FLUSH_FIELDS, operation="flush-tube"),
+    _row(b"list-connections"),
     _row(b"drain"),
     _row(b"undrain"),
 )

@@ -149,3 +149,17 @@ def test_a_page_of_many_jobs_that_nobody_reads_ends_with_its_connection() -> Non
     client.hang_up()
     server.advance()
     assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+
+
+def test_connections_are_listed_with_their_peers_and_what_waits_of_them() -> None:
+    server = MemoryServer()
+    client, other = server.connect(), server.connect()
+    other.send(b"put 0 0 60 9\r\nabc")
+    other.send(b"defghi\r\nreserve\r\nreserve\r\npeek 1\r\n")
+    reply = client.ask(b"list-connections\r\n")
+    assert reply.count(b'  peer: "127.0.0.1:1"\n') == 2
+    assert b"- connection: 2\n" in reply
+    assert b'  role: "producer worker waiting"\n' in reply
+    assert reply.endswith(b"  buffered: 8\n\r\n")
+    other.hang_up()
+    assert client.ask(b"list-connections\r\n").count(b"- connection: ") == 1

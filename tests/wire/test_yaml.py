@@ -56,6 +56,6 @@ def test_what_is_no_document_is_refused(content: bytes) -> None:
 
 def test_records_are_a_list_of_mappings_under_a_key_and_other_keys_behind_it() -> None:
     items: list[list[tuple[str, yaml.Value]]] = [[("id", 1), ("tube", Quoted("a"))], [("id", 2)]]
-    written = yaml.records("jobs", items, [("cursor", "r0-2")])
+    written = yaml.records("jobs", [yaml.record(item) for item in items], [("cursor", "r0-2")])
     assert written == b'---\njobs:\n- id: 1\n  tube: "a"\n- id: 2\ncursor: r0-2\n'
     assert yaml.records("jobs", []) == b"---\njobs: []\n"
