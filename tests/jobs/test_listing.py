@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.jobs.listing import LOOK_RESERVED
+from beanstalk_twisted.jobs import listing
+from beanstalk_twisted.jobs.listing import LOOK_RESERVED, Place
+from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 from tests.jobs.conversation import Client, Server
 
@@ -266,3 +269,10 @@ def test_each_job_that_stays_is_seen_once_whatever_comes_and_goes(
                 place(others[change[1] % 2], *change)
     assert len(seen) == len(set(seen))
     assert stays <= set(seen)
+
+
+def test_a_tube_with_a_name_of_150_bytes_has_cursors_that_fit_into_a_line() -> None:
+    cursors = [Place(state, -(1 << 63) << 64 | ID_MASK) for state in listing.LISTED[b"all"]]
+    longest = max(len(str(cursor)) for cursor in cursors)
+    line = f"list-jobs {'x' * 150} reserved {MAX_PAGE_JOBS} {'h' * longest}\r\n"
+    assert len(line) <= MAX_LINE_BYTES
