@@ -20,11 +20,16 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog import errors, format
+from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
+from beanstalk_twisted.jobs import statistics
+from beanstalk_twisted.jobs.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
+from beanstalk_twisted.jobs.listing import LOOK_RESERVED
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
@@ -139,8 +144,9 @@ def line_of(command: Command) -> str:
     """
     Make the column on a command that follows from the code.
     """
-    fields = [field.name for field in command.fields if field.is_written]
-    words = [command.name, *(f"<{name}>" for name in fields)]
+    fields = [field for field in command.fields if field.is_written]
+    named = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in fields]
+    words = [command.name, *named]
     return f"`{' '.join(words)}`" + (" CR LF body" if command.has_body else "")
 
 
@@ -191,7 +197,8 @@ def test_the_keys_of_statistics_of_v1_are_those_of_the_code_in_order() -> None:
 
 
 def test_every_field_is_described() -> None:
-    fields = {each.name for each in vars(grammar).values() if isinstance(each, Field)}
+    values = [*vars(grammar).values(), *vars(extensions).values()]
+    fields = {each.name for each in values if isinstance(each, Field)}
     described = names_in(table(PROTOCOL, "Fields") + table(EXTENSIONS_PAGE, "Fields"))
     assert set(described) == fields
 
@@ -217,14 +224,30 @@ def test_every_reply_is_described_and_no_other() -> None:
 
 
 def test_every_reply_of_extensions_is_described_and_no_other() -> None:
-    values = [each for each in vars(extensions).values() if isinstance(each, Word)]
+    words = [each for each in vars(extensions).values() if isinstance(each, Word)]
     lines = [
         each for each in vars(extensions).values()
         if isinstance(each, type) and issubclass(each, replies.Line) and each is not replies.Line
     ]  # fmt: skip
-    sent = {each.text.decode() for each in values}
+    sent = {each.text.decode() for each in words if each is not replies.BAD_FORMAT}
     sent |= {each.template.split()[0].decode() for each in lines}
     assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
+
+
+def test_the_keys_of_a_listed_job_are_those_of_the_code_in_order() -> None:
+    job = Job(1, 1, 0, b"")
+    job.state = State.RESERVED
+    documented = names_in(table(EXTENSIONS_PAGE, "Listing jobs"))
+    assert documented == [key for key, _ in statistics.listed(job, 0)]
+
+
+def test_the_keys_of_a_listed_connection_are_those_of_the_code_in_order() -> None:
+    queue = WorkQueue(Process(LogClock(), 0).facts, COUNTERS, 0)
+    listed, _ = queue.list_connections(queue.connect(), 0) or (None, 0)
+    assert isinstance(listed, Document)
+    lines = listed.content.decode().splitlines()[2:]
+    documented = names_in(table(EXTENSIONS_PAGE, "Listing connections"))
+    assert documented == [line[2:].split(":")[0] for line in lines]
 
 
 def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
@@ -237,6 +260,16 @@ def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
+    assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
+        ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
+        ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],
+        ["described in one go by `list-connections`", f"{SLICE_CONNECTIONS} connections"],
+        [
+            "reserved jobs shown by `list-connections`",
+            f"{SHOWN_RESERVED} jobs of a connection",
+        ],
+        ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
+    ]
     assert [row[:2] for row in table(PROTOCOL, "Limits")] == [
         ["command line, with its CR LF", f"{MAX_LINE_BYTES} bytes"],
         [

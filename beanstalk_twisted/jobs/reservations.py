@@ -76,7 +76,7 @@ class Reservations:
             return replies.DEADLINE_SOON, 0
         if timeout_ns == 0 or session.is_half_closed:
             return replies.TIMED_OUT, 0
-        self._wait(session, None if timeout_ns is None else now_ns + timeout_ns)
+        self._wait(session, now_ns, None if timeout_ns is None else now_ns + timeout_ns)
         return None
 
     def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer:
@@ -177,9 +177,10 @@ class Reservations:
             session.is_worker = True
             self._tally.workers += 1
 
-    def _wait(self, session: Session, timeout_ns: int | None) -> None:
+    def _wait(self, session: Session, now_ns: int, timeout_ns: int | None) -> None:
         session.is_waiting = True
         session.wait_serial += 1
+        session.waits_from_ns = now_ns
         session.timeout_ns = timeout_ns
         self._tally.waiting += 1
         for tube in session.watching:

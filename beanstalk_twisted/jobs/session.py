@@ -23,13 +23,14 @@ class Session:
     :ivar hears_deadlines: whether its `reserve` ends when a TTR of its jobs is about to; otherwise
         it goes on waiting.
     :ivar timeout_ns: when its `reserve` or `wait-job` gives up, None for never.
+    :ivar waits_from_ns: when its newest wait for a job began.
     :ivar wait_serial: tells this wait from earlier ones.
     """
 
     __slots__ = (
         "_deadlines", "_ready_index", "awaited_id", "has_answer", "hears_deadlines", "is_busy",
         "is_half_closed", "is_producer", "is_waiting", "is_worker", "number", "reserved",
-        "timeout_ns", "using", "wait_serial", "watching", "watching_order",
+        "timeout_ns", "using", "wait_serial", "waits_from_ns", "watching", "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
@@ -43,7 +44,7 @@ class Session:
         self.is_busy = self.is_half_closed = self.has_answer = False
         self.awaited_id = 0
         self.timeout_ns: int | None = None
-        self.wait_serial = 0
+        self.wait_serial = self.waits_from_ns = 0
         self._deadlines = OrderedJobs()
         self._ready_index: ReadyIndex | None = None
 

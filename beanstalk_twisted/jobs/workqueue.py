@@ -31,9 +31,12 @@ from beanstalk_twisted.binlog.records import (
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
 from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
+from beanstalk_twisted.jobs.connections import Connections
+from beanstalk_twisted.jobs.flushes import Flushes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.job_waits import JobWaits
 from beanstalk_twisted.jobs.kicks import Kicks
+from beanstalk_twisted.jobs.listing import Listing, place_of
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.puts import PLENTY, Draft, Memory, Puts
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
@@ -60,6 +63,7 @@ class WorkQueue:
     :ivar outbox: answers for sessions other than the one that a call was for.
     :ivar memory: what it may use.
     :ivar max_job_bytes: the largest body that `put` takes.
+    :ivar connections: describes them; whoever serves them says what it knows.
     :ivar is_draining: whether new jobs are refused; ``draining_changed`` is called when
         `set_draining` has changed that.
     """
@@ -88,6 +92,9 @@ class WorkQueue:
             self.state, self._changes, self._reservations, self._job_waits, self.tally
         )
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
+        self._flushes = Flushes(self.state, self._changes, self._timekeeping, self.outbox)
+        self._listing = Listing(self.state)
+        self.connections = Connections(self.state, self._changes, self._timekeeping, self.outbox)
         self._copy_waits = 0
         self._puts = Puts(
             self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
@@ -426,6 +433,37 @@ class WorkQueue:
         Name the commands of this section.
         """
         return replies.names(row.name.encode() for row in EXTENSIONS), 0
+
+    def list_jobs(
+        self, session: Session, now_ns: int, name: bytes, state: bytes, limit: int, cursor: bytes
+    ) -> Answer:  # fmt: skip
+        """
+        Some of the tube's jobs in this state, or in any.
+        """
+        tube, start = self.state.tubes.find(name), place_of(state, cursor)
+        if start is None:
+            return replies.BAD_FORMAT, 0
+        if tube is None:
+            return self._not_found()
+        page = self._listing.page(tube, state, limit, start, now_ns)
+        return self._of_state(replies.Document(page))
+
+    def flush_tube(
+        self, session: Session, now_ns: int, name: bytes, state: bytes
+    ) -> Answer | None:  # fmt: skip
+        """
+        Delete the tube's jobs in this state, or all that nobody holds.
+        """
+        tube = self.state.tubes.find(name)
+        return (
+            self._not_found() if tube is None else self._flushes.flush(session, tube, state, now_ns)
+        )
+
+    def list_connections(self, session: Session, now_ns: int) -> Answer | None:
+        """
+        Who is connected, and what they do.
+        """
+        return self.connections.describe_all(session, now_ns)
 
     def wait_job(
         self, session: Session, now_ns: int, job_id: int, timeout_ns: int

@@ -37,8 +37,11 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "list-tubes": WorkQueue.list_tubes,
     "pause-tube": WorkQueue.pause_tube,
     "capabilities": WorkQueue.capabilities,
+    "list-jobs": WorkQueue.list_jobs,
+    "flush-tube": WorkQueue.flush_tube,
     "wait-job": WorkQueue.wait_job,
     "cancel-reserve": WorkQueue.cancel_reserve,
+    "list-connections": WorkQueue.list_connections,
     "drain": WorkQueue.drain,
     "undrain": WorkQueue.undrain,
 }
@@ -47,6 +50,6 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
 LOOKS: Final = frozenset({
     "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
     "list-tubes", "list-tube-used", "list-tubes-watched",
-    "capabilities",
+    "capabilities", "list-jobs", "list-connections",
 })  # fmt: skip
 """Operations that only look: whatever such a one fails with, all is as it was."""

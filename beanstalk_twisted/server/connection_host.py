@@ -23,6 +23,12 @@ class ServedConnection(Protocol):
     dialect: Dialect
     transport: Any
 
+    @property
+    def buffered_bytes(self) -> int:
+        """
+        Input that was read and is not carried out, and replies that wait for the disk.
+        """
+
     def received(self, data: bytes, now_ns: int) -> None:
         """
         Carry out what has come, as far as that may be done now.

@@ -241,6 +241,10 @@ class BeanstalkProtocol(LineReceiver):
 
     # What the service calls: see `ServedConnection`.
 
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._input) + self.replies.held_bytes
+
     def answer(self, answer: Answer) -> None:
         try:
             self._executor.answer(answer)

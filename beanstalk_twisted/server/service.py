@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import Final, cast
 
 from twisted.application.service import Service
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
-from twisted.internet.interfaces import IDelayedCall, IReactorFDSet
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorFDSet
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -20,6 +21,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.replay import Replay
+from beanstalk_twisted.jobs.connections import ConnectionFacts
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -98,6 +100,7 @@ class BeanstalkService(Service):
         self._headroom = Headroom()
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.queue.draining_changed = self._tell_of_draining
+        self.queue.connections.facts = self._connection_facts
         self._protocols: dict[Session, ServedConnection] = {}
         self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
         self.context = ExecutionContext(
@@ -317,6 +320,12 @@ class BeanstalkService(Service):
             self.log.info("connection {number} ended", number=session.number)
         self.turns.after_change()
 
+    def _connection_facts(self, session: Session) -> ConnectionFacts | None:
+        protocol = self._protocols.get(session)
+        if protocol is None:
+            return None
+        return ConnectionFacts(_peer(protocol.transport.getPeer()), protocol.buffered_bytes)
+
     def _answer_failure(self, line: bytes, has_only_looked: bool) -> Answer:
         """
         End the server if the command that failed may have changed something, and there is a log.
@@ -393,6 +402,15 @@ class BeanstalkService(Service):
             with suppress(OSError):
                 os.unlink(self.settings.pidfile)
         close_sockets()
+
+
+def _peer(address: IAddress) -> str:
+    """
+    :return: a peer's address and port; empty on a Unix socket.
+    """
+    if isinstance(address, IPv6Address):
+        return f"[{address.host}]:{address.port}"
+    return f"{address.host}:{address.port}" if isinstance(address, IPv4Address) else ""
 
 
 class CommandLog:

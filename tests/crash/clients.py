@@ -18,7 +18,15 @@ TUBES: Final = (b"default", b"mail", b"web")
 MANY_JOBS: Final = 12
 """Living jobs above which clients rather delete than put, so that states stay small."""
 
-ABOUT_ALL: Final = {b"DELETED", b"RELEASED", b"BURIED", b"KICKED", b"PAUSED", b"NOT_FOUND"}
+ABOUT_ALL: Final = {
+    b"DELETED",
+    b"RELEASED",
+    b"BURIED",
+    b"KICKED",
+    b"PAUSED",
+    b"FLUSHED",
+    b"NOT_FOUND",
+}
 """Replies that promise all that came before them, or that whose change is itself the newest."""
 
 ABOUT_A_JOB: Final = {b"TOUCHED", b"FOUND", b"OK"}
@@ -157,7 +165,7 @@ class Clients:
             (puts, self._put), (7, self._reserve), (deletes + 1, self._delete),
             (deletes, self._delete_any), (3, self._release), (4, self._bury), (2, self._kick),
             (1, self._touch), (1, self._pause), (1, self._leave), (1, self._kick_job),
-            (1, self._reserve_job), (1, self._look), (1, self._use),
+            (1, self._reserve_job), (1, self._look), (1, self._use), (1, self._flush),
             (2, self._wait_job),
         ]  # fmt: skip
         free = [talker for talker in self._talkers if not talker.session.is_blocked]
@@ -221,6 +229,10 @@ class Clients:
 
     def _kick_job(self, talker: Talker) -> None:
         self._say(talker, b"kick-job %d\r\n", self._in(State.BURIED, State.DELAYED))
+
+    def _flush(self, talker: Talker) -> None:
+        state = self._draw.choice([b"ready", b"delayed", b"buried", b"all"])
+        talker.say(b"flush-tube %b %b\r\n" % (self._draw.choice(TUBES), state))
 
     def _pause(self, talker: Talker) -> None:
         tube, length = talker.session.using.name, self._draw.choice([0, 1, 30])

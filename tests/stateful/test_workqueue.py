@@ -459,6 +459,24 @@ class Clients(RuleBasedStateMachine):
             self.tell(client, f"kick-job {job_id}", "NOT_FOUND")
 
     @precondition(lambda self: self.idle())
+    @rule(
+        data=st.data(), tube=TUBE_NAMES, which=st.sampled_from(["ready", "delayed", "buried", ""])
+    )
+    def flush_tube(self, data: st.DataObject, tube: str, which: str) -> None:
+        """
+        Delete what nobody holds, or what is in one state.
+        """
+        client = self.choose_client(data)
+        is_there = tube in self.tubes_referred_to()
+        states = [which] if which else ["ready", "delayed", "buried"]
+        flushed = [job_id for state in states for job_id in self.ordered(tube, state)]
+        expected = f"FLUSHED {len(flushed)}" if is_there else "NOT_FOUND"
+        self.tell(client, f"flush-tube {tube} {which}".strip(), expected)
+        for job_id in flushed:
+            del self.jobs[job_id]
+        self.forget_pauses()
+
+    @precondition(lambda self: self.idle())
     @rule(data=st.data())
     def peek(self, data: st.DataObject) -> None:
         client = self.choose_client(data)
