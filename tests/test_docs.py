@@ -24,6 +24,7 @@ from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
+from beanstalk_twisted.jobs import batches
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
@@ -139,8 +140,9 @@ def line_of(command: Command) -> str:
     """
     Make the column on a command that follows from the code.
     """
-    fields = [field.name for field in command.fields if field.is_written]
-    words = [command.name, *(f"<{name}>" for name in fields)]
+    fields = [field for field in command.fields if field.is_written]
+    named = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in fields]
+    words = [command.name, *named]
     return f"`{' '.join(words)}`" + (" CR LF body" if command.has_body else "")
 
 
@@ -191,7 +193,8 @@ def test_the_keys_of_statistics_of_v1_are_those_of_the_code_in_order() -> None:
 
 
 def test_every_field_is_described() -> None:
-    fields = {each.name for each in vars(grammar).values() if isinstance(each, Field)}
+    values = [*vars(grammar).values(), *vars(extensions).values()]
+    fields = {each.name for each in values if isinstance(each, Field)}
     described = names_in(table(PROTOCOL, "Fields") + table(EXTENSIONS_PAGE, "Fields"))
     assert set(described) == fields
 
@@ -217,12 +220,12 @@ def test_every_reply_is_described_and_no_other() -> None:
 
 
 def test_every_reply_of_extensions_is_described_and_no_other() -> None:
-    values = [each for each in vars(extensions).values() if isinstance(each, Word)]
+    words = [each for each in vars(extensions).values() if isinstance(each, Word)]
     lines = [
         each for each in vars(extensions).values()
-        if isinstance(each, type) and issubclass(each, replies.Line) and each is not replies.Line
+        if isinstance(each, type) and issubclass(each, Reply) and hasattr(each, "template")
     ]  # fmt: skip
-    sent = {each.text.decode() for each in values}
+    sent = {each.text.decode() for each in words if each is not replies.BAD_FORMAT}
     sent |= {each.template.split()[0].decode() for each in lines}
     assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
 
@@ -268,6 +271,19 @@ def test_the_limits_are_those_of_the_code() -> None:
             f"{format.MIN_SEGMENT_BYTES:,} to {format.MAX_SEGMENT_BYTES:,} bytes; "
             f"default {format.DEFAULT_SEGMENT_BYTES:,}",
         ],
+    ]
+
+
+def test_the_limits_of_extensions_are_those_of_the_code() -> None:
+    assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
+        ["jobs of a batch", f"{extensions.MAX_BATCH_JOBS:,} jobs"],
+        ["`delete-batch` line, with its CR LF", f"{extensions.MAX_BATCH_LINE_BYTES:,} bytes"],
+        ["bodies of a `reserve-batch`, but for one job", f"{batches.MAX_BATCH_BYTES:,} bytes"],
+        [
+            "deleted or reserved in one go by a batch",
+            f"{batches.BATCH_SLICE_JOBS} jobs, {batches.BATCH_SLICE_BYTES:,} bytes of bodies",
+        ],
+        ["done at once while other large work goes on", f"{batches.AT_ONCE_JOBS} jobs"],
     ]
 
 

@@ -17,17 +17,19 @@ class Session:
     :ivar is_waiting: whether a `reserve` of it is unanswered.
     :ivar is_busy: whether a command of it is carried out in slices, or waits for room.
     :ivar has_answer: whether an answer for it is in `WorkQueue.outbox`; who delivers it says so.
+    :ivar has_ended: whether its connection has ended; its jobs may still be given back, in slices.
     :ivar is_half_closed: whether the peer will send no more.
     :ivar hears_deadlines: whether its `reserve` ends when a TTR of its jobs is about to; otherwise
         it goes on waiting.
     :ivar timeout_ns: when its `reserve` gives up, None for never.
+    :ivar wanted: while it waits by `reserve-batch`, how many jobs it wants; otherwise 0.
     :ivar wait_serial: tells this wait from earlier ones.
     """
 
     __slots__ = (
-        "_deadlines", "_ready_index", "has_answer", "hears_deadlines", "is_busy", "is_half_closed",
-        "is_producer", "is_waiting", "is_worker", "number", "reserved", "timeout_ns", "using",
-        "wait_serial", "watching", "watching_order",
+        "_deadlines", "_ready_index", "has_answer", "has_ended", "hears_deadlines", "is_busy",
+        "is_half_closed", "is_producer", "is_waiting", "is_worker", "number", "reserved",
+        "timeout_ns", "using", "wait_serial", "wanted", "watching", "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
@@ -40,7 +42,8 @@ class Session:
         self.is_producer = self.is_worker = self.is_waiting = False
         self.is_busy = self.is_half_closed = self.has_answer = False
         self.timeout_ns: int | None = None
-        self.wait_serial = 0
+        self.wait_serial = self.wanted = 0
+        self.has_ended = False
         self._deadlines = OrderedJobs()
         self._ready_index: ReadyIndex | None = None
 

@@ -30,6 +30,7 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
+from beanstalk_twisted.jobs.batches import Batches
 from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import Kicks
@@ -82,6 +83,9 @@ class WorkQueue:
         self.outbox = self._reservations.outbox
         self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
+        self._batches = Batches(
+            self.state, self._changes, self._reservations, self._timekeeping, self.delete
+        )
         self._copy_waits = 0
         self._puts = Puts(
             self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
@@ -115,6 +119,7 @@ class WorkQueue:
         """
         A connection has ended: its jobs are ready again, in the order it reserved them.
         """
+        session.has_ended = True
         self._reservations.forget(session)
         self._puts.forget(session)
         self.tally.connected -= 1
@@ -402,6 +407,20 @@ class WorkQueue:
         """
         return replies.names(row.name.encode() for row in EXTENSIONS), 0
 
+    def reserve_batch(
+        self, session: Session, now_ns: int, count: int, timeout_ns: int | None
+    ) -> Answer | None:
+        """
+        Up to ``count`` ready jobs of the watched tubes; with a timeout wait for the first.
+        """
+        return self._batches.reserve(session, now_ns, count, timeout_ns)
+
+    def delete_batch(self, session: Session, now_ns: int, job_ids: Sequence[int]) -> Answer | None:
+        """
+        Delete each of these jobs that `delete` would.
+        """
+        return self._batches.delete(session, now_ns, job_ids)
+
     def drain(self, session: Session, now_ns: int) -> Answer:
         """
         Refuse new jobs from now on.
@@ -515,8 +534,10 @@ class WorkQueue:
         Slices of the end of a session.
         """
         for at, job_id in enumerate(list(session.reserved), start=1):
-            job = self.state.jobs.get(job_id)
-            assert job is not None
+            job = self._held(session, job_id)
+            if job is None:
+                # Deleted between two slices, by a batch of its own.
+                continue
             image = job.image(Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns)
             self._timekeeping.change(image, now_ns)
             if not at % SLICE_JOBS:

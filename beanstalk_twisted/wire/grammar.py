@@ -51,12 +51,14 @@ class Field(NamedTuple):
     :ivar pattern: with one group; the text before it is skipped.
     :ivar convert: from the group's bytes to a value, or raises `ParseError`.
     :ivar is_written: whether it stands on the line at all; see `implied`.
+    :ivar is_optional: whether it may be left out; then its text is empty.
     """
 
     name: str
     pattern: bytes
     convert: Callable[[bytes], Any]
     is_written: bool = True
+    is_optional: bool = False
 
 
 def implied(name: str, value: object) -> Field:
