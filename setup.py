@@ -30,6 +30,7 @@ COMPILED = (
     "beanstalk_twisted.binlog.small_state",
     "beanstalk_twisted.binlog.space_budget",
     "beanstalk_twisted.binlog.survey",
+    "beanstalk_twisted.jobs.batches",
     "beanstalk_twisted.jobs.changes",
     "beanstalk_twisted.jobs.connections",
     "beanstalk_twisted.jobs.due",

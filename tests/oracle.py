@@ -16,6 +16,7 @@ from beanstalk_twisted.server.connection_host import ConnectionHost
 from beanstalk_twisted.server.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
+from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, Reply
 
@@ -79,11 +80,14 @@ class OracleProtocol(BeanstalkProtocol):
         self.answer((reply, 0))
 
     def _take_command(self) -> bool:
-        line, found, _ = self._input[:MAX_LINE_BYTES].partition(CRLF)
+        most = MAX_LINE_BYTES
+        if self.dialect is MODERN and self._input.startswith(b"delete-batch "):
+            most = MAX_BATCH_LINE_BYTES
+        line, found, _ = self._input[:most].partition(CRLF)
         if found:
             self._input = self._input[len(line) + len(CRLF) :]
             self._obey(line)
-        elif len(line) == MAX_LINE_BYTES:
+        elif len(line) == most:
             self._step = self._skip_line
         return bool(found) or self._step == self._skip_line
 

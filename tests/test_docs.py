@@ -25,7 +25,7 @@ from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
-from beanstalk_twisted.jobs import statistics
+from beanstalk_twisted.jobs import batches, statistics
 from beanstalk_twisted.jobs.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
@@ -227,7 +227,7 @@ def test_every_reply_of_extensions_is_described_and_no_other() -> None:
     words = [each for each in vars(extensions).values() if isinstance(each, Word)]
     lines = [
         each for each in vars(extensions).values()
-        if isinstance(each, type) and issubclass(each, replies.Line) and each is not replies.Line
+        if isinstance(each, type) and issubclass(each, Reply) and hasattr(each, "template")
     ]  # fmt: skip
     sent = {each.text.decode() for each in words if each is not replies.BAD_FORMAT}
     sent |= {each.template.split()[0].decode() for each in lines}
@@ -260,16 +260,6 @@ def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
-        ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
-        ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],
-        ["described in one go by `list-connections`", f"{SLICE_CONNECTIONS} connections"],
-        [
-            "reserved jobs shown by `list-connections`",
-            f"{SHOWN_RESERVED} jobs of a connection",
-        ],
-        ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
-    ]
     assert [row[:2] for row in table(PROTOCOL, "Limits")] == [
         ["command line, with its CR LF", f"{MAX_LINE_BYTES} bytes"],
         [
@@ -301,6 +291,27 @@ def test_the_limits_are_those_of_the_code() -> None:
             f"{format.MIN_SEGMENT_BYTES:,} to {format.MAX_SEGMENT_BYTES:,} bytes; "
             f"default {format.DEFAULT_SEGMENT_BYTES:,}",
         ],
+    ]
+
+
+def test_the_limits_of_extensions_are_those_of_the_code() -> None:
+    assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
+        ["jobs of a batch", f"{extensions.MAX_BATCH_JOBS:,} jobs"],
+        ["`delete-batch` line, with its CR LF", f"{extensions.MAX_BATCH_LINE_BYTES:,} bytes"],
+        ["bodies of a `reserve-batch`, but for one job", f"{batches.MAX_BATCH_BYTES:,} bytes"],
+        [
+            "deleted or reserved in one go by a batch",
+            f"{batches.BATCH_SLICE_JOBS} jobs, {batches.BATCH_SLICE_BYTES:,} bytes of bodies",
+        ],
+        ["done at once while other large work goes on", f"{batches.AT_ONCE_JOBS} jobs"],
+        ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
+        ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],
+        ["described in one go by `list-connections`", f"{SLICE_CONNECTIONS} connections"],
+        [
+            "reserved jobs shown by `list-connections`",
+            f"{SHOWN_RESERVED} jobs of a connection",
+        ],
+        ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
     ]
 
 

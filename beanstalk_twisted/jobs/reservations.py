@@ -5,6 +5,7 @@ Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RE
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
@@ -51,6 +52,7 @@ class Reservations:
     Gives ready jobs to sessions and takes them back.
 
     :ivar outbox: answers for sessions that had to wait for them, in order.
+    :ivar begin_batch: called when a session that waits for a batch has got the first job of it.
     :ivar deadlines: sessions by the time of what is due next: see `expired` and `end_wait`.
     """
 
@@ -59,6 +61,7 @@ class Reservations:
         self._state = state
         self._changes = changes
         self._tally = tally
+        self.begin_batch: Callable[[Session, int, Answer], None] | None = None
         self.deadlines: DueTimes[Session] = DueTimes()
 
     def reserve(self, session: Session, now_ns: int, timeout_ns: int | None) -> Answer | None:
@@ -67,7 +70,7 @@ class Reservations:
 
         :param timeout_ns: how long to wait at most, None for ever.
         """
-        self._note_worker(session)
+        self.note_worker(session)
         best = session.best_key()
         job = None if best is None else self._state.jobs.get(best & ID_MASK)
         if job is not None:
@@ -83,7 +86,7 @@ class Reservations:
         """
         Reserve this job, which no session holds.
         """
-        self._note_worker(session)
+        self.note_worker(session)
         return self.hand_out(session, job, now_ns)
 
     def hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
@@ -110,14 +113,20 @@ class Reservations:
                 return
             job = self._state.jobs.get(key & ID_MASK)
             assert job is not None
+            wanted = session.wanted
             self.stop_waiting(session)
-            leave(self.outbox, session, self.hand_out(session, job, now_ns))
+            answer = self.hand_out(session, job, now_ns)
+            if not wanted:
+                leave(self.outbox, session, answer)
+            elif self.begin_batch is not None:
+                self.begin_batch(session, wanted, answer)
 
     def stop_waiting(self, session: Session) -> None:
         """
         End the session's `reserve`: it is answered, or nobody hears the answer.
         """
         session.is_waiting = False
+        session.wanted = 0
         self._tally.waiting -= 1
         for tube in session.watching:
             tube.drop_waiter()
@@ -172,7 +181,10 @@ class Reservations:
         self.stop_waiting(session)
         leave(self.outbox, session, (reply, 0))
 
-    def _note_worker(self, session: Session) -> None:
+    def note_worker(self, session: Session) -> None:
+        """
+        Count a session that has asked for a job.
+        """
         if not session.is_worker:
             session.is_worker = True
             self._tally.workers += 1

@@ -44,6 +44,13 @@ class Timekeeping:
         self._pauses: DueTimes[Tube] = DueTimes()
         self._slices: deque[Slices] = deque()
 
+    @property
+    def is_working(self) -> bool:
+        """
+        Whether work in slices goes on.
+        """
+        return bool(self._slices)
+
     def tick(self, now_ns: int) -> None:
         """
         Do all that is due, in beanstalkd's order: delays, pauses, then deadlines of sessions.

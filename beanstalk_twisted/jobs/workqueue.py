@@ -30,6 +30,7 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
+from beanstalk_twisted.jobs.batches import Batches
 from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
 from beanstalk_twisted.jobs.connections import Connections
 from beanstalk_twisted.jobs.flushes import Flushes
@@ -92,6 +93,9 @@ class WorkQueue:
             self.state, self._changes, self._reservations, self._job_waits, self.tally
         )
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
+        self._batches = Batches(
+            self.state, self._changes, self._reservations, self._timekeeping, self.delete
+        )
         self._flushes = Flushes(self.state, self._changes, self._timekeeping, self.outbox)
         self._listing = Listing(self.state)
         self.connections = Connections(self.state, self._changes, self._timekeeping, self.outbox)
@@ -128,6 +132,7 @@ class WorkQueue:
         """
         A connection has ended: its jobs are ready again, in the order it reserved them.
         """
+        session.has_ended = True
         self._job_waits.forget(session)
         self._reservations.forget(session)
         self._puts.forget(session)
@@ -434,6 +439,20 @@ class WorkQueue:
         """
         return replies.names(row.name.encode() for row in EXTENSIONS), 0
 
+    def reserve_batch(
+        self, session: Session, now_ns: int, count: int, timeout_ns: int | None
+    ) -> Answer | None:
+        """
+        Up to ``count`` ready jobs of the watched tubes; with a timeout wait for the first.
+        """
+        return self._batches.reserve(session, now_ns, count, timeout_ns)
+
+    def delete_batch(self, session: Session, now_ns: int, job_ids: Sequence[int]) -> Answer | None:
+        """
+        Delete each of these jobs that `delete` would.
+        """
+        return self._batches.delete(session, now_ns, job_ids)
+
     def list_jobs(
         self, session: Session, now_ns: int, name: bytes, state: bytes, limit: int, cursor: bytes
     ) -> Answer:  # fmt: skip
@@ -595,8 +614,10 @@ class WorkQueue:
         Slices of the end of a session.
         """
         for at, job_id in enumerate(list(session.reserved), start=1):
-            job = self.state.jobs.get(job_id)
-            assert job is not None
+            job = self._held(session, job_id)
+            if job is None:
+                # Deleted between two slices, by a batch of its own.
+                continue
             image = job.image(Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns)
             self._timekeeping.change(image, now_ns)
             if not at % SLICE_JOBS:

@@ -37,6 +37,8 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "list-tubes": WorkQueue.list_tubes,
     "pause-tube": WorkQueue.pause_tube,
     "capabilities": WorkQueue.capabilities,
+    "reserve-batch": WorkQueue.reserve_batch,
+    "delete-batch": WorkQueue.delete_batch,
     "list-jobs": WorkQueue.list_jobs,
     "flush-tube": WorkQueue.flush_tube,
     "wait-job": WorkQueue.wait_job,

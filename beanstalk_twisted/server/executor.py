@@ -17,10 +17,11 @@ from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import LOOKS, METHODS
-from beanstalk_twisted.server.incoming import Incoming, IncomingBody, LongLine
+from beanstalk_twisted.server.incoming import Incoming, IncomingBody, IncomingLine, LongLine
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, Durability, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed
+from beanstalk_twisted.wire.extensions import ReservedBatch
 from beanstalk_twisted.wire.grammar import CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
@@ -319,11 +320,14 @@ class Executor:
 
     def begin_long_line(self, line: bytes) -> Incoming:
         """
-        Begin to skip a line that is too long.
+        Begin a line of more than 224 bytes: skip it, unless its command may have more.
 
         :param line: its first 224 bytes.
         """
         self._command = None
+        max_bytes = self._dialect.max_line_bytes(line)
+        if max_bytes > MAX_LINE_BYTES:
+            return IncomingLine(line, max_bytes)
         observer = self._context.observer
         if observer is not None:
             observer.command_received(self._session, line, None)
@@ -336,8 +340,11 @@ class Executor:
         :raise BaseException: as `execute`.
         """
         self.line = incoming.line
-        if incoming.refusal is not None:
-            answer: Answer | None = (incoming.refusal, 0)
+        answer: Answer | None
+        if isinstance(incoming, IncomingLine):
+            answer = self._obey(incoming, now_ns)
+        elif incoming.refusal is not None:
+            answer = incoming.refusal, 0
         else:
             assert isinstance(incoming, IncomingBody)
             answer = self._put_collected(incoming, now_ns)
@@ -346,6 +353,28 @@ class Executor:
         self.line = b""
         if answer is not None:
             self.answer(answer)
+
+    def _obey(self, incoming: IncomingLine, now_ns: int) -> Answer | None:
+        """
+        Carry out a command that has a long line, and no body.
+        """
+        context, session = self._context, self._session
+        if incoming.refusal is not None:
+            return self._refuse(incoming.line, self.at, incoming.refusal, None, None)
+        line = incoming.whole
+        try:
+            parsed = self._dialect.parse(line)
+        except ParseError as error:
+            return self._refuse(line, self.at, error.reply, error.counter, None)
+        command, args, _ = parsed
+        self._command = command
+        context.queue.count(command.counter)
+        answer: Answer | None = None
+        if context.observer is not None:
+            answer = self._announce(context.observer, line, parsed, None, None)
+        if answer is None:
+            answer = METHODS[command.operation](context.queue, session, now_ns, *args)
+        return answer
 
     def _put_collected(self, incoming: IncomingBody, now_ns: int) -> Answer | None:
         context = self._context
@@ -375,8 +404,11 @@ class Executor:
         reply, lsn = answer
         write = None if self._command is None else self._command.write
         observer = self._context.observer
-        if write is None and observer is None and isinstance(reply, JobReply):
-            return self._replies.add_job(reply, lsn)
+        if write is None and observer is None:
+            if isinstance(reply, JobReply):
+                return self._replies.add_job(reply, lsn)
+            if isinstance(reply, ReservedBatch):
+                return self._replies.add_pieces(reply.pieces(), lsn)
         encoded = reply.encode() if write is None else write(reply)
         if observer is not None:
             observer.answered(self._session, reply, encoded)

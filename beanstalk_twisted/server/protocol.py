@@ -7,17 +7,16 @@ has not wholly come::
 
     lines   Executor.execute: all commands that have wholly come
             lineReceived: a `put` whose body is still to come, or is too large
-            lineLengthExceeded: a line of more than 224 bytes
-    raw     rawDataReceived: an `Incoming`: a body that is collected or skipped, or the rest of a
-            line that is too long
+            lineLengthExceeded: a line of more than 224 bytes: few commands may have one
+    raw     rawDataReceived: an `Incoming`: a body or a long line, collected or skipped
 
 Answers go from the executor to the `ReplyQueue`, and from there to the `Output`.
 
-Commands stop when the connection has had its share of a turn, and while a `reserve` waits, a large
-kick runs, the peer does not read its replies or too many are held.  The socket is still read, so
+Commands stop when the connection has had its share of a turn, and while a `reserve` waits, large
+work runs, the peer does not read its replies or too many are held.  The socket is still read, so
 that a hang-up is noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a
-bounded amount of memory: that buffer, one body, `MAX_HELD_BYTES` of replies and what the transport
-buffers, `MAX_GATHERED_BYTES` included.
+bounded amount of memory: that buffer, one body or line, `MAX_HELD_BYTES` of replies, what the
+transport buffers, `MAX_GATHERED_BYTES` included, and the reply to one `reserve-batch`.
 
 Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
 too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
@@ -170,7 +169,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """
-        Skip the line up to its end.
+        Collect the line, if its command may be so long, or skip it up to its end.
 
         :param line: its start; all of it, the start included, comes in raw mode.
         """
@@ -179,7 +178,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def rawDataReceived(self, data: bytes) -> None:
         """
-        Another piece of a body, or of a line that is too long.
+        Another piece of a body, or of a long line.
         """
         incoming = self._incoming
         assert incoming is not None

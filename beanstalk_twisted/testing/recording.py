@@ -20,7 +20,6 @@ from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.dialects import MODERN, Parsed
 from beanstalk_twisted.wire.replies import Inserted, Reply, Reserved, Word
 
@@ -257,7 +256,7 @@ def arguments(parsed: Parsed) -> dict[str, Any]:
     command, values, _ = parsed
     args = {}
     for each, value in zip(command.fields, values, strict=False):
-        if each in (grammar.TIMEOUT, grammar.SECONDS):
+        if each.name == "seconds" and value is not None:
             value //= NS
         args[each.name] = value.decode() if isinstance(value, bytes) else value
     return args

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from beanstalk_twisted.wire.commands import COMMANDS, Command
+from beanstalk_twisted.wire.commands import COMMANDS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.extensions import EXTENSIONS
 from beanstalk_twisted.wire.grammar import CRLF, DELAY, JOB_ID, MAX_U32, PRIORITY, ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
@@ -82,6 +82,16 @@ class Dialect:
             if word in _REPEATED:
                 self._remember(line, parsed)
         return parsed
+
+    def max_line_bytes(self, start: bytes) -> int:
+        """
+        How long a line may be, with its CR LF.
+
+        :param start: of the line; its first word is whole if that is a command.
+        """
+        word, space, _ = start.partition(b" ")
+        row = self._by_prefix.get(word + space)
+        return MAX_LINE_BYTES if row is None else row.max_line_bytes
 
     @property
     def remembered(self) -> int:

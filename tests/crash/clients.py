@@ -19,14 +19,9 @@ MANY_JOBS: Final = 12
 """Living jobs above which clients rather delete than put, so that states stay small."""
 
 ABOUT_ALL: Final = {
-    b"DELETED",
-    b"RELEASED",
-    b"BURIED",
-    b"KICKED",
-    b"PAUSED",
-    b"FLUSHED",
+    b"DELETED", b"DELETED_BATCH", b"RELEASED", b"BURIED", b"KICKED", b"PAUSED", b"FLUSHED",
     b"NOT_FOUND",
-}
+}  # fmt: skip
 """Replies that promise all that came before them, or that whose change is itself the newest."""
 
 ABOUT_A_JOB: Final = {b"TOUCHED", b"FOUND", b"OK"}
@@ -89,6 +84,11 @@ class Talker:
         while output:
             line, _, output = output.partition(b"\r\n")
             words = line.split()
+            if words[0] == b"RESERVED_BATCH":
+                # Each of its jobs is heard of as if it had been reserved alone.
+                expected = self._expected.popleft()
+                self._expected.extendleft([expected] * int(words[1]))
+                continue
             body = None
             if words[0] in (b"RESERVED", b"FOUND", b"OK"):
                 size = int(words[-1])
@@ -166,7 +166,7 @@ class Clients:
             (deletes, self._delete_any), (3, self._release), (4, self._bury), (2, self._kick),
             (1, self._touch), (1, self._pause), (1, self._leave), (1, self._kick_job),
             (1, self._reserve_job), (1, self._look), (1, self._use), (1, self._flush),
-            (2, self._wait_job),
+            (2, self._wait_job), (1, self._reserve_batch), (deletes, self._delete_batch),
         ]  # fmt: skip
         free = [talker for talker in self._talkers if not talker.session.is_blocked]
         (action,) = self._draw.choices([a for _, a in actions], [w for w, _ in actions])
@@ -202,6 +202,14 @@ class Clients:
     def _reserve_job(self, talker: Talker) -> None:
         job_id = self._in(State.READY, State.BURIED, State.DELAYED)
         self._say(talker, b"reserve-job %d\r\n", job_id)
+
+    def _reserve_batch(self, talker: Talker) -> None:
+        talker.say(b"reserve-batch %d\r\n" % self._draw.choice([1, 3]))
+
+    def _delete_batch(self, talker: Talker) -> None:
+        jobs = [*self._server.service.queue.state.jobs, 9999]
+        ids = self._draw.choices(jobs, k=self._draw.choice([2, 5]))
+        talker.say(b"delete-batch %b\r\n" % b" ".join(b"%d" % job_id for job_id in ids))
 
     def _delete(self, talker: Talker) -> None:
         self._delete_it(talker, self._pick(talker.session.reserved))

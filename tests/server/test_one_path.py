@@ -31,7 +31,17 @@ BODY = st.one_of(
     st.binary(max_size=LARGEST + 3),
     st.sampled_from([b"\r\n", b"a\r\nb", b"\r", b"delete 1\r\n", b"x" * LARGEST]),
 )
-ID_COMMANDS = (b"delete", b"touch", b"kick-job", b"peek", b"reserve-job", b"kick", b"release")
+ID_COMMANDS = (
+    b"delete",
+    b"reserve-batch",
+    b"delete-batch",
+    b"touch",
+    b"kick-job",
+    b"peek",
+    b"reserve-job",
+    b"kick",
+    b"release",
+)
 OTHERS = (
     b"reserve\r\n", b"reserve-with-timeout 0\r\n", b"reserve-with-timeout 1\r\n", b"use a\r\n",
     b"use default\r\n", b"watch a\r\n", b"ignore a\r\n", b"ignore default\r\n", b"peek-ready\r\n",
@@ -44,8 +54,12 @@ OTHERS = (
     b"put 0 0 1 5 junk\r\nabcde\r\n", b"put 0 0 1\r\n", b"put 0 0 1 -1\r\n", b"peek\r\n",
     b"flush-tube default\r\n", b"truncate a buried\r\n", b"flush-tube a x\r\n", b"drain\r\n",
     b"list-jobs default all 2\r\n", b"list-jobs a ready 1 r0-1\r\n", b"list-jobs a all 1 x\r\n",
-    b"undrain\r\n", b"capabilities\r\n", b"put 0 5 junk\r\nabcde\r\n",
-    b"put 0 %d junk\r\n%s\r\n" % (LARGEST + 1, bytes(LARGEST + 1)),
+    b"undrain\r\n", b"capabilities\r\n",
+    b"reserve-batch 3 1\r\n", b"reserve-batch 2 0\r\n", b"reserve-batch 0\r\n",
+    b"delete-batch 3 2 1 2\r\n", b"delete-batch 1 x\r\n", b"delete-batch\r\n",
+    b"delete-batch" + b" 1 2" * 100 + b"\r\n", b"delete-batch" + b" 3" * 1001 + b"\r\n",
+    b"delete-batch 1" + b" " * 20_985 + b"\r\n", b"delete-batch 1" + b" " * 20_986 + b"\r\n",
+    b"put 0 5 junk\r\nabcde\r\n", b"put 0 %d junk\r\n%s\r\n" % (LARGEST + 1, bytes(LARGEST + 1)),
 )  # fmt: skip
 
 

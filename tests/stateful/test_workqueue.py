@@ -370,6 +370,44 @@ class Clients(RuleBasedStateMachine):
         self.forget_pauses()
 
     @precondition(lambda self: self.idle())
+    @rule(data=st.data(), count=st.integers(1, 4), timeout=st.sampled_from([None, 0]))
+    def reserve_batch(self, data: st.DataObject, count: int, timeout: int | None) -> None:
+        client = self.choose_client(data)
+        line = f"reserve-batch {count}" + ("" if timeout is None else f" {timeout}")
+        is_deadline_soon = self.is_deadline_soon(client)
+        taken: list[int] = []
+        replies: list[str] = []
+        while len(taken) < count and (best := self.best_for(client)) is not None:
+            taken.append(best)
+            replies.append(self.hold(client, best))
+        if taken or timeout is None:
+            self.tell(client, line, "\r\n".join([f"RESERVED_BATCH {len(taken)}", *replies]))
+            assert client.last is not None
+            assert client.last[1] == max(map(self.server.log.committed_lsn, taken), default=0)
+        else:
+            self.tell(client, line, "DEADLINE_SOON" if is_deadline_soon else "TIMED_OUT")
+
+    @precondition(lambda self: self.idle())
+    @rule(data=st.data(), count=st.integers(1, 5))
+    def delete_batch(self, data: st.DataObject, count: int) -> None:
+        """
+        Delete a few jobs, some of them perhaps twice.
+        """
+        client = self.choose_client(data)
+        ids = [self.choose_job(data, "reserved", "ready", "buried") for _ in range(count)]
+        deleted = 0
+        for job_id in ids:
+            job = self.jobs.get(job_id)
+            if job is not None and job.holder in (None, client):
+                del self.jobs[job_id]
+                deleted += 1
+        line = f"delete-batch {' '.join(map(str, ids))}"
+        self.tell(client, line, f"DELETED_BATCH {deleted} {count - deleted}")
+        assert client.last is not None
+        assert client.last[1] >= max(map(self.server.log.committed_lsn, ids))
+        self.forget_pauses()
+
+    @precondition(lambda self: self.idle())
     @rule(data=st.data(), pri=PRIORITIES, delay=DELAYS)
     def release(self, data: st.DataObject, pri: int, delay: int) -> None:
         client, job_id, job = self.choose_held(data)

@@ -6,10 +6,18 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.wire.commands import COMMANDS, Command
+from beanstalk_twisted.wire.commands import COMMANDS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect
-from beanstalk_twisted.wire.extensions import EXTENSIONS
-from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
+from beanstalk_twisted.wire.extensions import (
+    EXTENSIONS,
+    MAX_BATCH_JOBS,
+    MAX_BATCH_LINE_BYTES,
+    MIN_PIECE_BYTES,
+    DeletedBatch,
+    ReservedBatch,
+)
+from beanstalk_twisted.wire.grammar import MAX_TIMEOUT_S, MAX_U64, NS
+from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND, Reserved
 from tests.wire.test_dialects import meaning
 
 STOCK = Dialect("stock", COMMANDS)
@@ -76,3 +84,107 @@ def test_a_list_names_a_tube_a_state_how_many_and_perhaps_where_to_go_on() -> No
         b"a all 1  r1-1", b"a all 99999999999999999999", b"a" * 201 + b" all 1",
     ):  # fmt: skip
         assert meaning(MODERN.parse, b"list-jobs " + line) == (BAD_FORMAT, None)
+
+
+# Batches.
+
+
+def arguments(line: bytes) -> tuple[object, ...] | None:
+    """
+    Give a line's fields, None if it is BAD_FORMAT.
+    """
+    told = meaning(MODERN.parse, line)
+    return None if told == (BAD_FORMAT, None) else MODERN.parse(line)[1]
+
+
+@pytest.mark.parametrize(
+    ("behind", "args"),
+    [
+        (b"1", (1, None)),
+        (b"%d" % MAX_BATCH_JOBS, (MAX_BATCH_JOBS, None)),
+        (b"7 0", (7, 0)),
+        (b"07  5", (7, 5 * NS)),
+        (b"7 %d" % MAX_TIMEOUT_S, (7, MAX_TIMEOUT_S * NS)),
+        (b"0", None),
+        (b"%d" % (MAX_BATCH_JOBS + 1), None),
+        (b"7 %d" % (MAX_TIMEOUT_S + 1), None),
+        (b"", None),
+        (b"7 ", None),
+        (b"7 -1", None),
+        (b"7 1 1", None),
+        (b"-1", None),
+        (b"x", None),
+        (b"7x", None),
+    ],
+)
+def test_reserve_batch_has_a_count_and_perhaps_seconds(
+    behind: bytes, args: tuple[object, ...] | None
+) -> None:
+    assert arguments(b"reserve-batch " + behind) == args
+
+
+@pytest.mark.parametrize(
+    ("behind", "ids"),
+    [
+        (b"1", (1,)),
+        (b"3 1  2 1", (3, 1, 2, 1)),
+        (b"0 %d" % MAX_U64, (0, MAX_U64)),
+        (b"0" * 9000 + b"12 " + b"0" * 9000, (12, 0)),
+        (b"1 %d" % (MAX_U64 + 1), None),
+        (b"9" * 20_000, None),
+        (b"", None),
+        (b"1 ", None),
+        (b"1 x", None),
+        (b"1 -2", None),
+        (b"1,2", None),
+        (b"1\t2", None),
+        (b"1 \0002", None),
+    ],
+)
+def test_delete_batch_has_ids(behind: bytes, ids: tuple[int, ...] | None) -> None:
+    assert arguments(b"delete-batch " + behind) == (None if ids is None else (ids,))
+
+
+def test_delete_batch_has_no_more_ids_than_a_batch_may_have() -> None:
+    most = [str(number).encode() for number in range(MAX_BATCH_JOBS)]
+    assert arguments(b"delete-batch " + b" ".join(most)) == (tuple(range(MAX_BATCH_JOBS)),)
+    assert arguments(b"delete-batch " + b" ".join([*most, b"1"])) is None
+
+
+def test_only_delete_batch_has_a_longer_line() -> None:
+    for row in MODERN.rows:
+        longest = MODERN.max_line_bytes(row.prefix.strip() + b" 1 1")
+        is_long = row.name == "delete-batch"
+        assert longest == (MAX_BATCH_LINE_BYTES if is_long else MAX_LINE_BYTES)
+        assert STOCK.max_line_bytes(row.prefix + b"1") == MAX_LINE_BYTES
+    for other in (b"delete-batchx 1", b"xdelete-batch 1", b" delete-batch 1", b"delete-batch"):
+        assert MODERN.max_line_bytes(other) == MAX_LINE_BYTES
+
+
+def test_a_thousand_ids_of_19_digits_fit_on_a_line() -> None:
+    line = b"delete-batch" + b" 9223372036854775807" * MAX_BATCH_JOBS + b"\r\n"
+    assert len(line) == 20_014 <= MAX_BATCH_LINE_BYTES
+
+
+def test_replies_to_batches() -> None:
+    assert DeletedBatch(2, 1).encode() == b"DELETED_BATCH 2 1\r\n"
+    assert ReservedBatch([]).encode() == b"RESERVED_BATCH 0\r\n"
+    jobs = [Reserved(4, b"ab", 0), Reserved(2, b"\r\n", 0)]
+    assert ReservedBatch(jobs).encode() == (
+        b"RESERVED_BATCH 2\r\nRESERVED 4 2\r\nab\r\nRESERVED 2 2\r\n\r\n\r\n"
+    )
+    assert ReservedBatch(jobs) == ReservedBatch(jobs) != ReservedBatch(jobs[:1])
+    assert DeletedBatch(2, 1) != DeletedBatch(1, 2)
+
+
+def test_large_bodies_of_a_batch_are_not_copied() -> None:
+    large, small = b"x" * MIN_PIECE_BYTES, b"y" * (MIN_PIECE_BYTES - 1)
+    reply = ReservedBatch([Reserved(1, large, 0), Reserved(2, small, 0), Reserved(3, large, 0)])
+    head, first, between, last, end = reply.pieces()
+    assert first is last is large
+    assert head == b"RESERVED_BATCH 3\r\nRESERVED 1 %d\r\n" % len(large)
+    assert between == b"\r\nRESERVED 2 %d\r\n%b\r\nRESERVED 3 %d\r\n" % (
+        len(small), small, len(large),
+    )  # fmt: skip
+    assert end == b"\r\n"
+    assert b"".join(reply.pieces()) == reply.encode()
