@@ -25,6 +25,7 @@ from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
+from beanstalk_twisted.jobs.put_batches import MAX_AHEAD_S
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
@@ -41,6 +42,7 @@ from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.extensions import EXTENSIONS
 from beanstalk_twisted.wire.grammar import Field
+from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from beanstalk_twisted.wire.replies import Document, Reply, Word
 from tests.server_process import LIMIT_S, ServerProcess, ours
 
@@ -141,7 +143,10 @@ def line_of(command: Command) -> str:
     """
     fields = [field.name for field in command.fields if field.is_written]
     words = [command.name, *(f"<{name}>" for name in fields)]
-    return f"`{' '.join(words)}`" + (" CR LF body" if command.has_body else "")
+    behind = " CR LF body" if command.has_body else ""
+    if command.has_jobs:
+        behind = " CR LF body" if command.fields[-1] is grammar.BYTES else " CR LF jobs"
+    return f"`{' '.join(words)}`{behind}"
 
 
 def test_the_table_of_commands_is_that_of_the_code() -> None:
@@ -224,6 +229,7 @@ def test_every_reply_of_extensions_is_described_and_no_other() -> None:
     ]  # fmt: skip
     sent = {each.text.decode() for each in values}
     sent |= {each.template.split()[0].decode() for each in lines}
+    sent.add(extensions.InsertedBatch(1, 1).encode().split()[0].decode())
     assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
 
 
@@ -234,6 +240,16 @@ def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
         described = {name.split()[0] for name in names_in(rows)}
         cells = [row[1] for row in table(page, "Commands")]
         assert {word for cell in cells for word in re.findall(r"`(\w+)`", cell)} <= described
+
+
+def test_the_limits_of_extensions_are_those_of_the_code() -> None:
+    assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
+        ["jobs of a `put-batch`", f"1 to {grammar.MAX_BATCH_JOBS:,} jobs"],
+        ["their bodies together", f"{MAX_BATCH_BYTES:,} bytes"],
+        ["moment of a `put-at`", f"{MAX_AHEAD_S:,} seconds ahead"],
+    ]
+    fields = {row[0]: row[1] for row in table(EXTENSIONS_PAGE, "Fields")}
+    assert fields["`count`"] == f"1 to {grammar.MAX_BATCH_JOBS:,}"
 
 
 def test_the_limits_are_those_of_the_code() -> None:

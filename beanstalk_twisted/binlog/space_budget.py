@@ -126,6 +126,14 @@ def new_job_bytes(body_bytes: int) -> int:
     return framed_bytes(NEW_JOB_BYTES + body_bytes)
 
 
+def whole_bytes(records: int, data_bytes: int) -> int:
+    """
+    What records that have to stand in one frame take as if they were the body of one job: their
+    frame may begin behind half of one, and end it.
+    """
+    return records * RECORD_BYTES + data_bytes + 2 * FRAME_BYTES
+
+
 class SpaceBudget:
     """
     The space that a log has been given.

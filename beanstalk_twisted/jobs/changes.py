@@ -2,7 +2,7 @@
 Changes: each is logged and made in one step, and in no other way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.records import (
@@ -101,6 +101,13 @@ class JobLog(Protocol):
         :return: the first one's LSN; the others' follow.
         """
 
+    def append_whole(self, records: Sequence[Record]) -> int:
+        """
+        Append at least one record; all of them are kept, or none.  Room was made for them.
+
+        :return: the first one's LSN; the others' follow.
+        """
+
 
 class Unlimited:
     """
@@ -154,6 +161,12 @@ class NoLog:
     def append_run(self, records: Iterator[Record]) -> int:
         """
         They are not even made.
+        """
+        return 0
+
+    def append_whole(self, records: Sequence[Record]) -> int:
+        """
+        Nothing is kept, so nothing has to be waited for.
         """
         return 0
 
@@ -222,6 +235,27 @@ class Changes:
         if kind in WAITED_FOR:
             self.committed_lsn = lsn
         return lsn
+
+    def put_whole(self, tube: Tube, images: Sequence[JobImage], size: int, now_ns: int) -> int:
+        """
+        New jobs of a tube, as by `make` for each; but a crash leaves all of them, or none.
+
+        :param images: at least one.
+        :param size: see `space_budget.whole_bytes`.
+        :return: the last record's LSN.
+        """
+        log = self.log
+        log.make_room(size, now_ns)
+        segment = log.segment
+        if log is not NOWHERE and tube.defined_in != segment:
+            self._define(tube, now_ns)
+        lsn = log.append_whole(images)
+        step = 1 if lsn else 0
+        for image in images:
+            self._state.apply(image, lsn, segment)
+            lsn += step
+        self.committed_lsn = lsn - step
+        return lsn - step
 
     def kick(
         self, tube: Tube, queue: OrderedJobs, most: int, connection: int, now_ns: int

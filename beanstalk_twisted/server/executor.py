@@ -15,6 +15,7 @@ against a loop in the protocol's own class.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
@@ -22,6 +23,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import LOOKS, METHODS
 from beanstalk_twisted.server.incoming import Incoming, IncomingBody, LongLine
+from beanstalk_twisted.server.incoming_jobs import IncomingJobs
 from beanstalk_twisted.server.reply_queue import (
     MAX_JOINED_BYTES,
     Durability,
@@ -29,7 +31,7 @@ from beanstalk_twisted.server.reply_queue import (
 )
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed
-from beanstalk_twisted.wire.grammar import CRLF, ParseError
+from beanstalk_twisted.wire.grammar import BYTES, CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     EXPECTED_CRLF,
@@ -53,7 +55,7 @@ ALL: Final = 0
 """All that has come is carried out."""
 
 LEFT: Final = 1
-"""What is next has not wholly come, or is a body that is too large."""
+"""What is next has not wholly come, or is a body that is too large, or jobs."""
 
 STOPPED: Final = 2
 """It is to be seen whether what is next may be carried out now."""
@@ -185,6 +187,8 @@ class Executor:
             try:
                 parsed = dialect.parse(line)
             except ParseError as error:
+                if dialect.with_jobs(line) is not None:
+                    return LEFT
                 self._command = None
                 answer = self._refuse(line, end + 2, error.reply, error.counter, None)
             if parsed is not None:
@@ -199,9 +203,12 @@ class Executor:
                     counter = command.counter
                     if counter is not None:
                         counts[counter] += 1
-                    if observer is not None:
+                    if observer is not None and not command.has_jobs:
                         answer = self._announce(observer, line, parsed, None, None)
-                    if command.ends_connection:
+                    if command.ends_run:
+                        if command.has_jobs:
+                            self.line, self.at = b"", at
+                            return LEFT
                         self.is_over = True
                     elif answer is None:
                         run = METHODS[command.operation]
@@ -308,11 +315,14 @@ class Executor:
 
     def begin_body(self, line: bytes, now_ns: int) -> Incoming:
         """
-        Begin a `put` whose body is still to come, or is too large.
+        Begin a `put` whose body is still to come, or is too large, or a command that jobs follow.
 
         :param line: which `execute` has left.
         :raise BaseException: as `execute`, but nobody knows what would follow.
         """
+        with_jobs = self._dialect.with_jobs(line)
+        if with_jobs is not None:
+            return self._begin_jobs(line, with_jobs, now_ns)
         parsed = self._dialect.parse(line)
         command, args, _ = parsed
         context = self._context
@@ -328,6 +338,24 @@ class Executor:
         self.line = b""
         return IncomingBody(line, parsed, queue.memory, draft=draft, refusal=refusal)
 
+    def _begin_jobs(self, line: bytes, command: Command, now_ns: int) -> Incoming:
+        """
+        :param line: which may be wrong.
+        """
+        context = self._context
+        queue = context.queue
+        parsed: Parsed | None = None
+        self._command = command
+        with suppress(ParseError):
+            parsed = self._dialect.parse(line)
+        self.line = line
+        if context.observer is not None:
+            context.observer.command_received(self._session, line, parsed)
+        self.line = b""
+        return IncomingJobs(
+            line, command, parsed, queue.memory, max_job_bytes=queue.max_job_bytes, now_ns=now_ns
+        )
+
     def begin_long_line(self, line: bytes) -> Incoming:
         """
         Begin to skip a line that is too long.
@@ -338,7 +366,7 @@ class Executor:
         observer = self._context.observer
         if observer is not None:
             observer.command_received(self._session, line, None)
-        return LongLine(line)
+        return LongLine(line, is_lost=self._dialect.with_jobs(line) is not None)
 
     def finish(self, incoming: Incoming, now_ns: int) -> None:
         """
@@ -349,6 +377,8 @@ class Executor:
         self.line = incoming.line
         if incoming.refusal is not None:
             answer: Answer | None = (incoming.refusal, 0)
+        elif isinstance(incoming, IncomingJobs):
+            answer = self._put_jobs(incoming, now_ns)
         else:
             assert isinstance(incoming, IncomingBody)
             answer = self._put_collected(incoming, now_ns)
@@ -357,6 +387,23 @@ class Executor:
         self.line = b""
         if answer is not None:
             self.answer(answer)
+        if incoming.is_lost:
+            self.is_over = True
+
+    def _put_jobs(self, incoming: IncomingJobs, now_ns: int) -> Answer | None:
+        context, jobs = self._context, incoming.jobs
+        command, parsed = incoming.command, incoming.parsed
+        assert parsed is not None
+        is_one = command.fields[-1] is BYTES
+        if context.observer is not None:
+            body = jobs[0][-1] if is_one else None
+            planted = context.observer.plant(self._session, parsed, body)
+            if planted is not None:
+                return planted
+        run = METHODS[command.operation]
+        if is_one:
+            return run(context.queue, self._session, now_ns, incoming.begun_ns, *jobs[0])
+        return run(context.queue, self._session, now_ns, incoming.begun_ns, jobs)
 
     def _put_collected(self, incoming: IncomingBody, now_ns: int) -> Answer | None:
         context = self._context

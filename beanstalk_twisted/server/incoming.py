@@ -15,13 +15,22 @@ class Incoming:
     :ivar line: the command that it belongs to.
     :ivar refusal: what it is answered with if nothing is to be done with it, which may turn out
         while it comes.
+    :ivar is_lost: whether nobody knows where it ends: what follows could be understood wrongly.
     """
 
-    __slots__ = ("line", "refusal")
+    __slots__ = ("is_lost", "line", "refusal")
 
     def __init__(self, line: bytes, refusal: Reply | None) -> None:
         self.line = line
         self.refusal = refusal
+        self.is_lost = False
+
+    @property
+    def is_whole(self) -> bool:
+        """
+        Whether all has come before the first piece.
+        """
+        return False
 
     def receive(self, data: bytes) -> bytes | None:
         """
@@ -96,11 +105,13 @@ class LongLine(Incoming):
 
     __slots__ = ("_has_cr",)
 
-    def __init__(self, line: bytes) -> None:
+    def __init__(self, line: bytes, *, is_lost: bool) -> None:
         """
         :param line: its start.
+        :param is_lost: whether jobs may follow, as many as nobody knows.
         """
         super().__init__(line, BAD_FORMAT)
+        self.is_lost = is_lost
         self._has_cr = False
 
     def receive(self, data: bytes) -> bytes | None:

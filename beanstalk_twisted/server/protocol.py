@@ -6,9 +6,9 @@ go to the `Executor` as they came, all that one packet brings in one call; the p
 has not wholly come::
 
     lines   Executor.execute: all commands that have wholly come
-            lineReceived: a `put` whose body is still to come, or is too large
+            lineReceived: a `put` whose body is still to come, or is too large; jobs
             lineLengthExceeded: a line of more than 224 bytes
-    raw     rawDataReceived: an `Incoming`: a body that is collected or skipped, or the rest of a
+    raw     rawDataReceived: an `Incoming`: a body or jobs, collected or skipped, or the rest of a
             line that is too long
 
 Answers go from the executor to the `ReplyQueue`, and from there to the `Output`.
@@ -18,8 +18,8 @@ theirs: a client that has little to ask is never behind all that others have sen
 a `reserve` waits, while a large kick runs, while the peer does not
 read its replies or too many are held.  The socket is still read then, so that a hang-up is
 noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a bounded amount of
-memory, whatever its peer does: that buffer, one body, `MAX_HELD_BYTES` of replies and what the
-transport buffers, `MAX_GATHERED_BYTES` included.
+memory, whatever its peer does: that buffer, one body or batch, `MAX_HELD_BYTES` of replies and what
+the transport buffers, `MAX_GATHERED_BYTES` included.
 
 Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
 too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
@@ -158,8 +158,8 @@ class BeanstalkProtocol(LineReceiver):
 
     def lineReceived(self, line: bytes) -> None:
         """
-        A `put` whose body is still to come, or is too large: the one command that the executor
-        leaves.
+        A `put` whose body is still to come, or is too large, or a command that jobs follow: what
+        the executor leaves.
         """
         try:
             self._incoming = self._executor.begin_body(line, self._context.now_ns())
@@ -170,6 +170,8 @@ class BeanstalkProtocol(LineReceiver):
                 self.break_off()
         else:
             self.setRawMode()
+            if self._incoming.is_whole:
+                self.rawDataReceived(b"")
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """
@@ -182,7 +184,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def rawDataReceived(self, data: bytes) -> None:
         """
-        Another piece of a body, or of a line that is too long.
+        Another piece of a body, of jobs, or of a line that is too long.
         """
         incoming = self._incoming
         assert incoming is not None
@@ -192,6 +194,8 @@ class BeanstalkProtocol(LineReceiver):
                 self._incoming = None
                 self.setLineMode(rest)
                 self._executor.finish(incoming, self._context.now_ns())
+                if self._executor.is_over:
+                    self._quit()
         except BaseException:
             self._answer_failure()
         self._heed()

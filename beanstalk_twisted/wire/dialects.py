@@ -53,6 +53,7 @@ class Dialect:
         self.hears_deadlines = hears_deadlines
         self._by_prefix = {row.prefix: row for row in rows}
         self._prefixes = re.compile(b"|".join(map(_beginning, rows)))
+        self._with_jobs = {row.name.encode(): row for row in rows if row.has_jobs}
         self._by_id = {row.prefix.strip(): row for row in rows if row.fields == (JOB_ID,)}
         releases = [row for row in rows if row.fields == _RELEASE_FIELDS]
         self._release = releases[0] if releases else None
@@ -81,6 +82,13 @@ class Dialect:
             if word in _REPEATED:
                 self._remember(line, parsed)
         return parsed
+
+    def with_jobs(self, line: bytes) -> Command | None:
+        """
+        :param line: or its beginning; it may be wrong.
+        :return: its command, if it is one that jobs follow.
+        """
+        return self._with_jobs.get(line.partition(b" ")[0])
 
     @property
     def remembered(self) -> int:
