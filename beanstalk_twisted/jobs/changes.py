@@ -203,6 +203,14 @@ class Changes:
         log = self.log
         return log is NOWHERE or log.budget.takes_put(body_bytes, len(self._state.jobs))
 
+    def has_room_for_all(self, size: int, count: int) -> bool:
+        """
+        As `has_room_for`, for so many new jobs that take these bytes as one.
+        """
+        log = self.log
+        others = len(self._state.jobs) + count - 1
+        return log is NOWHERE or log.budget.takes_put(size, others)
+
     def has_room_to_copy(self, body_bytes: int) -> bool:
         """
         Whether the log has room to state a job again, and then for the end of all jobs.

@@ -90,7 +90,8 @@ class PutBatches:
     def _put(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], *, is_batch: bool
     ) -> Answer | None:
-        self._puts.note_producer(session)
+        if not session.is_producer:
+            self._puts.note_producer(session)
         size = whole_bytes(len(jobs), sum([len(job.body) for job in jobs]))
 
         def take(now_ns: int) -> Answer:
@@ -99,7 +100,7 @@ class PutBatches:
                 return InsertedBatch(first_id, len(jobs)), lsn
             return Inserted(first_id), lsn
 
-        return self._puts.put_together(Waiting(session, size, take), now_ns)
+        return self._puts.put_together(Waiting(session, len(jobs), size, take), now_ns)
 
     def _take(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int

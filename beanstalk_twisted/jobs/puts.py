@@ -72,11 +72,13 @@ class Waiting(NamedTuple):
     """
     A job, or some that are put together, that have wholly come and wait for room.
 
+    :ivar jobs: how many.
     :ivar size: bytes that they take, as if they were the body of one job.
     :ivar take: takes them, at this time.
     """
 
     session: Session
+    jobs: int
     size: int
     take: Callable[[int], Answer]
 
@@ -102,17 +104,17 @@ class Puts:
 
     def note_producer(self, session: Session) -> None:
         """
-        The session has put.
+        The session has put for the first time.
         """
-        if not session.is_producer:
-            session.is_producer = True
-            self._tally.producers += 1
+        session.is_producer = True
+        self._tally.producers += 1
 
     def begin(self, session: Session, now_ns: int) -> Draft:
         """
         A `put` line was accepted.  It uses up an id whether or not the body is; no job exists yet.
         """
-        self.note_producer(session)
+        if not session.is_producer:
+            self.note_producer(session)
         job_id = self._state.next_job_id
         self._state.next_job_id += 1
         return Draft(job_id, now_ns)
@@ -128,9 +130,7 @@ class Puts:
             return NO_ROOM
         if self._changes.has_room_for(len(body)):
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
-        return self._wait(Waiting(session, len(body), lambda now_ns: self._take(
-            session, now_ns, draft, priority, delay_s, ttr_s, body
-        )))  # fmt: skip
+        return self._wait_with(session, draft, priority, delay_s, ttr_s, body)
 
     def put_together(self, waiting: Waiting, now_ns: int) -> Answer | None:
         """
@@ -138,7 +138,7 @@ class Puts:
         """
         if not self.memory.takes(waiting.size):
             return NO_ROOM
-        if self._changes.has_room_for(waiting.size):
+        if self._changes.has_room_for_all(waiting.size, waiting.jobs):
             return waiting.take(now_ns)
         return self._wait(waiting)
 
@@ -169,12 +169,26 @@ class Puts:
 
         :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
         """
+        # Each is deleted one day, those that wait too; the log has room for one more anyway.
+        jobs = len(self._state.jobs) + sum([waiting.jobs - 1 for waiting in self._waiting])
         if copy_bytes is None and not self._waiting:
-            return Demand(len(self._state.jobs))
+            return Demand(jobs)
         sizes = [new_job_bytes(waiting.size) for waiting in self._waiting]
         if copy_bytes is not None:
             sizes.append(new_job_bytes(copy_bytes))
-        return Demand(len(self._state.jobs), sum(sizes), max(sizes))
+        return Demand(jobs, sum(sizes), max(sizes))
+
+    def _wait_with(
+        self, session: Session, draft: Draft, priority: int, delay_s: int, ttr_s: int, body: bytes
+    ) -> Answer | None:
+        """
+        A job has no room.  Not a part of `put`, which would be slower for the function in here.
+        """
+
+        def take(now_ns: int) -> Answer:
+            return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
+
+        return self._wait(Waiting(session, 1, len(body), take))
 
     def _wait(self, waiting: Waiting) -> Answer | None:
         if self._changes.log.budget.is_short:

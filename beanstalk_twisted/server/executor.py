@@ -15,7 +15,6 @@ against a loop in the protocol's own class.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, Protocol
 
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
@@ -320,11 +319,13 @@ class Executor:
         :param line: which `execute` has left.
         :raise BaseException: as `execute`, but nobody knows what would follow.
         """
-        with_jobs = self._dialect.with_jobs(line)
-        if with_jobs is not None:
-            return self._begin_jobs(line, with_jobs, now_ns)
-        parsed = self._dialect.parse(line)
+        try:
+            parsed = self._dialect.parse(line)
+        except ParseError:
+            return self._begin_jobs(line, None, now_ns)
         command, args, _ = parsed
+        if command.has_jobs:
+            return self._begin_jobs(line, parsed, now_ns)
         context = self._context
         queue = context.queue
         self.line = line
@@ -338,16 +339,15 @@ class Executor:
         self.line = b""
         return IncomingBody(line, parsed, queue.memory, draft=draft, refusal=refusal)
 
-    def _begin_jobs(self, line: bytes, command: Command, now_ns: int) -> Incoming:
+    def _begin_jobs(self, line: bytes, parsed: Parsed | None, now_ns: int) -> Incoming:
         """
-        :param line: which may be wrong.
+        :param parsed: None if it is wrong.
         """
         context = self._context
         queue = context.queue
-        parsed: Parsed | None = None
+        command = self._dialect.with_jobs(line)
+        assert command is not None
         self._command = command
-        with suppress(ParseError):
-            parsed = self._dialect.parse(line)
         self.line = line
         if context.observer is not None:
             context.observer.command_received(self._session, line, parsed)

@@ -93,6 +93,18 @@ def test_a_batch_waits_for_room_for_all_of_it() -> None:
     assert not client.session.is_blocked
 
 
+def test_the_deletion_of_each_job_has_room_too() -> None:
+    place = Place()
+    client = place.server.connect()
+    client.put()
+    client.puts_batch(*THREE)
+    assert place.budget.asked[-1] == (whole_bytes(3, 11), 3), "one job, and two of the batch"
+    place.budget.largest = None
+    place.waits()
+    client.puts_batch(*THREE)
+    assert place.server.queue.demand().jobs == 4 + 2
+
+
 def test_a_batch_without_room_on_a_full_disk_puts_nothing() -> None:
     place = Place()
     place.budget.largest, place.budget.is_short = 10, True

@@ -204,6 +204,19 @@ def test_a_batch_is_there_after_a_kill_when_it_was_answered() -> None:
     assert len(server.service.queue.state.jobs) == 50
 
 
+@pytest.mark.parametrize("body", [b"", b"y" * 300])
+def test_a_batch_that_is_many_segments_long_is_taken(body: bytes) -> None:
+    directory = MemoryDirectory()
+    server = MemoryServer(directory=directory, segment_bytes=8192)
+    client = server.connect()
+    for first in (1, 1 + MAX_BATCH_JOBS):
+        client.send(batch(*[job(body)] * MAX_BATCH_JOBS))
+        server.advance()
+        assert client.take() == inserted(first, MAX_BATCH_JOBS)
+    server.kill_and_restart()
+    assert len(server.service.queue.state.jobs) == 2 * MAX_BATCH_JOBS
+
+
 class Scarce:
     """
     Memory for so many bytes.
