@@ -63,8 +63,8 @@ What commands run through, below the Twisted line; docs/performance.md has what 
 in it may have a subclass that is not in it (tests/test_packaging.py).
 
 Left out: `binlog.records`, whose dataclasses mypyc cannot make, for a saving of 7%; and
-`binlog.replay`, `binlog.selection`, `binlog.cold` and `jobs.loading`, which make a start no
-quicker: what they spend their time in is C already.  What is above the Twisted line has classes
+`binlog.replay`, `binlog.selection` and `binlog.cold`, which make a start no quicker: what they
+spend their time in is C already.  What is above the Twisted line has classes
 that mypyc cannot make native.  Before the executor had a class of its own, a command cost 4.4 µs in
 a wheel, and 5.2 in one with the protocol, the reader of sockets and the output compiled too, since
 the interpreter knows better how to look up their attributes.  What is hot of them is in the

@@ -2,9 +2,8 @@
 The command ``beanstalk-twisted``: the server in the foreground.
 
 It is ``twistd --nodaemon --pidfile= beanstalk`` with three differences: the options are the
-server's alone, no plugin is looked for (so no ``dropin.cache`` is written, and a broken plugin of
-somebody else does not matter), and it is there where an installer puts only our own commands on
-the path.
+server's alone; no plugin is looked for, so no ``dropin.cache`` is written and a broken plugin does
+not matter; and it is installed where ``twistd`` is not.
 """
 
 from __future__ import annotations

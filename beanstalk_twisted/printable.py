@@ -43,8 +43,7 @@ def _escaped(character: str) -> str:
 
 def escape_all(raw: bytes) -> str:
     """
-    Bytes as one line from which they can be had back: a backslash is written twice, and what is no
-    UTF-8 as ``\\xff``.
+    Bytes as one line, reversibly: a backslash is written twice, and what is no UTF-8 as ``\\xff``.
     """
     return escape(raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace"))
 

@@ -1,8 +1,7 @@
 """
 ``twistd beanstalk``: its options, and the service they make.
 
-Options are read and checked here, nothing else is done: files and ports are opened when the service
-starts.
+Options are read and checked here; files and ports are opened when the service starts.
 """
 
 import os
@@ -31,21 +30,14 @@ from beanstalk_twisted.binlog.compaction import (
     Policy,
 )
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.format import (
-    DEFAULT_SEGMENT_BYTES,
-    MAX_BODY_BYTES,
-    MAX_SEGMENT_BYTES,
-    MIN_SEGMENT_BYTES,
-)
+from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService, StopOnce, drain_on_signal
 from beanstalk_twisted.daemon.log_lines import observer
 from beanstalk_twisted.daemon.options import (
     ADDRESS,
-    DEFAULT_MAX_JOB_BYTES,
-    LETTERS,
     MAX_FSYNC_MS,
-    POLICY,
+    OPTIONS,
     PORT,
     check_milliseconds,
     check_port,
@@ -62,12 +54,12 @@ from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archiver
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US, MAX_LIMIT_US
+from beanstalk_twisted.storage.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.io_thread import IoThread
 from beanstalk_twisted.storage.opening import refuse_beanstalkd
-from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, MAX_LIMIT_S
+from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S, MAX_TTR_S, MIN_TTR_S
+from beanstalk_twisted.wire.v1 import MAX_TTR_S, MIN_TTR_S
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
@@ -76,40 +68,21 @@ KNOCKED_AT: Final = ("tcp:", "tcp6:", "ssl:", "unix:")
 """Kinds of endpoints that take a ``backlog``; Twisted's own 50 makes others wait for a second."""
 
 RESERVED_DESCRIPTORS: Final = 32
-"""
-File descriptors that are never given to connections: the log's, the ports', the reactor's and the
-logger's are about a dozen.
-"""
+"""File descriptors kept for the log, ports, reactor and logger: they need about a dozen."""
+
+LOG_NUMBERS: Final = (
+    "segment-size", "compaction-factor", "compaction-spare-segments", "compaction-pace",
+    "fsync-timeout", "fsync-inline",
+)  # fmt: skip
+"""Numbers that have no effect without a log."""
 
 GIVEN: Final = {
-    "binlog": None,
-    "binlog-archive": None,
-    "binlog-archive-age": None,
-    "address": None,
-    "port": None,
-    "segment-size": str(DEFAULT_SEGMENT_BYTES),
-    "max-job-size": str(DEFAULT_MAX_JOB_BYTES),
-    "compaction-factor": str(POLICY.factor),
-    "compaction-spare-segments": str(POLICY.spare_segments),
-    "compaction-pace": str(POLICY.pace_ms),
-    "fsync-timeout": str(DEFAULT_LIMIT_S),
-    "fsync-inline": str(DEFAULT_LIMIT_US),
-    "v1-ttr": str(DEFAULT_TTR_S),
-    "user": None,
-}
-"""
-Options with one value, and what they are if not given; None where it matters whether they were.
-"""
-
-LOG_OPTIONS: Final = (
-    "segment-size",
-    "compaction-factor",
-    "compaction-spare-segments",
-    "compaction-pace",
-    "fsync-timeout",
-    "fsync-inline",
-)
-"""Options with a value, other than the usual one, that say nothing without a log."""
+    **dict.fromkeys((
+        "binlog", "binlog-archive", "binlog-archive-age", "address", "port", "user",
+    )),
+    **{name: OPTIONS[name].default for name in (*LOG_NUMBERS, "max-job-size", "v1-ttr")},
+}  # fmt: skip
+"""Options with one value, and their defaults; None where it matters whether they were given."""
 
 WRONG_USAGE: Final = 5
 """Exit code for wrong options, as beanstalkd's."""
@@ -117,7 +90,7 @@ WRONG_USAGE: Final = 5
 
 class Options(usage.Options):
     """
-    beanstalkd's options, and long names for all of them.
+    beanstalkd's options, and long names for all of them; `daemon.options` has their help.
 
     :cvar command: what was typed, before the options; ``launch`` what is to be typed for a server
         in the foreground.
@@ -128,7 +101,9 @@ class Options(usage.Options):
     synopsis = "[options]"
     longdesc = "A durable work queue that speaks the beanstalkd protocol."
 
-    optParameters = [[name, LETTERS[name] or None, given, ""] for name, given in GIVEN.items()]
+    optParameters = [
+        [name, OPTIONS[name].letter or None, given, ""] for name, given in GIVEN.items()
+    ]
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,21 +117,12 @@ class Options(usage.Options):
         self._given: list[str] = []
 
     def opt_listen(self, endpoint: str) -> None:
-        """
-        Listen on this Twisted endpoint; may be repeated; excludes --address and --port.
-        """
         self["listen"].append(endpoint)
 
     def opt_listen_v1(self, endpoint: str) -> None:
-        """
-        Listen here too, for the first protocol, v1, on the same jobs; may be repeated.
-        """
         self["listen_v1"].append(endpoint)
 
     def opt_fsync(self, when: str) -> None:
-        """
-        Sync before each reply: always [default]; within so many ms (-f MS); or never (-F).
-        """
         self._given.append("--fsync")
         if when in ("always", "never"):
             self["fsync"] = ALWAYS if when == "always" else NEVER
@@ -164,9 +130,6 @@ class Options(usage.Options):
             self["fsync"] = self._interval("--fsync", when, "always, never, or ")
 
     def opt_f(self, ms: str) -> None:
-        """
-        The same as --fsync MS; 0 means always.
-        """
         self._given.append("-f")
         self["fsync"] = self._interval("-f", ms)
 
@@ -175,47 +138,32 @@ class Options(usage.Options):
         return FsyncPolicy(self._in_range(option, ms, 0, MAX_FSYNC_MS) / 1000)
 
     def opt_F(self) -> None:
-        """
-        The same as --fsync never.
-        """
         self._given.append("-F")
         self["fsync"] = NEVER
 
     def opt_c(self) -> NoReturn:
         """
-        An older beanstalkd's, for compaction; so is -n, against it.
+        Refuse -c and -n, an older beanstalkd's switches of compaction.
         """
         raise usage.UsageError("leave out -c and -n of beanstalkd: the log is always compacted")
 
     opt_n = opt_c
 
     def opt_on_io_error(self, what: str) -> None:
-        """
-        After a failed write: rehome [default], try once to go on in a new segment; or exit.
-        """
         if what not in ("rehome", "exit"):
             raise usage.UsageError(f"--on-io-error is rehome or exit, not {what!r}")
         self._given.append("--on-io-error")
         self["may_rehome"] = what == "rehome"
 
     def opt_hub(self, when: str) -> None:
-        """
-        One reader for all connections: auto [default], where it can be; or off, each by Twisted.
-        """
         if when not in ("auto", "off"):
             raise usage.UsageError(f"--hub is auto or off, not {when!r}")
         self["has_hub"] = when == "auto"
 
     def opt_verbose(self) -> None:
-        """
-        Log connections; twice, commands too.
-        """
         self["verbosity"] += 1
 
     def opt_version(self) -> NoReturn:
-        """
-        Show the version and exit.
-        """
         print(f"beanstalk-twisted {VERSION}")
         raise SystemExit(0)
 
@@ -291,9 +239,9 @@ class Options(usage.Options):
 
     def _warn_of_idle(self) -> None:
         """
-        Who says how a log is to be kept thinks that there is one.
+        Warn of options about the log without a log.
         """
-        idle = [f"--{name}" for name in LOG_OPTIONS if self[name] != self.defaults[name]]
+        idle = [f"--{name}" for name in LOG_NUMBERS if self[name] != self.defaults[name]]
         if words := ", ".join(dict.fromkeys([*self._given, *idle])):
             self["warnings"].append(
                 f"without --binlog (-b) nothing is kept on disk, and this has no effect: {words}"
@@ -301,7 +249,7 @@ class Options(usage.Options):
 
     def _warn_of_no_syncs(self) -> None:
         """
-        No client waits for a sync unless there is one before each reply.
+        Warn of ``--fsync-inline`` where no reply waits for a sync.
         """
         name = "fsync-inline"
         if self[name] != self.defaults[name] and not self["fsync"].is_always:
@@ -328,7 +276,7 @@ class Options(usage.Options):
 
     def _in_range(self, option: str, text: str, low: int, high: int) -> int:
         """
-        One way for all numbers but ports, and beanstalkd's for ``-z``.
+        Read a number; one out of range is limited, with a warning, as beanstalkd's ``-z``.
         """
         value = whole_number(option, text)
         limited = min(max(value, low), high)
@@ -367,7 +315,7 @@ def _endpoint(option: str, text: str) -> Any:
 
 def _with_backlog(text: str) -> str:
     """
-    As many may knock at once as at the usual port, unless the endpoint says otherwise.
+    Give an endpoint the usual backlog, unless it has its own.
     """
     has_one = text.startswith(KNOCKED_AT) and ":backlog=" not in text
     return f"{text}:backlog={BACKLOG}" if has_one else text
@@ -458,8 +406,8 @@ def _max_connections() -> int:
 
 def _count_monotonically(reactor: object) -> None:
     """
-    Twisted's reactors time their calls by the wall clock: set back by an hour, it would delay all
-    timers by an hour.  Before the first call is pending the clock can still be exchanged.
+    Use the monotonic clock for timers: Twisted's wall clock, set back by an hour, would delay all
+    of them by an hour.  It can be exchanged before the first call is pending.
     """
     if isinstance(reactor, ReactorBase) and not reactor.getDelayedCalls():
         reactor.seconds = time.monotonic

@@ -1,15 +1,15 @@
 """
-Collecting garbage without looking at all jobs again and again.
+Garbage collection that does not look at all jobs again and again.
 
 A full collection of Python's looks at all objects that may be part of a cycle, and one comes
-whenever there are a quarter more.  Ready jobs are none of those (`jobs.table`), but jobs that have
-been reserved, delayed or buried are: with a million of them one takes 0.4 s, in which nobody is
-served.  They form no cycles, and end when nobody refers to them.  So what a full collection has
-left is frozen, and the next one looks at what has come since: some 70,000 objects, 25 ms.
+whenever there are a quarter more.  Jobs that have been reserved, delayed or buried are such objects
+(ready ones are not, see `jobs.table`): with a million of them one takes 0.4 s, in which nobody is
+served.  They form no cycles.  So what a full collection has left is frozen, and the next one looks
+at what has come since: some 70,000 objects, 25 ms.
 
-What is frozen and becomes part of a cycle that nobody needs stays.  Connections that have ended are
-none, but for those that TLS or another protocol wraps, if a full collection came while they were
-there.  So when many of those have ended all is looked at again.
+A frozen object that becomes part of a cycle stays: connections that TLS or another protocol wraps,
+if a full collection came while they were there.  So when many of those have ended all is looked at
+again.
 """
 
 import gc
@@ -20,10 +20,7 @@ FULL: Final = 2
 """The generation that holds the oldest objects."""
 
 MAX_ENDED: Final = 10_000
-"""
-Wrapped connections that may have ended before all is looked at again: no more than 50 MB of theirs
-are kept, and those who made so many have waited longer in all than one such collection takes.
-"""
+"""Wrapped connections that may have ended before all is looked at again: at most 50 MB are kept."""
 
 
 Phase = Literal["start", "stop"]
@@ -55,7 +52,7 @@ class Collector(Protocol):
 
 class Collecting:
     """
-    Freezes what full collections have left.  It is for a process that is a server and no more.
+    Freezes what full collections have left; for a process that is a server only.
     """
 
     def __init__(self, count_ended: Callable[[], int], collector: Collector = gc) -> None:
@@ -68,8 +65,7 @@ class Collecting:
 
     def start(self) -> None:
         """
-        From now on.  What a server is made of stays, and is looked at a last time: later, that
-        would be a pause.
+        Begin, with a full collection: later, that would be a pause.
         """
         self._ended = self._count_ended()
         self._collector.callbacks.append(self._told)
@@ -77,7 +73,7 @@ class Collecting:
 
     def stop(self) -> None:
         """
-        No longer, if it was started.
+        End, if it was started.
         """
         if self._told in self._collector.callbacks:
             self._collector.callbacks.remove(self._told)
@@ -85,7 +81,7 @@ class Collecting:
 
     def _told(self, phase: Phase, about: dict[str, int]) -> None:
         """
-        Called by the collector as it starts and stops (`gc.callbacks`).
+        Freeze or unfreeze; the collector calls it at each start and stop (`gc.callbacks`).
         """
         if about["generation"] != FULL:
             return

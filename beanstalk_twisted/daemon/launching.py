@@ -56,7 +56,7 @@ class Launcher:
 
     def let_go(self) -> None:
         """
-        The server has started: nothing more is said on stderr.
+        Close the kept stderr: the server has started.
         """
         terminal, self._terminal = self._terminal, None
         if terminal is not None:
@@ -87,8 +87,8 @@ def _report(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
     """
-    The hook for exceptions that nobody has caught.  A refusal is in the log by then; the way that
-    it took through the code tells a user nothing.
+    A `sys.excepthook` that shows no refusals: they are in the log, and a traceback says nothing
+    more.
     """
     if kind is not Refused:
         sys.__excepthook__(kind, error, traceback)

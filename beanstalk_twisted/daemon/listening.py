@@ -41,10 +41,7 @@ INTERRUPTED: Final = 130
 """Exit code when Ctrl-C comes before anybody is served, as a shell shows death by SIGINT."""
 
 STOP_LIMIT_S: Final = 10.0
-"""
-An ordered stop takes no longer: half of what container runtimes wait before they kill.  What was
-acknowledged is on disk anyway.
-"""
+"""Seconds of an ordered stop: half of what container runtimes wait before they kill."""
 
 NOT_LOGGED: Final = {"log_format": ""}
 """What Twisted's ports say of themselves when they open: we say it, with the address."""
@@ -52,7 +49,7 @@ NOT_LOGGED: Final = {"log_format": ""}
 
 class ListeningService(Service):
     """
-    The whole server: queue first, then ports; on the way down the other way round.
+    Starts the queue, then ports; stops them the other way round.
     """
 
     log = Logger()
@@ -121,7 +118,7 @@ class ListeningService(Service):
 
     def _load(self) -> None:
         """
-        This may take minutes, and until the reactor runs Ctrl-C is Python's.
+        Load the log, which may take minutes; until the reactor runs Ctrl-C is Python's.
         """
         try:
             self._introduce()
@@ -133,7 +130,7 @@ class ListeningService(Service):
 
     def _introduce(self) -> None:
         """
-        What runs, and how it was told to: first of all, so that it is there whatever comes.
+        Log what runs, and how it was told to.
         """
         queue = self.queue
         self.log.info("{build}", build=BUILD)
@@ -180,7 +177,7 @@ class ListeningService(Service):
 
     def _limit_accepts(self, ports: Sequence[IListeningPort]) -> None:
         """
-        Other kinds of ports, and reactors without descriptors, take connections as they do.
+        Limit TCP ports, if the reactor has descriptors.
         """
         if IReactorFDSet.providedBy(self._clock):
             limited = [port for port in ports if isinstance(port, Port)]
@@ -205,8 +202,7 @@ class ListeningService(Service):
 
     async def _close(self, port: IListeningPort) -> None:
         """
-        A port that does not close in order, such as one whose socket somebody has removed, keeps
-        the log from nothing.
+        Close a port; one that does not close in order, such as a removed socket, is only logged.
         """
         address = in_words(port.getHost())
         try:
@@ -232,8 +228,8 @@ def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:
 
 class StopOnce:
     """
-    Lets the first SIGTERM or SIGINT through to the reactor, and tells of further ones: it would
-    take each as one more stop, which it logs as an error of its own.
+    Lets only the first SIGTERM or SIGINT through to the reactor, which would log an error of its
+    own for each further one.
     """
 
     log = Logger()
@@ -244,7 +240,7 @@ class StopOnce:
 
     def take_over(self) -> None:
         """
-        Stand before the handlers that are there; called when the reactor has set its own.
+        Replace the handlers that are there; called when the reactor has set its own.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             first = signal.getsignal(number)

@@ -5,9 +5,8 @@ The lines of the server's log: time, level, part of the server, text.
 
     2026-11-22T13:23:12Z info  server   listening on 127.0.0.1:11300
 
-`twistd` asks an application for its log observer, so these lines are the same in the foreground,
-in the background and from `beanstalk-twisted`.  ``--logger`` and ``--syslog`` of `twistd` have
-lines of their own, and keep them.
+They are the same in the foreground, in the background and from `beanstalk-twisted`, since `twistd`
+asks an application for its log observer; ``--logger`` and ``--syslog`` of `twistd` keep their own.
 """
 
 import sys

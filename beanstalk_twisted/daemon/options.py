@@ -1,6 +1,5 @@
 """
-The server's options: grouped as its help and the README show them, each once, and what is written
-behind them, made into numbers.
+The server's options, grouped as its help and the README show them, and the reading of their values.
 
 What reads a value raises `usage.UsageError`, which names the option.
 """
@@ -31,7 +30,7 @@ DEFAULT_MAX_JOB_BYTES: Final = 65_535
 """beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
 
 POLICY: Final = Policy()
-"""How compaction goes unless told otherwise; the reasons stand there."""
+"""The default compaction."""
 
 TEXT_COLUMN: Final = 26
 """Where explanations begin: behind most options, and half of a narrow terminal is left."""
@@ -126,7 +125,7 @@ GROUPS: Final = (
     )),
 )  # fmt: skip
 
-LETTERS: Final = {each.name: each.letter for group in GROUPS for each in group.options}
+OPTIONS: Final = {each.name: each for group in GROUPS for each in group.options}
 
 
 def explained(width: int) -> str:
@@ -168,9 +167,7 @@ def _written(option: Option) -> str:
 
 
 MAX_FSYNC_MS: Final = 86_400_000
-"""
-A day.  Differs from beanstalkd: it takes any number, and syncs never if it is large.
-"""
+"""A day.  Differs from beanstalkd: it takes any number, and syncs never if it is large."""
 
 EXAMPLES: Final = "tcp:11300:interface=127.0.0.1 or unix:/run/bs.sock"
 
@@ -192,7 +189,7 @@ def whole_number(option: str, text: str) -> int:
 
 def check_milliseconds(option: str, text: str, others: str = "") -> None:
     """
-    Refuse what is no whole number, in words for an interval between syncs.
+    Refuse an interval between syncs that is no whole number.
 
     :param others: what else it may be, as the sentence goes on behind it.
     """
@@ -216,7 +213,7 @@ def decimal(option: str, text: str) -> float:
 
 def check_port(endpoint: object) -> None:
     """
-    Look at an endpoint's: Twisted finds out only when it listens, and then with a traceback.
+    Refuse an endpoint's wrong port: Twisted finds it out when it listens, with a traceback.
     """
     port = getattr(endpoint, "_port", 0)
     if isinstance(port, int) and not 0 <= port <= MAX_PORT:
@@ -226,8 +223,7 @@ def check_port(endpoint: object) -> None:
 def endpoint_problem(error: Exception) -> str:
     """
     :param error: what a parser of endpoints has raised.
-    :return: what is wrong, and how endpoints are written.  Twisted's own parsers raise what Python
-        raises of a wrong number or argument.
+    :return: what is wrong, and how endpoints are written, in place of Python's own words.
     """
     said = str(error)
     if isinstance(error, ImportError):

@@ -2,9 +2,8 @@
 Listening on a UNIX socket whose file may have been left behind.
 
 The file of a UNIX socket outlives its server: beanstalkd leaves it at each SIGTERM, everybody after
-kill -9.  The kernel knows whether somebody listens, so it is asked: the file is connected to.  A
-file with the server's pid, as Twisted makes it, knows less: in a container the next server has the
-same pid, and takes its own for another's.
+kill -9.  The kernel knows whether somebody listens, so the file is connected to.  A file with the
+server's pid, as Twisted makes it, knows less: in a container the next server has the same pid.
 
 Differs from beanstalkd: it removes the file, and so takes it away from a server that is listening.
 """
@@ -62,20 +61,17 @@ class UnixListener:
     def connectUNIX(
         self, address: Any, factory: Any, timeout: float = 30, checkPID: bool = False
     ) -> Any:
-        """
-        Connect to a UNIX socket.
-        """
         return self._reactor.connectUNIX(address, factory, timeout, checkPID)
 
 
 @contextlib.contextmanager
 def _starting_alone(folder: str) -> Iterator[None]:
     """
-    Let no other server of ours look for a socket and make one in this folder meanwhile: both would
-    find nobody, and the second would take the first one's away.
+    Lock the folder against other servers that start: two would find no listener, and the second
+    would take the first one's socket away.
 
-    The folder itself is locked, so no file is left.  Where that cannot be, servers that start in
-    the same millisecond are not told apart.
+    No file is left.  Where locking fails, servers that start in the same millisecond are not told
+    apart.
     """
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

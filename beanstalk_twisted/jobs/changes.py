@@ -29,13 +29,13 @@ ALL: Final = 1 << 62
 
 class SpaceBudget(Protocol):
     """
-    What the queue needs to know of a log's space; see `binlog.space_budget.SpaceBudget`.
+    What the queue asks of a log's space budget; `binlog.space_budget.SpaceBudget` is one.
     """
 
     @property
     def is_short(self) -> bool:
         """
-        Whether there is no more to be had.
+        Whether the disk gives no more space.
         """
 
     @property
@@ -46,17 +46,18 @@ class SpaceBudget(Protocol):
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
         """
-        Whether there is room for a new job.
+        Whether there is room for a new job, and for the deletion of it and of all others.
         """
 
     def takes_change(self, jobs: int) -> bool:
         """
-        Whether there is room for a change that is no deletion: only asked when it is short.
+        Whether there is room for a change that is no deletion, for compaction, and for the deletion
+        of all jobs.  Only asked when `is_short`.
         """
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
         """
-        Whether there is room to state a job again.
+        Whether there is room to copy a job: a large one may not fit although the sum does.
         """
 
 
@@ -68,24 +69,24 @@ class JobLog(Protocol):
     @property
     def segment(self) -> int:
         """
-        Where the next record will lie.
+        The segment that the next record will lie in.
         """
 
     @property
     def budget(self) -> SpaceBudget:
         """
-        How much more it can take.
+        The space that is left.
         """
 
     @property
     def is_behind(self) -> bool:
         """
-        Whether so much waits for the disk that what nobody waits for is better left out.
+        Whether so much waits for the disk that records which no reply waits for are left out.
         """
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
         """
-        The next records, the definition of a tube and one of a job, are to lie in one segment.
+        Make room for the next records, the definition of a tube and one of a job, in one segment.
         """
 
     def append(self, record: Record) -> int:
@@ -111,36 +112,25 @@ class JobLog(Protocol):
 
 class Unlimited:
     """
-    The room of a queue without a log.
+    The space budget of a queue without a log: there is always room.
     """
 
     is_short = False
     run_records = ALL
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """
-        Whether there is room for a new job, and for the deletion of it and of all others.
-        """
         return True
 
     def takes_change(self, jobs: int) -> bool:
-        """
-        Whether there is room for a change, for compaction, and for the deletion of all jobs. As
-        long as the disk gives more there is.
-        """
         return True
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """
-        Whether there is room for one of them: large ones may not fit into what is left, although it
-        is enough for all.
-        """
         return True
 
 
 class NoLog:
     """
-    The log of a queue without a log.
+    The log of a queue without a log: nothing is kept, so no reply waits.
     """
 
     segment = 0
@@ -149,19 +139,13 @@ class NoLog:
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
         """
-        There is no end to it.
+        There is no segment to end.
         """
 
     def append(self, record: Record) -> int:
-        """
-        Nothing is kept, so nothing has to be waited for.
-        """
         return 0
 
     def append_run(self, records: Iterator[Record]) -> int:
-        """
-        They are not even made.
-        """
         return 0
 
     def append_whole(self, records: Sequence[Record]) -> int:
@@ -172,7 +156,7 @@ class NoLog:
 
 
 NOWHERE: Final = NoLog()
-"""Where a queue without a log is kept."""
+"""The log of a queue without a log."""
 
 
 class Changes:
@@ -219,10 +203,10 @@ class Changes:
 
     def make(self, image: JobImage) -> int:
         """
-        A job changes: the only way a live one does.
+        Change a live job: log its image and apply it.
 
-        :return: the record's LSN; 0 if it was not logged, since nobody waits for it and the room is
-            wanted for deletions, or the disk is behind.
+        :return: the record's LSN; 0 if it was not logged, since no reply waits for it and the room
+            is wanted for deletions, or the disk is behind.
         """
         log = self.log
         if log is NOWHERE:
@@ -269,10 +253,10 @@ class Changes:
         self, tube: Tube, queue: OrderedJobs, most: int, connection: int, now_ns: int
     ) -> int:  # fmt: skip
         """
-        Up to so many jobs of a tube are kicked, as by `make` for each; nobody waits for them.
+        Kick up to ``most`` jobs of a tube, as by `make` for each; no session waits for them.
 
         :param queue: the tube's buried or delayed jobs; the first of them are kicked.
-        :return: how many; 0 where each has to be looked at, since room is short.
+        :return: how many; 0 if each has to be kicked by `make`, since room is short.
         """
         log = self.log
         if log.budget.is_short or not queue.count:
@@ -319,7 +303,7 @@ class Changes:
 
     def _define(self, tube: Tube, now_ns: int) -> None:
         """
-        Each log segment says the name of each tube in it.
+        Log the tube's name: each segment defines the tubes in it.
         """
         tube.defined_in = self.log.segment
         self.log.append(TubeDef(tube.tube_id, tube.name, now_ns))

@@ -1,9 +1,9 @@
 """
-Who wants to be called when.
+Due times: when each owner wants to be called.
 
-Each owner has one entry, armed for the earliest instant it may have something to do.  It is a lower
-bound: an owner whose plans moved to later keeps its entry, is called early, finds nothing due and
-arms again.  So the usual command (reserve, then delete before the TTR ends) costs nothing here.
+Each owner has one entry, armed for the earliest instant it may have something to do.  It may be too
+early: an owner whose plans moved to later keeps its entry, finds nothing due and arms again.  So
+the usual command (reserve, then delete before the TTR ends) costs nothing here.
 """
 
 from collections.abc import Hashable

@@ -5,7 +5,6 @@ Kicking: buried jobs, or delayed ones, are ready again; many of them slice by sl
 from typing import Final
 
 from beanstalk_twisted.jobs.changes import Changes
-from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, leave
 from beanstalk_twisted.jobs.session import Session
@@ -23,7 +22,7 @@ they have their places far apart among a million.  More would not be quicker.
 
 class Kicks:
     """
-    Makes jobs ready that were put aside.
+    Makes buried and delayed jobs ready.
     """
 
     def __init__(
@@ -37,8 +36,8 @@ class Kicks:
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
         """
-        Up to ``bound`` jobs of the used tube, of one kind.  On a disk that becomes full there are
-        fewer.
+        Kick up to ``bound`` jobs of the used tube, all buried or all delayed; fewer on a disk that
+        becomes full.
         """
         tube = session.using
         jobs = tube.buried if tube.buried.count else tube.delayed
@@ -51,14 +50,6 @@ class Kicks:
         session.is_busy = True
         self._timekeeping.work_in_slices(self._kick_rest(session, tube, jobs, count, kicked))
         return None
-
-    def kick_job(self, session: Session, job: Job, now_ns: int) -> int:
-        """
-        This very job.
-
-        :return: the record's LSN.
-        """
-        return self._timekeeping.change(job.kicked(now_ns, session.number), now_ns)
 
     def _kick_slice(
         self, session: Session, tube: Tube, jobs: OrderedJobs, most: int, now_ns: int
@@ -85,8 +76,8 @@ class Kicks:
 
     def _kick_one(self, session: Session, tube: Tube, jobs: OrderedJobs, now_ns: int) -> int:
         """
-        Kick the first job, if it is there and has room.  Who waits gets it at once; timers are set
-        at the slice's end.
+        Kick the first job if there is one, and room.  A waiting session gets it at once; timers are
+        set at the slice's end.
         """
         key = jobs.first()
         if key is None or not self._changes.has_room:

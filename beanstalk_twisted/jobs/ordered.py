@@ -2,16 +2,13 @@
 Job ids in order, any of which may leave at any time.
 
 A sorted list in blocks, each a sorted list of its own: a key is found by bisection among the blocks
-and then in its block, and what has left is gone at once.  So however many jobs there are and
-whatever left before, a call costs the same: two bisections and moving the pointers of one block
-(at most 4 kB), and now and then, when a block becomes full or empty, those to the blocks (32 kB for
-a million jobs).  With a million jobs no call for one job takes longer than 0.1 ms.  Those for many
-take less for each if they stand together, and 5 us for each if they are far apart.
+and then in its block, and is removed at once.  So each call for one job costs two bisections and
+moving the pointers of one block (at most 4 kB), and now and then, when a block becomes full or
+empty, those to the blocks (32 kB for a million jobs): with a million jobs less than 0.1 ms.
 
-Most queues are used first in, first out: keys that come in order are appended, and the first one
-needs no search.  A turn of `add`, `first` and `discard` then takes 0.25 us.  Random keys take
-1.6 us each, with 200,000 of them; with `heapq` and entries that die in place it was 2.4.  Leaving
-from the middle takes some 0.5 us more than dying in place did.
+Keys that come in order are appended, and the first one needs no search: `add`, `first` and
+`discard` take 0.25 us together.  Random keys take 1.6 us each, with 200,000 of them; 2.4 with
+`heapq` and entries that are removed late.
 
 A key is ``major << 64 | job_id``: jobs with equal major come in order of their ids.
 """
@@ -33,10 +30,7 @@ LEAST: Final = -1 << 127
 
 _NO_BLOCKS: Final[list[list[int]]] = [[]]
 _NO_STARTS: Final = [LEAST]
-"""
-Of all queues that no job has entered yet, and never changed: most of a tube's three stay so, and
-two lists of their own would be 240 bytes each.
-"""
+"""Of all queues that no job has entered yet, and never changed: most of a tube's three."""
 
 
 class OrderedJobs:
@@ -118,9 +112,9 @@ class OrderedJobs:
         if not block and self.count:
             self._drop(place, place + 1)
 
-    def discard_ready_index(self, most: int) -> None:
+    def discard_firsts(self, most: int) -> None:
         """
-        So many of the first jobs leave; there are as many.
+        Remove so many of the first jobs; there are as many.
         """
         self.count -= most
         gone = 0
@@ -146,7 +140,7 @@ class OrderedJobs:
 
     def _own(self) -> None:
         """
-        The first jobs are about to enter.
+        Leave the shared empty lists, before the first jobs enter.
         """
         if self._blocks is _NO_BLOCKS:
             self._blocks, self._starts = [[]], [LEAST]
@@ -185,7 +179,7 @@ class OrderedJobs:
 
     def _drop(self, start: int, end: int) -> None:
         """
-        These blocks are empty, or to be.
+        Remove these blocks, which are empty or no longer needed.
         """
         del self._blocks[start:end]
         del self._starts[start:end]

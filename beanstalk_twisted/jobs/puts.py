@@ -1,9 +1,9 @@
 """
-New jobs: each is taken only when there is memory for it and for its way to the disk, and when the
-log has room for it, and for the end of every job.
+New jobs: one is taken when there is memory for it and its way to the disk, and when the log has
+room for it and for the end of every job.
 
-As a rule there is room.  If there is not, a put waits until the log has been given more, and its
-connection with it; it is refused if the disk has no more to give.
+A put for which the log has no room waits until it has been given more, and its connection with it;
+it is refused if the disk has no more to give.
 
 Differs from beanstalkd: there, everybody waits while the space of the next segment is allocated;
 here, only the put does.
@@ -42,18 +42,14 @@ class Memory(Protocol):
 
 class Plenty:
     """
-    Memory without end.
+    The memory of a queue that nobody limits.
     """
 
     def takes(self, size: int) -> bool:
-        """
-        Whether there is memory for so many bytes of a job, and for all that happens to it.
-        """
         return True
 
 
 PLENTY: Final = Plenty()
-"""What a queue has that nobody limits."""
 
 
 class Draft:
@@ -110,9 +106,6 @@ class Puts:
         self._tally.producers += 1
 
     def begin(self, session: Session, now_ns: int) -> Draft:
-        """
-        A `put` line was accepted.  It uses up an id whether or not the body is; no job exists yet.
-        """
         if not session.is_producer:
             self.note_producer(session)
         job_id = self._state.next_job_id

@@ -1,5 +1,5 @@
 """
-Who gets which job, who waits, and what happens when time runs out.
+Reservations: dispatches ready jobs to waiting sessions, and enforces TTRs.
 
 Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RESERVED; there, a
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
@@ -40,8 +40,7 @@ NO_ROOM: Final[Answer] = replies.OUT_OF_MEMORY, 0
 
 def leave(outbox: list[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
     """
-    Leave an answer for a session that waits for it.  Until somebody has delivered it the session's
-    next command has to wait, too.
+    Leave an answer for a session that waits for it; its next command waits until this is delivered.
     """
     session.has_answer = True
     outbox.append((session, answer))
@@ -52,6 +51,7 @@ class Reservations:
     Gives ready jobs to sessions and takes them back.
 
     :ivar outbox: answers for sessions that had to wait for them, in order.
+    :ivar deadlines: sessions by the time of what is due next: see `expired` and `end_wait`.
     """
 
     def __init__(self, state: QueueState, changes: Changes, tally: Tally) -> None:
@@ -59,7 +59,7 @@ class Reservations:
         self._state = state
         self._changes = changes
         self._tally = tally
-        self._deadlines: DueTimes[Session] = DueTimes()
+        self.deadlines: DueTimes[Session] = DueTimes()
 
     def reserve(self, session: Session, now_ns: int, timeout_ns: int | None) -> Answer | None:
         """
@@ -81,14 +81,14 @@ class Reservations:
 
     def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer:
         """
-        This very job, which nobody holds.
+        Reserve this job, which no session holds.
         """
         self._note_worker(session)
         return self.hand_out(session, job, now_ns)
 
     def hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
         """
-        The job is the session's until its TTR ends.
+        Reserve the job for the session until its TTR ends.
         """
         deadline_ns = now_ns + job.ttr_s * NS
         image = job.image(
@@ -96,7 +96,7 @@ class Reservations:
             connection=session.number, reserves=1,
         )  # fmt: skip
         self._changes.make(image)
-        self._deadlines.arm(session, deadline_ns)
+        self.deadlines.arm(session, deadline_ns)
         return replies.Reserved(job.job_id, job.body, job.priority), job.lsn
 
     def match(self, tube: Tube, now_ns: int) -> None:
@@ -115,7 +115,7 @@ class Reservations:
 
     def stop_waiting(self, session: Session) -> None:
         """
-        The session's `reserve` is answered, or nobody hears the answer.
+        End the session's `reserve`: it is answered, or nobody hears the answer.
         """
         session.is_waiting = False
         self._tally.waiting -= 1
@@ -124,23 +124,11 @@ class Reservations:
 
     def forget(self, session: Session) -> None:
         """
-        The session ends: no deadline of it matters any more.
+        Drop the deadlines of a session that ends.
         """
         if session.is_waiting:
             self.stop_waiting(session)
-        self._deadlines.forget(session)
-
-    def next_due_ns(self) -> int | None:
-        """
-        When `next_overdue` has a session.
-        """
-        return self._deadlines.first_ns()
-
-    def next_overdue(self, now_ns: int) -> Session | None:
-        """
-        A session with something due, the earliest first; see `expired` and `end_wait`.
-        """
-        return self._deadlines.pop_due(now_ns)
+        self.deadlines.forget(session)
 
     def expired(self, session: Session, now_ns: int) -> JobImage | None:
         """
@@ -194,9 +182,9 @@ class Reservations:
         if first is not None:
             is_to_hear = session.is_waiting and session.hears_deadlines
             margin_ns = SAFETY_MARGIN_NS if is_to_hear else 0
-            self._deadlines.arm(session, first[0] - margin_ns)
+            self.deadlines.arm(session, first[0] - margin_ns)
         if session.is_waiting:
-            self._deadlines.arm(session, session.timeout_ns)
+            self.deadlines.arm(session, session.timeout_ns)
 
 
 def _is_deadline_soon(session: Session, now_ns: int) -> bool:

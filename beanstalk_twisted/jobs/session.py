@@ -99,7 +99,7 @@ class Session:
 
     def stop_watching(self, tube: Tube) -> None:
         """
-        It ends: this tube is not watched by it any more, and has not to tell it of jobs.
+        Count one less in a watched tube, and do not hear of its jobs: the session ends.
         """
         tube.watching -= 1
         if self._ready_index is not None:
@@ -107,21 +107,21 @@ class Session:
 
     def hold(self, job_id: int, deadline_ns: int) -> None:
         """
-        A job is this session's until then.
+        Hold a job until its deadline.
         """
         self.reserved[job_id] = None
         self._deadlines.add(deadline_ns, job_id)
 
     def hold_longer(self, job_id: int, old_ns: int, deadline_ns: int) -> None:
         """
-        A job that it holds until ``old_ns`` is its until then; it keeps its place.
+        Move the deadline of a held job from ``old_ns``; the job keeps its place.
         """
         self._deadlines.discard(old_ns, job_id)
         self._deadlines.add(deadline_ns, job_id)
 
     def let_go(self, job_id: int, deadline_ns: int) -> None:
         """
-        A job is no longer this session's, which it was until then.
+        Hold a job no longer; its deadline was ``deadline_ns``.
         """
         del self.reserved[job_id]
         self._deadlines.discard(deadline_ns, job_id)

@@ -61,13 +61,6 @@ class Tally:
         self.workers = 0
         self.waiting = 0
 
-    @property
-    def ended(self) -> int:
-        """
-        How many connections have ended.
-        """
-        return self.connections - self.connected
-
     def counts(self) -> dict[str, int]:
         """
         The totals, for the log.

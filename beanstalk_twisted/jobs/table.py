@@ -93,7 +93,7 @@ class JobTable:
 
     def look(self, job_id: int) -> Job | None:
         """
-        The job as it is now, only for reading.
+        The job as it is now, for reading only.
         """
         entry = self._entry(job_id)
         if not isinstance(entry, bytes):

@@ -1,5 +1,5 @@
 """
-What happens by itself: delays, pauses and TTRs end, and large work goes on slice by slice.
+Timers of the queue: delays, pauses and TTRs end, and large work goes on slice by slice.
 
 Differs from beanstalkd: others are served between the slices of a large `kick` or of the end of a
 session with many jobs; there, they wait.
@@ -52,12 +52,9 @@ class Timekeeping:
         self._end_deadlines(now_ns)
 
     def next_due_ns(self) -> int | None:
-        """
-        When `tick` has something to do; 0 for at once, None for never.
-        """
         if self._slices:
             return 0
-        due_ns = self._reservations.next_due_ns()
+        due_ns = self._reservations.deadlines.first_ns()
         for agenda in (self._delays, self._pauses):
             other_ns = agenda.first_ns()
             if other_ns is not None and (due_ns is None or other_ns < due_ns):
@@ -66,7 +63,7 @@ class Timekeeping:
 
     def change(self, image: JobImage, now_ns: int) -> int:
         """
-        A job changes; see who waits for it, and when its tube needs attention.
+        Make a change, then `settle` its tube.
 
         :return: the record's LSN.
         """
@@ -76,7 +73,7 @@ class Timekeeping:
 
     def settle(self, tube: Tube, now_ns: int) -> None:
         """
-        Something changed in a tube: see who waits for it, and when it needs attention.
+        Give a changed tube's ready jobs to waiting sessions, and plan when it needs attention.
         """
         if tube.waiting:
             self._reservations.match(tube, now_ns)
@@ -95,7 +92,7 @@ class Timekeeping:
 
     def drop_if_unused(self, tube: Tube, now_ns: int) -> None:
         """
-        A tube that nothing refers to is forgotten, and its pause with it.
+        Forget a tube that nothing refers to, and its pause with it.
         """
         if tube.is_referred_to:
             return
@@ -148,7 +145,7 @@ class Timekeeping:
 
     def _end_deadlines(self, now_ns: int) -> None:
         for _ in range(SLICE_JOBS):
-            session = self._reservations.next_overdue(now_ns)
+            session = self._reservations.deadlines.pop_due(now_ns)
             if session is None:
                 return
             image = self._reservations.expired(session, now_ns)

@@ -1,14 +1,15 @@
 """
-A tube: where its jobs stand, who waits for them, who refers to it.
+A tube: its jobs by state, the sessions that wait for them, and how many refer to it.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 
 if TYPE_CHECKING:
-    # By name, not as a Protocol: what is compiled calls methods of a class of its own directly.
+    # By name, not as Protocols: what is compiled calls methods of a class of its own directly.
+    from beanstalk_twisted.jobs.ready_index import ReadyIndex
     from beanstalk_twisted.jobs.session import Session
 
 DEFAULT: Final = b"default"
@@ -18,17 +19,6 @@ URGENT_BELOW: Final = 1024
 
 SPARE_WAITERS: Final = 64
 """Entries of sessions that no longer wait that are never worth a rebuild."""
-
-
-class Listener(Protocol):
-    """
-    Wants to know which tubes to look at again; see `ready_index.ReadyIndex`.
-    """
-
-    def note(self, tube: "Tube") -> None:
-        """
-        This tube may have a better first job, or may hand it out again.
-        """
 
 
 class Tube:
@@ -41,7 +31,7 @@ class Tube:
     :ivar using: how many sessions use it; ``watching`` and ``waiting`` likewise.
     :ivar defined_in: the newest log segment that says its name.
     :ivar place: its index in `TubeList`.
-    :ivar listeners: who looked at its first job and is to be told of a better one, once.
+    :ivar listeners: indexes to tell, once, that its first job may have changed for the better.
     """
 
     __slots__ = (
@@ -63,7 +53,7 @@ class Tube:
         # Made when it is needed: an empty one takes as much memory as the rest of a tube.
         self.waiters: deque[tuple[Session, int]] | None = None
         self.defined_in = self.place = 0
-        self.listeners: set[Listener] | None = None
+        self.listeners: set[ReadyIndex] | None = None
 
     @property
     def job_count(self) -> int:
@@ -85,24 +75,24 @@ class Tube:
         """
         return None if self.pause_until_ns else self.ready.first()
 
-    def listen(self, who: Listener) -> None:
+    def listen(self, who: "ReadyIndex") -> None:
         """
-        Tell ``who`` when there may be a better first job, once.
+        Tell an index once when there may be a better first job.
         """
         if self.listeners is None:
             self.listeners = set()
         self.listeners.add(who)
 
-    def unlisten(self, who: Listener) -> None:
+    def unlisten(self, who: "ReadyIndex") -> None:
         """
-        Do not tell ``who``.
+        Do not tell an index.
         """
         if self.listeners is not None:
             self.listeners.discard(who)
 
     def tell(self) -> None:
         """
-        There may be a better first job, or it may be handed out again.
+        Tell the listeners: there may be a better first job, or it may be handed out again.
         """
         listeners, self.listeners = self.listeners, None
         for who in listeners or ():
@@ -120,7 +110,7 @@ class Tube:
 
     def add_waiter(self, session: "Session") -> None:
         """
-        ``session`` waits for a job of this tube, behind all others.
+        Let ``session`` wait for a job of this tube, behind all others.
         """
         self.waiting += 1
         if self.waiters is None:
@@ -129,7 +119,7 @@ class Tube:
 
     def drop_waiter(self) -> None:
         """
-        A session no longer waits; it already says so.
+        Count one session less; it no longer says that it waits.
         """
         self.waiting -= 1
         if self.waiters is not None and len(self.waiters) > 2 * self.waiting + SPARE_WAITERS:

@@ -1,16 +1,15 @@
 """
 The rules: one method for each command, one for the passing of time.
 
-A method decides, has the change logged and made (`changes.Changes`), then says what to answer.
-An answer is for the session that asked; None means that it comes later.  Answers that come
-later, and those for other sessions, are left in `WorkQueue.outbox`, in order.
+A method decides, has the change logged and made (`changes.Changes`), then says what to answer; None
+if the answer comes later.  Later answers, and those for other sessions, are left in
+`WorkQueue.outbox`, in order.
 
 Two invariants hold after every call (tests/stateful): no tube that is not paused has both a ready
 job and a waiting session; every job stands where its state says, and nowhere else.
 
-Work on many jobs at once (a large `kick`, a session that ends with thousands of jobs, delays that
-end together) is done in slices of some 1,000, so that nobody waits long behind it;
-`next_due_ns` then says "now" until it is done.
+Work on many jobs at once (a large `kick`, the end of a session with thousands of jobs) is done in
+slices; `next_due_ns` says "now" until it is done.
 
 Differs from beanstalkd: a job exists from its last byte on, not from its first, and an id is never
 given out again (there, ids begin anew behind the largest one in the log).
@@ -23,7 +22,6 @@ from beanstalk_twisted.binlog.records import (
     GONE,
     RESERVED,
     Counters,
-    JobImage,
     Kind,
     Pause,
     Reason,
@@ -140,7 +138,7 @@ class WorkQueue:
 
     def half_close(self, session: Session) -> Answer | None:
         """
-        The peer will send no more: whoever waits is told so (beanstalkd prot.c, STATE_WAIT).
+        End a waiting `reserve`: the peer will send no more (beanstalkd prot.c, STATE_WAIT).
         """
         session.is_half_closed = True
         if not session.is_waiting:
@@ -150,7 +148,7 @@ class WorkQueue:
 
     def count(self, counter: str | None) -> None:
         """
-        A command was understood.
+        Count a command that was understood.
         """
         if counter is not None:
             self.tally.commands[counter] += 1
@@ -244,7 +242,7 @@ class WorkQueue:
 
     def delete(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
-        A job is done with: any but one that another session holds.
+        Delete any job but one that another session holds.
         """
         job = self.state.jobs.get(job_id)
         if job is None or (job.state is RESERVED and job_id not in session.reserved):
@@ -271,7 +269,7 @@ class WorkQueue:
             Kind.RELEASE, State.DELAYED if delay_s else State.READY, Reason.CLIENT, now_ns,
             deadline_ns=now_ns + delay_s * NS if delay_s else 0, connection=session.number,
         )._replace(priority=priority, delay_s=delay_s, releases=job.releases + 1)  # fmt: skip
-        return self._change(image, replies.RELEASED, now_ns)
+        return replies.RELEASED, self._timekeeping.change(image, now_ns)
 
     def bury(self, session: Session, now_ns: int, job_id: int, priority: int) -> Answer:
         """
@@ -287,11 +285,11 @@ class WorkQueue:
             Kind.BURY, State.BURIED, Reason.CLIENT, now_ns, deadline_ns=buried_ns,
             connection=session.number,
         )._replace(priority=priority, buries=job.buries + 1)  # fmt: skip
-        return self._change(image, replies.BURIED, now_ns)
+        return replies.BURIED, self._timekeeping.change(image, now_ns)
 
     def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
-        The worker needs more time: the TTR begins anew.
+        Begin the job's TTR anew.
         """
         job = self._held(session, job_id)
         if job is None:
@@ -318,7 +316,8 @@ class WorkQueue:
             return self._not_found()
         if not self._changes.has_room:
             return NO_ROOM
-        return replies.KICKED_JOB, self._kicks.kick_job(session, job, now_ns)
+        lsn = self._timekeeping.change(job.kicked(now_ns, session.number), now_ns)
+        return replies.KICKED_JOB, lsn
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """
@@ -473,8 +472,7 @@ class WorkQueue:
 
     def finish_loading(self, pauses: Sequence[Pause], now_ns: int) -> None:
         """
-        Behind `QueueState.load_tubes` all jobs are applied: take up pauses and timers, forget
-        tubes that nothing refers to.
+        Take up pauses and timers when all jobs are loaded, and forget tubes that nothing refers to.
         """
         for pause in pauses:
             if self.state.tubes.has_id(pause.tube_id):
@@ -488,10 +486,10 @@ class WorkQueue:
 
     def copy(self, job_ids: Sequence[int], segment: int) -> int:
         """
-        State those of these jobs again whose full record is in that log segment.
+        Log those of these jobs again whose full record is in that log segment.
 
-        :return: how many of them, from the first on, are done with: the next has no room yet, and
-            `demand` asks for it.
+        :return: how many of them, from the first on, need no more; the next waits for room, for
+            which `demand` asks.
         """
         self._copy_waits = 0
         for at, job_id in enumerate(job_ids):
@@ -514,15 +512,9 @@ class WorkQueue:
 
     # What commands have in common.
 
-    def _change(self, image: JobImage, reply: Reply, now_ns: int) -> Answer:
-        """
-        A job changes, and this is what its owner hears.
-        """
-        return reply, self._timekeeping.change(image, now_ns)
-
     def _of_state(self, reply: Reply) -> Answer:
         """
-        A reply that shows the queue's state: it may not tell of what a crash could undo.
+        A reply that shows the queue's state: it waits for all that it may tell of.
         """
         return reply, self._changes.committed_lsn
 
@@ -545,7 +537,7 @@ class WorkQueue:
 
     def _unwatch_all(self, session: Session, now_ns: int) -> Slices:
         """
-        Slices of the end of a session that watches very many tubes; others have no more than one.
+        Slices of the end of a session that watches tubes; more than one only if they are very many.
         """
         first, *others = session.watching_order
         # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.

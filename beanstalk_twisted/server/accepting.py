@@ -14,22 +14,16 @@ from zope.interface import implementer
 from beanstalk_twisted.storage.io_thread import Clock
 
 MAX_ACCEPTS: Final = 8
-"""
-Connections that a port takes in one round of the reactor: some 2 ms at most, with what each costs
-when it begins and ends, and a small part of a turn.
-"""
+"""Connections that a port takes in one round of the reactor: 2 ms with what each costs."""
 
 
 @implementer(IReadDescriptor)
 class AcceptLimiter:
     """
-    Reads a port's new connections in its stead.
+    Reads a port's new connections in its stead, `MAX_ACCEPTS` in a round of the reactor.
     """
 
     def __init__(self, reactor: IReactorFDSet, port: Port) -> None:
-        """
-        :param port: which listens.
-        """
         self._reactor = reactor
         self._port = port
         reactor.removeReader(port)
@@ -44,9 +38,6 @@ class AcceptLimiter:
     # What the reactor calls.
 
     def fileno(self) -> int:
-        """
-        :return: the port's.
-        """
         return int(self._port.fileno())
 
     def doRead(self) -> None:
@@ -57,15 +48,9 @@ class AcceptLimiter:
         self._port.doRead()
 
     def logPrefix(self) -> str:
-        """
-        Name this in Twisted's log (`ILoggingContext`).
-        """
         return str(self._port.logPrefix())
 
     def connectionLost(self, reason: Failure) -> None:
-        """
-        The reactor ends.
-        """
         self._port.connectionLost(reason)
 
 
@@ -135,7 +120,7 @@ class RefusalLog:
 class AcceptErrors:
     """
     Takes out of a log what Twisted's ports say of connections that they cannot accept, three lines
-    and more for each, and has them counted.
+    and more for each, and counts them in a `RefusalLog`.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -30,32 +30,32 @@ class ServedConnection(Protocol):
 
     def answer(self, answer: Answer) -> None:
         """
-        Give the answer to the newest command, which comes later than the command.
+        Give the late answer to the newest command.
         """
 
     def unblocked(self) -> None:
         """
-        The answer that the session waited for was given: carry on.
+        Carry on: the answer that the session waited for was given.
         """
 
     def rested(self) -> None:
         """
-        Others have had their turn: carry on.
+        Carry on: others have had their turn.
         """
 
     def break_off(self) -> None:
         """
-        The exception that is being handled costs the connection, and nobody else anything.
+        End the connection, and nothing else, because of the exception that is being handled.
         """
 
     def refuse_commands(self) -> None:
         """
-        The server stops: what was not begun stays undone.
+        Begin no more commands: the server stops.
         """
 
     def part(self) -> None:
         """
-        The server stops, and all that was begun is answered.
+        Close: the server stops, and all that was begun is answered.
         """
 
 
@@ -71,13 +71,13 @@ class Turns(Protocol):
 
     def end_chunk(self, replies: ReplyQueue) -> None:
         """
-        All that has come in one piece is carried out: send what is gathered now, or when this turn
-        is over, and see to what was changed.
+        Send the gathered replies now, or at the end of this turn, and see to what was changed: all
+        that has come in one piece is carried out.
         """
 
     def send_soon(self, replies: ReplyQueue) -> None:
         """
-        Send what is gathered now, or when this turn is over.
+        Send the gathered replies now, or at the end of this turn.
         """
 
 
@@ -107,7 +107,7 @@ class ConnectionHost(Protocol):
     @property
     def is_congested(self) -> bool:
         """
-        Whether whoever waits for the disk should be read no further.
+        Whether so much is on its way to disk that connections waiting for it should not be read.
         """
 
     def feed(self, protocol: ServedConnection) -> SocketSource | None:

@@ -4,21 +4,15 @@ One reader for all client sockets.
 For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
 through four functions.  An `EpollReader` is one descriptor of the reactor, an epoll of its own that
 holds the sockets: the reactor's price is paid once for all who have sent something.  A *turn* reads
-all of them once.  The reader knows when it is over: right then the log is written, and replies
-leave.
+all of them once; at its end the log is written, and replies leave.
 
 It only receives.  When a socket has ended, its transport is told at once, as by Twisted's reactor:
 what others have sent since then was sent later, and is to find the jobs of that peer back.
 
-Measured when it was made: round trips on 50 connections, processor time a command, as a ratio to
-beanstalkd's (unoptimised CPython 3.11): 2.6 instead of 3.5 in memory, 3.2 instead of 4.1 with a log
-and no fsync.  docs/performance.md has what they are now.
-
-Replies leave at the end of a turn, so a peer on this machine may have sent its next command by the
-time they have: the sockets are looked at once more, and there may be a turn more, before the
-reactor goes on, whose own price is a third of such a command's.  On 1 connection that was 16.5
-instead of 22 us a command when it was made, on 10 6% less, on 50 nothing.  To look twice saved no
-more.  While somebody waits for the disk, its word comes through the reactor, which then goes on.
+A peer on this machine may have sent its next command by the time the replies have left.  So the
+sockets are looked at once more, and there may be another turn before the reactor goes on, unless a
+reply waits for the disk: with 1 connection that saves a quarter of a command's time, with 50
+nothing.
 """
 
 import select
@@ -49,15 +43,12 @@ theirs: what its commands may take, and as much for reading.
 """
 
 AGAIN_NS: Final = 1_000_000
-"""
-How long turn may follow on turn before timers and new connections have theirs: 20 turns of one
-socket, so that the reactor's part of the price is small, and no more than epoll's own grain.
-"""
+"""Nanoseconds of turns without the reactor in between: 20 of one socket, and epoll's own grain."""
 
 
 class SocketSource:
     """
-    What one connection gets from an `EpollReader`; pauses and goes on as an IPushProducer does.
+    Delivers one socket's input to its protocol.  An `IPushProducer`: reading can be paused.
     """
 
     __slots__ = ("_hub", "_is_here", "_receive", "_received", "_transport", "fd")
@@ -77,9 +68,9 @@ class SocketSource:
 
     def read(self, now_ns: int) -> None:
         """
-        Bring what has come.
+        Deliver what has come, or the end of the connection.
 
-        :param now_ns: told with it.
+        :param now_ns: passed on.
         """
         try:
             arrived = self._receive(READ_BYTES)
@@ -96,18 +87,12 @@ class SocketSource:
             self._transport.readConnectionLost(Failure(CONNECTION_DONE))
 
     def pauseProducing(self) -> None:
-        """
-        Bring nothing for now.
-        """
         if self._is_here:
             self._hub.remove(self)
         else:
             self._transport.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """
-        Bring again what comes.
-        """
         if self._is_here:
             self._hub.add(self)
         else:
@@ -115,7 +100,7 @@ class SocketSource:
 
     def close(self) -> None:
         """
-        Bring nothing more; what else happens to the connection is Twisted's.
+        Deliver nothing more; what else happens to the connection is Twisted's.
         """
         if self._is_here:
             self._is_here = False
@@ -130,8 +115,7 @@ class SocketSource:
 
     def fail(self) -> None:
         """
-        To read or to receive has failed: as with Twisted, that costs the connection and nothing
-        else.  What others depend on has had its say before.
+        Reading or receiving has failed: as with Twisted, only this connection ends.
         """
         self.close()
         self._transport.abortConnection()
@@ -176,7 +160,7 @@ class EpollReader:
 
     def add(self, feed: SocketSource) -> None:
         """
-        Look at its socket.
+        Poll this socket; after `close`, let Twisted read it.
         """
         if self._epoll.closed:
             feed.give_back()
@@ -186,7 +170,7 @@ class EpollReader:
 
     def remove(self, feed: SocketSource) -> None:
         """
-        Do not look at its socket.  One that was closed has left the epoll by itself.
+        Do not poll this socket.  One that was closed has left the epoll by itself.
         """
         if self._feeds.get(feed.fd) is feed:
             del self._feeds[feed.fd]
@@ -214,8 +198,7 @@ class EpollReader:
 
     def doRead(self) -> None:
         """
-        One turn, and others for those who have answered at once.  Done whole, or it ends the
-        server, as what is marked `fail_stop`.
+        Take turns.  As in what is marked `fail_stop`, an exception ends the server.
         """
         try:
             self._take_turns()
@@ -244,8 +227,7 @@ class EpollReader:
 
     def _turn(self, now_ns: int) -> bool:
         """
-        Each socket that has something is read once.  Those for whom no time is left are the first
-        of the next turn.
+        Read each ready socket once.  Those left when time runs out begin the next turn.
 
         :return: whether another turn may follow at once.
         """
@@ -268,15 +250,9 @@ class EpollReader:
         return self._end_turn() and not ready
 
     def logPrefix(self) -> str:
-        """
-        Name this in Twisted's log (`ILoggingContext`).
-        """
         return "hub"
 
     def connectionLost(self, reason: Failure) -> None:
-        """
-        The reactor ends.
-        """
         self.close()
 
 

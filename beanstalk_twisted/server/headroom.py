@@ -1,15 +1,14 @@
 """
 Whether there is memory for another job, and for all that happens to it until it is on disk.
 
-Where memory ends (`ulimit -v`, a strict kernel), it ends for whoever asks next: that may be a put
-of some kilobytes, but also the step that hands an accepted job to the disk, which must not fail.
-So some is kept for those who cannot be refused, by refusing puts in time.  Now and then the kernel
-is asked whether it would give that much; if not, puts are answered with OUT_OF_MEMORY, and all else
-goes on, until jobs were deleted.  New connections are taken until half of it is gone too.
+Where memory ends (`ulimit -v`, a strict kernel), it ends for any step, also for the one that hands
+an accepted job to the disk, which must not fail.  So puts are refused in time (OUT_OF_MEMORY): now
+and then the kernel is asked whether it would still give the headroom.  All else goes on until jobs
+are deleted, and new connections are taken until half of the headroom is gone too.
 
 So much is kept, too, that a server that is killed when it is full can start again under the same
-limit.  A start has the jobs in memory, and beside them for a moment the part of the log that it
-reads (one frame, `replay.PART_BYTES` or one large job), and at its end what it frames anew.
+limit: with the jobs, the part of the log that it reads (one frame, `replay.PART_BYTES` or one large
+job), and at its end what it frames anew.
 
 A limit on what is resident (a container's) is not seen from here: the kernel kills whoever passes
 it, and what was answered is on disk.
@@ -40,19 +39,13 @@ JOB_BYTES: Final = 512
 """What a job takes beside its body, all that waits for a reply included."""
 
 COPIES: Final = 3
-"""
-How often a job that is not settled may be in memory beside its own body: in the frames that are
-kept until they are durable, in one that is being made, and in what is being written.
-"""
+"""Copies of an unsettled job beside its body: in kept frames, in a new one, in what is written."""
 
 AGAIN_S: Final = 0.01
 """From a look that found too little to the next: it may have taken some milliseconds."""
 
 REHOMING_COPIES: Final = 2
-"""
-How often a start has in memory what was not known durable when the last server was killed: as it
-was read, and framed anew.
-"""
+"""Copies that a start has of what was not known durable: as it was read, and framed anew."""
 
 PIECED_BYTES: Final = 2 * HEADROOM_BYTES
 """So much is looked for between what is in use, which takes its pages for a moment; not more."""
@@ -63,12 +56,12 @@ PIECE_BYTES: Final = 64 << 10
 
 class Headroom:
     """
-    Says whether jobs may be taken.
+    Says whether jobs may be taken; a `puts.Memory`.
 
     :ivar unsettled: how many bytes wait for the disk.
     :ivar undurable: how many bytes a start would have to frame anew.
-    :ivar largest: bytes of the largest part that a start reads of the log at once; None if there
-        is no log.  It does not become less while the server runs.
+    :ivar largest: bytes of the largest part that a start reads of the log at once; None if there is
+        no log.  It does not become less while the server runs.
     """
 
     log = Logger()
@@ -90,17 +83,13 @@ class Headroom:
         self._again_s = 0.0
 
     def takes(self, size: int) -> bool:
-        """
-        Whether there is memory for so many bytes of a job.
-        """
         self._left -= size + JOB_BYTES
         return self._left >= 0 or self._look(size)
 
     @property
     def takes_connections(self) -> bool:
         """
-        Whether there is memory for another connection: also where there is none for jobs, so that
-        somebody can come and delete some.
+        Whether there is memory for another connection, such as one that deletes jobs.
         """
         return not self._is_short or self._has(CONNECTIONS_BYTES)
 

@@ -70,10 +70,7 @@ class IncomingBody(Incoming):
 
     def receive(self, data: bytes) -> bytes | None:
         """
-        Take the next piece.  If there is no memory for it the rest is skipped (beanstalkd prot.c,
-        OP_PUT).
-
-        :return: what is behind the end; None if that is yet to come.
+        As `Incoming.receive`; without memory the rest is skipped (beanstalkd prot.c, OP_PUT).
         """
         size = min(len(data), self._missing)
         if self.refusal is None and not self._keeps(data, size):
@@ -116,9 +113,7 @@ class LongLine(Incoming):
 
     def receive(self, data: bytes) -> bytes | None:
         """
-        Look for the end.  A CR at the end of a piece is remembered: its LF may come in the next.
-
-        :return: what is behind the line; None if its end is yet to come.
+        As `Incoming.receive`; a CR at the end of a piece may have its LF in the next.
         """
         if self._has_cr and data.startswith(b"\n"):
             return data[1:]

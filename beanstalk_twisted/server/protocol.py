@@ -13,13 +13,11 @@ has not wholly come::
 
 Answers go from the executor to the `ReplyQueue`, and from there to the `Output`.
 
-Flow: the executor rests when the connection has had its share of a turn, and lets others have
-theirs: a client that has little to ask is never behind all that others have sent.  It stops while
-a `reserve` waits, while a large kick runs, while the peer does not
-read its replies or too many are held.  The socket is still read then, so that a hang-up is
-noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a bounded amount of
-memory, whatever its peer does: that buffer, one body or batch, `MAX_HELD_BYTES` of replies and what
-the transport buffers, `MAX_GATHERED_BYTES` included.
+Commands stop when the connection has had its share of a turn, and while a `reserve` waits, a large
+kick runs, the peer does not read its replies or too many are held.  The socket is still read, so
+that a hang-up is noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a
+bounded amount of memory: that buffer, one body or batch, `MAX_HELD_BYTES` of replies and what the
+transport buffers, `MAX_GATHERED_BYTES` included.
 
 Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
 too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
@@ -126,17 +124,16 @@ class BeanstalkProtocol(LineReceiver):
         """
         Carry out what has come, as far as that may be done now.
 
-        This takes the place of `LineReceiver.dataReceived`, its loop and its buffer, and of nothing
-        else: the loop in `received` calls the same methods (`lineReceived`, `lineLengthExceeded`,
-        `rawDataReceived`) and heeds the same attributes (``line_mode``, ``paused``), but before it
-        cuts a line it has the executor carry out all commands that have wholly come.  Line by line,
-        a command costs a third more.
+        It replaces only the loop and the buffer of `LineReceiver`: `received` calls the same
+        methods (`lineReceived`, `lineLengthExceeded`, `rawDataReceived`) and heeds the same
+        attributes (``line_mode``, ``paused``), but the executor takes whole commands first.  Line
+        by line, a command costs a third more.
         """
         self.received(data, self._context.now_ns())
 
     def received(self, data: bytes, now_ns: int) -> None:
         """
-        As `dataReceived`, from who knows the time.
+        As `dataReceived`, with the time.
         """
         self._input = self._input + data if self._input else data
         if self._is_executing:
@@ -202,7 +199,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def readConnectionLost(self) -> None:
         """
-        The peer will send no more; what it has sent is still carried out, then we part.
+        Carry out what the peer has sent, then close: it will send no more.
         """
         self._is_half_closed = True
         self._host.half_closed(self.session)
@@ -210,15 +207,15 @@ class BeanstalkProtocol(LineReceiver):
 
     def writeConnectionLost(self) -> None:
         """
-        Nobody hears our replies.
+        Close: the peer reads no replies any more.
         """
         self._stop_reading()
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
-        Give the session's jobs back.  What belongs to the connection refers to it no more: its
-        memory is free at once, and a storm of connections is no work for the garbage collector.
+        Release the session and all that refers to the connection: its memory is free at once,
+        without work for the garbage collector.
         """
         self._is_leaving = self.paused = True
         self._stop_reading()
@@ -229,29 +226,26 @@ class BeanstalkProtocol(LineReceiver):
 
     def pauseProducing(self) -> None:
         """
-        The peer does not read its replies.
+        Stop carrying out commands: the peer does not read its replies.
         """
         self._is_output_full = True
         self._update_pause()
 
     def resumeProducing(self) -> None:
         """
-        The peer has read its replies.
+        Carry on: the peer has read its replies.
         """
         self._is_output_full = False
         self._go_on_in_turn()
 
     def stopProducing(self) -> None:
         """
-        The connection ends; `connectionLost` says so too.
+        Nothing to do: `connectionLost` follows.
         """
 
-    # What the service calls.
+    # What the service calls: see `ServedConnection`.
 
     def answer(self, answer: Answer) -> None:
-        """
-        Give the answer to the newest command, which comes later than the command.
-        """
         try:
             self._executor.answer(answer)
             if self._executor.is_over:
@@ -263,28 +257,19 @@ class BeanstalkProtocol(LineReceiver):
             self.break_off()
 
     def rested(self) -> None:
-        """
-        Others have had their turn: carry on.
-        """
         self._is_resting = False
         self._go_on()
 
     def unblocked(self) -> None:
-        """
-        The answer that the session waited for was given: carry on.
-        """
         self._go_on()
 
     def refuse_commands(self) -> None:
-        """
-        The server stops: what was not begun stays undone.
-        """
         self._is_leaving = self.paused = True
 
     def break_off(self) -> None:
         """
-        What has come, or is to be said, may be lost, so that no reply could be told from another
-        one: the exception that is being handled costs the connection, and nobody else anything.
+        What has come, or is to be said, may be lost, so that no reply could be told from another:
+        the exception that is being handled ends the connection.
         """
         self._is_leaving = self.paused = True
         self.replies.forget()
@@ -293,26 +278,17 @@ class BeanstalkProtocol(LineReceiver):
         self.transport.abortConnection()
 
     def part(self) -> None:
-        """
-        The server stops, and all that was begun is answered.
-        """
         self.replies.send()
         self._output.close()
         self._stop_reading()
         self.transport.loseConnection()
 
-    # What the replies call.
+    # What the replies call: see `reply_queue.Connection`.
 
     def replies_held(self) -> None:
-        """
-        More replies are held: carry out nothing more if these are too many.
-        """
         self._update_pause()
 
     def replies_released(self) -> None:
-        """
-        Held replies were sent: carry on if nothing else is in the way.
-        """
         if self.paused or self._is_half_closed:
             self._go_on_in_turn()
 
@@ -357,8 +333,8 @@ class BeanstalkProtocol(LineReceiver):
 
     def _answer_failure(self) -> None:
         """
-        The exception that is being handled has ended a command, which is answered; or it came
-        between two: what follows could be understood wrongly, which costs the connection.
+        Answer the command that the exception being handled has ended.  Between two commands it
+        costs the connection, since what follows could be understood wrongly.
         """
         try:
             if self._executor.line:
@@ -370,7 +346,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def _quit(self) -> None:
         """
-        Part at once; what the peer sent behind this is lost (beanstalkd prot.c, OP_QUIT).
+        Close at once; what the peer sent behind this is lost (beanstalkd prot.c, OP_QUIT).
         """
         self._is_leaving = True
         self._part_when_done()
@@ -379,8 +355,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def _heed(self) -> None:
         """
-        Let others have their turn if this connection's share is used up, and see what is in the way
-        of the next command.
+        Rest if this connection's share is used up, and see what is in the way of the next command.
         """
         if not self._is_resting and self._context.now_ns() > self._share_ends_ns:
             self._rest()
@@ -420,8 +395,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def _go_on_in_turn(self) -> None:
         """
-        As `_go_on`; many connections may be told to at once, so each has its share when it is its
-        turn.
+        As `_go_on`, with a share of a turn, since many connections may be told at once.
         """
         self._update_pause()
         if not self.paused and self._input:
@@ -439,8 +413,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def _watch_input(self) -> None:
         """
-        Read the socket only while there is room for what it brings.  Who has sent more than fits
-        into a share sends no more until that is carried out.
+        Read the socket only while there is room for what it brings; not while resting.
         """
         most = 0 if self._is_resting else MAX_BUFFERED_BYTES
         has_room = not (self.paused and len(self._input) > most)
@@ -459,8 +432,8 @@ class BeanstalkProtocol(LineReceiver):
 
     def _part_when_done(self) -> None:
         """
-        A connection whose input has ended closes when all was answered.  Its jobs are given back
-        before that: whoever connects next finds them.
+        Close a connection whose input has ended when all was answered.  Its jobs are given back
+        before: whoever connects next finds them.
         """
         if self._is_leaving or (self._is_half_closed and not self.paused):
             self._host.disconnected(self.session)

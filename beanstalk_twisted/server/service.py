@@ -1,10 +1,6 @@
 """
 The shell around the queue: clock, the one timer, log and connections; start, drain, stop.
 
-Each call from a connection reads the clock once, lets the queue decide, and passes on the answers
-it has for other connections.  When all is carried out that came in one piece, the service sees that
-new records go to disk, and sets the timer for what is due next.
-
 Differs from beanstalkd: a server that cannot write its log ends; there, it goes on without.
 """
 
@@ -68,7 +64,7 @@ SWITCH_INTERVAL_S: Final = 0.0005
 
 class BeanstalkService(Service):
     """
-    A work queue that serves connections.
+    A work queue that serves connections; a `ConnectionHost`.
 
     :ivar queue: the rules and the jobs.
     :ivar path: the log's, empty without one.
@@ -209,7 +205,7 @@ class BeanstalkService(Service):
 
     def stopService(self) -> "Deferred[None]":
         """
-        Begin no new command, bring what was begun to disk, answer it, part.
+        Begin no new command; write what was begun to disk, answer it, close the connections.
         """
         was_running = self.running
         super().stopService()
@@ -217,7 +213,7 @@ class BeanstalkService(Service):
 
     def _cannot_stop(self, failure: Failure) -> Failure:
         """
-        An end that nobody waits for any longer is none that has failed.
+        A stop that was cancelled has not failed.
         """
         if not failure.check(CancelledError):
             self._fail_stop(failure)
@@ -247,7 +243,7 @@ class BeanstalkService(Service):
 
     def _end_slices(self) -> None:
         """
-        A large kick that was begun is ended, and answered.
+        Finish work in slices, so that it is answered, within `SLICES_LIMIT_NS`.
         """
         ends_ns = self.clock.now_ns() + SLICES_LIMIT_NS
         while self.queue.next_due_ns() == 0 and self.clock.now_ns() < ends_ns:
@@ -261,12 +257,12 @@ class BeanstalkService(Service):
         self.queue.is_draining = True
         self.log.info("draining: new jobs are refused")
 
-    # What connections call.
+    # What connections call: see `ConnectionHost`.
 
     @property
     def has_room(self) -> bool:
         """
-        Whether one more connection may be taken; one that may not is counted.
+        Whether one more connection may be taken; one that may not is counted in the log.
         """
         if len(self._protocols) >= self.settings.max_connections:
             self._refusals.note()
@@ -275,26 +271,15 @@ class BeanstalkService(Service):
 
     @property
     def is_congested(self) -> bool:
-        """
-        Whether so much is on its way to disk that whoever waits for it should be read no further.
-        """
         return self._store is not None and self._store.committer.is_congested
 
     def feed(self, protocol: ServedConnection) -> SocketSource | None:
-        """
-        Begin to read the connection's socket.
-
-        :return: None if that is left to Twisted: without a hub, and where that cannot.
-        """
         if self._hub is None:
             return None
         return self._hub.feed(protocol.transport, protocol.received)
 
     @fail_stop
     def connected(self, protocol: ServedConnection) -> Session:
-        """
-        A connection was made: begin its session.
-        """
         session = self.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
         self._protocols[session] = protocol
         if self.settings.verbosity:
@@ -303,18 +288,12 @@ class BeanstalkService(Service):
 
     @fail_stop
     def half_closed(self, session: Session) -> None:
-        """
-        The peer will send no more: if the session waits for a job, that ends.
-        """
         answer = self.queue.half_close(session)
         if answer is not None:
             self.turns.deliver_to(session, answer)
 
     @fail_stop
     def disconnected(self, session: Session) -> None:
-        """
-        End a session, whose connection has ended or is about to; nothing if it has ended before.
-        """
         protocol = self._protocols.pop(session, None)
         if protocol is None:
             return
@@ -326,11 +305,10 @@ class BeanstalkService(Service):
 
     def _answer_failure(self, line: bytes, has_only_looked: bool) -> Answer:
         """
-        The exception that is being handled has ended a command.  One that may have changed
-        something ends the server, if there is a log.
+        End the server if the command that failed may have changed something, and there is a log.
 
         :return: what to answer if the server goes on.
-        :raise BaseException: the same, if it is no Exception.
+        :raise BaseException: what is being handled, if it is no Exception.
         """
         error = sys.exc_info()[1]
         if not (has_only_looked and isinstance(error, Exception)):
@@ -356,15 +334,14 @@ class BeanstalkService(Service):
 
     def _advance(self) -> None:
         """
-        More is durable: replies that waited for it may go.
+        Release the replies that waited for what is durable now.
         """
         assert self._store is not None
         self.context.durability.advance(self._store.committer.acknowledgeable_lsn)
 
     def _set_timer(self) -> None:
         """
-        One call for all that the queue waits for.  An earlier one than needed may stand: it finds
-        nothing due and sets the next.
+        Set the one timer to what the queue waits for.  It may be early: then it is set again.
         """
         due_ns = self.queue.next_due_ns()
         if due_ns is None or not self.running:
@@ -387,7 +364,7 @@ class BeanstalkService(Service):
 
     def _end_process(self, failure: Failure) -> None:
         """
-        The log is lost to this process: no reply that waits for it may go, so nothing may go on.
+        End the process: the log is lost to it, so no reply that waits for it may leave.
         """
         error = failure.value
         code = error.exit_code if isinstance(error, BinlogError) else EXIT_CODE
@@ -406,25 +383,18 @@ class BeanstalkService(Service):
 
 class CommandLog:
     """
-    An `executor.Observer` that tells the server's log of each line as it came, without bodies: what
-    is no command too, which is what one looks for with it.
+    An `executor.Observer` that logs each line as it came, wrong ones too, without bodies.
     """
 
     log = Logger()
 
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        """
-        Tell of it.
-        """
         self.log.info("connection {number}: {line}", number=session.number, line=escape_all(line))
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
-        """
-        All commands are carried out.
-        """
         return None
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
         """
-        Answers are not told of.
+        Answers are not logged.
         """

@@ -55,10 +55,10 @@ class Settings(NamedTuple):
 
     def in_words(self, path: str, has_hub: bool) -> str:
         """
-        Say what matters to whoever reads the server's log.
+        Say what matters to a reader of the server's log.
 
         :param path: of the log's directory; empty without one.
-        :param has_hub: whether there is one reader, as was found out.
+        :param has_hub: whether one reader serves all sockets.
         """
         kept = IN_MEMORY
         if path:

@@ -1,13 +1,9 @@
 """
-Fair turns: when connections are served, and when what they have to say leaves.
+Fair turns: when connections are served, and when their replies leave.
 
-All who have sent something are served in one turn, each for its share of it.  At the end of the
-turn the disk begins first; then replies leave, one right after the other.  Whoever has sent more
-than fits into its share rests until all others have had theirs, and goes on in a turn of its own,
-so that sockets and timers come in between.
-
-Answers that come later than their commands are delivered here too, one after the other: each may
-set off its connection's next command, and so further answers.
+All who have sent something are served in one turn, each for its share of it.  Whoever has sent more
+than fits into its share rests until all others have had theirs, and goes on in a later turn, so
+that sockets and timers come in between.
 """
 
 from collections import deque
@@ -26,7 +22,7 @@ from beanstalk_twisted.storage.io_thread import Clock
 
 class TurnScheduler:
     """
-    Gives connections their turns and their answers.
+    Gives connections their turns and their late answers; `connection_host.Turns` says more.
 
     :ivar flush: called at the end of a turn, before replies leave: has the disk begin with what was
         changed; None without a log.
@@ -59,13 +55,13 @@ class TurnScheduler:
 
     def start(self) -> None:
         """
-        From now on whoever rests has turns.
+        Give turns to those who rest.
         """
         self._is_running = True
 
     def stop(self) -> None:
         """
-        Whoever rests has no turn any more.
+        Give no more turns to those who rest.
         """
         self._is_running = False
         if self._rest_call is not None and self._rest_call.active():
@@ -75,15 +71,14 @@ class TurnScheduler:
 
     def begin_turn(self, connections: int) -> None:
         """
-        So many connections have sent something: divide the turn among them.
+        Divide the turn among so many connections that have sent something.
         """
         self._is_in_turn = True
         self._context.divide(max(1, connections))
 
     def end_turn(self) -> bool:
         """
-        All who had sent something are served.  The disk begins first; then replies leave, one
-        right after the other.
+        Have the disk begin, then send replies, one right after the other.
 
         :return: whether nobody waits for the disk, or for others to have had their turn.
         """
@@ -100,10 +95,6 @@ class TurnScheduler:
         return not self._context.durability.holding and self._rest_call is None
 
     def end_chunk(self, replies: ReplyQueue) -> None:
-        """
-        All that has come in one piece is carried out: send what is gathered now, or when this turn
-        is over, and see to what was changed.
-        """
         if self._is_in_turn:
             self._unsent.append(replies)
         else:
@@ -111,9 +102,6 @@ class TurnScheduler:
             self._plan()
 
     def send_soon(self, replies: ReplyQueue) -> None:
-        """
-        Send what is gathered now, or when this turn is over.
-        """
         if self._is_in_turn:
             self._unsent.append(replies)
         else:
@@ -121,17 +109,13 @@ class TurnScheduler:
 
     def count_waiting(self) -> int:
         """
-        How many connections wait for the disk.  Who has sent something in this turn may have
-        replies that wait, which is not yet known.
+        How many connections wait for the disk, or may: those that have sent something in this turn.
         """
         return len(self._context.durability.holding) + len(self._unsent)
 
     # Rests.
 
     def rest(self, protocol: ServedConnection) -> None:
-        """
-        Call ``protocol.rested`` when others have had their turn.
-        """
         self._resting.append(protocol)
         self._arm_rest()
 
@@ -142,8 +126,7 @@ class TurnScheduler:
     @fail_stop
     def _end_rest(self) -> None:
         """
-        Those who have sent more than fits into their shares have a turn of their own, so that
-        sockets and timers come in between.
+        Give those who rest a turn.
         """
         self._rest_call = None
         self.after_change()
@@ -170,8 +153,7 @@ class TurnScheduler:
     @fail_stop
     def after_change(self) -> None:
         """
-        The queue has done something that no connection asked for: deliver what it has to say, and
-        see to what was changed.
+        Deliver the queue's late answers, and see to what was changed outside of commands.
         """
         self.deliver()
         if not self._is_in_turn:
@@ -180,9 +162,8 @@ class TurnScheduler:
     @fail_stop
     def deliver(self) -> None:
         """
-        Deliver the queue's answers.  Each may set off its connection's next command, and so further
-        answers: they are delivered here too, one after the other.  A long chain goes on when others
-        have had their turn.
+        Deliver the queue's late answers, one after the other: each may set off its connection's
+        next command, and so further answers.  A long chain goes on when others have had their turn.
         """
         context = self._context
         outbox = context.queue.outbox
@@ -204,8 +185,7 @@ class TurnScheduler:
 
     def deliver_to(self, session: Session, answer: Answer) -> None:
         """
-        Deliver an answer that came later than its command; it may set off the connection's next
-        command.
+        Deliver a late answer; it may set off the connection's next command.
         """
         session.has_answer = False
         protocol = self._connections.get(session)

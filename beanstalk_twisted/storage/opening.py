@@ -24,7 +24,6 @@ from beanstalk_twisted.binlog.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.records import Start
 from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.jobs.loading import apply_cold
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 
@@ -157,7 +156,7 @@ def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -
     told = 0
     for each in found.survivors_in_bulk(now_ns):
         if isinstance(each, ColdJobs):
-            apply_cold(queue.state, each)
+            queue.state.apply_cold(each)
         else:
             queue.state.apply(each.image, segment=each.segment_seq)
         del each  # It may keep a part of the log mapped, and the next one is about to be.

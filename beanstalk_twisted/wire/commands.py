@@ -2,15 +2,12 @@
 The table: every command once, with its fields, its body and its counter.  The parser (`dialects`),
 the client's specs, the counters of `stats` and the table in docs/protocol.md derive from it.
 
-Nothing here knows the rules: a row names its operation, and which method of the queue that is, is
-said in `bindings`, which the server alone imports.
+A row names its operation; `server.bindings` says which method of the queue that is.  An older
+dialect is another table (`v1`), whose rows name the same operations.
 
-An older dialect is one more table beside this one (`v1`): its rows name the same operations, and
-say how the answers are written where that differs.
-
-A line's command is found as beanstalkd finds it: by the first row, in this order, whose prefix
-the line starts with.  So ``stats-job`` without an argument is a ``stats`` with something behind
-it, hence BAD_FORMAT and not UNKNOWN_COMMAND.
+As in beanstalkd, the first row, in this order, whose prefix the line starts with is its command.
+So ``stats-job`` without an argument is a ``stats`` with something behind it, hence BAD_FORMAT and
+not UNKNOWN_COMMAND.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,9 @@
 """
 What a line means: `Dialect.parse`, the one place where commands are recognised.
 
-Lines that come all the time are understood at a glance, all others by the pattern of their row.
-Jobs are put with the same few priorities, delays, TTRs and sizes again and again: such lines are
-remembered.  A job's id is always another one, but it needs no pattern.  A line costs 0.5 µs at a
-glance, and 2 µs by its pattern.
+Common lines take a short path, 0.5 µs instead of 2 by the pattern of their row: `put` and `reserve`
+lines, which repeat the same few numbers, are remembered; lines with one job id, and `release`, need
+no pattern.
 """
 
 import re
@@ -64,7 +63,7 @@ class Dialect:
 
     def parse(self, line: bytes) -> Parsed:
         """
-        Understand a command line, at a glance if it is one of those that come all the time.
+        Parse a command line.
 
         :param line: without its CR LF.
         :raise ParseError: with the reply, and the counter if `stats` counts the line all the same.

@@ -55,15 +55,9 @@ class Word(Reply):
         self._line = text + b"\r\n"
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
         return self._line
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
         return (self.text,)
 
 
@@ -100,15 +94,9 @@ class Line(Reply):
         self.value = value
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
         return self.template % self.value
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
         return (self.value,)
 
 
@@ -171,15 +159,9 @@ class JobReply(Reply):
         return b"%s %d %d\r\n" % (self.word, self.job_id, len(self.body))
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
         return b"%s %d %d\r\n%s\r\n" % (self.word, self.job_id, len(self.body), self.body)
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
         return (self.job_id, self.body, self.priority)
 
 
@@ -212,15 +194,9 @@ class Document(Reply):
         self.content = content
 
     def encode(self) -> bytes:
-        """
-        :return: the reply's bytes, its CR LF included.
-        """
         return b"OK %d\r\n%s\r\n" % (len(self.content), self.content)
 
     def fields(self) -> tuple[object, ...]:
-        """
-        What it says, in the order of its class's arguments.
-        """
         return (self.content,)
 
 

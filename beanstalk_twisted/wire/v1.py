@@ -1,20 +1,15 @@
 """
 The first protocol, v1, from before tubes, delays and TTRs: one more table beside `commands`.
 
-A dialect is three things, and nothing else in the server knows of it:
+- Each row names an operation of `commands`, so rules, log and counters are shared.  A field that v1
+  does not write has a fixed value (`grammar.implied`): delay 0, and the server's TTR.
+- A row has a function that writes its replies where v1 writes them differently.
+- A command is a whole word, since v1's words are starts of later ones (``peek-ready`` is none of
+  v1).  A waiting `reserve` does not end when a TTR is about to.  Connections use and watch
+  `default` only.
 
-- **Rows.**  Each names an operation that a row of `commands` names too, so the rules, the log and
-  the counters are those of everybody.  A field that v1 does not write has a value all the
-  same (`grammar.implied`): the delay is 0, the TTR the server's.
-- **How answers are written**, for each row, where it differs from how a reply writes itself.  The
-  queue answers in values and never learns who asked.
-- **Traits of its connections** (`Dialect`): a command is a whole word, since v1's words are starts
-  of later ones (``peek-ready`` is none of v1); a `reserve` waits on when a TTR is about to end.
-  There is no `use` and no `watch`, so a connection stays with the tube that it begins with,
-  `default`.
-
-What v1 has no word for: nobody can be told that a `reserve` has ended without a job, which happens
-when the peer closes its sending side.  That connection is closed.
+v1 has no reply for a `reserve` that ends without a job because the peer has closed its sending
+side: the connection is closed.
 """
 
 from collections.abc import Sequence

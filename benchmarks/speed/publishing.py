@@ -56,6 +56,14 @@ class Report(NamedTuple):
         terms = tables.Terms(self.quick, self.machine.is_optimised, not self.unjudged())
         return tables.markdown(tables.rows(self.results, terms))
 
+    def page_table(self) -> str:
+        """
+        Give the table of the page: without details.
+        """
+        told = [each for each in self.results if not each.workload.is_detail]
+        terms = tables.Terms(self.quick, self.machine.is_optimised, not self.unjudged())
+        return tables.markdown(tables.brief(tables.rows(told, terms)))
+
     def unjudged(self) -> str:
         """
         Say why figures are not held against the targets; nothing if they are.
@@ -179,7 +187,7 @@ def published(page: str, report: Report, images: Sequence[str]) -> str:
         raise ValueError(f"no place for the table: {BEGIN!r} and {END!r} are missing")
     lines = "\n".join(f"- {line}" for line in report.head())
     drawn = "".join(f"\n![{CAPTIONS[image.rpartition('/')[2]]}]({image})\n" for image in images)
-    return f"{before}{BEGIN}\n\n{lines}\n\n{report.table()}{drawn}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{lines}\n\n{report.page_table()}{drawn}\n{END}{after}"
 
 
 def publish(

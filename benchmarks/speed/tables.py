@@ -5,7 +5,7 @@ The one table: a line for each figure of each workload.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Final, NamedTuple
 
 from benchmarks.speed.figures import Comparison, Figure, Target, compare, median, verdict
@@ -13,11 +13,13 @@ from benchmarks.speed.running import Result
 from benchmarks.speed.servers import OURS, REDIS, THEIRS
 
 HEAD: Final = (
-    "workload", "what", "kept", "figure", "ours", "beanstalkd", "ours ÷ theirs", "spread",
-    "at least", "aim", "target",
+    "workload", "what", "kept", "figure", "ours", "beanstalkd", "ours ÷ theirs", "spread", "target",
 )  # fmt: skip
-RIGHT: Final = frozenset({4, 5, 6, 7, 8, 9, 11})
+RIGHT: Final = frozenset({"ours", "beanstalkd", "ours ÷ theirs", "spread", REDIS})
 """Columns that are set flush right."""
+
+BRIEF: Final = tuple(name for name in HEAD if name != "kept")
+"""The columns of a page, which says once what the names of workloads tell of the log."""
 
 NOTHING: Final = "-"
 
@@ -72,12 +74,16 @@ class Terms(NamedTuple):
 
 def judged(figure: Figure, target: Target | None, seen: Comparison, terms: Terms) -> str:
     """
-    Say whether a target is met, or nothing where figures do not say enough.
+    Say what is to be reached, what was hoped for, and which of the two is, or nothing of it where
+    figures do not say enough.
     """
-    if target is not None and not terms.is_judged:
-        return NOTHING
+    if target is None:
+        return ""
     value = seen.ours if figure.is_absolute else seen.ratio
-    return verdict(figure, target, value, terms.is_optimised)
+    wanted = bound(figure, target.required(terms.is_optimised))
+    hoped = "" if target.aim is None else f", aim {bound(figure, target.aim)}"
+    said = verdict(figure, target, value, terms.is_optimised) if terms.is_judged else NOTHING
+    return f"{wanted}{hoped}: {said}"
 
 
 def row(result: Result, figure: Figure, target: Target | None, terms: Terms) -> list[str]:
@@ -89,8 +95,6 @@ def row(result: Result, figure: Figure, target: Target | None, terms: Terms) -> 
     return [
         workload.name, workload.says.format(jobs=workload.count(terms.quick)), workload.disk.says,
         figure.label, number(seen.ours), number(seen.theirs), number(seen.ratio), spread(seen),
-        bound(figure, target.required(terms.is_optimised)) if target else "",
-        bound(figure, target.aim) if target and target.aim is not None else "",
         judged(figure, target, seen, terms),
         number(median(values(result, REDIS, figure))),
     ]  # fmt: skip
@@ -107,9 +111,18 @@ def rows(results: Iterable[Result], terms: Terms) -> list[list[str]]:
         if result.problem:
             lines.append(failed(result, terms.quick))
         else:
-            lines += [row(result, *each, terms) for each in result.workload.figures]
+            lines += once([row(result, *each, terms) for each in result.workload.figures])
     width = len(HEAD) + has_redis
     return [[*HEAD, REDIS][:width], *(line[:width] for line in lines)]
+
+
+def once(lines: list[list[str]]) -> list[list[str]]:
+    """
+    Say in the first line of a workload only what it is, and how jobs are kept.
+    """
+    return [
+        line if number == 0 else [line[0], "", "", *line[3:]] for number, line in enumerate(lines)
+    ]
 
 
 def failed(result: Result, quick: bool) -> list[str]:
@@ -121,27 +134,41 @@ def failed(result: Result, quick: bool) -> list[str]:
     return [workload.name, what, workload.disk.says, "FAILED", *[NOTHING] * (len(HEAD) - 3)]
 
 
+def brief(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """
+    Leave only the columns of a page.
+
+    :param lines: the head first.
+    """
+    kept = [column for column, name in enumerate(lines[0]) if name in BRIEF]
+    return [[line[column] for column in kept] for line in lines]
+
+
 def markdown(lines: Sequence[Sequence[str]]) -> str:
     """
     Set a table so that it can be read as it is, and as Markdown.
 
     :param lines: the head first.
     """
+    right = {column for column, name in enumerate(lines[0]) if name in RIGHT}
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rule = [
-        "-" * (width - 1) + ":" if column in RIGHT else "-" * width
+        "-" * (width - 1) + ":" if column in right else "-" * width
         for column, width in enumerate(widths)
     ]
     return "".join(
-        "| " + " | ".join(aligned(line, widths)) + " |\n" for line in (lines[0], rule, *lines[1:])
+        "| " + " | ".join(aligned(line, widths, right)) + " |\n"
+        for line in (lines[0], rule, *lines[1:])
     )
 
 
-def aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+def aligned(cells: Sequence[str], widths: Sequence[int], right: Set[int]) -> list[str]:
     """
     Fill cells up to their widths.
+
+    :param right: columns that are set flush right.
     """
     return [
-        cell.rjust(width) if column in RIGHT else cell.ljust(width)
+        cell.rjust(width) if column in right else cell.ljust(width)
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]

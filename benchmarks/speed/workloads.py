@@ -76,6 +76,7 @@ class Workload(NamedTuple):
     :ivar most_rounds: where a round takes minutes.
     :ivar with_redis: Redis lists can do it too.
     :ivar is_quick: it is part of a quick run.
+    :ivar is_detail: the page leaves it out: it says what its neighbours say.
     :ivar flood: what one host does meanwhile (`flood.KINDS`), while others are measured; then
         there is no load.
     """
@@ -92,6 +93,7 @@ class Workload(NamedTuple):
     most_rounds: int = 99
     with_redis: bool = False
     is_quick: bool = False
+    is_detail: bool = False
     flood: str = ""
 
     def count(self, quick: bool) -> int:
@@ -142,26 +144,27 @@ IN_MEMORY: Final = (
     Workload("rt1", "round trips, 1 connection", MEMORY, CYCLE,
              (cpu(2.6, 1.5, 3.0), (RATE, None)), connections=1, with_redis=True, is_quick=True),
     Workload("rt10", "round trips, 10 connections", MEMORY, f"{CYCLE} --connections 10",
-             CPU_AND_RATE, connections=10, with_redis=True),
+             CPU_AND_RATE, connections=10, with_redis=True, is_detail=True),
     Workload("rt50", "round trips, 50 connections, 16 B", MEMORY, f"{CYCLE} --connections 50",
              (cpu(1.6, 1.0, 1.9), (RATE, None)), connections=50, with_redis=True, is_quick=True),
     Workload("rt200", "round trips, 200 connections", MEMORY, f"{CYCLE} --connections 200",
-             CPU_AND_RATE, connections=200, with_redis=True),
+             CPU_AND_RATE, connections=200, with_redis=True, is_detail=True),
     Workload("rt1000", "round trips, 1,000 connections", MEMORY, f"{CYCLE} --connections 1000",
-             CPU_AND_RATE, connections=1000, with_redis=True),
+             CPU_AND_RATE, connections=1000, with_redis=True, is_detail=True),
     Workload("pipe100", "pipelined, depth 100, 1 connection", MEMORY, f"{CYCLE} --depth 100",
              ((RATE, Target(1.7, 5.0, 1.3)), (CPU, None)), with_redis=True, is_quick=True),
     Workload("mixed", "8 producers, 8 workers", MEMORY, "--connections 8 --workers 8",
-             CPU_AND_RATE, is_quick=True),
+             CPU_AND_RATE, is_quick=True, is_detail=True),
     Workload("backlog", "10 connections, {jobs:,} jobs stand by, one priority", MEMORY,
-             f"{CYCLE} --connections 10 --preload {{jobs}}", CPU_ONLY, MILLION, most_rounds=3),
+             f"{CYCLE} --connections 10 --preload {{jobs}}", CPU_ONLY, MILLION, most_rounds=3,
+             is_detail=True),
     Workload("backlog-random", "10 connections, {jobs:,} jobs stand by, random priorities", MEMORY,
              f"{CYCLE} --connections 10 --preload {{jobs}} --random-priorities", CPU_ONLY, MILLION,
              most_rounds=3, is_quick=True),
     Workload("body256", "rt50 with bodies of 256 B", MEMORY, f"{CYCLE} --connections 50 --body 256",
-             CPU_AND_RATE, with_redis=True),
+             CPU_AND_RATE, with_redis=True, is_detail=True),
     Workload("body4k", "rt50 with bodies of 4 KiB", MEMORY, f"{CYCLE} --connections 50 --body 4096",
-             CPU_AND_RATE, with_redis=True),
+             CPU_AND_RATE, with_redis=True, is_detail=True),
     Workload("body60k", "rt50 with bodies of 60 KB, any bytes", MEMORY,
              f"{CYCLE} --connections 50 --body 60000 --random-bytes", CPU_AND_RATE,
              with_redis=True, is_quick=True),
@@ -179,9 +182,10 @@ LOGGED: Final = (
     Workload("log-pipe100", "pipelined, depth 100, 1 connection", LOG, f"{CYCLE} --depth 100",
              CPU_AND_RATE, with_redis=True),
     Workload("log-put100", "pipelined puts, depth 100, 1 connection", LOG, "--ops put --depth 100",
-             CPU_AND_RATE, with_redis=True),
+             CPU_AND_RATE, with_redis=True, is_detail=True),
     Workload("log-body60k", "rt50 with bodies of 60 KB", LOG,
-             f"{CYCLE} --connections 50 --body 60000", CPU_AND_RATE, with_redis=True),
+             f"{CYCLE} --connections 50 --body 60000", CPU_AND_RATE, with_redis=True,
+             is_detail=True),
     Workload("log-size", "8 connections, {jobs:,} jobs of 256 B stand by, files of 1 MiB", LOG,
              f"{CYCLE} --connections 8 --body 256 --preload {{jobs}}", ((LOG_BYTES, None),), 1000,
              seconds=4 * FULL_S, options=("-s", "1048576"), most_rounds=3, is_quick=True),
@@ -192,7 +196,7 @@ SYNCED: Final = (
     Workload("sync-rt1", "1 connection", SYNC, CYCLE, (rate(0.6, 0.9),), connections=1,
              with_redis=True, is_quick=True),
     Workload("sync-rt10", "10 connections", SYNC, f"{CYCLE} --connections 10", RATE_ONLY,
-             connections=10, with_redis=True),
+             connections=10, with_redis=True, is_detail=True),
     Workload("sync-rt50", "50 connections", SYNC, f"{CYCLE} --connections 50",
              (rate(1.8, 3.3),), connections=50, with_redis=True, is_quick=True),
     Workload("sync-rt200", "200 connections", SYNC, f"{CYCLE} --connections 200", RATE_ONLY,
@@ -200,7 +204,8 @@ SYNCED: Final = (
     Workload("sync-1ms-rt1", "1 connection", SYNC_1MS, CYCLE, (rate(0.8, 1.0),), with_redis=True),
     Workload("sync-1ms-rt50", "50 connections", SYNC_1MS, f"{CYCLE} --connections 50",
              (rate(8.0, 16.0),), with_redis=True, is_quick=True),
-    Workload("sync-4ms-rt1", "1 connection", SYNC_4MS, CYCLE, RATE_ONLY, with_redis=True),
+    Workload("sync-4ms-rt1", "1 connection", SYNC_4MS, CYCLE, RATE_ONLY, with_redis=True,
+             is_detail=True),
     Workload("sync-4ms-rt50", "50 connections", SYNC_4MS, f"{CYCLE} --connections 50",
              (rate(20.0, 25.0),), with_redis=True),
 )  # fmt: skip

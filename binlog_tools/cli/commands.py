@@ -58,9 +58,6 @@ class Commands(LateGroup):
     places = {name: (module, "command") for name, module in COMMANDS.items()}
 
     def invoke(self, ctx: click.Context) -> Any:
-        """
-        Say what went wrong in one line, with the exit code for it.
-        """
         try:
             return super().invoke(ctx)
         except (BinlogError, OSError) as problem:
@@ -87,9 +84,7 @@ def cli() -> None:
 
 def called() -> int:
     """
-    Do what the command line says.
-
-    :return: the exit code.
+    :return: the exit code of what the command line says.
     """
     try:
         _name_stdout()
@@ -122,8 +117,7 @@ def _code() -> int:
 
 def _name_stdout() -> None:
     """
-    Errors of stdout are to say that they are; it may have been closed.  What its encoding lacks is
-    escaped.
+    Let errors of stdout say that they are of it; what its encoding lacks is escaped.
     """
     was = sys.stdout
     out = NamedBuffer(1, STDOUT, closefd=False)

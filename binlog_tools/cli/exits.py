@@ -34,16 +34,10 @@ def fail(code: int, message: str) -> NoReturn:
 
 
 def code_of(problem: BinlogError | OSError) -> int:
-    """
-    The exit code for something that went wrong.
-    """
     return DAMAGED if isinstance(problem, BinlogError) else CANNOT_READ
 
 
 def message_of(problem: BinlogError | OSError) -> str:
-    """
-    What to say about it.
-    """
     if isinstance(problem, BinlogError):
         return str(problem)
     why = problem.strerror or str(problem)

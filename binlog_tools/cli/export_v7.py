@@ -125,9 +125,6 @@ class _Result(NamedTuple):
         return words + (f" -z {needs}" if needs else "")
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """
-        For a pipe.
-        """
         survey, tally = self.survey, self.tally
         counts = (tally.jobs, *tally.states.values(), tally.body_bytes, survey.small.next_job_id)
         yield "source", survey.path, *counts
@@ -140,9 +137,6 @@ class _Result(NamedTuple):
         yield "start", self.start
 
     def show(self, out: Output) -> None:
-        """
-        For people.
-        """
         survey, tally = self.survey, self.tally
         states = ", ".join(f"{number} {state}" for state, number in tally.states.items())
         out.line(
@@ -166,9 +160,6 @@ class _Result(NamedTuple):
         out.line(f"start: {self.start}")
 
     def document(self) -> Mapping[str, object]:
-        """
-        As JSON.
-        """
         survey, tally = self.survey, self.tally
         return {
             "source": survey.path,

@@ -46,9 +46,7 @@ def tell(output: Output, written: Written, **more: object) -> None:
 
 def tell_unusable(tubes: Mapping[bytes, int], what: str) -> None:
     """
-    Warn of jobs that are left out because no client may name their tube.
-
-    :param tubes: how many jobs are in each.
+    :param tubes: those that no client may name, and how many jobs of each are left out.
     """
     for tube, jobs in tubes.items():
         warn(f"tube {quoted(tube)}: jobs that {what}: {jobs}; no client may use that name")

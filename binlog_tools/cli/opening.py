@@ -66,9 +66,7 @@ def _advice(path: str) -> str:
 
 def code_of_gaps(sources: Iterable[Source]) -> int:
     """
-    The exit code for logs with places that cannot be read.
-
-    :return: `TORN` if they are torn tails, at which a server starts all the same.
+    :return: `TORN` if the places that cannot be read are torn tails, at which a server starts.
     """
     return DAMAGED if any(source.survey().problems for source in sources) else TORN
 

@@ -43,14 +43,10 @@ _WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)
 
 class Command(click.Command):
     """
-    A subcommand.  No output of it is within a log that it reads, and no file within a log that it
-    makes, which the types of its parameters tell.
+    A subcommand, which refuses an output within a log that it reads or a file within one it makes.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """
-        Run the command, unless an output of it would be in the wrong place.
-        """
         INTERRUPTS.tell_the_command()
         try:
             for output in self._values(ctx, _WRITTEN):
@@ -176,10 +172,9 @@ def of_records(function: F) -> F:
 
 def refuse_beside(allowed: str, *more: str) -> None:
     """
-    Where an option makes a command do another thing, end if there are options that mean nothing to
-    it.
+    End if options are given that mean nothing to one that makes a command do another thing.
 
-    :param allowed: the parameter of the option, and behind it the others that go with it.
+    :param allowed: the parameter of that option; ``more``: of those that go with it.
     """
     ctx = click.get_current_context()
     given = {
@@ -198,9 +193,6 @@ def selection(
     types: tuple[str, ...] = (), states: tuple[str, ...] = (), since_ns: int | None = None,
     until_ns: int | None = None, lsns: Span | None = None,
 ) -> Selection:  # fmt: skip
-    """
-    What the options of `of_records` chose.
-    """
     return Selection(
         Numbers([span for spans in jobs for span in spans]) if jobs else None,
         frozenset(tubes) if tubes else None,

@@ -2,13 +2,11 @@
 What Ctrl-C does, from the first moment of a process to its last.
 
 While modules are imported, and behind the end of a command, it ends the process at once: an
-exception would come out of any line, in any guise (one that is raised in ``__set_name__`` arrives
-as a `RuntimeError`).  While a command runs it is a `KeyboardInterrupt`, so that what was begun can
-be taken away.
+exception could come out of any line, in any guise.  While a command runs it is a
+`KeyboardInterrupt`, so that what was begun can be taken away.
 
-This is imported before anything that takes long, and imports nothing that does: neither ``typing``
-nor ``signal``, which makes enumerations of what ``_signal`` says in numbers.  Before it, while
-Python itself starts, Ctrl-C is Python's.
+Imported before all that takes long, so it imports nothing that does: ``_signal``, and not
+``signal``, which makes enumerations.
 """
 
 import _signal as signal  # type: ignore[import-not-found]

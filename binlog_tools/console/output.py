@@ -1,11 +1,8 @@
 """
 What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.
 
-All that both commands print goes through here, so that nothing of it is obeyed by a terminal: names
-of tubes, bodies, a server's words and names of files are text of others (`printable`).  A body that
-is asked for alone is the exception: in a pipe, or with ``--raw``, it is written as it is.
-
-``rich`` draws tables and progress bars; without it (it is the extra ``cli``) they are plain.
+All text of others is escaped (`printable`), but for a body that is asked for alone.  Without
+``rich``, the extra ``cli``, tables and progress bars are plain.
 """
 
 import json
@@ -75,7 +72,7 @@ class Output:
 
     def can_show(self, text: str) -> bool:
         """
-        Whether the output has these characters.
+        Whether the encoding of stdout has these characters.
         """
         try:
             text.encode(sys.stdout.encoding)
@@ -84,15 +81,9 @@ class Output:
         return True
 
     def document(self, fields: Mapping[str, object]) -> None:
-        """
-        One line of JSON.
-        """
         sys.stdout.write(as_json(fields) + "\n")
 
     def line(self, text: str = "") -> None:
-        """
-        One line of text.
-        """
         click.echo(escape(text))
 
     def heading(self, text: str) -> None:
@@ -104,9 +95,8 @@ class Output:
 
     def body(self, body: bytes, is_raw: bool = False) -> None:
         """
-        A body on its own: as it is, and on a terminal as one line in which everything can be seen.
-
-        :param is_raw: as it is on a terminal, too.
+        A body on its own; on a terminal, unless ``is_raw``, as one line in which everything can be
+        seen.
         """
         if self.is_terminal and not is_raw:
             self.line(escape_all(body))
@@ -123,9 +113,6 @@ class Output:
         sys.stdout.write("\t".join([cell(value) for value in values]) + "\n")
 
     def rows(self, rows: Iterable[Sequence[object]]) -> None:
-        """
-        Lines for a pipe, one for each row.
-        """
         for row in rows:
             self.row(row)
 
@@ -237,9 +224,7 @@ def _widths(
     titles: Sequence[Column], cells: Sequence[Sequence[str]], measure: Callable[[str], int] = len
 ) -> list[int]:
     """
-    How wide the columns are.
-
-    :param measure: of a text, in places of the terminal: some characters take two.
+    :param measure: the places that a text takes on a terminal: some characters take two.
     """
     everything = [[title.title for title in titles], *cells]
     return [max(map(measure, column)) for column in zip(*everything, strict=True)]

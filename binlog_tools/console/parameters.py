@@ -27,9 +27,6 @@ class Parsed(_ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> object:
-        """
-        Make a value of the text that was given.
-        """
         if not isinstance(value, str):
             return value
         try:
@@ -48,15 +45,9 @@ class LateGroup(click.Group):
     places: ClassVar[Mapping[str, tuple[str, str]]]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """
-        Name all subcommands.
-        """
         return list(self.places)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """
-        Give the subcommand of this name, imported now; None if there is none.
-        """
         if name not in self.places:
             return None
         module, called = self.places[name]

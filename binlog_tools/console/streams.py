@@ -13,9 +13,6 @@ class ForgivingFile(io.FileIO):
     """
 
     def write(self, content: Any) -> int:
-        """
-        Send these bytes.
-        """
         try:
             return super().write(content)
         except OSError:

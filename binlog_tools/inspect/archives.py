@@ -80,8 +80,6 @@ class Verdict(NamedTuple):
 
 def lsn_range(first: int, last: int | None) -> str:
     """
-    LSNs in words.
-
     :param last: None if nothing tells.
     """
     return f"LSN {first} and later" if last is None else f"LSN {Span(first, last)}"
@@ -270,9 +268,6 @@ def _chain(found: list[Stored]) -> Iterator[Flaw]:
 
 
 def _spans(found: list[Stored], flaws: list[Flaw]) -> list[Span]:
-    """
-    What is there without a gap.
-    """
     gaps = sorted(
         (flaw.first_lsn, flaw.last_lsn)
         for flaw in flaws

@@ -352,8 +352,7 @@ def _left_out(source: Source, survey: Survey) -> Iterator[Trouble]:
 
 class _Contents:
     """
-    What sound bytes say that cannot be right: each record's data, and what a server needs to load
-    the jobs.
+    What sound bytes say that cannot be right: of each record's data, and of what the jobs need.
     """
 
     def __init__(self, source: Source, survey: Survey) -> None:
@@ -403,9 +402,6 @@ class _Contents:
         )  # fmt: skip
 
     def troubles(self) -> Iterator[Trouble]:
-        """
-        What was found, and what the jobs lack.
-        """
         yield from self._wrong
         mend = self._survey.salvage_command
         if self._lacking and self._has_beginning:

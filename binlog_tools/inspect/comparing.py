@@ -97,7 +97,7 @@ class ServerComparison:
     A log beside a running server.
 
     :ivar unknown_to_log: how many jobs the server has that the log does not name, once all are
-        compared; the protocol has no way to list them.  None when only some jobs were chosen.
+        compared; None when only some jobs were chosen.
     """
 
     def __init__(self, source: Source, line: Line) -> None:
@@ -158,9 +158,6 @@ class ServerComparison:
 
 
 def _told(stats: Reply, body: Reply) -> Fields:
-    """
-    What a server says of a job.
-    """
     found = parse_stats(stats.data)
     told: Fields = {}
     for name, key in IN_STATS.items():

@@ -24,8 +24,7 @@ REASON_NAMES: Final = {int(reason): reason.name.lower() for reason in records.Re
 
 class RawRecord(NamedTuple):
     """
-    The fields of a record in the order in which they stand; docs/binlog-format.md says what each
-    type of records has in them.
+    A record's fields in their order; docs/binlog-format.md says what each type has in them.
     """
 
     type: int
@@ -94,9 +93,6 @@ class Gap(NamedTuple):
 
     @property
     def place(self) -> str:
-        """
-        The segment and the offset in words.
-        """
         return f"{self.segment}: offset {self.offset}"
 
 
@@ -119,16 +115,10 @@ class Records:
         self._tube_ids = selection.tube_ids({})
 
     def learn(self, names: Mapping[int, bytes]) -> None:
-        """
-        These tubes are called so.
-        """
         self._tubes.update(names)
         self._tube_ids = self._selection.tube_ids(self._tubes)
 
     def of_frame(self, buffer: Buffer, frame: Frame, segment: str) -> Iterator[Entry]:
-        """
-        The records of a frame that are chosen.
-        """
         self._learn_from(buffer, frame)
         chosen = self._selection
         if not chosen.since_ns <= frame.time_ns < chosen.until_ns:
@@ -199,9 +189,6 @@ def entries(
 def of_segment(
     opened: OpenSegment | Broken, reader: Records, selection: Selection
 ) -> Iterator[Entry | Gap]:
-    """
-    The same of one segment.
-    """
     if isinstance(opened, Broken):
         yield Gap.of(opened)
         return
@@ -224,16 +211,10 @@ FLAG_NAMES: Final = tuple(
 
 
 def reason_name(number: int) -> str:
-    """
-    What a reason is called.
-    """
     return REASON_NAMES.get(number) or str(number)
 
 
 def state_name(number: int) -> str:
-    """
-    What a state is called.
-    """
     return STATE_NAMES.get(number) or str(number)
 
 
@@ -301,8 +282,6 @@ def _other_fields(entry: Entry) -> Fields:
 
 def body_fields(body: bytes, how: str) -> Fields:
     """
-    A body in JSON.
-
     :param how: ``text`` (``body``, or ``body_base64`` where it is no UTF-8), ``hex``, ``base64`` or
         ``none``.
     """

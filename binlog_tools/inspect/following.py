@@ -1,8 +1,8 @@
 """
 Following a log that a server writes: across the end of a segment, and when old ones are deleted.
 
-Only what is new is read.  A frame that is not whole yet is looked at again; it is believed to be
-damaged only when the segment has a successor, which means that it will not change any more.
+Only what is new is read.  A frame that is not whole is looked at again until the segment has a
+successor; only then is it damaged.
 """
 
 import os

@@ -49,9 +49,6 @@ class Place(NamedTuple):
 
 
 def place_of(opened: OpenSegment, offset: int) -> Place:
-    """
-    Whether a frame begins at ``offset``.
-    """
     if not 0 <= offset < len(opened.buffer):
         return Place(False, False, f"the file has {len(opened.buffer)} bytes")
     end, what = SEGMENT_HEADER_BYTES, "no frame: the segment's header"
@@ -134,9 +131,6 @@ def _fields(buffer: Buffer, at: int, fields: _Layout, title: str) -> Iterator[st
 
 
 def hex_lines(buffer: Buffer, start: int, end: int) -> Iterator[str]:
-    """
-    Bytes as a hex dump has them.
-    """
     for at in range(start, end, BYTES_PER_LINE):
         raw = bytes(buffer[at : min(at + BYTES_PER_LINE, end)])
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in raw)

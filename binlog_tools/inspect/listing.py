@@ -19,30 +19,11 @@ from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import NS, StoredJob, StoredPause
 
 
-class ListedJob(NamedTuple):
-    """
-    A job in a list.
-
-    :ivar size: of its body.
-    """
-
-    job: StoredJob
-    size: int
-
-
-def would_load(loaded: Loaded, selection: Selection) -> Iterator[ListedJob]:
-    """
-    The jobs that a server would load now, ascending by id.
-
-    :raise BinlogError: it would refuse.
-    """
-    for job in chosen_jobs(loaded, selection):
-        yield ListedJob(job, len(job.body))
-
-
 def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
     """
-    The chosen ones of the jobs that a server would load, ascending by id.
+    The chosen ones of the jobs that a server would load now, ascending by id.
+
+    :raise BinlogError: it would refuse.
     """
     for job in loaded.jobs():
         ripe = live_set.promoted(job, loaded.now_ns)
@@ -107,27 +88,25 @@ class PastJobs:
         self.unknown = len(self._snapshot.unknown)
         self.now_ns = live.time_ns if point.time_ns == END.time_ns else point.time_ns
 
-    def jobs(self, selection: Selection, with_bodies: bool) -> Iterator[ListedJob]:
+    def jobs(self, selection: Selection, with_bodies: bool) -> Iterator[tuple[StoredJob, int]]:
         """
-        As they were, ascending by id; reserved ones are reserved.
+        As they were, with the sizes of their bodies, ascending by id; reserved ones are reserved.
         """
         bodies = Bodies(self._source)
         for found, job in chosen_live(self._snapshot.live, selection, self.now_ns):
             body = bodies.of(found) if with_bodies else b""
-            yield ListedJob(job._replace(body=body), found.size)
+            yield job._replace(body=body), found.size
 
     def pauses(self) -> list[StoredPause]:
-        """
-        The pauses in force.
-        """
         return list(self._snapshot.live.pauses_at(self.now_ns))
 
 
-def fields_of_job(listed: ListedJob, now_ns: int) -> Fields:
+def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
     """
     A job, by the names of docs/inspect.md, but for its body.
+
+    :param size: of the body, bytes.
     """
-    job = listed.job
     left = job.deadline_ns - now_ns if job.state in (State.DELAYED, State.RESERVED) else None
     return {
         "job": job.job_id, "tube": text_of(job.tube), "state": state_name(job.state),
@@ -137,7 +116,7 @@ def fields_of_job(listed: ListedJob, now_ns: int) -> Fields:
         "deadline": format_time_exactly(job.deadline_ns) if job.deadline_ns else None,
         "left_s": None if left is None else max(0, left) // NS,
         "reserves": job.reserves, "timeouts": job.timeouts, "releases": job.releases,
-        "buries": job.buries, "kicks": job.kicks, "bytes": listed.size,
+        "buries": job.buries, "kicks": job.kicks, "bytes": size,
     }  # fmt: skip
 
 
@@ -158,9 +137,7 @@ class Event(NamedTuple):
 
 class JobHistory(NamedTuple):
     """
-    What a log tells of one job.
-
-    :ivar ending: what has become of it.
+    What a log tells of one job, and what has become of it: ``ending``.
     """
 
     job_id: int

@@ -83,8 +83,7 @@ class Depth(NamedTuple):
     """
     How many jobs there were.
 
-    :ivar jobs: the most there were at one time within each of the equal steps from ``since_ns`` to
-        ``until_ns``.
+    :ivar jobs: the most at one time in each of the equal steps from ``since_ns`` to ``until_ns``.
     """
 
     since_ns: int
@@ -190,7 +189,7 @@ class _DepthCount:
             self._changes.append(change)
             self._peaks.append(peak)
 
-    def told(self, last: int) -> Depth:
+    def sum_up(self, last: int) -> Depth:
         """
         :param last: how many jobs there are at the end.
         """
@@ -255,14 +254,15 @@ def _sum_up(
         if kind in _TRAFFIC:
             tubes[live.tubes.get(tube_id, b"")][_TRAFFIC[kind]] += count
     total = sum(segment.end for segment in segments.values())
-    living = bytes_of.total()
+    live_bytes = bytes_of.total()
     segment_bytes = max((segment.end for segment in segments.values()), default=0)
     return Stats(
         source.path, [_segment_stats(s, pins[s.seq], bytes_of[s.seq]) for s in segments.values()],
         _tube_stats(tubes), len(live.jobs),
         {name: sum(counts[name] for counts in tubes.values()) for name in STATES},
-        _oldest(live.jobs), total, living, _compacted(live, living),
-        Policy().should_compact(Pressure(total, living, segment_bytes)), depth.told(len(live.jobs)),
+        _oldest(live.jobs), total, live_bytes, _compacted(live, live_bytes),
+        Policy().should_compact(Pressure(total, live_bytes, segment_bytes)),
+        depth.sum_up(len(live.jobs)),
     )  # fmt: skip
 
 
@@ -289,13 +289,13 @@ def _oldest(jobs: dict[int, LiveJob]) -> tuple[int, int] | None:
     return (first[0], first[1].created_ns) if first else None
 
 
-def _compacted(live: LiveSet, living: int) -> int:
+def _compacted(live: LiveSet, live_bytes: int) -> int:
     """
     Header, names of tubes, the jobs, the end.
     """
     used = {RECORD.unpack(job.record)[TUBE_ID] for job in live.jobs.values()}
     names = sum(RECORD_BYTES + len(live.tubes.get(tube_id, b"")) for tube_id in used)
-    return SEGMENT_HEADER_BYTES + names + living + 4 * RECORD_BYTES
+    return SEGMENT_HEADER_BYTES + names + live_bytes + 4 * RECORD_BYTES
 
 
 def chart(depth: Depth, width: int, bars: str = BARS) -> str:

@@ -2,9 +2,8 @@
 Taking jobs out of a log where it is, while no server runs: one segment is appended, in which they
 are deleted.
 
-Nothing that is there is changed, but what a start of the server would do as well: a torn tail is
-copied to the quarantine and cut.  The jobs are first written to a log of their own in the
-quarantine, from which ``merge`` or ``replay`` brings them back.
+The jobs are first written to a log of their own in the quarantine, from which ``merge`` or
+``replay`` brings them back.  Else only what a start of the server does is done.
 """
 
 import os

@@ -233,9 +233,7 @@ class _Jobs:
 
     def read(self, number: int, document: Mapping[str, Any]) -> StoredJob:
         """
-        The job that a document says.
-
-        :raise WrongLine: it says none.
+        :raise WrongLine: the document says no job.
         """
         if document.get("kind", "job") != "job":
             raise WrongLine(number, "what is no job stands before all jobs")

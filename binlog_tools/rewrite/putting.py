@@ -2,11 +2,10 @@
 Putting the jobs of a log into a running server of the protocol, ours or beanstalkd.
 
 Jobs go in the order of their ids, which is that of equal priorities; buried ones come last, in the
-order of burial.  A buried job is put with a delay, so that no worker gets it, then reserved by its
-id and buried.
+order of burial: put with a delay, so that no worker gets them, reserved by id and buried.
 
-What is done is written to a journal: before a few jobs are sent, that they are, and when the server
-has answered, what it said.  Only what was sent and not answered is uncertain after a crash.
+A journal says which jobs are about to be sent, and then what the server answered: only what was
+sent and not answered is uncertain after a crash.
 """
 
 import json
@@ -159,8 +158,8 @@ class Journal:
 
     def note_answers(self, *documents: dict[str, Any]) -> None:
         """
-        Write down and remember; a power loss before the next `note` may take it away, and the jobs
-        are uncertain again then: that they were sent is durable.
+        Write down and remember.  A power loss before the next `note` may undo it: then the jobs are
+        uncertain.
         """
         with naming(self.path):
             if self._file is None:
@@ -171,17 +170,11 @@ class Journal:
             self._take(document)
 
     def sync(self) -> None:
-        """
-        Return when all of it is durable.
-        """
         if self._file is not None:
             with naming(self.path):
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """
-        Nothing more is written.
-        """
         if self._file is not None:
             self._file.close()
 
@@ -200,8 +193,7 @@ class Plan(NamedTuple):
     """
     What is to be put, in order.
 
-    :ivar unusable: tubes that no client may name, and how many jobs are in each: these jobs are
-        among the chosen ones, and cannot be put.
+    :ivar unusable: tubes that no client may name, and how many of the chosen jobs are in each.
     """
 
     source: Source

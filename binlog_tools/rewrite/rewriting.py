@@ -34,9 +34,6 @@ class Ages(NamedTuple):
     younger_than: int | None = None
 
     def has(self, job: StoredJob, now_ns: int) -> bool:
-        """
-        Whether a job is of such an age.
-        """
         age = now_ns - job.created_ns
         return (self.older_than is None or age > self.older_than) and (
             self.younger_than is None or age < self.younger_than
@@ -48,9 +45,7 @@ ANY_AGE: Final = Ages()
 
 class Choice(NamedTuple):
     """
-    Which jobs are kept.
-
-    :ivar keeps_chosen: whether the chosen ones are kept, or dropped.
+    Which jobs are kept: the chosen ones, or with ``keeps_chosen`` false the others.
     """
 
     selection: Selection
@@ -58,9 +53,6 @@ class Choice(NamedTuple):
     keeps_chosen: bool
 
     def keeps(self, job: StoredJob, now_ns: int) -> bool:
-        """
-        Whether a job is kept.
-        """
         is_chosen = self.selection.has_job(job) and self.ages.has(job, now_ns)
         return is_chosen is self.keeps_chosen
 
@@ -70,9 +62,7 @@ EVERYTHING: Final = Choice(Selection(), ANY_AGE, keeps_chosen=True)
 
 class Outcome(NamedTuple):
     """
-    What was made.
-
-    :ivar dropped: how many jobs were left out.
+    The log that was made, and how many jobs were left out.
     """
 
     written: Written

@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.records import FULL, JOB_ID, TS_NS, TUBE_ID, State
 from binlog_tools.inspect.dumping import Fields, Gap
-from binlog_tools.inspect.listing import ListedJob, fields_of_job, released
+from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, stored
 from binlog_tools.logs.new_directory import NewDirectory
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
@@ -136,7 +136,7 @@ def fields_of_deleted(found: DeletedJob, job: StoredJob) -> Fields:
     """
     A job that `restored` gives, by the names of docs/inspect.md, but for its body.
     """
-    fields = fields_of_job(ListedJob(job, len(job.body)), found.deleted_ns)
+    fields = fields_of_job(job, len(job.body), found.deleted_ns)
     deleted = format_time_exactly(found.deleted_ns)
     return {**fields, "deleted": deleted, "deleted_lsn": found.lsn}
 

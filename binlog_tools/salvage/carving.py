@@ -65,8 +65,8 @@ class Body(NamedTuple):
     @property
     def may_mistake(self) -> bool:
         """
-        Whether its id is likely to be what is damaged of its record: all else that could be was
-        found to be right.
+        Whether its id is likely to be what is damaged: all else of its record was found to be
+        right.
         """
         return (self.is_named and self.lsn > 0) or not self.job_id
 
@@ -94,33 +94,27 @@ class Budget:
         return self._left >= 0
 
 
-class Budgets(NamedTuple):
-    """
-    What the search for heaps may cost in a segment, and what the search for moved bodies may.
-    """
-
-    heaps: Budget
-    shifts: Budget
-
-
 class Carver:
     """
     Finds full records that stand in a place without any frame, and their bodies.
     """
 
     def __init__(
-        self, buffer: Buffer, start: int, end: int, limit: int, seq: int, budgets: Budgets
+        self, buffer: Buffer, start: int, end: int, limit: int, seq: int, heaps: Budget,
+        shifts: Budget,
     ) -> None:  # fmt: skip
         """
         :param limit: bodies end before it: other frames may have been put between them and their
             records.
+        :param heaps: what the search for heaps may cost in a segment; ``shifts``: for moved bodies.
         """
         self._view = memoryview(buffer)
         self._start = start
         self._end = end
         self._limit = limit
         self._seq = seq
-        self._budgets = budgets
+        self._heap_budget = heaps
+        self._shift_budget = shifts
         self._found: dict[int, Body] = {}
         self._taken: list[tuple[int, int]] = []
         self._heaps: list[int] = []
@@ -139,7 +133,7 @@ class Carver:
         for at, heap_at in self._moved:
             self._carve_moved(at, heap_at)
         for at in lone:
-            if self._budgets.shifts.allows(0) and not self._is_within(at):
+            if self._shift_budget.allows(0) and not self._is_within(at):
                 self._carve_lone(at)
         yield from (self._found[at] for at in sorted(self._found))
 
@@ -152,7 +146,7 @@ class Carver:
                     yield at
 
     def _is_worth(self, at: int) -> bool:
-        is_likely = at % ALIGN_BYTES == 0 or self._budgets.shifts.allows(0)
+        is_likely = at % ALIGN_BYTES == 0 or self._shift_budget.allows(0)
         return is_likely and not self._is_within(at)
 
     def _is_within(self, at: int) -> bool:
@@ -195,7 +189,7 @@ class Carver:
         """
         raw = self._raw(at)
         for heap_at in self._heaps:
-            is_tried = at < heap_at and self._budgets.shifts.allows(raw[records.DATA_LEN])
+            is_tried = at < heap_at and self._shift_budget.allows(raw[records.DATA_LEN])
             if is_tried and self._holds(raw, heap_at):
                 self._take(at, heap_at, raw)
                 return
@@ -218,7 +212,7 @@ class Carver:
             return before
         for by in range(1, SHIFT_BYTES + 1):
             for shift in (before + by, before - by):
-                if not self._budgets.shifts.allows(raw[records.DATA_LEN]):
+                if not self._shift_budget.allows(raw[records.DATA_LEN]):
                     return before
                 if self._holds(raw, heap_at + shift):
                     return shift
@@ -254,7 +248,7 @@ class Carver:
             return likely
         last = min(self._limit - span(raw)[1], at + MAX_FRAME_RECORDS * RECORD_BYTES)
         for heap_at in range(at + RECORD_BYTES, last + 1, RECORD_BYTES):
-            if not self._budgets.heaps.allows(raw[records.DATA_LEN]):
+            if not self._heap_budget.allows(raw[records.DATA_LEN]):
                 return None
             if self._holds(raw, heap_at):
                 return heap_at

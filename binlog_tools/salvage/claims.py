@@ -202,8 +202,7 @@ def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim]
 
 def _without_copies(directory: Readable, claims: list[Claim]) -> tuple[list[Claim], list[str]]:
     """
-    Of files that are the same byte for byte it does not matter which is taken: the one that has the
-    right name, if there is one.
+    Leave out copies, byte for byte, of others; a file with the right name is taken first.
 
     :return: the files without the copies, and the names of these.
     """

@@ -44,16 +44,10 @@ class Hole(NamedTuple):
 
     @property
     def may_delete(self) -> bool:
-        """
-        Whether a job may have been deleted in it.
-        """
         return self.types is None or self.types.get(Kind.DELETE, 0) > 0
 
     @property
     def may_change(self) -> bool:
-        """
-        Whether a job may have been changed in it.
-        """
         if self.types is None:
             return True
         return any(
@@ -63,9 +57,6 @@ class Hole(NamedTuple):
 
     @property
     def most_puts(self) -> int:
-        """
-        How many jobs can have been put in it.
-        """
         room = (self.end - self.offset) // RECORD_BYTES if self.is_open else 0
         return max(self.records, room)
 
@@ -147,8 +138,8 @@ def holes_of(
 
 def in_order(spans: Sequence[Span]) -> Iterator[tuple[Span, bool]]:
     """
-    Say of each of a segment's spans whether it stands where it belongs among most others: what
-    remains of them when as few as possible are left out has rising offsets.
+    Say of each of a segment's spans whether it stands where it belongs: as few as possible are left
+    out so that the offsets of the others rise.
 
     :param spans: by their LSNs.
     """
@@ -167,9 +158,6 @@ def in_order(spans: Sequence[Span]) -> Iterator[tuple[Span, bool]]:
 
 
 def spans(scan: Scan) -> Iterator[Span]:
-    """
-    What of a segment can be read.
-    """
     if scan.pieces is None:
         if scan.next_lsn > scan.part.first_lsn:
             yield Span(scan.part.first_lsn, scan.next_lsn, SEGMENT_HEADER_BYTES, scan.end)
@@ -212,10 +200,7 @@ def lost_types(scan: Scan, buffer: Buffer, expected_lsn: int) -> Counter[int] | 
 
 class SealCounts(NamedTuple):
     """
-    What a seal says of its segment.
-
-    :ivar types: how many records of each type it has.
-    :ivar tubes: the names of tubes by their numbers.
+    What a seal says: how many records of each type there are, and the names of tubes by number.
     """
 
     types: Counter[int]

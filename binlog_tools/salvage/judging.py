@@ -25,7 +25,7 @@ from binlog_tools.inspect.listing import released
 from binlog_tools.logs.stored import StoredJob, StoredPause
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import Hole
-from binlog_tools.salvage.living import Entry, Living, Place
+from binlog_tools.salvage.live_jobs import Entry, LiveJobs, Place
 
 LOST_AND_FOUND: Final = b"lost+found"
 """The tube for jobs that no worker should get by accident."""
@@ -104,21 +104,21 @@ class Judge:
     """
 
     def __init__(
-        self, living: Living, holes: Sequence[Hole], torn_lsn: int | None,
+        self, live: LiveJobs, holes: Sequence[Hole], torn_lsn: int | None,
         buffer_of: Callable[[int], Buffer], doubtful: Doubtful,
     ) -> None:  # fmt: skip
         """
         :param buffer_of: gives the bytes of a segment by its number.
         :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
         """
-        self._living = living
+        self._live = live
         self._deleting = [hole for hole in holes if hole.may_delete]
         self._changing = [hole for hole in holes if hole.may_change]
         self._torn_lsn = torn_lsn
         self._buffer_of = buffer_of
         self._doubtful = doubtful
         self._hidden = sum(hole.most_puts for hole in holes)
-        self._buried_ns = living.time_ns
+        self._buried_ns = live.time_ns
         self._used: set[int] = set()
         self._given: dict[int, tuple[int, int]] = {}
 
@@ -127,17 +127,16 @@ class Judge:
         """
         No lower id may be given out: each record that is hidden may be a put.
         """
-        return self._living.next_job_id + self._hidden
+        return self._live.next_job_id + self._hidden
 
     def outcomes(self) -> Iterator[Outcome]:
         """
-        All jobs, those whose bodies are in one segment together, then bodies that no job can be
-        found for.
+        All jobs, by the segment of their bodies, then bodies that no job can be found for.
         """
-        living = self._living
-        for job_id in sorted(living.table, key=self._home):
-            entry = living.table[job_id]
-            if entry.seq >= living.trim_seq:
+        live = self._live
+        for job_id in sorted(live.table, key=self._home):
+            entry = live.table[job_id]
+            if entry.seq >= live.trim_seq:
                 yield self._outcome(job_id, entry)
         yield from self._claims()
 
@@ -145,19 +144,19 @@ class Judge:
         """
         The pauses that were in force at the end of the log.
         """
-        living = self._living
-        for tube_id, known in sorted(living.pauses.items()):
+        live = self._live
+        for tube_id, known in sorted(live.pauses.items()):
             pause = known.pause
-            is_on = pause.seconds and pause.until_ns > living.time_ns
-            if known.seq >= living.trim_seq and is_on and tube_id in living.tubes:
-                yield StoredPause(living.tubes[tube_id], pause.seconds, pause.until_ns)
+            is_on = pause.seconds and pause.until_ns > live.time_ns
+            if known.seq >= live.trim_seq and is_on and tube_id in live.tubes:
+                yield StoredPause(live.tubes[tube_id], pause.seconds, pause.until_ns)
 
     def _home(self, job_id: int) -> tuple[int, int]:
         """
         The segment of a job's body, and its id.
         """
-        entry = self._living.table[job_id]
-        place = entry.full or entry.spoiled
+        entry = self._live.table[job_id]
+        place = entry.full or entry.damaged
         return (place.seq if place else 0), job_id
 
     def _outcome(self, job_id: int, entry: Entry) -> Outcome:
@@ -175,7 +174,7 @@ class Judge:
             image = self._image(entry, raw, body())
         except NotUnderstood:
             return self._lost(job_id, entry, Why.RECORD)
-        tube = self._living.tubes.get(image.tube_id)
+        tube = self._live.tubes.get(image.tube_id)
         if tube is None:
             return self._set_aside(image, entry.lsn, Why.TUBE)
         job = released(StoredJob.of(image, tube))
@@ -203,27 +202,27 @@ class Judge:
     def _without_body(self, job_id: int, entry: Entry) -> Outcome:
         """
         No copy of its body checks: there may be one that its record does not stand beside, a
-        spoiled one, or one whose record does not check.
+        damaged one, or one whose record does not check.
         """
-        claims = self._living.claims.get(job_id, [])
+        claims = self._live.claims.get(job_id, [])
         proven = [body for body in claims if body.is_proven]
         for body in proven:
-            raw = self._raw(entry.spoiled) if entry.spoiled else None
+            raw = self._raw(entry.damaged) if entry.damaged else None
             if raw and self._sum(body) == _sum_of(raw):
                 # Its record checks, and says that this is its body.
                 self._given[job_id] = self._sum(body)
                 return self._with_body(job_id, entry, raw, partial(self._bytes, body))
         is_torn = self._is_torn(entry.lsn)
-        if entry.spoiled and not is_torn:
-            return self._spoiled(job_id, entry, entry.spoiled)
+        if entry.damaged and not is_torn:
+            return self._damaged(job_id, entry, entry.damaged)
         if proven or (claims and not is_torn):
             return self._claimed_for(job_id, entry, (proven or claims)[0])
         return self._lost(job_id, entry, Why.UNCONFIRMED if is_torn else Why.BODY)
 
-    def _spoiled(self, job_id: int, entry: Entry, spoiled: Place) -> Outcome:
-        raw = self._raw(spoiled)
+    def _damaged(self, job_id: int, entry: Entry, damaged: Place) -> Outcome:
+        raw = self._raw(damaged)
         try:
-            image = self._image(entry, raw, self._data(spoiled, raw))
+            image = self._image(entry, raw, self._data(damaged, raw))
         except NotUnderstood:
             return self._lost(job_id, entry, Why.BODY)
         return self._set_aside(image, entry.lsn, Why.BODY)
@@ -239,7 +238,7 @@ class Judge:
     def _lost(self, job_id: int, entry: Entry, why: Why) -> Outcome:
         raw = RECORD.unpack(entry.newest) if entry.newest else self._raw(entry.full)
         state = _STATES.get(raw[records.STATE], State.GONE)
-        tube = self._living.tubes.get(raw[records.TUBE_ID])
+        tube = self._live.tubes.get(raw[records.TUBE_ID])
         return Outcome(
             None, Judgement(job_id, tube, raw[records.TUBE_ID], state, entry.lsn, why, None, None)
         )
@@ -248,7 +247,7 @@ class Judge:
         """
         Into `LOST_AND_FOUND`.
         """
-        tube = self._living.tubes.get(image.tube_id)
+        tube = self._live.tubes.get(image.tube_id)
         job = self._buried(StoredJob.of(image, LOST_AND_FOUND))
         return Outcome(
             job,
@@ -293,7 +292,7 @@ class Judge:
 
     def _claims(self) -> Iterator[Outcome]:
         most = self.next_job_id + MAX_AHEAD
-        claims = sorted(self._living.claims.items())
+        claims = sorted(self._live.claims.items())
         next_id = max([self.next_job_id, *(each + 1 for each, _ in claims if each < most)])
         for claimed_id, bodies in claims:
             for body in self._unclaimed(claimed_id, bodies):
@@ -307,7 +306,7 @@ class Judge:
         """
         Not so what a crash has left of a frame that nobody was promised, and what is dead.
         """
-        if body.seq < self._living.trim_seq:
+        if body.seq < self._live.trim_seq:
             return False
         return body.is_proven or body.record_at > 0 or not self._is_torn(body.lsn)
 
@@ -329,21 +328,21 @@ class Judge:
         """
         Whether no other job has or had this id: none is given twice.
         """
-        return job_id not in self._used and job_id not in self._living.deleted
+        return job_id not in self._used and job_id not in self._live.deleted
 
     def _unclaimed(self, claimed_id: int, bodies: Sequence[Body]) -> Iterator[Body]:
         """
         The bodies under an id that are not yet that of the job.
         """
-        entry = self._living.table.get(claimed_id)
+        entry = self._live.table.get(claimed_id)
         known: set[tuple[int, int]] = set()
-        if entry is not None and entry.seq >= self._living.trim_seq:
+        if entry is not None and entry.seq >= self._live.trim_seq:
             self._used.add(claimed_id)
             if entry.full is not None:
                 known.add(_sum_of(self._raw(entry.full)))
         if claimed_id in self._given:
             known.add(self._given[claimed_id])
-        is_deleted = claimed_id in self._living.deleted
+        is_deleted = claimed_id in self._live.deleted
         for body in sorted(bodies, key=lambda body: not body.is_proven):
             if not self._is_worth(body) or (is_deleted and not body.may_mistake):
                 continue
@@ -360,7 +359,7 @@ class Judge:
         if body.record_at:
             raw = RECORD.unpack_from(self._buffer_of(body.seq), body.record_at)
         ts_ns = raw[records.TS_NS]
-        born_ns = ts_ns if 0 < ts_ns <= self._living.time_ns else self._living.time_ns
+        born_ns = ts_ns if 0 < ts_ns <= self._live.time_ns else self._live.time_ns
         state = _STATES.get(raw[records.STATE], State.GONE)
         data = self._bytes(body)
         raw = (Kind.PUT, State.BURIED, *raw[records.FLAGS :])

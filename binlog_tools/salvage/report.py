@@ -15,7 +15,8 @@ from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Judgement, Outcome, Why
-from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Place, Salvage
+from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Salvage
+from binlog_tools.salvage.scanning import DamagedPlace
 
 _NAMES: Final = {kind: name.upper().replace("-", "_") for kind, name in TYPE_NAMES.items()}
 """As docs/binlog-format.md calls the types of records."""
@@ -66,8 +67,7 @@ class Report:
     @property
     def verdict(self) -> str:
         """
-        Sound, torn or damaged: whether a server starts on the log.  All its bytes may be sound and
-        yet not say all that a server needs to load the jobs.
+        Sound, torn or damaged.  Sound bytes may still lack what a server needs to load the jobs.
         """
         lacking = [
             each
@@ -79,12 +79,11 @@ class Report:
 
     def compare(self, finding: Finding) -> None:
         """
-        Take in what ``check`` says: what sound bytes say may contradict itself, and of that a
-        salvage sees only what stands in the way of a job.
+        Take in what ``check`` says of contradictions that do not stand in the way of a job.
         """
         if finding.exit_code == checking.DAMAGED and self.verdict == SOUND:
             self.places += [
-                Place(
+                DamagedPlace(
                     each.file or "", each.offset or 0, each.end or 0, each.first_lsn or 0, each.what
                 )
                 for each in finding.troubles
@@ -99,9 +98,6 @@ class Report:
 
     @property
     def hidden(self) -> int:
-        """
-        How many records cannot be read.
-        """
         return sum(hole.records for hole in self.salvage.holes)
 
     @property
@@ -118,9 +114,6 @@ class Report:
         return sum(counts.values())
 
     def document(self) -> Mapping[str, object]:
-        """
-        All of it, as JSON has it.
-        """
         salvage = self.salvage
         return {
             "log": salvage.directory.path,
@@ -129,7 +122,7 @@ class Report:
             "doubtful": [_job(each) for each in self.doubtful],
             "lost": [_job(each) for each in self.lost],
             "tubes": {text_of(tube): count for tube, count in sorted(self.tubes.items())},
-            "records": salvage.living.records,
+            "records": salvage.live_jobs.records,
             "hidden": self.hidden,
             "most_deleted": self.most_deleted,
             "holes": [_hole(hole) for hole in salvage.holes],

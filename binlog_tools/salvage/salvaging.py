@@ -5,7 +5,7 @@ A salvage from beginning to end; reads only.
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import Incompatible
@@ -16,8 +16,8 @@ from binlog_tools.logs.sources import NoLog
 from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments
 from binlog_tools.salvage.holes import Hole, holes_of, lost_types
 from binlog_tools.salvage.judging import Doubtful, Judge
-from binlog_tools.salvage.living import Living
-from binlog_tools.salvage.scanning import Scan, Spoiled, scan
+from binlog_tools.salvage.live_jobs import LiveJobs
+from binlog_tools.salvage.scanning import Scan, scan
 
 OPEN_SEGMENTS: Final = 2
 """
@@ -30,18 +30,6 @@ MOST_NAMED: Final = 20
 
 SOUND, TORN, DAMAGED = "sound", "torn", "damaged"
 """What a log is; a server starts on the first two."""
-
-
-class Place(NamedTuple):
-    """
-    A place that is damaged or torn.
-    """
-
-    name: str
-    offset: int
-    end: int
-    expected_lsn: int
-    why: str
 
 
 class Salvage:
@@ -72,13 +60,13 @@ class Salvage:
         self.plan = choose(directory, consent.prefer, is_whole)
         if not self.plan.parts:
             raise NoLog(directory.path)
-        self.living = Living()
+        self.live_jobs = LiveJobs()
         self._lost: dict[int, Counter[int]] = {}
         self.scans = list(self._scan(progress))
         self._refuse_newer_records()
-        first_seq = self.living.trim_seq if is_whole else self.plan.parts[0].seq
-        self.missing = missing_segments(self.plan.parts, max(first_seq, self.living.trim_seq))
-        self.scans = [scan for scan in self.scans if scan.part.seq >= self.living.trim_seq]
+        first_seq = self.live_jobs.trim_seq if is_whole else self.plan.parts[0].seq
+        self.missing = missing_segments(self.plan.parts, max(first_seq, self.live_jobs.trim_seq))
+        self.scans = [scan for scan in self.scans if scan.part.seq >= self.live_jobs.trim_seq]
         self._refuse_unasked(consent)
         self._settle(doubtful)
 
@@ -98,20 +86,14 @@ class Salvage:
 
     @property
     def floors(self) -> Floors:
-        """
-        What the new log begins above.
-        """
         last_lsn = max((s.next_lsn - 1 for s in self.scans), default=0)
         hidden = max((hole.last_lsn for hole in self.holes), default=0)
         return Floors(
-            max(last_lsn, hidden, self._watermark), self.judge.next_job_id, self.living.time_ns
+            max(last_lsn, hidden, self._watermark), self.judge.next_job_id, self.live_jobs.time_ns
         )
 
     @property
     def origin(self) -> Origin:
-        """
-        What the new log is made from.
-        """
         stores = [p.header.store_uuid.hex() for p in self.plan.parts if p.header]
         source = OriginSource(
             self.directory.path, stores[-1] if stores else "", self.floors.last_lsn
@@ -130,7 +112,7 @@ class Salvage:
         for part in self.plan.parts:
             buffer = self.directory.read(part.name)
             found = _expecting(scan(part, buffer), reached)
-            self.living.absorb(found, buffer)
+            self.live_jobs.absorb(found, buffer)
             lost = lost_types(found, buffer, reached)
             reached = max(reached, found.next_lsn)
             if lost is not None:
@@ -140,8 +122,8 @@ class Salvage:
             yield found
 
     def _refuse_newer_records(self) -> None:
-        if self.living.unknown_records:
-            lsn, kind = self.living.unknown_records[0]
+        if self.live_jobs.unknown_records:
+            lsn, kind = self.live_jobs.unknown_records[0]
             raise Incompatible(
                 f"{self.directory.path}: LSN {lsn}: record type {kind} is unknown; "
                 f"use the binlog-inspect of the server that wrote it"
@@ -168,23 +150,21 @@ class Salvage:
         self._watermark = max(map(_vouched, self.scans), default=0)
         self.torn_lsn = self._torn()
         self.holes = list(self._holes())
-        self.places = [
-            Place(scan.part.name, *spoiled) for scan in self.scans for spoiled in scan.spoiled
-        ]
+        self.places = [place for scan in self.scans for place in scan.damaged]
         names = {part.seq: part.name for part in self.plan.parts}
         buffer_of = lru_cache(OPEN_SEGMENTS)(lambda seq: self.directory.read(names[seq]))
-        self.judge = Judge(self.living, self.holes, self.torn_lsn, buffer_of, doubtful)
+        self.judge = Judge(self.live_jobs, self.holes, self.torn_lsn, buffer_of, doubtful)
         self.verdict = self._verdict()
 
     def _torn(self) -> int | None:
-        if not self.scans or not self.scans[-1].spoiled or self._is_archive:
+        if not self.scans or not self.scans[-1].damaged or self._is_archive:
             return None
         last = self.scans[-1]
         if last.part.header is None and not (last.pieces and last.part.is_exact):
             # Nothing says with which LSN it goes on.
             return None
-        first: Spoiled = last.spoiled[0]
-        return first.expected_lsn if first.expected_lsn > self._watermark else None
+        expected_lsn = last.damaged[0].expected_lsn
+        return expected_lsn if expected_lsn > self._watermark else None
 
     def _holes(self) -> Iterator[Hole]:
         if not self.scans:
@@ -196,10 +176,10 @@ class Salvage:
 
     def _verdict(self) -> str:
         is_torn = self.torn_lsn is not None
-        spoiled = [scan.spoiled for scan in (self.scans[:-1] if is_torn else self.scans)]
+        damaged = [scan.damaged for scan in (self.scans[:-1] if is_torn else self.scans)]
         confirmed = [hole for hole in self.holes if hole.is_confirmed]
         names = [part.name for part in self.plan.parts if part.name != segment_name(part.seq)]
-        if any(spoiled) or confirmed or self.missing or self.rebuilt or self.plan.left_out or names:
+        if any(damaged) or confirmed or self.missing or self.rebuilt or self.plan.left_out or names:
             return DAMAGED
         return TORN if is_torn else SOUND
 
@@ -215,7 +195,7 @@ def _expecting(found: Scan, reached: int) -> Scan:
 
     :param reached: the LSN behind the last one that was read before.
     """
-    spoiled = [
-        each._replace(expected_lsn=max(each.expected_lsn, reached)) for each in found.spoiled
+    damaged = [
+        each._replace(expected_lsn=max(each.expected_lsn, reached)) for each in found.damaged
     ]
-    return found if found.pieces else found._replace(spoiled=spoiled)
+    return found if found.pieces else found._replace(damaged=damaged)

@@ -37,14 +37,15 @@ class Piece(NamedTuple):
     shift: int = 0
 
 
-class Spoiled(NamedTuple):
+class DamagedPlace(NamedTuple):
     """
-    A place that is not as it was written.
+    A place that is not as it was written, in the segment ``name``.
 
     :ivar expected_lsn: the LSN that should have followed there.
     :ivar end: where the next frame begins, or where the segment ends.
     """
 
+    name: str
     offset: int
     end: int
     expected_lsn: int
@@ -59,7 +60,7 @@ class Scan(NamedTuple):
         the segment's beginning up to ``end``, as they were written.
     :ivar end: where its last frame ends.
     :ivar next_lsn: the LSN behind its last record.
-    :ivar spoiled: what is damaged.
+    :ivar damaged: what is damaged.
     :ivar witness_lsn: the highest watermark that it shows.
     :ivar foreign: what is taken by frames that a start has cut off, or that stand twice, from
         where to where.
@@ -70,7 +71,7 @@ class Scan(NamedTuple):
     pieces: list[Piece] | None
     end: int
     next_lsn: int
-    spoiled: list[Spoiled]
+    damaged: list[DamagedPlace]
     witness_lsn: int
     foreign: tuple[tuple[int, int], ...] = ()
     certain_end: int = 0
@@ -91,9 +92,6 @@ class Scan(NamedTuple):
 
 
 def scan(part: Part, buffer: Buffer) -> Scan:
-    """
-    Look at a segment.
-    """
     straight = _straight(part, buffer)
     if isinstance(straight, Scan):
         return straight
@@ -104,7 +102,7 @@ def scan(part: Part, buffer: Buffer) -> Scan:
         proven = proven_lsn(buffer, part.header, at, part.end, lsn)
         found = found._replace(witness_lsn=max(found.witness_lsn, proven))
     # All frames may be there, and yet not where the server looks for them.
-    return found if found.spoiled else found._replace(spoiled=[straight])
+    return found if found.damaged else found._replace(damaged=[straight])
 
 
 def _search(part: Part, buffer: Buffer) -> Scan:
@@ -125,22 +123,23 @@ def _readable_records(found: Scan) -> int:
     return sum(_worth(piece) * piece.frame.n_rec for piece in found.pieces or ())
 
 
-def _straight(part: Part, buffer: Buffer) -> Scan | Spoiled:
+def _straight(part: Part, buffer: Buffer) -> Scan | DamagedPlace:
     """
-    A segment without any damage, without keeping its frames; or the first place where a server
-    would stop.
+    A segment without damage, its frames not kept; or the first place where a server would stop.
     """
     at, lsn, witness, why = SEGMENT_HEADER_BYTES, part.first_lsn, 0, ""
     last: Frame | None = None
     if part.salt is None or not part.is_exact:
-        return Spoiled(min(at, part.end), part.end, lsn, "its header cannot be read")
+        return DamagedPlace(
+            part.name, min(at, part.end), part.end, lsn, "its header cannot be read"
+        )
     while at < part.end:
         frame = frames.decode(buffer, at, part.end, part.salt)
         if not isinstance(frame, Frame):
             why = frame.why if isinstance(frame, Damage) else "a frame is not complete"
             break
         if frame.base_lsn != lsn or _is_beyond(part, frame):
-            return Spoiled(at, at, lsn, _out_of_place(frame, lsn))
+            return DamagedPlace(part.name, at, at, lsn, _out_of_place(frame, lsn))
         at, lsn, witness = frame.end, frame.next_lsn, max(witness, frame.durable_lsn)
         last = frame
     if part.prev_end is None:
@@ -148,10 +147,12 @@ def _straight(part: Part, buffer: Buffer) -> Scan | Spoiled:
     elif _ends(buffer, at, part):
         why = ""
     if why:
-        return Spoiled(at, part.end, lsn, why)
+        return DamagedPlace(part.name, at, part.end, lsn, why)
     if part.prev_end is not None and (at != part.prev_end or lsn != part.below_lsn):
         why = f"the next segment says that this one ends at {part.prev_end}"
-        return Spoiled(at, max(at, part.end), lsn, f"{why}, before LSN {part.below_lsn}")
+        return DamagedPlace(
+            part.name, at, max(at, part.end), lsn, f"{why}, before LSN {part.below_lsn}"
+        )
     return Scan(part, None, at, lsn, [], witness)
 
 
@@ -197,7 +198,7 @@ class _Search:
     def __init__(self, part: Part, buffer: Buffer) -> None:
         self._part = part
         self._buffer = buffer
-        self._spoiled: list[Spoiled] = []
+        self._damaged: list[DamagedPlace] = []
         self._found: dict[int, Piece] = {}
         self._lsn = part.first_lsn
         self._witness = 0
@@ -213,9 +214,9 @@ class _Search:
         pieces = [self._moved(self._found[lsn]) for lsn in sorted(self._found)]
         next_lsn = max((p.frame.next_lsn for p in pieces), default=self._part.first_lsn)
         certain_end = self._certain_end()
-        spoiled = [each for each in self._spoiled if each.offset <= certain_end]
+        damaged = [each for each in self._damaged if each.offset <= certain_end]
         return Scan(
-            self._part, pieces, self._end, next_lsn, spoiled, self._witness, tuple(self._foreign),
+            self._part, pieces, self._end, next_lsn, damaged, self._witness, tuple(self._foreign),
             certain_end,
         )  # fmt: skip
 
@@ -229,8 +230,8 @@ class _Search:
     def _nothing(self) -> Scan:
         part = self._part
         at = min(SEGMENT_HEADER_BYTES, part.end)
-        spoiled = Spoiled(at, part.end, part.first_lsn, "no frame can be read")
-        return Scan(part, [], at, part.first_lsn, [spoiled], 0, (), part.end)
+        damaged = DamagedPlace(part.name, at, part.end, part.first_lsn, "no frame can be read")
+        return Scan(part, [], at, part.first_lsn, [damaged], 0, (), part.end)
 
     def _walk(self, salt: int) -> None:
         at, limit = self._beginning(salt), self._part.end
@@ -267,7 +268,7 @@ class _Search:
         limit = self._part.end
         later = frames_anywhere(self._buffer, at + 1, limit, salt)
         resume = next((frame.offset for frame in later), limit)
-        self._spoiled.append(Spoiled(at, resume, expected_lsn, why))
+        self._damaged.append(DamagedPlace(self._part.name, at, resume, expected_lsn, why))
         return resume
 
     def _take(self, piece: Piece) -> None:
@@ -284,9 +285,11 @@ class _Search:
         self._witness = max(self._witness, frame.durable_lsn)
         if piece.has_heap and frame.base_lsn != self._lsn:
             why = _out_of_place(frame, self._lsn)
-            follows_damage = self._spoiled and self._spoiled[-1].end == frame.offset
+            follows_damage = self._damaged and self._damaged[-1].end == frame.offset
             if not follows_damage:
-                self._spoiled.append(Spoiled(frame.offset, frame.offset, self._lsn, why))
+                self._damaged.append(
+                    DamagedPlace(self._part.name, frame.offset, frame.offset, self._lsn, why)
+                )
         if piece.has_heap:
             self._end = max(self._end, frame.end)
         if piece.has_records:
@@ -306,7 +309,7 @@ class _Search:
     def _moved(self, piece: Piece) -> Piece:
         """
         A frame into which bytes were put, or of which some were taken: what follows it says how
-        many, and its bodies may stand so much further on.
+        many.
         """
         frame = piece.frame
         shift = self._first_at.get(frame.next_lsn, frame.end) - frame.end
@@ -325,11 +328,11 @@ class _Search:
         A segment that has a successor ends where that says.
         """
         part = self._part
-        if part.prev_end is None or (self._spoiled and self._spoiled[-1].end == part.end):
+        if part.prev_end is None or (self._damaged and self._damaged[-1].end == part.end):
             return
         if part.end < part.prev_end or self._lsn != part.below_lsn:
             why = f"the segment ends here, before LSN {part.below_lsn}"
-            self._spoiled.append(Spoiled(part.end, part.end, self._lsn, why))
+            self._damaged.append(DamagedPlace(self._part.name, part.end, part.end, self._lsn, why))
 
 
 def _look(buffer: Buffer, frame: Frame, limit: int) -> Piece:

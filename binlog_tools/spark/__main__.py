@@ -4,7 +4,7 @@
 ``spark-submit --py-files ZIP binlog_tools/spark/__main__.py …`` is the same on a cluster.
 """
 
-from binlog_tools.spark.extras import need
+from binlog_tools.spark.errors import need
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
 """
-What a person needs to know of an error of Spark's, in one line, and the exit code for it.
+What a person needs to know of an error of Spark's, or of a missing package, in one line.
 """
 
+import importlib.util
 import re
+import sys
 from typing import Final
 
 from binlog_tools.spark.definitions.errors import CODES
@@ -46,8 +48,7 @@ _LAST_LINE: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)): .+$", re.M
 
 def explain_error(error: BaseException) -> str:
     """
-    The one line that a person needs, out of an error of Spark's, which holds stacks of two
-    languages.
+    The one line that a person needs of an error of Spark's, which holds stacks of two languages.
     """
     text = str(error)
     ours = [found for found in _OURS.finditer(text) if found[1] in CODES]
@@ -71,8 +72,21 @@ def _unwrapped(line: str) -> str:
 
 
 def exit_code(error: BaseException) -> int:
-    """
-    The number with which a program ends because of an error.
-    """
     found = re.match(r"\[([A-Z_]+)\]", explain_error(error))
     return CODES.get(found[1], OTHER_EXIT) if found else OTHER_EXIT
+
+
+def need(extra: str, *modules: str) -> None:
+    """
+    End the program, and say what to do, if one of these is not installed.
+
+    :param extra: which of the extras of this distribution brings them.
+    """
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        print(
+            f"[NO_PACKAGE] {sys.executable} has no {', '.join(missing)}; run in a "
+            f"checkout of beanstalk-twisted: {sys.executable} -m pip install '.[{extra}]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(CODES["NO_PACKAGE"])

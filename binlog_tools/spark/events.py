@@ -103,9 +103,7 @@ def update(
     asked: Asked, out: Path, run: Callable[[list[Split], Write], list[Receipt]]
 ) -> tuple[int, int]:
     """
-    The same, wherever the tasks run.
-
-    :param run: gives the receipts of all splits.
+    The same, wherever the tasks run: ``run`` gives the receipts of all splits.
     """
 
     def write(todo: Iterable[Split]) -> Iterator[Receipt]:
@@ -124,11 +122,9 @@ def update(
 
 def read_events(spark: SparkSession, *paths: str) -> DataFrame:
     """
-    The events table, with the types it has: left to itself, Spark takes a server whose name has
-    only digits for a number.
+    The events table with the types it has: Spark alone takes a server named by digits for a number.
 
-    :return: with the column ``date``, if the table is in folders by day: a condition on it saves
-        reading the others.
+    :return: with the column ``date``, if the table is in folders by day.
     """
     there = spark.read.parquet(*paths).columns
     names = [name for name in BY_NAME if name in there]

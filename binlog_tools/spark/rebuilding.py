@@ -1,10 +1,9 @@
 """
-A fresh log of what is left of an old one: archived segments and the directory of their server
-become a directory that a server starts on, with the jobs that it would have had.
-
-Bodies are read in the order of LSNs, from one segment after the other.
+A fresh log of what is left of an old one, from archived segments and the directory of their server,
+with the jobs that the server would have had.
 """
 
+import shlex
 import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -20,12 +19,8 @@ from binlog_tools.spark.reading.opening import soundest
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place
-from binlog_tools.spark.surviving.errors import (
-    incomplete,
-    missing,
-)
 from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
-from binlog_tools.spark.surviving.living import Living
+from binlog_tools.spark.surviving.live_jobs import LiveJobs
 from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps
 from binlog_tools.spark.surviving.restoring import Restoring
 
@@ -72,19 +67,17 @@ class Rebuilt(NamedTuple):
 
 def rebuild(wish: Wish, gather: Gather = one_by_one, now_ns: int | None = None) -> Rebuilt:
     """
-    Make the log.
-
     :param now_ns: the wall clock, if not that of now.
     :raise SourceError: something is wrong with the logs or the target; no new log is left.
     """
     try:
         found = find(wish.paths, as_at_a_start=True)
         plan = Plan(found.segments, found.broken, wish)
-        living = plan.gathered(gather)
+        live = plan.gathered(gather)
     except OSError as problem:
         raise unreadable(problem) from None
     try:
-        return _write(plan, living, time.time_ns() if now_ns is None else now_ns)
+        return _write(plan, live, time.time_ns() if now_ns is None else now_ns)
     except OSError as problem:
         where = problem.filename or wish.output
         what = f"{where}: {problem.strerror or problem}; no new log was made"
@@ -117,7 +110,7 @@ class Plan:
                 f"rebuild one at a time: name its directory, and its folder in the archive",
             )
         if not segments:
-            raise missing("no segment can be read" + self._broken_told())
+            raise _missing("no segment can be read" + self._broken_told())
         self.paths = {each.header.seq: each.path for each in segments}
         self._wanted = [each for each in segments if self._may_have(each)]
         if not self._wanted:
@@ -139,21 +132,21 @@ class Plan:
     def _broken_told(self) -> str:
         return "".join(f"; {each.path} is damaged: {each.why}" for each in self._broken)
 
-    def gathered(self, gather: Gather) -> Living:
+    def gathered(self, gather: Gather) -> LiveJobs:
         reading = Reading(self.wish.point, self.wish.damage)
         newest = self._wanted[-1]
         last = reading.of(_share(newest))
-        trim_seq = max(self._trimmed(), Living([last]).notes[0].trim_seq, 1)
+        trim_seq = max(self._trimmed(), LiveJobs([last]).notes[0].trim_seq, 1)
         while True:
             before = [_share(each) for each in self._wanted[:-1] if each.header.seq >= trim_seq]
-            living = Living([*gather(before, reading), last])
-            found = max(note.trim_seq for note in living.notes)
+            live = LiveJobs([*gather(before, reading), last])
+            found = max(note.trim_seq for note in live.notes)
             if found <= trim_seq:
                 break
             trim_seq = found
-        self.floors = self._floors(living.notes, reading)
-        self._judge(living, trim_seq)
-        return living
+        self.floors = self._floors(live.notes, reading)
+        self._judge(live, trim_seq)
+        return live
 
     def _trimmed(self) -> int:
         """
@@ -171,7 +164,7 @@ class Plan:
         newest = self._segments[-1]
         if self.wish.point != END:
             rows = Reading(END, "skip").of(_share(newest))
-            notes += Living([rows]).notes
+            notes += LiveJobs([rows]).notes
         headers = [each.header for each in self._segments]
         return Floors(
             max(*(note.last_lsn for note in notes), headers[-1].first_lsn - 1),
@@ -179,18 +172,33 @@ class Plan:
             max(note.time_ns for note in notes),
         )
 
-    def _judge(self, living: Living, first_seq: int) -> None:
-        """
-        :raise SourceError: something is missing that was not to be.
-        """
+    def _judge(self, live: LiveJobs, first_seq: int) -> None:
         self.not_missed = list(dead_gaps((each.header.seq for each in self._wanted), first_seq))
-        gaps = list(breaks(living.notes, first_seq))
+        gaps = list(breaks(live.notes, first_seq))
         if gaps and not self.wish.accepts_gaps:
-            raise missing("; ".join(gaps) + self._broken_told())
+            raise _missing("; ".join(gaps) + self._broken_told())
         self.flaws += gaps
-        self.flaws += [what for note in living.notes for what in note.damages]
-        if living.lost and not self.flaws:
-            raise incomplete(self.wish.paths, living.lost)
+        self.flaws += [what for note in live.notes for what in note.damages]
+        if live.lost and not self.flaws:
+            raise _incomplete(self.wish.paths, live.lost)
+
+
+def _missing(what: str) -> SourceError:
+    return SourceError(
+        "REBUILD_GAP",
+        f"{what}; nothing was written; name the server's directory and its archive, or go on "
+        f"without them with --accept-gap: jobs that were put there are missing then, and jobs that "
+        f"were deleted there come back",
+    )
+
+
+def _incomplete(paths: Sequence[str], jobs: Sequence[int]) -> SourceError:
+    ids = ", ".join(map(str, jobs[:10]))
+    return SourceError(
+        "BINLOG_DAMAGED",
+        f"{len(jobs)} jobs have state but no body in the log (ids {ids}); nothing was written; "
+        f"run: binlog-inspect check {shlex.join(paths)}",
+    )
 
 
 def _share(each: Segment) -> Share:
@@ -203,20 +211,20 @@ def _soundest(each: Segment) -> Segment:
     return each._replace(path=share.place.path, size=share.size)
 
 
-def _write(plan: Plan, living: Living, wall_ns: int) -> Rebuilt:
+def _write(plan: Plan, live: LiveJobs, wall_ns: int) -> Rebuilt:
     wish, floors = plan.wish, plan.floors
     now_ns = max(wall_ns, floors.time_ns)
     store = plan.stores[0].hex()
     origin = Origin(TOOL, [OriginSource(path, store, floors.last_lsn) for path in wish.paths])
-    restoring = Restoring(living, plan.paths, wish.damage, now_ns)
+    restoring = Restoring(live, plan.paths, wish.damage, now_ns)
     with NewLog(
-        wish.output, origin, floors=floors, pauses=living.pauses(now_ns),
+        wish.output, origin, floors=floors, pauses=live.pauses(now_ns),
         segment_bytes=wish.segment_bytes, now_ns=now_ns,
     ) as log:  # fmt: skip
         for job in restoring.jobs():
             log.add(job)
         written = log.finish()
-    records = sum(note.records for note in living.notes)
+    records = sum(note.records for note in live.notes)
     flaws = (*plan.flaws, *restoring.flaws)
     lost = tuple(sorted(restoring.lost))
-    return Rebuilt(written, len(living.notes), records, flaws, lost, tuple(plan.not_missed))
+    return Rebuilt(written, len(live.notes), records, flaws, lost, tuple(plan.not_missed))

@@ -9,7 +9,7 @@ import click
 
 from binlog_tools.cli.exits import CANNOT_READ
 from binlog_tools.console.output import Output, aside
-from binlog_tools.spark.extras import need
+from binlog_tools.spark.errors import need
 
 TITLE: Final = "The queue, as its log tells it"
 

@@ -68,17 +68,13 @@ def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) 
 
 
 def wants_stacks() -> bool:
-    """
-    Whether whoever runs a program wants to see where an error comes from.
-    """
     return bool(os.environ.get("BEANSTALK_TRACEBACK"))
 
 
 @contextmanager
 def explained() -> Iterator[None]:
     """
-    For entry points: an error within ends the program with one line on stderr and an exit code,
-    and not with the stacks of two languages.
+    For entry points: an error within ends the program with one line on stderr and an exit code.
     """
     try:
         yield

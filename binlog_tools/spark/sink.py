@@ -62,9 +62,6 @@ class BeanstalkSink(DataSource):
         return NAME
 
     def schema(self) -> NoReturn:
-        """
-        Asked for by whoever wants to read.
-        """
         raise SinkError(
             "SINK_MODE",
             "a queue is not a table that can be read; read its log: format beanstalk_binlog",
@@ -141,10 +138,6 @@ class _Writer:
 
 
 class JobWriter(_Writer, DataSourceArrowWriter):
-    """
-    Writes a batch.
-    """
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
         return self._put(iterator, self.options.resume)
 
@@ -156,10 +149,6 @@ class JobWriter(_Writer, DataSourceArrowWriter):
 
 
 class JobStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """
-    Writes a stream, whose batches have folders of their own for their progress.
-    """
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
         task = _task()
         folder = self.options.resume

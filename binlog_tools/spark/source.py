@@ -55,9 +55,6 @@ class BinlogSource(DataSource):
         return ddl(asked.names)
 
     def streamReader(self, schema: "StructType") -> BinlogStreamReader:
-        """
-        Follows logs.  Its options are also those of `startings.STREAM_OPTIONS`.
-        """
         return BinlogStreamReader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
 
     def reader(self, schema: "StructType") -> "BinlogReader":
@@ -83,10 +80,8 @@ class BinlogReader(DataSourceReader):
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
         """
-        Take note of what rows are wanted, to leave out segments; Spark filters the rows.
-
-        Only if that was asked for: Spark 4.1 keeps this reader as the filters of one query have
-        left it, and uses it for the next query on the same DataFrame, whatever that one wants.
+        Take note of what rows are wanted, to leave out segments, only if the option ``pushdown``
+        says so: Spark 4.1 uses this reader for the next query on the same DataFrame too.
         """
         if self._asked.pushdown:
             self._conditions = (*self._asked.conditions, *conditions_of(filters))
@@ -167,8 +162,7 @@ def _of_broken(broken: BrokenFile) -> Trouble:
 
 def register(spark: "SparkSession") -> "SparkSession":
     """
-    Make the format known to a session, and let it push filters down, which Spark does not unless
-    told to.
+    Make the format known to a session, and let it push filters down.
     """
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(BinlogSource)

@@ -69,9 +69,6 @@ class Tally:
 
     @property
     def jobs(self) -> int:
-        """
-        How many jobs are in it.
-        """
         return sum(self.states.values())
 
     @property

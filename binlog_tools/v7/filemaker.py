@@ -135,9 +135,6 @@ class Spool:
         self._spooled: list[_Spooled] = []
 
     def add(self, record: bytes, body_size: int, buried_ns: int, job_id: int) -> None:
-        """
-        Keep a job's record.
-        """
         if self._file is None:
             self._file = self._directory.create(SPOOL)
         self._file.write_at(self._offset, [record])
@@ -157,9 +154,6 @@ class Spool:
         self._directory.remove(SPOOL)
 
     def close(self) -> None:
-        """
-        Let go of the file.
-        """
         file, self._file = self._file, None
         if file is not None:
             file.close()

@@ -82,9 +82,6 @@ def file_number(name: str) -> int | None:
 
 
 def file_name(number: int) -> str:
-    """
-    The name of a file of the log.
-    """
     return f"{_PREFIX}{number}"
 
 

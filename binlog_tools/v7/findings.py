@@ -59,9 +59,6 @@ class Findings:
         self.machine = ""
 
     def add(self, finding: Finding) -> None:
-        """
-        Take one in.
-        """
         self.counts[finding.kind] += 1
         self.skipped_bytes += finding.end - finding.offset
         if finding.kind is Kind.FOREIGN:

@@ -79,9 +79,6 @@ class Layout(NamedTuple):
 
     @property
     def short_bytes(self) -> int:
-        """
-        A whole short record.
-        """
         return self.length.size + self.fixed.size
 
 
@@ -119,9 +116,6 @@ class Record(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """
-        Whether it carries the body.
-        """
         return bool(self.tube)
 
     @property

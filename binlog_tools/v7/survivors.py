@@ -71,10 +71,7 @@ class _Orphan(NamedTuple):
 @dataclass
 class Counts:
     """
-    How many of each were met.
-
-    :ivar deleted: short records that ended a job.
-    :ivar orphaned: short records of jobs whose files are gone, as is usual after their deletion.
+    How many of each were met; ``orphaned``: short records of jobs whose files are gone.
     """
 
     files: int = 0
@@ -96,9 +93,7 @@ class Survivors:
 
     def __init__(self, directory: Readable, progress: Progress) -> None:
         """
-        Read all of it.  Nothing is changed.
-
-        :raise OSError: it cannot be read.
+        :raise OSError: the directory cannot be read.
         """
         self.path = directory.path
         self.jobs: dict[int, Job] = {}
@@ -107,7 +102,7 @@ class Survivors:
         self.max_job_id = 0
         self._buffer_of = lru_cache(OPEN_FILES)(directory.read)
         self._doubtful: dict[int, Job] = {}
-        self._strays: list[Job] = []
+        self._without_id: list[Job] = []
         self._orphans: dict[int, _Orphan] = {}
         self._tubes: dict[bytes, bytes] = {}
         self._max_full_id = 0
@@ -160,7 +155,7 @@ class Survivors:
         free, or cannot be one, is given anew above all others.
         """
         next_id = self.max_job_id + 1
-        for job in (*self._doubtful.values(), *self._strays):
+        for job in (*self._doubtful.values(), *self._without_id):
             job_id = job.fields.job_id
             is_own = self._doubtful.get(job_id) is job and job_id not in self.jobs
             if not (is_own and 1 <= job_id <= self.max_job_id):
@@ -169,10 +164,7 @@ class Survivors:
 
     @property
     def doubtful_jobs(self) -> int:
-        """
-        How many those are.
-        """
-        return len(self._doubtful) + len(self._strays)
+        return len(self._doubtful) + len(self._without_id)
 
     def states(self) -> Mapping[str, int]:
         """
@@ -234,7 +226,7 @@ class Survivors:
             return
         job_id = job.fields.job_id
         if job_id in self.jobs or job_id in self._doubtful:
-            self._strays.append(job)
+            self._without_id.append(job)
         else:
             self._doubtful[job_id] = job
 
@@ -293,7 +285,7 @@ class Survivors:
         self.jobs[job.fields.job_id] = standing._replace(
             fields=fields, buried_at=_in_its_place(job, standing).buried_at
         )
-        self._strays.append(job)
+        self._without_id.append(job)
 
     def _rival(self, job: Job, standing: Job) -> None:
         """
@@ -306,9 +298,9 @@ class Survivors:
         is_in_order = standing.ids_before < job_id
         has_no_other = job_id - standing.ids_before == 1 or self._max_full_id > job_id
         if is_in_order and has_no_other:
-            self._strays.append(job)
+            self._without_id.append(job)
         else:
-            self._strays.append(standing)
+            self._without_id.append(standing)
             self.jobs[job_id] = job._replace(buried_at=_BEFORE_THE_LOG + self._position)
 
     def _is_copy(self, job: Job, other: Job) -> bool:

@@ -15,6 +15,7 @@ from beanstalk_twisted.binlog.errors import LeftHalfWay
 from beanstalk_twisted.binlog.framing import Framing
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import Record, TubeDef
+from beanstalk_twisted.version import IS_COMPILED
 from tests.binlog.scribe import FIRST, SALT, T0, WRITER, delete, put
 from tests.interruption import Interruption, files_of, moments_of
 
@@ -46,7 +47,8 @@ def test_whatever_ends_the_framing_of_records_they_can_be_framed_again(act: Act)
     undisturbed, before = begun(), begun().end
     expected, after, ending = act(undisturbed), undisturbed.end, undisturbed.seal(9, T0)
     count = moments_of(FRAMING, partial(act, begun()))
-    assert count > 10
+    # Compiled code has no lines, and to frame a mark calls nothing else.
+    assert count > 10 or IS_COMPILED
     for at in range(1, count + 1):
         framing = begun()
         with pytest.raises(MemoryError), Interruption(FRAMING, at):

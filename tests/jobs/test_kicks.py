@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
+from beanstalk_twisted.jobs.ready_index import ReadyIndex
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube
 from tests.jobs.conversation import Client, Server
@@ -25,7 +26,7 @@ NOW_NS = 1000
 
 class Place:
     """
-    A tube, its log, and who wants to be told of better jobs.
+    A tube, its log, and an index that wants to be told of better jobs.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class Place:
         self.log = RecordingLog()
         self.changes = Changes(self.state)
         self.changes.log = self.log
-        self.told = 0
+        self.index = ReadyIndex(())
 
     @property
     def tube(self) -> Tube:
@@ -42,12 +43,6 @@ class Place:
         Give the tube.
         """
         return self.state.default()
-
-    def note(self, tube: Tube) -> None:
-        """
-        Count how often it is told.
-        """
-        self.told += 1
 
     def queue(self, state: State) -> OrderedJobs:
         """
@@ -112,7 +107,7 @@ class Place:
             "urgent": (state.urgent, tube.urgent),
             "records": self.log.records,
             "committed": self.changes.committed_lsn,
-            "told": self.told,
+            "told": tube.listeners is None,
         }
 
     def order(self) -> list[int]:
@@ -152,7 +147,7 @@ def go(place: Place, kick: Callable[[State, int], int], steps: list[tuple[Any, .
     """
     seen: list[Any] = []
     for what, state, *numbers in steps:
-        place.tube.listen(place)
+        place.tube.listen(place.index)
         if what == "kick":
             seen.append(kick(state, numbers[0]))
         elif what == "set":

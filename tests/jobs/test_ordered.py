@@ -238,7 +238,7 @@ def test_the_first_jobs_together_take_no_longer_whatever_left_before(
     assert firsts(queue, 100) == staying[:100]
     taken = len(staying[:100])
     # Of each block that it takes wholly, it asks how many there are.
-    assert calls(lambda: queue.discard_ready_index(taken)) <= MOST_CALLS + 2 * taken
+    assert calls(lambda: queue.discard_firsts(taken)) <= MOST_CALLS + 2 * taken
     assert firsts(queue, MANY) == staying[taken:]
     assert queue.count == len(staying) - taken
 
@@ -319,9 +319,9 @@ class Comparison(RuleBasedStateMachine):
 
     @precondition(lambda self: self.expected)
     @rule(where=st.data())
-    def discard_ready_index(self, where: st.DataObject) -> None:
+    def discard_firsts(self, where: st.DataObject) -> None:
         most = where.draw(st.integers(1, len(self.expected)))
-        self.queue.discard_ready_index(most)
+        self.queue.discard_firsts(most)
         self.drop(self.expected[:most])
 
     @rule(most=st.integers(1, 3 * BLOCK_KEYS))

@@ -30,18 +30,17 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # What users import or run.
     "errors": BELOW,
     "java": BELOW,
-    "extras": BELOW,
     "pyfiles": frozenset(),
     "source": BELOW | {"segments", "reading", "following"},
     "sink": BELOW | {"writing"},
-    "report": BELOW | {"reporting", "extras"},
+    "report": BELOW | {"reporting", "errors"},
     "rebuilding": BELOW | {"segments", "reading", "surviving"},
     "events": BELOW | {"segments", "reading", "tables", "source"},
     "session": BELOW | {"errors", "java", "source", "sink"},
     "commands": BELOW | {
         "segments", "reading", "surviving", "tables", "source", "events", "rebuilding", "session",
     },
-    "__main__": BELOW | {"extras", "commands"},
+    "__main__": BELOW | {"errors", "commands"},
 }  # fmt: skip
 """Of each package, and of each module beside them, those of the others that it may import."""
 

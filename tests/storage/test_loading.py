@@ -21,7 +21,6 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import JobImage, Kind, Record, State, TubeDef
 from beanstalk_twisted.binlog.replay import PART_BYTES, Replay, parts
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.loading import apply_cold
 from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -80,7 +79,7 @@ def in_bulk(found: Replay) -> QueueState:
     state = tubes_of(found)
     for each in found.survivors_in_bulk(NOW):
         if isinstance(each, ColdJobs):
-            apply_cold(state, each)
+            state.apply_cold(each)
         else:
             state.apply(each.image, segment=each.segment_seq)
     return state
@@ -324,7 +323,7 @@ def test_a_start_holds_little_of_the_log_at_a_time_however_much_there_is() -> No
     for each in found.survivors_in_bulk(NOW):
         if isinstance(each, ColdJobs):
             assert sum(map(len, each.bodies)) <= PART_BYTES
-            apply_cold(state, each)
+            state.apply_cold(each)
         else:
             state.apply(each.image, segment=each.segment_seq)
     assert len(state.jobs) == 200

@@ -251,21 +251,33 @@ def _check(files: Files, folder: Path) -> str:
 
 def tables(found: dict[str, list[tuple[str, str, Cell]]]) -> str:
     """
-    As the page has them.
+    As the page has them: faults of which the same is said share a column, places a row.
     """
     lines = []
     for state, each in found.items():
+        said = {(where, what): cell.said for where, what, cell in each}
+        places = list(dict.fromkeys(where for where, _ in said))
+        columns = dict(alike({what: [said[where, what] for where in places] for what in FAULTS}))
+        rows = alike(dict(zip(places, map(list, zip(*columns.values(), strict=True)), strict=True)))
         lines += [
             f"{state}:",
             "",
-            f"| | {' | '.join(FAULTS)} |",
-            "| --- " * (len(FAULTS) + 1) + "|",
+            f"| | {' | '.join(columns)} |",
+            "| --- " * (len(columns) + 1) + "|",
         ]
-        for where in dict.fromkeys(place for place, _, _ in each):
-            said = [cell.said for place, _, cell in each if place == where]
-            lines.append(f"| {where} | {' | '.join(said)} |")
+        lines += [f"| {names} | {' | '.join(cells)} |" for names, cells in rows]
         lines.append("")
     return "\n".join(lines)
+
+
+def alike(cells: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
+    """
+    Join the names of columns, or rows, whose cells are the same.
+    """
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, each in cells.items():
+        names.setdefault(tuple(each), []).append(name)
+    return [("; ".join(joined), list(each)) for each, joined in names.items()]
 
 
 def published() -> str:

@@ -88,9 +88,6 @@ def _with_server(
 
 
 def _tell_others(output: Output, count: int) -> None:
-    """
-    Of these jobs only the number is known.
-    """
     if output.is_json:
         output.document({"job": None, "where": "b", "fields": {}, "jobs": count})
     elif not output.is_terminal:

@@ -78,16 +78,14 @@ def command(
     if follow:
         found = _records(_followed(sources[0], selection, with_data), gaps)
         with _growing(target) as out:
-            writer = writer_of(kind, out, how)
+            write = writer_of(kind, out, how)
             for entry in islice(found, limit):
-                writer.write([entry])
+                write([entry])
     else:
         every = (e for source in sources for e in entries(source, selection, with_data))
         found = _records(every, gaps)
         with opened(target) as out:
-            writer = writer_of(kind, out, how)
-            writer.write(islice(found, limit))
-            writer.close()
+            writer_of(kind, out, how)(islice(found, limit))
     if gaps:
         # What was deleted before it was followed is no torn tail.
         raise SystemExit(DAMAGED if follow else code_of_gaps(sources))

@@ -17,7 +17,7 @@ from binlog_tools.console.output import Escaped, Output, columns
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import listing
 from binlog_tools.inspect.dumping import Fields, body_fields, body_text, fields_of, preview
-from binlog_tools.inspect.listing import JobHistory, ListedJob, PastJobs, fields_of_job
+from binlog_tools.inspect.listing import JobHistory, PastJobs, fields_of_job
 from binlog_tools.logs import quantities
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.outputs import STDOUT, opened
@@ -32,6 +32,9 @@ COLUMNS: Final = (
 """Of a line in a pipe; docs/inspect.md says what they are."""
 
 PREVIEW_CHARACTERS: Final = 40
+
+Listed = tuple[StoredJob, int]
+"""A job, and the size of its body, which may not be there."""
 
 
 def _point(text: str) -> Point:
@@ -107,7 +110,9 @@ def command(
     if point is None:
         loaded = load(source)
         now_ns, pauses = loaded.now_ns, loaded.pauses()
-        found = listing.would_load(loaded, selection)
+        found: Iterator[Listed] = (
+            (job, len(job.body)) for job in listing.chosen_jobs(loaded, selection)
+        )
     else:
         past = PastJobs(source, point)
         now_ns, pauses = past.now_ns, past.pauses()
@@ -143,37 +148,33 @@ def _tell_outside(past: PastJobs, point: Point) -> None:
         warn("that is in the future: these are the jobs at the end of the log")
 
 
-def _list(output: Output, found: Iterable[ListedJob], now_ns: int, how: str) -> None:
+def _list(output: Output, found: Iterable[Listed], now_ns: int, how: str) -> None:
     if output.is_json:
-        for listed in found:
-            bodies = body_fields(listed.job.body, how)
-            output.document({**fields_of_job(listed, now_ns), **bodies})
+        for job, size in found:
+            output.document({**fields_of_job(job, size, now_ns), **body_fields(job.body, how)})
     elif output.is_terminal:
         titles = columns(
             "#job", "tube", "state", "#pri", "#ttr", "#age", "#left", "#size", "~history",
             *(["~body"] if how != "none" else []),
         )  # fmt: skip
-        output.table(titles, (_for_people(listed, now_ns, how) for listed in found))
+        output.table(titles, (_for_people(*listed, now_ns, how) for listed in found))
     else:
         output.rows(_for_programs(found, now_ns, how))
 
 
-def _for_programs(
-    found: Iterable[ListedJob], now_ns: int, how: str
-) -> Iterator[tuple[object, ...]]:
-    for listed in found:
-        fields = fields_of_job(listed, now_ns)
-        body = body_text(listed.job.body, how) if how != "none" else None
+def _for_programs(found: Iterable[Listed], now_ns: int, how: str) -> Iterator[tuple[object, ...]]:
+    for job, size in found:
+        fields = fields_of_job(job, size, now_ns)
+        body = body_text(job.body, how) if how != "none" else None
         yield (*(fields[name] for name in COLUMNS[:-1]), Escaped(body) if body else None)
 
 
-def _for_people(listed: ListedJob, now_ns: int, how: str) -> tuple[object, ...]:
-    job = listed.job
-    fields = fields_of_job(listed, now_ns)
+def _for_people(job: StoredJob, size: int, now_ns: int, how: str) -> tuple[object, ...]:
+    fields = fields_of_job(job, size, now_ns)
     left = None if fields["left_s"] is None else format_duration(job.deadline_ns - now_ns)
     row = (
         job.job_id, job.tube, fields["state"], job.priority, job.ttr_s,
-        format_duration(max(NS, now_ns - job.created_ns)), left, format_size(listed.size),
+        format_duration(max(NS, now_ns - job.created_ns)), left, format_size(size),
         _history(job),
     )  # fmt: skip
     if how == "none":
@@ -182,9 +183,6 @@ def _for_people(listed: ListedJob, now_ns: int, how: str) -> tuple[object, ...]:
 
 
 def _history(job: StoredJob) -> str:
-    """
-    The counters that are not 0.
-    """
     counts = {
         "reserved": job.reserves, "timed out": job.timeouts, "released": job.releases,
         "buried": job.buries, "kicked": job.kicks,

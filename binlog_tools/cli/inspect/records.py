@@ -4,7 +4,7 @@ Records as text, JSON lines, CSV or Parquet.
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, Final, TextIO
 
 from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, State
@@ -43,40 +43,17 @@ PARQUET_BYTES: Final = 32 << 20
 """Bodies that are collected for one row group."""
 
 
-class RecordWriter:
-    """
-    Writes records in some format.
-    """
-
-    def write(self, entries: Iterable[Entry]) -> None:
-        """
-        Write records; they are on the output when this returns, or when it is closed.
-        """
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """
-        No more will come.
-        """
+Write = Callable[[Iterable[Entry]], None]
+"""Writes records; they are on the output when it returns."""
 
 
-class Lines(RecordWriter):
-    """
-    One line for each record.
-
-    :ivar line: makes it, without its end, of a record and how bodies are shown.
-    """
-
-    def __init__(self, out: IO[str], how: str, line: Callable[[Entry, str], str]) -> None:
-        self._out = out
-        self._how = how
-        self._line = line
-
-    def write(self, entries: Iterable[Entry]) -> None:
-        line, how = self._line, self._how
+def _in_lines(out: IO[str], how: str, line: Callable[[Entry, str], str]) -> Write:
+    def write(entries: Iterable[Entry]) -> None:
         for entry in entries:
-            self._out.write(line(entry, how) + "\n")
-        self._out.flush()
+            out.write(line(entry, how) + "\n")
+        out.flush()
+
+    return write
 
 
 def _json_line(entry: Entry, how: str) -> str:
@@ -177,72 +154,63 @@ def _csv_cell(value: object) -> object:
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
-class CsvLines(RecordWriter):
+def _as_csv(out: IO[str], how: str) -> Write:
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(COLUMNS)
+
+    def write(entries: Iterable[Entry]) -> None:
+        table.writerows(map(_csv_cell, row_of(entry, how)) for entry in entries)
+        out.flush()
+
+    return write
+
+
+def _as_parquet(out: IO[bytes], how: str) -> Write:
     """
-    CSV with a line of titles.
+    By way of pyarrow: times are timestamps, bodies bytes.  Writes once.
     """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        fail(
+            USAGE,
+            "Parquet needs pyarrow: in a checkout of beanstalk-twisted, pip install "
+            "'.[parquet]'; nothing was written. --format csv or json need nothing.",
+        )
+    schema = _schema(pyarrow)
 
-    def __init__(self, out: IO[str], how: str) -> None:
-        self._out = out
-        self._how = how
-        self._csv = csv.writer(out, lineterminator="\n")
-        self._csv.writerow(COLUMNS)
+    def write(entries: Iterable[Entry]) -> None:
+        with parquet.ParquetWriter(out, schema, compression="zstd") as table:
+            for rows in _row_groups(entries, how):
+                table.write_table(pyarrow.Table.from_pylist(rows, schema))
 
-    def write(self, entries: Iterable[Entry]) -> None:
-        self._csv.writerows(map(_csv_cell, row_of(entry, self._how)) for entry in entries)
-        self._out.flush()
+    return write
 
 
-class Parquet(RecordWriter):
-    """
-    Parquet by way of pyarrow: times are timestamps, bodies bytes.
-    """
+def _row_groups(entries: Iterable[Entry], how: str) -> Iterator[list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for entry in entries:
+        rows.append(_parquet_row(entry, how))
+        size += len(entry.data)
+        if len(rows) >= PARQUET_ROWS or size >= PARQUET_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
 
-    def __init__(self, out: IO[bytes], how: str) -> None:
-        try:
-            import pyarrow
-            from pyarrow import parquet
-        except ImportError:
-            fail(
-                USAGE,
-                "Parquet needs pyarrow: in a checkout of beanstalk-twisted, pip install "
-                "'.[parquet]'; nothing was written. --format csv or json need nothing.",
-            )
-        self._how = how
-        self._arrow = pyarrow
-        self._schema = _schema(pyarrow)
-        self._writer = parquet.ParquetWriter(out, self._schema, compression="zstd")
-        self._rows: list[dict[str, Any]] = []
-        self._bytes = 0
 
-    def write(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            self._rows.append(self._row(entry))
-            self._bytes += len(entry.data)
-            if len(self._rows) >= PARQUET_ROWS or self._bytes >= PARQUET_BYTES:
-                self._flush()
-
-    def _row(self, entry: Entry) -> dict[str, Any]:
-        row = dict(zip(COLUMNS, row_of(entry, "none"), strict=True))
-        raw = entry.raw
-        row["time"], row["logged"] = raw.ts_ns, entry.time_ns
-        row["deadline"] = raw.deadline_ns if row["deadline"] else None
-        if raw.type in JOB_KINDS:
-            has_body = raw.type in FULL and self._how != "none"
-            row["body"] = entry.data if has_body else None
-        else:
-            row["body"] = row["body"].encode()
-        return row
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_table(self._arrow.Table.from_pylist(self._rows, self._schema))
-        self._rows = []
-        self._bytes = 0
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
+def _parquet_row(entry: Entry, how: str) -> dict[str, Any]:
+    row = dict(zip(COLUMNS, row_of(entry, "none"), strict=True))
+    raw = entry.raw
+    row["time"], row["logged"] = raw.ts_ns, entry.time_ns
+    row["deadline"] = raw.deadline_ns if row["deadline"] else None
+    if raw.type in JOB_KINDS:
+        row["body"] = entry.data if raw.type in FULL and how != "none" else None
+    else:
+        row["body"] = row["body"].encode()
+    return row
 
 
 def _schema(pyarrow: Any) -> Any:
@@ -255,16 +223,15 @@ def _schema(pyarrow: Any) -> Any:
     return pyarrow.schema([(name, kinds.get(name, whole)) for name in COLUMNS])
 
 
-def writer_of(kind: str, out: TextIO, how: str) -> RecordWriter:
+def writer_of(kind: str, out: TextIO, how: str) -> Write:
     """
-    The writer for a format.
-
-    :param out: where it goes; the caller closes it.
+    :param out: where the records go; the caller closes it.
+    :param how: how bodies are shown.
     """
     if kind == "parquet":
-        return Parquet(out.buffer, how)
+        return _as_parquet(out.buffer, how)
     if kind == "csv":
-        return CsvLines(out, how)
+        return _as_csv(out, how)
     if kind == "json":
-        return Lines(out, how, _json_line)
-    return Lines(out, how, _line_for_people if out.isatty() else _tab_line)
+        return _in_lines(out, how, _json_line)
+    return _in_lines(out, how, _line_for_people if out.isatty() else _tab_line)

@@ -37,47 +37,43 @@ ARROW_TYPES: Final = {
 
 COLUMNS: Final = (
     Column("server", "string", "the store's UUID, 32 hex digits, or the name given by `servers`"),
-    Column("incarnation", "int", "which start of that server the record was written in, from 1; "
-           "0: made by a tool"),
+    Column("incarnation", "int", "start of that server, from 1; 0: made by a tool"),
     Column("segment", "bigint", "sequence number of the segment"),
-    Column("offset", "bigint", "of the record's frame in the segment, in bytes"),
-    Column("lsn", "bigint", "number of the record; with `server` it names the row"),
+    Column("offset", "bigint", "of its frame in the segment, in bytes"),
+    Column("lsn", "bigint", "number of the record"),
     Column("event", "string", "`put`, `reserve`, `release`, `bury`, `kick`, `touch`, `delete`, "
            "`ttr-expired`, `disconnect-release`, `copy`; with `records=all` also `tube-def`, "
            "`pause`, `state`, `trim`, `seal`, `start`, `clean-stop`, `clock-step`; `damage`: see "
            "below"),
-    Column("time", "timestamp", "when it happened, to the microsecond; of `copy`, when the job was "
-           "put"),
-    Column("time_ns", "bigint", "the same, in nanoseconds since the epoch"),
+    Column("time", "timestamp", "when it happened; of `copy`, when the job was put"),
+    Column("time_ns", "bigint", "the same, ns since the epoch"),
     Column("logged", "timestamp", "when its frame was built; never goes back in one server"),
-    Column("logged_ns", "bigint", "the same, in nanoseconds since the epoch"),
-    Column("job", "bigint", "id of the job; with `server` it names the job"),
+    Column("logged_ns", "bigint", "the same, ns since the epoch"),
+    Column("job", "bigint", "id of the job"),
     Column("tube", "string", "name of the job's tube; bytes that are no UTF-8 are written `\\xff`"),
     Column("state", "string", "of the job, after the event: `ready`, `reserved`, `delayed`, "
            "`buried`, `gone`"),
-    Column("priority", "bigint", "0 is the most urgent"),
+    Column("priority", "bigint", "0: the most urgent"),
     Column("delay_s", "bigint", "as last given, in seconds"),
     Column("ttr_s", "bigint", "as last given, in seconds"),
-    Column("deadline", "timestamp", "when it becomes ready (delayed), when its TTR ends "
-           "(reserved), when it was buried (buried); null in other states"),
-    Column("deadline_ns", "bigint", "the same, in nanoseconds since the epoch"),
-    Column("reserves", "bigint", "how often the job was reserved, this event included"),
-    Column("timeouts", "bigint", "how often its TTR ended"),
-    Column("releases", "bigint", "how often it was released"),
-    Column("buries", "bigint", "how often it was buried"),
-    Column("kicks", "bigint", "how often it was kicked"),
+    Column("deadline", "timestamp", "when it becomes ready, its TTR ends, or it was buried; "
+           "null in other states"),
+    Column("deadline_ns", "bigint", "the same, ns since the epoch"),
+    Column("reserves", "bigint", "reservations so far, this event included"),
+    Column("timeouts", "bigint", "ends of its TTR so far"),
+    Column("releases", "bigint", "releases so far"),
+    Column("buries", "bigint", "burials so far"),
+    Column("kicks", "bigint", "kicks so far"),
     Column("reason", "string", "`none`, `client`, `disconnect`, `ttr`, `delay`, `admin`, `import`, "
            "`restart`, `damaged`"),
-    Column("connection", "bigint", "number of the client's connection in that incarnation; null: "
-           "none"),
+    Column("connection", "bigint", "of the client, in that incarnation; null: none"),
     Column("copy", "boolean", "restated by compaction or a tool: not an event"),
-    Column("relaxed", "boolean", "no reply waited for it: a power loss may have taken others "
-           "like it"),
-    Column("bytes", "bigint", "size of the body, in bytes, in `put` and `copy`; in `damage`, how "
-           "many bytes could not be read; else null"),
-    Column("body", "binary", "the body, in `put` and `copy`, if asked for (`body=true`)"),
-    Column("problem", "string", "null, but in `damage`, and where a body is not the one that was "
-           "written: what is wrong, and where"),
+    Column("relaxed", "boolean", "no reply waited for it; a power loss may have taken others"),
+    Column("bytes", "bigint", "of the body in `put` and `copy`; of what could not be read in "
+           "`damage`; else null"),
+    Column("body", "binary", "in `put` and `copy`, with `body=true`"),
+    Column("problem", "string", "what is wrong with a `damage`, or with a spoilt body, and where; "
+           "else null"),
 )  # fmt: skip
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}

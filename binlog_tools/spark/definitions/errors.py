@@ -70,8 +70,6 @@ READ_THE_REST: Final = "read what is left with .option('damage', 'skip'), or --d
 
 def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> SourceError:
     """
-    Bytes that were durable cannot be read.
-
     :param advice: what else can be done than to look at the damage.
     """
     check = f"run: binlog-inspect check {shlex.quote(path)}"
@@ -81,9 +79,6 @@ def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> S
 
 
 def unreadable(error: OSError, path: str = "") -> SourceError:
-    """
-    A file or directory that cannot be read, in our words.
-    """
     where = str(error.filename or path)
     code = "BINLOG_UNREADABLE"
     if isinstance(error, FileNotFoundError):

@@ -65,8 +65,6 @@ def refuse_other_history(log: Log, at: Position) -> None:
 
 def locate(log: Log, at: Position) -> Position | Lost:
     """
-    Where the frame with this LSN is now.
-
     :raise SourceError: this is another history than the one in which the position was.
     """
     numbers = [seq for seq in log.numbers if seq >= at.seq]
@@ -90,9 +88,7 @@ def locate(log: Log, at: Position) -> Position | Lost:
 
 def find(log: Log, seq: int, lsn: int) -> Position:
     """
-    A frame in a segment by its LSN.
-
-    :raise SourceError: none begins with it.
+    :raise SourceError: no frame of the segment begins with this LSN.
     """
     for run in log.frames(log.beginning(seq)):
         if isinstance(run, Run):
@@ -118,9 +114,6 @@ def _in_place(log: Log, at: Position) -> Position | Lost:
 
 
 def _prove(log: Log, at: Position) -> None:
-    """
-    The frame at a position has its LSN, if there is one yet.
-    """
     following = log.following(at.seq)
     if following is not None and at.offset >= following.prev_end:
         return

@@ -66,17 +66,11 @@ class Log:
         return Position(seq, SEGMENT_HEADER_BYTES, self.header(seq).first_lsn)
 
     def header(self, seq: int) -> SegmentHeader:
-        """
-        See `Segments.header`; each is read once.
-        """
         if seq not in self._headers:
             self._headers[seq] = self._segments.header(seq)
         return self._headers[seq]
 
     def following(self, seq: int) -> SegmentHeader | None:
-        """
-        The header of the next segment; None if there is none.
-        """
         return self.header(seq + 1) if seq + 1 in self.numbers else None
 
     def frames(self, at: Position) -> Iterator[Run | Hole]:
@@ -130,9 +124,6 @@ class Log:
         return at
 
     def end(self, seq: int) -> int:
-        """
-        Up to which byte a segment may be read.
-        """
         following = self.following(seq)
         if following is not None:
             return following.prev_end
@@ -171,8 +162,7 @@ class Log:
 
 def _durable_end(fd: int, header: SegmentHeader, start: Position, is_finished: bool) -> Position:
     """
-    How far a segment is durable, of which no successor says it.  What is above the watermark may
-    change, and is read anew each time.
+    How far a segment is durable, of which no successor says it.
 
     :param start: durable.
     :param is_finished: the file will not change any more: all of it is.

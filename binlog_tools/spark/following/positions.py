@@ -1,9 +1,8 @@
 """
 Where a stream is in each log: what its checkpoint keeps, for years.
 
-A position is an LSN, and where its frame begins, which finds it fast.  After a crash frames that
-were not known durable are written once more in another segment: then the place is no longer true,
-and the LSN is.
+An LSN, and where its frame begins, which finds it fast; after a crash only the LSN may still be
+true.
 """
 
 from collections.abc import Mapping

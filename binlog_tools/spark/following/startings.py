@@ -94,9 +94,6 @@ class Streamed(NamedTuple):
         return f"records={asked.records} copies={asked.copies} servers={servers or '-'}"
 
     def start_of(self, log: Log) -> Position:
-        """
-        Where to begin in a log that is there when the stream begins.
-        """
         if self.is_latest:
             return log.frontier()
         lsn = self.starts.get(log.store, self.lsn)

@@ -81,12 +81,8 @@ def header_of(path: str) -> SegmentHeader | None:
 
 def look(paths: Sequence[str]) -> dict[str, Segments]:
     """
-    All stores below some directories.
-
-    The directories of servers are listed before archives: a segment is in its archive before it is
-    deleted, so none can be missed in between.
-
-    :param paths: directories of servers, archives, stores in them, or patterns of these.
+    All stores below directories of servers, archives, stores in them, or patterns of these.
+    Archives are listed last: a segment is there before it is deleted, so none is missed in between.
     """
     found: dict[str, Segments] = {}
     archives: list[tuple[str, str]] = []

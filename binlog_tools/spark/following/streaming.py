@@ -39,10 +39,6 @@ T = TypeVar("T")
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """
-    Follows logs.
-    """
-
     def __init__(self, streamed: Streamed, columns: tuple[str, ...]) -> None:
         self._streamed = streamed
         self._columns = columns
@@ -67,15 +63,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode(self._looking(lambda logs: self._forward(logs, before, limit)), rows)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """
-        How far the logs are durable: for whoever wants to know how far behind the query is.
-        """
         return encode(self._looking(_frontiers), self._streamed.rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """
-        What is there now is all that this run reads.
-        """
         self._pinned = self._looking(_frontiers)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

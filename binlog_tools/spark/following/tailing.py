@@ -71,9 +71,6 @@ def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: in
 
 
 def parts(log: Log, start: Position, end: Position) -> Iterator[Share | Lost]:
-    """
-    What lies between two positions.
-    """
     at = start
     while at.lsn < end.lsn:
         place = locate(log, at)
@@ -94,9 +91,6 @@ def parts(log: Log, start: Position, end: Position) -> Iterator[Share | Lost]:
 
 
 def _stop(log: Log, place: Position, end: Position, following: SegmentHeader | None) -> int:
-    """
-    Where a position lies in a segment.
-    """
     if end.seq != place.seq:
         return find(log, place.seq, end.lsn).offset
     return end.offset if following is None else min(end.offset, following.prev_end)

@@ -38,10 +38,7 @@ class TubeMemory:
 
     def before(self, part: Share) -> dict[int, bytes] | None:
         """
-        The names that a segment says before a part of it.
-
-        :return: None if the part is read without: from the segment's beginning, or one that
-            says names later than it uses them.
+        The names that a segment says before a part of it; None if the part is read without.
         """
         header, stretch = part.place.header, part.stretch
         if stretch.start == SEGMENT_HEADER_BYTES or header.flags & REHOMED:

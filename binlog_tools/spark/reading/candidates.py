@@ -1,7 +1,5 @@
 """
-Which files are segments, each once.
-
-A segment may lie in the directory of a server and in its archive: it is one.
+Which files are segments, each once: one may lie in the directory of a server and in its archive.
 """
 
 import glob
@@ -168,9 +166,6 @@ def _is_whole(each: Candidate) -> bool:
 
 
 def _rank(each: Candidate) -> tuple[bool, bool]:
-    """
-    What is archived never changes; what is in use does.
-    """
     return each.is_archived, not each.is_in_use
 
 
@@ -185,10 +180,8 @@ def _different(one: Candidate, other: Candidate) -> SourceError:
 
 def _ends_alike(one: Candidate, other: Candidate) -> bool:
     """
-    Whether two files hold the same, as far as the shorter one goes.
-
-    Of one that is in use the header has to do, which has a random number of its own: the other may
-    have been copied while it grew.
+    Whether two files hold the same, as far as the shorter one goes.  Of one in use the header has
+    to do: the other may have been copied while it grew.
     """
     if one.is_in_use or other.is_in_use:
         return True

@@ -1,7 +1,6 @@
 """
-From paths to the segments of logs, each once, with how far it may be read.
-
-Which files are segments: `candidates`.  How far they may be read: `measuring`.
+From paths to the segments of logs, each once (`candidates`), with how far it may be read
+(`measuring`).
 """
 
 import os
@@ -34,10 +33,6 @@ def segments_are(first: int, last: int) -> str:
 
 
 class Gap(NamedTuple):
-    """
-    Segments that are missing between two of one store.
-    """
-
     before: Segment
     after: Segment
 

@@ -1,8 +1,6 @@
 """
-How far each segment may be read.
-
-Where one ends, its successor says; else its seal; else, while a server writes it, the watermark
-(`durable`).
+How far each segment may be read: its successor says it; else its seal; else, while a server writes
+it, the watermark (`durable`).
 """
 
 import mmap

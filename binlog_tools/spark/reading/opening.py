@@ -1,8 +1,5 @@
 """
-What a task reads, where it runs.
-
-Of several copies of a segment one is read that is not damaged.  They are compared there, and only
-if there is another one: who reads a log and its archive reads what lies in both twice.
+What a task reads, where it runs; of several copies of a segment one that is not damaged.
 """
 
 import mmap
@@ -70,9 +67,7 @@ def _trimmed(place: Place) -> SourceError:
 
 def task_batches(task: Task, wanted: Wanted) -> Iterator[Any]:
     """
-    The batches of a task.
-
-    :raise SourceError: something cannot be read.
+    :raise SourceError: something of the task cannot be read.
     """
     for item in task:
         try:

@@ -29,22 +29,22 @@ from binlog_tools.spark.segments.decoding import (
 from binlog_tools.spark.segments.framing import MAX_NUMBER, VERIFY, Verify
 
 OPTIONS: Final[Mapping[str, str]] = {
-    "path": "directories, archives, files or patterns; `load(path)` and `load([path, …])` set it",
-    "body": "`false`, or `true`: the column `body` too; not together with `columns`",
+    "path": "what `load` is given",
+    "body": "`false`, or `true`: the column `body` too; not with `columns`",
     "columns": "the columns wanted, as `lsn,event,job,body`; else all but `body`",
     "copies": "`drop`, or `keep`: also the records that compaction and tools restate",
     "damage": "`fail`, or `skip`: a row with the event `damage` for each place",
-    "job": "only the records of this job; or of these, as `17,18`",
-    "live": "`include`, or `skip`: leave out the segment that a server is writing",
+    "job": "only these jobs, as `17,18`",
+    "live": "`include`, or `skip`: without the segment in use",
     "lsnFrom": "only records from this LSN on",
     "lsnTo": "only records up to this LSN, itself included",
     "partitionBytes": "how much a task reads, `64M` by default",
     "pushdown": "`false`, or `true`: filters spare segments; then one query for each `load()`",
-    "records": "`jobs`, or `all`: also the records that are not of jobs",
+    "records": "`jobs`, or `all`: also those not of jobs",
     "servers": "names for stores, as `UUID:name,UUID:name`",
-    "since": "only what was logged at this time or later: `2026-01-31T12:00Z`, `-2h`",
-    "until": "only what was logged before this time",
-    "verify": "`frames`: all checksums of what is read; `headers`: those of frame headers; `none`",
+    "since": "only what was logged then or later: `2026-01-31T12:00Z`, `-2h`, or seconds",
+    "until": "only what was logged before",
+    "verify": "`frames`: all checksums of what is read; `headers`; `none`",
     "view": "`events`, or `segments`: one row a segment, see below",
 }
 """Every option of a batch read, and what it takes; the first choice is the default."""
@@ -83,17 +83,11 @@ class Asked(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """
-        The columns of the table, if no schema says others.
-        """
         if self.columns is not None:
             return self.columns
         return tuple(name for name in BY_NAME if self.body or name != "body")
 
     def wanted(self, columns: tuple[str, ...]) -> Wanted:
-        """
-        What is to be decoded, with these columns.
-        """
         return Wanted(columns, self.records, self.copies, self.damage, self.verify, self.conditions)
 
     def server_of(self, header: SegmentHeader) -> str:
@@ -130,9 +124,6 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
 
 
 def wrong(name: str, why: str) -> SourceError:
-    """
-    The value of an option is no good.
-    """
     return SourceError("BINLOG_OPTION", f"option {name}: {why}")
 
 
@@ -284,8 +275,7 @@ ROWS_ONLY: Final = (*_CONDITIONS, "pushdown")
 
 def check_schema(fields: list[tuple[str, str]], known: Mapping[str, Any]) -> tuple[str, ...]:
     """
-    The columns that a schema of the user's wants: names and types, as Spark writes them.
-
+    :return: the columns that a schema of the user's wants.
     :raise SourceError: there is no such column, or it is of another type.
     """
     if not fields:

@@ -90,9 +90,6 @@ def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iter
 
 
 def packed(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
-    """
-    Tasks of neighbouring parts.
-    """
     tasks: list[Task] = []
     open_items: list[Share | Trouble] = []
     size = 0

@@ -62,8 +62,8 @@ Stats = dict[str, Span | frozenset[str]]
 
 def stats_of(segment: Segment, server: str, records: str) -> Stats:
     """
-    What is known of the columns of a segment, by their names.  What nothing is known of is not
-    there; rows of damage are not counted, since they have null there or are in their bounds.
+    What is known of the columns of a segment, by name.  Rows of damage are not counted, since they
+    have null there or are in their bounds.
     """
     header = segment.header
     # Re-homed records are of earlier ones.

@@ -20,18 +20,17 @@ SEGMENT_COLUMNS: Final = (
     Column("incarnation", "int", "as in the events"),
     Column("segment", "bigint", "sequence number"),
     Column("path", "string", "where it was read; null: segments that are missing"),
-    Column("sealed", "boolean", "whether its last record is a seal: it was ended in order"),
+    Column("sealed", "boolean", "ended in order, with a seal"),
     Column("first_lsn", "bigint", "of its first record"),
-    Column("last_lsn", "bigint", "of its last record; null: it has none that can be read"),
-    Column("first_logged", "timestamp", "when its first frame was built"),
-    Column("last_logged", "timestamp", "when its last frame was built"),
-    Column("frames", "bigint", "how many can be read"),
-    Column("records", "bigint", "how many are in those"),
-    Column("events", "map<string,bigint>", "how many records there are of each type"),
+    Column("last_lsn", "bigint", "of its last record; null: none can be read"),
+    Column("first_logged", "timestamp", "`logged` of its first frame"),
+    Column("last_logged", "timestamp", "`logged` of its last frame"),
+    Column("frames", "bigint", "readable frames"),
+    Column("records", "bigint", "records in them"),
+    Column("events", "map<string,bigint>", "number of each type"),
     Column("bytes", "bigint", "header and frames"),
-    Column("damages", "bigint", "places that cannot be read, and frames whose bodies are not those "
-           "that were written"),
-    Column("damaged_bytes", "bigint", "how many bytes they have"),
+    Column("damages", "bigint", "unreadable places, and frames with spoilt bodies"),
+    Column("damaged_bytes", "bigint", "their size"),
     Column("problem", "string", "the first of them, in words; null: none"),
 )  # fmt: skip
 
@@ -58,10 +57,6 @@ def summary(buffer: memoryview, place: Place, stretch: Stretch, verify: Verify) 
 
 
 class _Counting:
-    """
-    Goes through a segment.
-    """
-
     def __init__(self, buffer: memoryview, place: Place) -> None:
         self._buffer = buffer
         self._place = place

@@ -255,8 +255,8 @@ def _bars(names: Sequence[str], parts: Stack, counted: str) -> Figure:
 
 def _short(tube: str) -> str:
     """
-    A name of a tube may have 200 bytes; matplotlib takes dollars for mathematics, and hides labels
-    that begin with a line.
+    A tube's name, cut; matplotlib takes dollars for mathematics, and hides labels that begin with
+    ``_``.
     """
     text = tube if len(tube) <= 24 else f"{tube[:23]}…"
     return ("\u200b" + text if text.startswith("_") else text).replace("$", r"\$")

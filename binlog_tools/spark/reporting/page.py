@@ -41,19 +41,11 @@ footer { color: var(--soft); font-size: .85rem; margin-top: 1.5rem; }
 
 
 class Table(NamedTuple):
-    """
-    Numbers, with the names of the columns.
-    """
-
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
 
 class Part(NamedTuple):
-    """
-    A figure with what it says, and its numbers.
-    """
-
     title: str
     text: str
     svg: str

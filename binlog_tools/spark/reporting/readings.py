@@ -42,8 +42,7 @@ Row = dict[str, Any]
 @dataclass
 class Series:
     """
-    Numbers along time, one in each bin of ``width`` minutes from ``start`` (minutes since the
-    epoch).
+    Numbers along time, one a bin of ``width`` minutes from ``start``, minutes since the epoch.
     """
 
     start: int
@@ -55,9 +54,6 @@ class Series:
 
     @property
     def times(self) -> list[datetime]:
-        """
-        When each bin begins, in UTC.
-        """
         return [
             datetime.fromtimestamp((self.start + at * self.width) * 60, UTC)
             for at in range(self.count)
@@ -141,9 +137,7 @@ def dataset(path: Path) -> Any:
 
 def rows_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """
-    These columns, batch by batch.
-
-    :raise TableError: one is missing.
+    :raise TableError: one of these columns is missing.
     """
     if not table.files:
         return
@@ -188,8 +182,7 @@ def _fold_minutes(readings: Readings, table: Any) -> None:
 
 def _span(readings: Readings, table: Any) -> tuple[int, int] | None:
     """
-    The first and the last minute; what has to be known before the rest is looked at, and the sums
-    that need no bins.
+    The first and the last minute; and the sums that need no bins.
     """
     edges: list[int] = []
     counted = ("puts", "reserves", "deletes", *ENDS, "kicks")
@@ -278,9 +271,6 @@ def _most(batches: Iterable[pa.RecordBatch], by: str, then: Sequence[str]) -> li
 
 
 def percentile(histogram: Mapping[int, int], share: float) -> int | None:
-    """
-    The smallest duration that at least this share of all is not above.
-    """
     wanted = share * sum(histogram.values())
     seen = 0
     for length_ns in sorted(histogram):

@@ -94,9 +94,6 @@ class Bodies:
         return pa.array(values, pa.int64(), mask=none)
 
     def array(self) -> Any:
-        """
-        The body of each row; null where it has none.
-        """
         indices, none = np.zeros(self._count, np.int64), np.ones(self._count, bool)
         indices[self.rows] = np.arange(0, 2 * len(self.rows), 2)
         none[self.rows] = False
@@ -104,8 +101,8 @@ class Bodies:
 
     def _alternating(self) -> Any:
         """
-        A body, what is between it and the next one, the next body, and so on: an array that lies
-        over the segment and copies nothing.
+        A body, what is between it and the next one, and so on: an array over the segment, not
+        copied.
         """
         if not len(self.rows):
             return pa.array([b""], pa.binary())

@@ -125,9 +125,6 @@ def _names_ahead(
 
 
 def _matters(hole: Hole, wanted: Wanted) -> bool:
-    """
-    Whether a record that is wanted may have been there.
-    """
     lsns = bounds(wanted.conditions, "lsn")
     last = lsns.high if hole.next_lsn is None else hole.next_lsn - 1
     return lsns.meets(hole.first_lsn, max(hole.first_lsn, last))

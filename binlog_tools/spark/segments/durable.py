@@ -116,8 +116,8 @@ def loaded_part(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, is_complete: bool = False
 ) -> Durable:
     """
-    What of the newest segment a server would load that starts now: what is durable, and behind it
-    every frame up to the first that is not intact.
+    What of the newest segment a server that starts now would load: also intact frames behind what
+    is durable.
     """
     found = durable_part(buffer, header, stretch, is_complete)
     at, lsn, last_ns = found.end, found.next_lsn, found.last_ns
@@ -144,8 +144,7 @@ def _lacks_an_end(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None
 ) -> bool:
     """
-    Whether frames end where this segment did not when it got its name: before its first one, or
-    without the seal of a tool.
+    Whether frames end before the first one, or without the seal of a tool, which cannot be.
     """
     if last is None:
         return stretch.start == SEGMENT_HEADER_BYTES

@@ -1,8 +1,5 @@
 """
 What the seal of a finished segment says of it; docs/binlog-format.md, "Seal and trailer".
-
-Two small reads say which times, LSNs, jobs and types of records a segment has, so that those that
-cannot have what a query asks for are not read.
 """
 
 import os
@@ -30,10 +27,6 @@ VERSION: Final = 1
 
 
 class Indexed(NamedTuple):
-    """
-    A frame that the index names.
-    """
-
     offset: int
     base_lsn: int
     time_ns: int
@@ -63,8 +56,7 @@ class Footer(NamedTuple):
 
 def read_footer(fd: int, size: int, header: SegmentHeader) -> Footer | None:
     """
-    What the seal at the end of a file says, or None if there is none that can be understood; it
-    only speeds readers up, so that is no error.
+    :return: None if there is no seal that can be understood; it only speeds readers up.
     """
     if size < SEGMENT_HEADER_BYTES + TRAILER_BYTES:
         return None

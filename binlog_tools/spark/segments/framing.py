@@ -58,9 +58,8 @@ class Stretch(NamedTuple):
 
 class Run(NamedTuple):
     """
-    Frames that follow each other; each column has a number for each of them, as have
-    ``records_at`` and ``heap_at``: where its records and its heap begin.  ``end`` and ``next_lsn``
-    are those behind the last frame.
+    Frames that follow each other; each column has a number for each of them.  ``end`` and
+    ``next_lsn`` are those behind the last one.
     """
 
     offset: Ints
@@ -91,16 +90,10 @@ class Run(NamedTuple):
         return self.records_at + self.n_rec * self.rec_size
 
     def part(self, first: int, last: int) -> "Run":
-        """
-        The frames from ``first`` to the one before ``last``.
-        """
         return Run._make(column[first:last] for column in self)
 
 
 def words_of(buffer: memoryview) -> Words:
-    """
-    A segment as numbers of 8 bytes; those at its end that make no number are left out.
-    """
     return np.frombuffer(buffer, "<u8", count=len(buffer) // 8)
 
 

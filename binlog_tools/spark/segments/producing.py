@@ -75,8 +75,7 @@ class Chunk:
 
     def tube_at(self) -> Ints:
         """
-        Where the name of each row's tube is; of those that have one and whose name nothing says,
-        `problems` does.
+        Where the name of each row's tube is; names that nothing says are noted in `problems`.
         """
         if self._tube_at is None:
             tube_ids = self.rows.half(at.TUBE_ID)

@@ -48,9 +48,6 @@ class Rows:
         return len(self._at)
 
     def keep(self, mask: Mask) -> None:
-        """
-        Leave out all rows but these.
-        """
         if mask.all():
             return
         self._kept = np.flatnonzero(mask) if self._kept is None else self._kept[mask]
@@ -58,9 +55,6 @@ class Rows:
         self._gathered = {word: values[mask] for word, values in self._gathered.items()}
 
     def word(self, number: int) -> Words:
-        """
-        One of the ten words of each record.
-        """
         if number not in self._gathered:
             self._gathered[number] = self._words[number:].take(self._at)
         return self._gathered[number]
@@ -93,9 +87,6 @@ class Rows:
         return repeated if self._kept is None else repeated[self._kept]
 
     def lsn(self) -> Ints:
-        """
-        The LSN of each record; they are dense.
-        """
         first = int(self._run.base_lsn[0])
         if self._kept is None:
             return np.arange(first, first + len(self))
@@ -103,9 +94,6 @@ class Rows:
 
 
 def _places(run: Run) -> Ints:
-    """
-    The first word of each record.
-    """
     before = np.cumsum(run.n_rec) - run.n_rec
     starts = np.repeat(run.records_at // 8 - before * WORDS, run.n_rec)
     return starts + np.arange(0, len(starts) * WORDS, WORDS)
@@ -136,9 +124,6 @@ def rows_of(
 
 
 def lsns_of(buffer: memoryview, header: SegmentHeader, kind: int) -> tuple[int, ...]:
-    """
-    The LSNs of a segment's records of one type.
-    """
     lsns: list[int] = []
     stretch = Stretch(SEGMENT_HEADER_BYTES, len(buffer), header.first_lsn)
     for _, rows in rows_of(buffer, header, stretch):

@@ -34,17 +34,11 @@ class Note(NamedTuple):
     damages: tuple[str, ...]
 
     def encode(self) -> str:
-        """
-        As JSON; bytes as Latin-1.
-        """
         tubes = {number: name.decode("latin-1") for number, name in self.tubes.items()}
         return json.dumps(self._replace(tubes=tubes))  # type: ignore[arg-type]
 
     @classmethod
     def decode(cls, text: str) -> "Note":
-        """
-        What `encode` has made.
-        """
         note = cls(*json.loads(text))
         return note._replace(
             tubes={int(number): str(name).encode("latin-1") for number, name in note.tubes.items()},

@@ -13,8 +13,8 @@ from beanstalk_twisted.binlog.records import NotUnderstood
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.segments.decoding import Damage
-from binlog_tools.spark.surviving.errors import damaged
-from binlog_tools.spark.surviving.living import Living, Survivor
+from binlog_tools.spark.surviving.live_jobs import LiveJobs, Survivor
+from binlog_tools.spark.surviving.survivors import damaged
 
 _DATA_CRC: Final = 18
 """Where among a record's fields the checksum of its data is."""
@@ -28,27 +28,25 @@ class Restoring:
     """
 
     def __init__(
-        self, living: Living, paths: Mapping[int, str], damage: Damage, now_ns: int
+        self, live: LiveJobs, paths: Mapping[int, str], damage: Damage, now_ns: int
     ) -> None:
         """
         :param paths: of segments, by their numbers.
         :param now_ns: log time at which a server would load them.
         """
-        self.lost: list[int] = list(living.lost)
+        self.lost: list[int] = list(live.lost)
         self.flaws: list[str] = []
-        self._living = living
-        self._tubes = living.tubes()
+        self._live = live
+        self._tubes = live.tubes()
         self._paths = paths
         self._damage = damage
         self._now_ns = now_ns
 
     def jobs(self) -> Iterator[StoredJob]:
         """
-        The jobs, in the order of survivors.
-
-        :raise SourceError: one cannot be read.
+        :raise SourceError: a job cannot be read.
         """
-        for seq, jobs in groupby(self._living, lambda job: job.seq):
+        for seq, jobs in groupby(self._live, lambda job: job.seq):
             with self._opened(seq) as file:
                 for job in jobs:
                     data = self._data_of(job, file.fileno())

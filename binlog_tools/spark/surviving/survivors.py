@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.format import RECORD_BYTES
 from beanstalk_twisted.binlog.records import Kind, Pause, Start, Trim
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.reading import Hole
+from binlog_tools.spark.definitions import errors
 from binlog_tools.spark.definitions.columns import ARROW_TYPES
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.opening import open_share
@@ -28,7 +29,6 @@ from binlog_tools.spark.segments.framing import Ints, Run, runs
 from binlog_tools.spark.segments.producing import IS_OF_JOB
 from binlog_tools.spark.segments.rows import Rows
 from binlog_tools.spark.segments.tubes import tubes_named
-from binlog_tools.spark.surviving.errors import damaged
 from binlog_tools.spark.surviving.notes import Note
 
 FIELDS: Final = (
@@ -72,6 +72,14 @@ def survivors(share: Share, point: Point = END, damage: Damage = "fail") -> Any:
         elif not reading.add(piece):
             break
     return reading.batch()
+
+
+def damaged(path: str, offset: int, what: str) -> SourceError:
+    """
+    Bytes that are needed cannot be read.
+    """
+    advice = "go on without it with --damage skip"
+    return errors.damaged(path, offset, f"{what}; nothing was written", advice)
 
 
 def _copied(share: Share) -> memoryview:
@@ -250,9 +258,6 @@ class _Reading:
 
 
 def _chosen(run: Run, ids: Ints, rows: Ints) -> _Chosen:
-    """
-    :param rows: which records of the run.
-    """
     before: Ints = np.cumsum(run.n_rec) - run.n_rec
     frame: Ints = np.searchsorted(before, rows, "right") - 1
     starts: Ints = run.records_at[frame] + (rows - before[frame]) * run.rec_size[frame]

@@ -68,8 +68,8 @@ def _named(out: Path) -> Iterator[tuple[str, str]]:
 
 def obsolete(out: Path, splits: Iterable[Split]) -> list[Receipt]:
     """
-    What takes the place of rows of damage that are not true any more: of segments that were missing
-    and are in the table now, or soon, and of files that can be read again.
+    What takes the place of rows of damage that are not true any more: of segments and files that
+    can be read now.
     """
     splits = list(splits)
     current = {split.stem for split in splits}

@@ -79,9 +79,6 @@ def _refuse_others(out: Path) -> None:
 
 
 def missing(out: Path, splits: Iterable[Split]) -> list[Split]:
-    """
-    The splits that are not in the table, or not as they are now.
-    """
     wanted = []
     for split in splits:
         receipt = read_receipt(out / SEGMENTS / f"{split.stem}.json")

@@ -11,12 +11,11 @@ from pyspark.sql import functions as F
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.wholeness import local
-from binlog_tools.spark.tables.attempts import attempts
+from binlog_tools.spark.tables.attempts import attempts, workers
 from binlog_tools.spark.tables.lifetimes import lifetimes
 from binlog_tools.spark.tables.poison import poison, poison_jobs
 from binlog_tools.spark.tables.snapshot import snapshot
 from binlog_tools.spark.tables.tube_minutes import tube_minutes
-from binlog_tools.spark.tables.workers import workers
 
 FORMATS: Final = ("parquet", "delta")
 MODES: Final = ("error", "overwrite", "append")
@@ -79,8 +78,7 @@ def write(
 
 def refuse_existing(outputs: Iterable[str]) -> None:
     """
-    :raise TableError: there is something already where one of the tables is to be; Spark would say
-        so only when it comes to that one.
+    :raise TableError: there is something already where one of the tables is to be.
     """
     for out in outputs:
         place = local(out)

@@ -1,12 +1,9 @@
 """
 Jobs that fail again and again, and what their bodies have in common.
 
-A failure is a run that did not end in `delete`.  Time-outs, releases and buries are counters of the
-job's newest image, so they are right also where records are missing; connections that ended are
-counted from their records.
-
-A **fingerprint** is a hash of the first `BODY_BYTES` bytes of a body, in which each UUID is `U`,
-each number `0`, each run of white space one blank, and letters are small.
+A failure is a run that did not end in `delete`; most are counters of the job's newest image, so
+they are right also where records are missing.  A **fingerprint** is a hash of the first
+`BODY_BYTES` bytes of a body, with UUIDs, numbers, white space and the case of letters made alike.
 """
 
 from typing import Final
@@ -96,10 +93,7 @@ def poison_jobs(events: DataFrame, failures: int = FAILURES) -> DataFrame:
 
 def poison(events: DataFrame, failures: int = FAILURES) -> DataFrame:
     """
-    One row a tube and fingerprint: how many jobs of the kind fail, how often, and the worst of
-    them.
-
-    :param events: and ``failures``: see `poison_jobs`.
+    One row a tube and fingerprint: how many jobs of the kind fail, how often; see `poison_jobs`.
     """
     return in_steps((("kinds", _KINDS), ("poison", _POISON)), jobs=poison_jobs(events, failures))
 

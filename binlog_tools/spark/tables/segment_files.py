@@ -2,9 +2,9 @@
 A segment as Parquet files, one a day, written by the task that decodes it: Spark's own writer takes
 three times as long.
 
-A task writes below ``_new``, which readers of Parquet pass over, each file under a temporary name
-that no other try has, syncs it, and renames it.  Its **receipt** comes last and names them all;
-what has no receipt does not count.  `committing` then makes all segments part of the table at once.
+A task writes below ``_new``, which readers of Parquet pass over.  Its **receipt** comes last and
+names all files; what has no receipt does not count.  `committing` makes all of it part of the
+table.
 """
 
 import json
@@ -64,9 +64,7 @@ Batches = Callable[[Any], Iterator[pa.RecordBatch]]
 
 class File(NamedTuple):
     """
-    One Parquet file.
-
-    :ivar path: in the table.
+    One Parquet file, by its path in the table.
     """
 
     path: str
@@ -99,9 +97,6 @@ class Receipt(NamedTuple):
 
 
 def read_receipt(path: Path) -> Receipt | None:
-    """
-    None: there is none.
-    """
     try:
         told = json.loads(path.read_text())
     except FileNotFoundError:
@@ -110,9 +105,6 @@ def read_receipt(path: Path) -> Receipt | None:
 
 
 def receipt_of(told: dict[str, Any]) -> Receipt:
-    """
-    As it was put into JSON.
-    """
     files = tuple(File(*file) for file in told["files"])
     return Receipt(told["stem"], told["version"], files, told.get("damages", 0),
                    told.get("stamp", ""))  # fmt: skip
@@ -120,9 +112,7 @@ def receipt_of(told: dict[str, Any]) -> Receipt:
 
 def write_split(out: Path, split: Split, batches: Batches) -> Receipt:
     """
-    Write a split's files below ``_new``, unless an interrupted run has done so.
-
-    :return: its receipt, which is on disk, as are the files.
+    Write a split's files and its receipt below ``_new``, durably, unless an interrupted run has.
     """
     place = out / NEW / split.stem
     found = read_receipt(place / "receipt.json")
@@ -160,8 +150,7 @@ def grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _by_date(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """
-    By the day in which it was logged.  Rows without a time, as of damage, are of the last day of
-    1969.
+    By the day of logging.  Rows without a time, as of damage, are of the last day of 1969.
     """
     days = pc.fill_null(pc.divide(table["logged_ns"], DAY_NS), -1)
     for day in sorted(pc.unique(days).to_pylist()):

@@ -1,16 +1,13 @@
 """
 The history of a job as a sequence of stays: which state it was in, since when, until when.
 
-The log has after-images: a stay begins with an image and ends with the next one of the job, but
-for two things that the log does not say:
+A stay begins with an image and ends with the next one of the job, but for what the log omits:
 
 - A **delayed** job becomes ready at its deadline, unless its next record is a `kick`.
-- A **reserved** job whose record of the end is missing (it was relaxed, or the server was killed)
-  was given up at the earliest of: the end of its TTR, the next start of the server, its next
-  record.
+- A **reserved** job without a record of the end was given up at the earliest of: the end of its
+  TTR, the next start of the server, its next record.
 
-`touch` begins a stay that goes on with the same run.  A `copy` counts only as the first row of its
-job.  A run is named by the job and `reserves`, the counter of its image.
+`touch` begins a stay of the same run; a `copy` counts only as the first row of its job.
 """
 
 from typing import Final

@@ -1,11 +1,9 @@
 """
 One row a server, tube and minute: what came, went and stood there, and how long it took.
 
-Durations are kept to three significant digits, rounded down; a histogram is a map from such a
-duration to how many there were, so those of many minutes can be added.
-
-The work is done in one direction, without joins: stays become small entries (minute, kind, slot,
-value), which are added up; all that follows is over minutes, of which there are few.
+Durations are kept to three significant digits, rounded down; a histogram maps them to how many
+there were.  Stays become small entries (minute, kind, slot, value), which are added up without
+joins.
 """
 
 from typing import Final

@@ -33,9 +33,6 @@ class Puts(NamedTuple):
     first: int = 0
 
     def part(self, start: int, end: int | None = None) -> "Puts":
-        """
-        Those from ``start`` to the one before ``end``.
-        """
         return Puts(self.tubes[start:end], self.requests[start:end], self.first + start)
 
 

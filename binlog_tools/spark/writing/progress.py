@@ -1,9 +1,8 @@
 """
 What of a partition is in the queue, in a file: so that whoever tries again goes on from there.
 
-One line for each window is written and synced when its replies are there; a process that ends in
-between puts that window twice, and no more.  Rows are told apart by their numbers; a checksum over
-them shows whether they are the same rows again, in the same order.
+A line for each window is written and synced when its replies are there; a process that ends in
+between puts that window twice.  A checksum shows whether the rows are the same, in the same order.
 """
 
 import fcntl
@@ -219,10 +218,6 @@ class Progress:
         return {"rows": self.rows, "crc": self._crc, "beyond": sorted(self._beyond.items())}
 
     def _refuse_longer(self, rows: int) -> None:
-        """
-        What was finished has no more rows than it had: those would be of other partitions, which
-        may have put them.
-        """
         if self._is_whole and rows > self.rows:
             raise self._wrong(
                 f"this partition had {self.rows} rows and was finished, now it has more: the rows "

@@ -18,11 +18,9 @@ from binlog_tools.spark.writing.sending import Clock, Sender, windows
 
 class Tally(NamedTuple):
     """
-    What a task has done, or all of them.
+    What a task has done, or all of them: ``put`` and ``before`` are together all rows.
 
-    :ivar rows: there were.
-    :ivar put: by this attempt.
-    :ivar before: were put by an earlier attempt; put and before are together all rows.
+    :ivar before: were put by an earlier attempt.
     :ivar buried: of those put, how many the server has buried at once, for want of memory.
     :ivar refused: how often a row was refused before it was taken.
     """

@@ -150,9 +150,6 @@ class Sender:
         return why
 
     def _take(self, line: bytes) -> bool:
-        """
-        :return: whether it says that the row is in the queue.
-        """
         if line.startswith(b"INSERTED "):
             self.put += 1
             return True
@@ -215,9 +212,7 @@ class Sender:
 
 def spans(rows: Sequence[int]) -> str:
     """
-    Row numbers as people read them: ``3-7, 9``.
-
-    :param rows: ascending, without repetition.
+    Ascending row numbers as people read them: ``3-7, 9``.
     """
     found: list[list[int]] = []
     for row in rows:

@@ -25,7 +25,7 @@ from binlog_tools.logs.live_set import END, Point
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.segments.framing import Stretch
-from binlog_tools.spark.surviving.living import Living
+from binlog_tools.spark.surviving.live_jobs import LiveJobs
 from binlog_tools.spark.surviving.notes import Note
 from binlog_tools.spark.surviving.survivors import SCATTER_IDS, last_of, survivors
 from tests.binlog.scribe import NS, T0, delete, flipped, image, put
@@ -146,9 +146,9 @@ def test_batches_may_come_in_any_order(tmp_path: Path) -> None:
     raw = segment_of([[delete(1), image(Kind.BURY, 2, state=State.BURIED)]], first_lsn=3, seq=2)
     second = survivors(share_of(tmp_path, raw))
     for batches in ([first, second], [second, first]):
-        living = Living(batches)
-        assert [note.seq for note in living.notes] == [1, 2]
-        (job,) = living
+        live = LiveJobs(batches)
+        assert [note.seq for note in live.notes] == [1, 2]
+        (job,) = live
         assert (job.job_id, job.image[0], job.seq) == (2, Kind.BURY, 1)
 
 
@@ -156,7 +156,7 @@ def test_a_job_is_what_a_server_would_load(tmp_path: Path) -> None:
     far = image(Kind.RELEASE, 1, state=State.DELAYED, delay_s=5, deadline_ns=T0 + 100 * NS)
     held = image(Kind.RESERVE, 2, state=State.RESERVED, deadline_ns=T0 + NS, reserves=1)
     raw = segment_of([[put(1, ts_ns=T0 - NS), put(2)], [far, held]])
-    delayed, reserved = Living([survivors(share_of(tmp_path, raw))])
+    delayed, reserved = LiveJobs([survivors(share_of(tmp_path, raw))])
     job = delayed.as_loaded(b"hello", T0)
     # No delay is longer than it was asked for, whatever the clock did.
     assert (job.state, job.deadline_ns) == (State.DELAYED, T0 + 5 * NS)

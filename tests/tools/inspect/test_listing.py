@@ -10,12 +10,11 @@ import pytest
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records import Kind, Start, State
 from binlog_tools.inspect.listing import (
-    ListedJob,
     PastJobs,
     body_of,
+    chosen_jobs,
     fields_of_job,
     history_of,
-    would_load,
 )
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.loading import load
@@ -53,13 +52,12 @@ def spoken(seed: int, with_compaction: bool = False) -> Spoken:
     return Conversation(seed, with_compaction).say(60)
 
 
-def as_seen(listed: ListedJob) -> tuple[object, ...]:
+def as_seen(job: StoredJob, size: int) -> tuple[object, ...]:
     """
     A job as `conversation.seen` describes it.
     """
-    job = listed.job
     counts = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
-    assert listed.size == len(job.body)
+    assert size == len(job.body)
     return (job.tube, job.state, job.priority, job.delay_s, job.ttr_s, counts, job.body)
 
 
@@ -68,7 +66,7 @@ def past(path: Path, point: Point) -> dict[int, tuple[object, ...]]:
     The jobs at a point.
     """
     found = PastJobs(open_source(str(path)), point).jobs(EVERYTHING, with_bodies=True)
-    return {each.job.job_id: as_seen(each) for each in found}
+    return {job.job_id: as_seen(job, size) for job, size in found}
 
 
 @pytest.mark.parametrize("with_compaction", [False, True])
@@ -79,8 +77,8 @@ def test_the_jobs_are_those_that_a_server_loads(
     conversation = Conversation(seed, with_compaction)
     path = written(tmp_path / "log", conversation.say(60).files)
     now_ns = T0 + 100_000 * NS
-    found = would_load(load(open_source(str(path)), wall_ns=now_ns), EVERYTHING)
-    ours = {each.job.job_id: as_seen(each) for each in found}
+    found = chosen_jobs(load(open_source(str(path)), wall_ns=now_ns), EVERYTHING)
+    ours = {job.job_id: as_seen(job, len(job.body)) for job in found}
     server = Started(conversation.directory, now_ns=now_ns)
     server.queue.tick(now_ns)
     assert ours == seen(server)
@@ -97,7 +95,7 @@ def test_at_each_lsn_and_each_time_the_jobs_are_those_that_were_there(
         assert past(path, Point(lsn=lsn)) == story.snapshots[lsn], lsn
         by_time = PastJobs(open_source(str(path)), Point(time_ns=story.times[lsn]))
         found = by_time.jobs(EVERYTHING, with_bodies=True)
-        assert {each.job.job_id: as_seen(each) for each in found} == story.snapshots[lsn]
+        assert {job.job_id: as_seen(job, size) for job, size in found} == story.snapshots[lsn]
         assert {p.tube: p.until_ns for p in by_time.pauses()} == {
             tube: until
             for tube, until in story.pauses[lsn].items()
@@ -129,7 +127,9 @@ def test_a_compacted_log_tells_nothing_false_of_an_earlier_moment(
         except Damaged as refusal:
             assert "the log begins with LSN" in str(refusal)
             continue
-        found = {e.job.job_id: as_seen(e) for e in at.jobs(EVERYTHING, with_bodies=True)}
+        found = {
+            job.job_id: as_seen(job, size) for job, size in at.jobs(EVERYTHING, with_bodies=True)
+        }
         assert found.items() <= story.snapshots[lsn].items()
         assert len(found) + at.unknown == len(story.snapshots[lsn])
         told += 1
@@ -157,7 +157,7 @@ def test_a_copy_of_a_ready_job_tells_nothing_of_when_it_may_have_been_delayed_or
     scribe.write(image(Kind.COPY, 2, body=b"two", delay_s=delay_s, reserves=reserves))
     path = written(tmp_path / "log", scribe.files())
     at = PastJobs(open_source(str(path)), Point(lsn=2))
-    assert [each.job.job_id for each in at.jobs(EVERYTHING, with_bodies=False)] == (
+    assert [job.job_id for job, _ in at.jobs(EVERYTHING, with_bodies=False)] == (
         [1, 2] if is_told else [1]
     )
     assert at.unknown == (not is_told)
@@ -184,14 +184,14 @@ def test_jobs_are_chosen_by_id_tube_and_state(tmp_path: Path) -> None:
     path = written(tmp_path / "log", story.files)
     chosen = Selection(tubes=frozenset({b"mail"}), states=frozenset({State.READY}))
     found = PastJobs(open_source(str(path)), END).jobs(chosen, with_bodies=False)
-    ids = [listed.job.job_id for listed in found]
+    ids = [job.job_id for job, _ in found]
     expected = [n for n, job in story.last.items() if job[0] == b"mail" and job[1] is State.READY]
     assert ids == sorted(expected) != []
 
 
 def test_a_torn_tail_is_left_out() -> None:
-    found = would_load(load(open_source(str(GOLDEN / "v1-torn"))), EVERYTHING)
-    assert [each.job.job_id for each in found] == [1]
+    found = chosen_jobs(load(open_source(str(GOLDEN / "v1-torn"))), EVERYTHING)
+    assert [job.job_id for job in found] == [1]
     assert list(past(GOLDEN / "v1-torn", END)) == [1]
 
 
@@ -212,7 +212,7 @@ def test_pauses_in_force_are_told() -> None:
 
 def test_the_fields_of_a_job_say_what_is_left_and_how_old_it_is() -> None:
     job = StoredJob(7, b"mail", State.DELAYED, 5, 90, 60, T0, T0 + 90 * NS, b"body", 1, 2, 3, 4, 5)
-    assert fields_of_job(ListedJob(job, 4), T0 + 30 * NS) == {
+    assert fields_of_job(job, 4, T0 + 30 * NS) == {
         "job": 7, "tube": "mail", "state": "delayed", "priority": 5, "delay_s": 90, "ttr_s": 60,
         "created": "2025-11-20T12:00:00.000000000Z", "age_s": 30,
         "deadline": "2025-11-20T12:01:30.000000000Z", "left_s": 60, "reserves": 1, "timeouts": 2,

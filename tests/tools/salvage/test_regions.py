@@ -50,7 +50,7 @@ class Regions:
 
     def _see_that_bodies_are_there(self, found: Salvaged, regions: list[Bytes]) -> None:
         saved = [job.body for job in found.jobs.values()]
-        trim_seq = found.report.salvage.living.trim_seq
+        trim_seq = found.report.salvage.live_jobs.trim_seq
         for full in self.full:
             if full.job_id not in self.known.living or int(full.data.name[:20]) < trim_seq:
                 continue

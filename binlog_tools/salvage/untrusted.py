@@ -16,11 +16,11 @@ from beanstalk_twisted.binlog.format import MAX_FRAME_RECORDS, RECORD, RECORD_BY
 from beanstalk_twisted.binlog.frames import Buffer
 from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Raw
 from beanstalk_twisted.binlog.segment import has_content
-from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Budgets, Carver, span
+from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
 from binlog_tools.salvage.scanning import Piece, Scan, start_of_data
 
 
-def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
+def untrusted_bodies(scan: Scan, buffer: Buffer) -> Iterator[Body]:
     """
     All such bodies of a segment.
     """
@@ -37,10 +37,10 @@ def strays(scan: Scan, buffer: Buffer) -> Iterator[Body]:
         if not piece.has_heap:
             taken += _taken(piece, found, buffer)
     occupied = _Extents(taken)
-    budgets = Budgets(Budget(), Budget())
-    for offset, until in _Extents((each.offset, each.end) for each in scan.spoiled).extents():
+    heaps, shifts = Budget(), Budget()
+    for offset, until in _Extents((each.offset, each.end) for each in scan.damaged).extents():
         for start, end in occupied.between(offset, min(until, scan.certain_end)):
-            carver = Carver(buffer, start, end, scan.certain_end, seq, budgets)
+            carver = Carver(buffer, start, end, scan.certain_end, seq, heaps, shifts)
             yield from carver.bodies()
 
 
@@ -132,13 +132,13 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
     if frame.heap_at > piece.limit:
         return
     named: list[_Record] = []
-    spoilt: list[_Record] = []
+    damaged: list[_Record] = []
     for at in range(frame.n_rec):
         record = _record(piece, at, buffer)
         if record.data_at is not None:
             named.append(record)
         elif not _has_no_data(record.raw):
-            spoilt.append(record)
+            damaged.append(record)
 
     def body(owner: _Record | None, start: int, end: int, is_named: bool) -> Body:
         job_id, record_at = (owner.raw[records.JOB_ID], owner.record_at) if owner else (0, 0)
@@ -150,7 +150,7 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
     for each in named:
         if each.data_at is not None and not _is_of_no_job(each.raw):
             yield body(each, each.data_at, each.data_at + each.raw[records.DATA_LEN], True)
-    for rest in _rests(named, spoilt, frame.heap_len):
+    for rest in _rests(named, damaged, frame.heap_len):
         for part in _split(rest):
             if all(_is_of_no_job(each.raw) for each in part.owners) and part.owners:
                 continue
@@ -176,12 +176,12 @@ def _record(piece: Piece, at: int, buffer: Buffer) -> _Record:
     return _Record(at, nominal, frames.raw_record(buffer, frame, at), None)
 
 
-def _rests(named: list[_Record], spoilt: list[_Record], heap_len: int) -> Iterator[_Rest]:
+def _rests(named: list[_Record], damaged: list[_Record], heap_len: int) -> Iterator[_Rest]:
     at, behind = 0, -1
     ends = [(*span(each.raw), each.at) for each in named]
     for start, end, index in [*sorted(ends), (heap_len, heap_len, MAX_FRAME_RECORDS)]:
         if start > at:
-            yield _Rest(at, start, [each for each in spoilt if behind < each.at < index])
+            yield _Rest(at, start, [each for each in damaged if behind < each.at < index])
         at, behind = max(at, end), max(behind, index)
 
 

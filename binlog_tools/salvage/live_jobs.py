@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, decode_recor
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import read_seal
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
-from binlog_tools.salvage.strays import strays
+from binlog_tools.salvage.untrusted import untrusted_bodies
 
 _OTHERS: Final = frozenset(
     {
@@ -52,14 +52,14 @@ class Entry:
     :ivar lsn: of its newest record; ``seq`` the segment that is in.
     :ivar newest: that record, None if it is the one at ``full``.
     :ivar full: its newest full record whose body checks, None if there is none.
-    :ivar spoiled: its newest full record whose body does not.
+    :ivar damaged: its newest full record whose body does not.
     """
 
-    __slots__ = ("full", "lsn", "newest", "seq", "spoiled")
+    __slots__ = ("damaged", "full", "lsn", "newest", "seq")
 
     def __init__(self) -> None:
         self.full: Place | None = None
-        self.spoiled: Place | None = None
+        self.damaged: Place | None = None
         self.newest: bytes | None = None
         self.lsn = self.seq = 0
 
@@ -83,9 +83,6 @@ class Ids:
         self._pages: dict[int, bytearray] = {}
 
     def add(self, job_id: int) -> None:
-        """
-        Put it in.
-        """
         page = self._pages.get(job_id // PAGE_IDS)
         if page is None:
             page = self._pages[job_id // PAGE_IDS] = bytearray(PAGE_IDS // 8)
@@ -96,7 +93,7 @@ class Ids:
         return page is not None and bool(page[job_id % PAGE_IDS // 8] >> job_id % 8 & 1)
 
 
-class Living:
+class LiveJobs:
     """
     All that the records say.
 
@@ -128,7 +125,7 @@ class Living:
             self.trim_seq = max(self.trim_seq, scan.part.header.trim_seq)
             self.next_job_id = max(self.next_job_id, scan.part.header.next_job_id)
         claims: dict[int, list[Body]] = {}
-        for body in strays(scan, buffer) if scan.pieces is not None else ():
+        for body in untrusted_bodies(scan, buffer) if scan.pieces is not None else ():
             claims.setdefault(body.lsn, []).append(body)
         # Those of which no LSN is known come first: what was deleted later is gone.
         self._claim(claims.pop(0, []))
@@ -172,7 +169,7 @@ class Living:
             if moved is not None:
                 entry.full = _place(seq, piece, record_at, moved)
                 return
-            entry.spoiled = _place(seq, piece, record_at, 0)
+            entry.damaged = _place(seq, piece, record_at, 0)
         entry.newest = bytes(memoryview(buffer)[record_at : record_at + records.RECORD_BYTES])
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:

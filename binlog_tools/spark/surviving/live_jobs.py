@@ -66,7 +66,7 @@ def _job(record: bytes, data: bytes) -> JobImage:
     return image
 
 
-class Living:
+class LiveJobs:
     """
     What the segments say, put together.
 
