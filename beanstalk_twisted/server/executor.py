@@ -175,10 +175,9 @@ class Executor:
             try:
                 parsed = dialect.parse(line)
             except ParseError as error:
-                if dialect.with_jobs(line) is not None:
+                answer = self._refuse_line(line, end + 2, error)
+                if answer is None:
                     return LEFT
-                self._command = None
-                answer = self._refuse(line, end + 2, error.reply, error.counter, None)
             if parsed is not None:
                 command, args, _ = parsed
                 self._command = command
@@ -241,6 +240,15 @@ class Executor:
         if answer is None and not parsed[0].ends_connection:
             answer = observer.plant(self._session, parsed, body)
         return answer
+
+    def _refuse_line(self, line: bytes, end: int, error: ParseError) -> Answer | None:
+        """
+        :return: None if jobs may follow, which are to be skipped.
+        """
+        if self._dialect.with_jobs(line) is not None:
+            return None
+        self._command = None
+        return self._refuse(line, end, error.reply, error.counter, None)
 
     def _refuse(
         self, line: bytes, end: int, reply: Reply, counter: str | None, parsed: Parsed | None
