@@ -479,6 +479,16 @@ def test_a_first_segment_can_be_shrunk_as_long_as_a_job_still_fits() -> None:
     assert sizes == [1 << 15, 1 << 14, 1 << 13]
 
 
+@pytest.mark.parametrize("size", [524_208, 600_000, 1_040_000, 1 << 20, 1_600_000, 3 << 20])
+@pytest.mark.parametrize("more", [0, 1, 45, 91, 92])
+def test_a_job_and_its_tube_are_in_one_segment_however_scarce_its_room(
+    size: int, more: int
+) -> None:
+    appending = Appending(8 << 20)
+    appending.fill_up_to(new_job_bytes(size) + more)
+    appending.put(size, tube_id=1, name_bytes=200)
+
+
 class Appending:
     """
     Any use of a log, whose batches are written into a memory of exactly the space each was given.
@@ -521,6 +531,14 @@ class Appending:
             segment = self.log.segment
             self.log.append(image(Kind.COPY, 1, body=bytes(left), tube_id=0))
             assert (self.log.segment, self.log.budget.rest >= 0) == (segment, True)
+
+    def fill_up_to(self, rest: int) -> None:
+        """
+        A record that leaves so many bytes, and a frame that is as good as full.
+        """
+        left = self.log.budget.rest - rest - RECORD_BYTES - 3 * FRAME_BYTES
+        self.log.append(image(Kind.COPY, 1, body=bytes(left), tube_id=0))
+        assert self.log.budget.rest == rest
 
     def delete(self) -> None:
         """
