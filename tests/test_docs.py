@@ -30,6 +30,7 @@ from beanstalk_twisted.jobs.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.listing import LOOK_RESERVED
+from beanstalk_twisted.jobs.put_batches import MAX_AHEAD_S
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
@@ -46,6 +47,7 @@ from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.extensions import EXTENSIONS
 from beanstalk_twisted.wire.grammar import Field
+from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from beanstalk_twisted.wire.replies import Document, Reply, Word
 from tests.server_process import LIMIT_S, ServerProcess, ours
 
@@ -146,8 +148,10 @@ def line_of(command: Command) -> str:
     """
     fields = [field for field in command.fields if field.is_written]
     named = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in fields]
-    words = [command.name, *named]
-    return f"`{' '.join(words)}`" + (" CR LF body" if command.has_body else "")
+    behind = " CR LF body" if command.has_body else ""
+    if command.has_jobs:
+        behind = " CR LF body" if command.fields[-1] is grammar.BYTES else " CR LF jobs"
+    return f"`{' '.join([command.name, *named])}`{behind}"
 
 
 def test_the_table_of_commands_is_that_of_the_code() -> None:
@@ -231,6 +235,7 @@ def test_every_reply_of_extensions_is_described_and_no_other() -> None:
     ]  # fmt: skip
     sent = {each.text.decode() for each in words if each is not replies.BAD_FORMAT}
     sent |= {each.template.split()[0].decode() for each in lines}
+    sent.add(extensions.InsertedBatch(1, 1).encode().split()[0].decode())
     assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
 
 
@@ -296,7 +301,9 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_the_limits_of_extensions_are_those_of_the_code() -> None:
     assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
-        ["jobs of a batch", f"{extensions.MAX_BATCH_JOBS:,} jobs"],
+        ["jobs of a batch", f"{grammar.MAX_BATCH_JOBS:,} jobs"],
+        ["bodies of a `put-batch` together", f"{MAX_BATCH_BYTES:,} bytes"],
+        ["moment of a `put-at`", f"{MAX_AHEAD_S:,} seconds ahead"],
         ["`delete-batch` line, with its CR LF", f"{extensions.MAX_BATCH_LINE_BYTES:,} bytes"],
         ["bodies of a `reserve-batch`, but for one job", f"{batches.MAX_BATCH_BYTES:,} bytes"],
         [
@@ -313,6 +320,8 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
         ],
         ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
     ]
+    fields = {row[0]: row[1] for row in table(EXTENSIONS_PAGE, "Fields")}
+    assert fields["`count`"] == f"1 to {grammar.MAX_BATCH_JOBS:,}"
 
 
 Ask = Callable[[WorkQueue, Session], Answer]

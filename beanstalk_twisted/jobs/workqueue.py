@@ -39,6 +39,7 @@ from beanstalk_twisted.jobs.job_waits import JobWaits
 from beanstalk_twisted.jobs.kicks import Kicks
 from beanstalk_twisted.jobs.listing import Listing, place_of
 from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.put_batches import PutBatches
 from beanstalk_twisted.jobs.puts import PLENTY, Draft, Memory, Puts
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
@@ -103,7 +104,16 @@ class WorkQueue:
         self._puts = Puts(
             self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
         )
+        self._put_batches = PutBatches(
+            self.state, self._changes, self._timekeeping, self.tally, self._puts
+        )
         self.state.default()
+
+    def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
+        """
+        :param offset_ns: says the wall clock minus the queue's time; without it they are the same.
+        """
+        self._put_batches.wall_offset_ns = offset_ns
 
     def keep_in(self, log: JobLog) -> None:
         """
@@ -438,6 +448,33 @@ class WorkQueue:
         Name the commands of this section.
         """
         return replies.names(row.name.encode() for row in EXTENSIONS), 0
+
+    def put_at(
+        self, session: Session, now_ns: int, begun_ns: int, priority: int, at_s: int, ttr_s: int,
+        body: bytes,
+    ) -> Answer | None:  # fmt: skip
+        """
+        A whole job has come, which is delayed until that moment of the wall clock.
+
+        :param begun_ns: when its line came.
+        """
+        if self.is_draining:
+            return replies.DRAINING, 0
+        return self._put_batches.put_at(session, now_ns, begun_ns, priority, at_s, ttr_s, body)
+
+    def put_batch(
+        self, session: Session, now_ns: int, begun_ns: int,
+        jobs: Sequence[tuple[int, int, int, bytes]],
+    ) -> Answer | None:  # fmt: skip
+        """
+        All jobs of a batch have come: all of them are put, or none.
+
+        :param begun_ns: when its line came.
+        :param jobs: see `PutBatches.put_batch`.
+        """
+        if self.is_draining:
+            return replies.DRAINING, 0
+        return self._put_batches.put_batch(session, now_ns, begun_ns, jobs)
 
     def reserve_batch(
         self, session: Session, now_ns: int, count: int, timeout_ns: int | None

@@ -37,6 +37,8 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "list-tubes": WorkQueue.list_tubes,
     "pause-tube": WorkQueue.pause_tube,
     "capabilities": WorkQueue.capabilities,
+    "put-at": WorkQueue.put_at,
+    "put-batch": WorkQueue.put_batch,
     "reserve-batch": WorkQueue.reserve_batch,
     "delete-batch": WorkQueue.delete_batch,
     "list-jobs": WorkQueue.list_jobs,
@@ -47,7 +49,7 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "drain": WorkQueue.drain,
     "undrain": WorkQueue.undrain,
 }
-"""Called with the queue, the session, the time and the fields' values, but for `put`."""
+"""Called with the queue, the session, the time and the fields' values, but where jobs follow."""
 
 LOOKS: Final = frozenset({
     "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",

@@ -15,13 +15,22 @@ class Incoming:
     :ivar line: the command that it belongs to.
     :ivar refusal: what it is answered with if nothing is to be done with it, which may turn out
         while it comes.
+    :ivar is_lost: whether nobody knows where it ends: what follows could be understood wrongly.
     """
 
-    __slots__ = ("line", "refusal")
+    __slots__ = ("is_lost", "line", "refusal")
 
     def __init__(self, line: bytes, refusal: Reply | None) -> None:
         self.line = line
         self.refusal = refusal
+        self.is_lost = False
+
+    @property
+    def is_whole(self) -> bool:
+        """
+        Whether all has come before the first piece.
+        """
+        return False
 
     def receive(self, data: bytes) -> bytes | None:
         """
@@ -93,11 +102,13 @@ class LongLine(Incoming):
 
     __slots__ = ("_has_cr",)
 
-    def __init__(self, line: bytes) -> None:
+    def __init__(self, line: bytes, *, is_lost: bool) -> None:
         """
         :param line: its start.
+        :param is_lost: whether jobs may follow, as many as nobody knows.
         """
         super().__init__(line, BAD_FORMAT)
+        self.is_lost = is_lost
         self._has_cr = False
 
     def receive(self, data: bytes) -> bytes | None:
@@ -146,7 +157,7 @@ class IncomingLine(Incoming):
             return data[end + len(CRLF) - before :]
         if len(text) < self._max_bytes:
             return None
-        self.refusal, self._rest = BAD_FORMAT, LongLine(self.line)
+        self.refusal, self._rest = BAD_FORMAT, LongLine(self.line, is_lost=False)
         last = bytes(text[-1:])
         text.clear()
         return self._rest.receive(last + data[taken:])

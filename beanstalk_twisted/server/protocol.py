@@ -6,17 +6,17 @@ go to the `Executor` as they came, all that one packet brings in one call; the p
 has not wholly come::
 
     lines   Executor.execute: all commands that have wholly come
-            lineReceived: a `put` whose body is still to come, or is too large
+            lineReceived: a `put` whose body is still to come, or is too large; jobs
             lineLengthExceeded: a line of more than 224 bytes: few commands may have one
-    raw     rawDataReceived: an `Incoming`: a body or a long line, collected or skipped
+    raw     rawDataReceived: an `Incoming`: a body, jobs or a long line, collected or skipped
 
 Answers go from the executor to the `ReplyQueue`, and from there to the `Output`.
 
 Commands stop when the connection has had its share of a turn, and while a `reserve` waits, large
 work runs, the peer does not read its replies or too many are held.  The socket is still read, so
 that a hang-up is noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a
-bounded amount of memory: that buffer, one body or line, `MAX_HELD_BYTES` of replies, what the
-transport buffers, `MAX_GATHERED_BYTES` included, and the reply to one `reserve-batch`.
+bounded amount of memory: that buffer, one body, batch or line, `MAX_HELD_BYTES` of replies, what
+the transport buffers, `MAX_GATHERED_BYTES` included, and the reply to one `reserve-batch`.
 
 Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
 too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
@@ -154,8 +154,8 @@ class BeanstalkProtocol(LineReceiver):
 
     def lineReceived(self, line: bytes) -> None:
         """
-        A `put` whose body is still to come, or is too large: the one command that the executor
-        leaves.
+        A `put` whose body is still to come, or is too large, or a command that jobs follow: what
+        the executor leaves.
         """
         try:
             self._incoming = self._executor.begin_body(line, self._context.now_ns())
@@ -166,6 +166,8 @@ class BeanstalkProtocol(LineReceiver):
                 self.break_off()
         else:
             self.setRawMode()
+            if self._incoming.is_whole:
+                self.rawDataReceived(b"")
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """
@@ -178,7 +180,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def rawDataReceived(self, data: bytes) -> None:
         """
-        Another piece of a body, or of a long line.
+        Another piece of a body, of jobs, or of a long line.
         """
         incoming = self._incoming
         assert incoming is not None
@@ -188,6 +190,8 @@ class BeanstalkProtocol(LineReceiver):
                 self._incoming = None
                 self.setLineMode(rest)
                 self._executor.finish(incoming, self._context.now_ns())
+                if self._executor.is_over:
+                    self._quit()
         except BaseException:
             self._answer_failure()
         self._heed()

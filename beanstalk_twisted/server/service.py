@@ -101,6 +101,7 @@ class BeanstalkService(Service):
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.queue.draining_changed = self._tell_of_draining
         self.queue.connections.facts = self._connection_facts
+        self.queue.tell_wall_clock(clock.wall_offset_ns)
         self._protocols: dict[Session, ServedConnection] = {}
         self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
         self.context = ExecutionContext(

@@ -54,6 +54,7 @@ class Dialect:
         self.cancel_lines = tuple(row.prefix + CRLF for row in rows if row.ends_wait)
         self._by_prefix = {row.prefix: row for row in rows}
         self._prefixes = re.compile(b"|".join(map(_beginning, rows)))
+        self._with_jobs = {row.name.encode(): row for row in rows if row.has_jobs}
         self._by_id = {row.prefix.strip(): row for row in rows if row.fields == (JOB_ID,)}
         releases = [row for row in rows if row.fields == _RELEASE_FIELDS]
         self._release = releases[0] if releases else None
@@ -92,6 +93,13 @@ class Dialect:
         word, space, _ = start.partition(b" ")
         row = self._by_prefix.get(word + space)
         return MAX_LINE_BYTES if row is None else row.max_line_bytes
+
+    def with_jobs(self, line: bytes) -> Command | None:
+        """
+        :param line: or its beginning; it may be wrong.
+        :return: its command, if it is one that jobs follow.
+        """
+        return self._with_jobs.get(line.partition(b" ")[0])
 
     @property
     def remembered(self) -> int:

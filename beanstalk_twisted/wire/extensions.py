@@ -10,11 +10,20 @@ from typing import ClassVar, Final
 
 from beanstalk_twisted.wire import grammar
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.grammar import CRLF, JOB_ID, SECONDS, Field, ParseError
+from beanstalk_twisted.wire.grammar import (
+    BATCH_COUNT,
+    BYTES,
+    CRLF,
+    JOB_ID,
+    MAX_BATCH_JOBS,
+    PRIORITY,
+    SECONDS,
+    TTR,
+    UNIX_SECONDS,
+    Field,
+    ParseError,
+)
 from beanstalk_twisted.wire.replies import BAD_FORMAT, Line, Reply, Reserved, Word
-
-MAX_BATCH_JOBS: Final = 1000
-"""Jobs of a batch, as Tuber's: a reply to more would keep a worker busy for longer than a TTR."""
 
 MAX_BATCH_LINE_BYTES: Final = 21_000
 """A `delete-batch` line with its CR LF: 1,000 ids of 19 digits take 20,014 bytes."""
@@ -25,13 +34,6 @@ MIN_PIECE_BYTES: Final = 4 << 10
 
 MAX_PAGE_JOBS: Final = 1000
 """Jobs of a page of `list-jobs`: some 5 ms, while others wait."""
-
-
-def _batch_count(text: bytes) -> int:
-    count: int = grammar.COUNT.convert(text)
-    if not 1 <= count <= MAX_BATCH_JOBS:
-        raise ParseError(BAD_FORMAT)
-    return count
 
 
 def _seconds(text: bytes) -> int | None:
@@ -57,7 +59,6 @@ def _job_id(text: bytes) -> int:
     return job_id
 
 
-BATCH_COUNT: Final = Field("count", rb" *+([0-9]++)", _batch_count)
 OPTIONAL_SECONDS: Final = Field("seconds", rb"((?: ++[0-9]++)?+)", _seconds, is_optional=True)
 JOB_IDS: Final = Field("ids", rb" *+([0-9]++(?: ++[0-9]++)*+)", _job_ids)
 
@@ -70,13 +71,13 @@ def _limit(text: bytes) -> int:
 
 
 def _row(
-    word: bytes, fields: Sequence[Field] = (), *, operation: str = "", ends_wait: bool = False,
-    max_line_bytes: int = MAX_LINE_BYTES,
+    word: bytes, fields: Sequence[Field] = (), *, operation: str = "", has_jobs: bool = False,
+    ends_wait: bool = False, max_line_bytes: int = MAX_LINE_BYTES,
 ) -> Command:  # fmt: skip
     prefix = word + b" " if fields else word
     return Command(
         prefix, fields, operation=operation, is_whole_word=True, is_counted=False,
-        ends_wait=ends_wait, max_line_bytes=max_line_bytes,
+        has_jobs=has_jobs, ends_wait=ends_wait, max_line_bytes=max_line_bytes,
     )  # fmt: skip
 
 
@@ -93,6 +94,8 @@ _FLUSH_FIELDS: Final = (grammar.TUBE_THEN, FLUSHED_STATE)
 
 EXTENSIONS: Final = (
     _row(b"capabilities"),
+    _row(b"put-at", (PRIORITY, UNIX_SECONDS, TTR, BYTES), has_jobs=True),
+    _row(b"put-batch", (BATCH_COUNT,), has_jobs=True),
     _row(b"reserve-batch", (BATCH_COUNT, OPTIONAL_SECONDS)),
     _row(b"delete-batch", (JOB_IDS,), max_line_bytes=MAX_BATCH_LINE_BYTES),
     _row(b"list-jobs", (grammar.TUBE_THEN, LISTED_STATE, LIMIT, CURSOR)),
@@ -161,6 +164,33 @@ class DeletedBatch(Reply):
 
 
 NOT_DRAINING: Final = Word(b"NOT_DRAINING")
+
+
+class InsertedBatch(Reply):
+    """
+    The jobs of a batch were put: the first one's id, the others' follow, and how many.
+    """
+
+    __slots__ = ("count", "first_id")
+
+    def __init__(self, first_id: int, count: int) -> None:
+        self.first_id = first_id
+        self.count = count
+
+    def encode(self) -> bytes:
+        """
+        :return: the reply's bytes, its CR LF included.
+        """
+        ids = range(self.first_id, self.first_id + self.count)
+        return b"INSERTED_BATCH %d\r\n" % self.count + b"".join(
+            [b"INSERTED %d\r\n" % job_id for job_id in ids]
+        )
+
+    def fields(self) -> tuple[object, ...]:
+        """
+        What it says, in the order of its class's arguments.
+        """
+        return self.first_id, self.count
 
 
 class Flushed(Line):

@@ -55,6 +55,7 @@ class Talker:
         self._promises = server.promises
         self._client: Client = server.connect()
         self._expected: deque[Expected] = deque()
+        self._inserted_next = 0
 
     @property
     def session(self) -> Any:
@@ -93,7 +94,12 @@ class Talker:
             if words[0] in (b"RESERVED", b"FOUND", b"OK"):
                 size = int(words[-1])
                 body, output = output[:size], output[size + 2 :]
-            self._heard(self._expected.popleft(), words, body)
+            if words[0] == b"INSERTED_BATCH":
+                self._inserted_next = int(words[1])
+                continue
+            self._inserted_next -= self._inserted_next > 0
+            expected = self._expected[0] if self._inserted_next else self._expected.popleft()
+            self._heard(expected, words, body)
 
     def _heard(self, expected: Expected, words: list[bytes], body: bytes | None) -> None:
         """
@@ -162,11 +168,12 @@ class Clients:
         is_full = len(self._server.service.queue.state.jobs) > MANY_JOBS
         puts, deletes = (2, 5) if is_full else (7, 1)
         actions: list[tuple[int, Callable[[Talker], None]]] = [
-            (puts, self._put), (7, self._reserve), (deletes + 1, self._delete),
-            (deletes, self._delete_any), (3, self._release), (4, self._bury), (2, self._kick),
-            (1, self._touch), (1, self._pause), (1, self._leave), (1, self._kick_job),
-            (1, self._reserve_job), (1, self._look), (1, self._use), (1, self._flush),
-            (2, self._wait_job), (1, self._reserve_batch), (deletes, self._delete_batch),
+            (puts, self._put), (1, self._put_batch), (7, self._reserve),
+            (deletes + 1, self._delete), (deletes, self._delete_any), (3, self._release),
+            (4, self._bury), (2, self._kick), (1, self._touch), (1, self._pause),
+            (1, self._leave), (1, self._kick_job), (1, self._reserve_job), (1, self._look),
+            (1, self._use), (1, self._flush), (2, self._wait_job), (1, self._reserve_batch),
+            (deletes, self._delete_batch),
         ]  # fmt: skip
         free = [talker for talker in self._talkers if not talker.session.is_blocked]
         (action,) = self._draw.choices([a for _, a in actions], [w for w, _ in actions])
@@ -192,6 +199,14 @@ class Clients:
         delay_s, ttr_s = draw.choice([0, 0, 0, 2, 50]), draw.choice([1, 60])
         line = b"put %d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(body))
         talker.say(line + body + b"\r\n")
+
+    def _put_batch(self, talker: Talker) -> None:
+        draw = self._draw
+        jobs = []
+        for _ in range(draw.choice([1, 2, 3])):
+            body = bytes([draw.randrange(97, 123)]) * draw.choice([0, 7, 400, 3000])
+            jobs.append(b"%d %d 60 %d\r\n%b\r\n" % (7, draw.choice([0, 2]), len(body), body))
+        talker.say(b"put-batch %d\r\n" % len(jobs) + b"".join(jobs))
 
     def _use(self, talker: Talker) -> None:
         talker.say(b"use %b\r\n" % self._draw.choice(TUBES))

@@ -34,7 +34,7 @@ WAY: Final = files_of(
     "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "storage.group_commit",
     "storage.space", "storage.inline_sync", "storage.store", "storage.compactor",
     "server.service", "server.turns", "server.protocol", "server.executor", "server.incoming",
-    "server.reply_queue", "server.output",
+    "server.incoming_jobs", "server.reply_queue", "server.output",
 )  # fmt: skip
 
 ERRORS: Final = {"memory": MemoryError, "disk": OSError, "signal": KeyboardInterrupt}
@@ -241,6 +241,11 @@ def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterato
     yield
     one.say(b"reserve-job 11\r\n", 11)
     one.leave()
+    yield
+    three.say(b"put-at 0 0 60 1500\r\n" + LARGE + b"\r\n")
+    three.send(b"put-batch 2\r\n0 0 60 1500\r\n" + LARGE[:700])
+    yield
+    three.say(LARGE[700:] + b"\r\n0 0 60 1500\r\n" + LARGE + b"\r\n")
     yield
     server.advance(30)  # A pause ends, all waits end, and what goes on by itself comes to rest.
     yield

@@ -16,7 +16,7 @@ from beanstalk_twisted.jobs.batches import (
 )
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
 from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.wire.extensions import MAX_BATCH_JOBS
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from tests.jobs.conversation import Client, Server
 
 

@@ -15,7 +15,8 @@ from beanstalk_twisted.server.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
-from beanstalk_twisted.wire.extensions import MAX_BATCH_JOBS, MAX_BATCH_LINE_BYTES
+from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from tests.held_io import HeldIo
 from tests.server.test_protocol import cut
 

@@ -77,9 +77,51 @@ def puts(draw: st.DrawFn) -> bytes:
     return b"put %s %s %s %d\r\n" % fields + body + end
 
 
+JOB_LINES = (
+    b"0 0 1 %d", b"3 0 1 %d", b"1 1 60 %d", b"0  0 0 %d", b"0 0 1 %d", b"0 0 1 %d junk",
+    b"4294967296 0 1 %d", b"0 -1 1 %d", b"0 x 1 %d", b"0 0 1 %dx", b"0 0", b"",
+    b"0 0 1 %d " + b"y" * 230,
+)  # fmt: skip
+FOLLOWED = (
+    b"put-batch %d", b"put-batch %d", b"put-batch %d", b"put-batch  %d", b"put-batch %d ",
+    b"put-batch %d 1", b"put-batch -%d", b"put-batch", b"put-batch " + b" " * 220 + b"%d",
+)  # fmt: skip
+MOMENTS = (b"0", b"1700000000", b"1700000001", b"6000000000", b"9" * 30, b"-1", b"x")
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    """
+    Draw a batch; often something is wrong with it.
+    """
+    jobs = []
+    for body in draw(st.lists(BODY, max_size=4)):
+        line = draw(st.sampled_from(JOB_LINES[:5] if draw(st.booleans()) else JOB_LINES))
+        size = max(0, len(body) + draw(st.sampled_from([0, 0, 0, 0, 0, 1, -1])))
+        jobs.append((line % size if b"%d" in line else line) + b"\r\n" + body + b"\r\n")
+    line = draw(st.sampled_from(FOLLOWED))
+    count = len(jobs) + draw(st.sampled_from([0, 0, 0, 0, 0, 1, -1, 1001]))
+    line = line % max(0, count) if b"%d" in line else line
+    return line + b"\r\n" + b"".join(jobs)
+
+
+@st.composite
+def puts_at(draw: st.DrawFn) -> bytes:
+    """
+    Draw a put for a moment.
+    """
+    body, line = draw(BODY), draw(st.sampled_from(JOB_LINES))
+    words = line.split(b" ", 1)
+    rest = words[1].split(b" ", 1)[-1] if len(words) > 1 else b""
+    line = b" ".join([b"put-at", words[0], draw(st.sampled_from(MOMENTS)), rest])
+    return (line % len(body) if b"%d" in line else line) + b"\r\n" + body + b"\r\n"
+
+
 COMMAND = st.one_of(
     puts(),
     puts(),
+    batches(),
+    puts_at(),
     st.builds(lambda word, job: word + b" " + job + b"\r\n", st.sampled_from(ID_COMMANDS), NUMBER),
     st.builds(lambda job, pri: b"release %s %s 0\r\n" % (job, pri), NUMBER, NUMBER),
     st.builds(lambda job, pri: b"bury %s %s\r\n" % (job, pri), NUMBER, NUMBER),

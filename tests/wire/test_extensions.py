@@ -10,13 +10,12 @@ from beanstalk_twisted.wire.commands import COMMANDS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect
 from beanstalk_twisted.wire.extensions import (
     EXTENSIONS,
-    MAX_BATCH_JOBS,
     MAX_BATCH_LINE_BYTES,
     MIN_PIECE_BYTES,
     DeletedBatch,
     ReservedBatch,
 )
-from beanstalk_twisted.wire.grammar import MAX_TIMEOUT_S, MAX_U64, NS
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, MAX_TIMEOUT_S, MAX_U64, NS
 from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND, Reserved
 from tests.wire.test_dialects import meaning
 
