@@ -7,7 +7,10 @@ there.  What is not about commands (held replies, flow, who is served when) is t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from beanstalk_twisted.jobs.puts import Draft
 from beanstalk_twisted.jobs.reservations import Answer
@@ -16,10 +19,42 @@ from beanstalk_twisted.server.connection_host import ConnectionHost
 from beanstalk_twisted.server.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
+from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.grammar import ParseError
+from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from beanstalk_twisted.wire.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, Reply
 
 CRLF = b"\r\n"
+
+
+JOB_LINE = re.compile(rb" *+([0-9]++)" * 4 + rb"(.*)", re.DOTALL)
+
+
+@dataclass
+class Jobs:
+    """
+    A command that jobs follow, and what has come of them.
+    """
+
+    command: Command
+    refusal: Reply | None
+    left: int = 1
+    total: int = 0
+    values: tuple[int, ...] = ()
+    came: list[tuple[int, int, int, bytes]] = field(default_factory=list)
+
+    def refuse(self, reply: Reply) -> None:
+        """
+        The first reply counts.
+        """
+        self.refusal = self.refusal or reply
+
+
+def u32(word: bytes) -> int | None:
+    """
+    Read a number below 2**32.
+    """
+    return int(word) if word.isdigit() and int(word) < 2**32 else None
 
 
 class OracleProtocol(BeanstalkProtocol):
@@ -29,10 +64,12 @@ class OracleProtocol(BeanstalkProtocol):
 
     def __init__(self, host: ConnectionHost, dialect: Dialect = MODERN) -> None:
         super().__init__(host, dialect)
+        self._is_lost = False
         self._step: Callable[[], bool] = self._take_command
         self._command: Command | None = None
         self._put: tuple[Parsed, Draft] | None = None
         self._missing = 0
+        self._jobs: Jobs | None = None
 
     def received(self, data: bytes, now_ns: int) -> None:
         """
@@ -44,7 +81,7 @@ class OracleProtocol(BeanstalkProtocol):
         if not self._is_resting:
             self._share_ends_ns = now_ns + self._context.share_ns
         self._is_executing = True
-        while self._input and not self.paused and self._step():
+        while self._input and self._may_go_on() and self._step():
             self._heed()
         self._is_executing = False
         self._end_chunk()
@@ -63,16 +100,33 @@ class OracleProtocol(BeanstalkProtocol):
         if not self._is_executing:
             self._turns.send_soon(self.replies)
 
+    def _may_go_on(self) -> bool:
+        """
+        Whether nothing is in the way, once the peer has cancelled what it waits for.
+        """
+        line, found, _ = self._input.partition(CRLF)
+        if self.paused and found and line == b"cancel-reserve" and self.dialect is MODERN:
+            answer = self._context.queue.cancel_wait(self.session)
+            if answer is not None:
+                self.answer(answer)
+            self._update_pause()
+        return not self.paused
+
     def _say(self, reply: Reply) -> None:
         self.answer((reply, 0))
 
     def _take_command(self) -> bool:
-        line, found, _ = self._input[:MAX_LINE_BYTES].partition(CRLF)
+        most = MAX_LINE_BYTES
+        if self.dialect is MODERN and self._input.startswith(b"delete-batch "):
+            most = MAX_BATCH_LINE_BYTES
+        line, found, _ = self._input[:most].partition(CRLF)
         if found:
             self._input = self._input[len(line) + len(CRLF) :]
             self._obey(line)
-        elif len(line) == MAX_LINE_BYTES:
+        elif len(line) == most:
             self._step = self._skip_line
+            self._command = None
+            self._is_lost = self.dialect.with_jobs(line) is not None
         return bool(found) or self._step == self._skip_line
 
     def _obey(self, line: bytes) -> None:
@@ -81,6 +135,10 @@ class OracleProtocol(BeanstalkProtocol):
         try:
             parsed = self.dialect.parse_by_pattern(line)
         except ParseError as error:
+            followed = self.dialect.with_jobs(line)
+            if followed is not None:
+                self._begin_jobs(followed, line, is_wrong=True)
+                return
             queue.count(error.counter)
             self._say(error.reply)
             return
@@ -91,6 +149,8 @@ class OracleProtocol(BeanstalkProtocol):
             self._quit()
         elif command.has_body:
             self._begin_body(parsed)
+        elif command.has_jobs:
+            self._begin_jobs(command, line, is_wrong=False)
         else:
             self._end(METHODS[command.operation](queue, self.session, now_ns, *args))
 
@@ -130,11 +190,94 @@ class OracleProtocol(BeanstalkProtocol):
             self._say(JOB_TOO_BIG)
         return True
 
+    def _begin_jobs(self, command: Command, line: bytes, *, is_wrong: bool) -> None:
+        self._command = command
+        self._jobs = Jobs(command, BAD_FORMAT if is_wrong else None)
+        rest = line[len(command.name) + 1 :]
+        words = rest.split()
+        if command.name == "put-at":
+            self._read_job_line(rest)
+        elif len(words) == 1 and u32(words[0]) is not None:
+            self._jobs.left = int(words[0])
+            self._next_job()
+        else:
+            self._lose()
+
+    def _next_job(self) -> None:
+        jobs = self._jobs
+        assert jobs is not None
+        if jobs.left:
+            self._step = self._take_job_line
+            return
+        self._step = self._take_command
+        if jobs.refusal is not None:
+            self._say(jobs.refusal)
+            return
+        now_ns = self._context.now_ns()
+        args: tuple[Any, ...] = jobs.came[0] if jobs.command.name == "put-at" else (jobs.came,)
+        run = METHODS[jobs.command.name]
+        self._end(run(self._context.queue, self.session, now_ns, now_ns, *args))
+
+    def _take_job_line(self) -> bool:
+        line, found, _ = self._input[:MAX_LINE_BYTES].partition(CRLF)
+        if found:
+            self._input = self._input[len(line) + len(CRLF) :]
+            self._read_job_line(line)
+        elif len(line) == MAX_LINE_BYTES:
+            self._lose()
+            return True
+        return bool(found)
+
+    def _read_job_line(self, line: bytes) -> None:
+        jobs = self._jobs
+        assert jobs is not None
+        match = JOB_LINE.match(line)
+        words = line.split()
+        size = u32(match[4] if match else words[3] if len(words) > 3 else b"?")
+        if size is None:
+            self._lose()
+            return
+        jobs.total += size
+        if match is None:
+            jobs.refuse(BAD_FORMAT)
+        else:
+            at_most = [2**32, 2**32 if jobs.command.name == "put-batch" else 10**230, 2**32]
+            jobs.values = tuple(map(int, match.groups()[:3]))
+            if any(value >= most for value, most in zip(jobs.values, at_most, strict=True)):
+                jobs.refuse(BAD_FORMAT)
+        if size > self._context.queue.max_job_bytes or jobs.total > MAX_BATCH_BYTES:
+            jobs.refuse(JOB_TOO_BIG)
+        if match is not None and match[5]:
+            jobs.refuse(BAD_FORMAT)
+        self._missing = size + len(CRLF)
+        self._step = self._take_job_body
+
+    def _take_job_body(self) -> bool:
+        jobs = self._jobs
+        assert jobs is not None
+        if len(self._input) < self._missing:
+            return False
+        body, self._input = self._input[: self._missing], self._input[self._missing :]
+        if not body.endswith(CRLF):
+            jobs.refuse(EXPECTED_CRLF)
+        elif jobs.refusal is None:
+            priority, delay_s, ttr_s = jobs.values
+            jobs.came.append((priority, delay_s, ttr_s or 1, body.removesuffix(CRLF)))
+        jobs.left -= 1
+        self._next_job()
+        return True
+
+    def _lose(self) -> None:
+        self._say(BAD_FORMAT)
+        self._quit()
+
     def _skip_line(self) -> bool:
         _, found, rest = self._input.partition(CRLF)
         if found:
             self._input, self._step = rest, self._take_command
             self._say(BAD_FORMAT)
+            if self._is_lost:
+                self._quit()
             return True
         # Its end may begin with the last byte.
         self._input = self._input[-1:]

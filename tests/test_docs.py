@@ -20,11 +20,17 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog import errors, format
+from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
+from beanstalk_twisted.jobs import batches, statistics
+from beanstalk_twisted.jobs.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.kicks import RUN_JOBS
+from beanstalk_twisted.jobs.listing import LOOK_RESERVED
+from beanstalk_twisted.jobs.put_batches import MAX_AHEAD_S
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
@@ -37,9 +43,11 @@ from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
-from beanstalk_twisted.wire import grammar, replies, v1
+from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
+from beanstalk_twisted.wire.extensions import EXTENSIONS
 from beanstalk_twisted.wire.grammar import Field
+from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from beanstalk_twisted.wire.replies import Document, Reply, Word
 from tests.server_process import LIMIT_S, ServerProcess, ours
 
@@ -56,6 +64,7 @@ EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
+EXTENSIONS_PAGE = ROOT / "docs" / "extensions.md"
 DURABILITY = ROOT / "docs" / "durability.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -137,14 +146,22 @@ def line_of(command: Command) -> str:
     """
     Make the column on a command that follows from the code.
     """
-    fields = [field.name for field in command.fields if field.is_written]
-    words = [command.name, *(f"<{name}>" for name in fields)]
-    return f"`{' '.join(words)}`" + (" CR LF body" if command.has_body else "")
+    fields = [field for field in command.fields if field.is_written]
+    named = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in fields]
+    behind = " CR LF body" if command.has_body else ""
+    if command.has_jobs:
+        behind = " CR LF body" if command.fields[-1] is grammar.BYTES else " CR LF jobs"
+    return f"`{' '.join([command.name, *named])}`{behind}"
 
 
 def test_the_table_of_commands_is_that_of_the_code() -> None:
     documented = [line for line, *_ in table(PROTOCOL, "Commands")]
     assert documented == [line_of(command) for command in COMMANDS]
+
+
+def test_the_table_of_extensions_is_that_of_the_code() -> None:
+    documented = [line for line, *_ in table(EXTENSIONS_PAGE, "Commands")]
+    assert documented == [line_of(command) for command in EXTENSIONS]
 
 
 def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
@@ -184,8 +201,10 @@ def test_the_keys_of_statistics_of_v1_are_those_of_the_code_in_order() -> None:
 
 
 def test_every_field_is_described() -> None:
-    fields = {each.name for each in vars(grammar).values() if isinstance(each, Field)}
-    assert set(names_in(table(PROTOCOL, "Fields"))) == fields
+    values = [*vars(grammar).values(), *vars(extensions).values()]
+    fields = {each.name for each in values if isinstance(each, Field)}
+    described = names_in(table(PROTOCOL, "Fields") + table(EXTENSIONS_PAGE, "Fields"))
+    assert set(described) == fields
 
 
 def test_the_numbers_of_the_fields_are_those_of_the_code() -> None:
@@ -208,10 +227,41 @@ def test_every_reply_is_described_and_no_other() -> None:
     assert {name.split()[0] for name in names_in(table(PROTOCOL, "Replies"))} == sent
 
 
+def test_every_reply_of_extensions_is_described_and_no_other() -> None:
+    words = [each for each in vars(extensions).values() if isinstance(each, Word)]
+    lines = [
+        each for each in vars(extensions).values()
+        if isinstance(each, type) and issubclass(each, Reply) and hasattr(each, "template")
+    ]  # fmt: skip
+    sent = {each.text.decode() for each in words if each is not replies.BAD_FORMAT}
+    sent |= {each.template.split()[0].decode() for each in lines}
+    sent.add(extensions.InsertedBatch(1, 1).encode().split()[0].decode())
+    assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
+
+
+def test_the_keys_of_a_listed_job_are_those_of_the_code_in_order() -> None:
+    job = Job(1, 1, 0, b"")
+    job.state = State.RESERVED
+    documented = names_in(table(EXTENSIONS_PAGE, "Listing jobs"))
+    assert documented == [key for key, _ in statistics.listed(job, 0)]
+
+
+def test_the_keys_of_a_listed_connection_are_those_of_the_code_in_order() -> None:
+    queue = WorkQueue(Process(LogClock(), 0).facts, COUNTERS, 0)
+    listed, _ = queue.list_connections(queue.connect(), 0) or (None, 0)
+    assert isinstance(listed, Document)
+    lines = listed.content.decode().splitlines()[2:]
+    documented = names_in(table(EXTENSIONS_PAGE, "Listing connections"))
+    assert documented == [line[2:].split(":")[0] for line in lines]
+
+
 def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
-    described = {name.split()[0] for name in names_in(table(PROTOCOL, "Replies"))}
-    named = {word for row in table(PROTOCOL, "Commands") for word in re.findall(r"`(\w+)`", row[1])}
-    assert named <= described
+    rows = table(PROTOCOL, "Replies")
+    for page in (PROTOCOL, EXTENSIONS_PAGE):
+        rows += table(page, "Replies")
+        described = {name.split()[0] for name in names_in(rows)}
+        cells = [row[1] for row in table(page, "Commands")]
+        assert {word for cell in cells for word in re.findall(r"`(\w+)`", cell)} <= described
 
 
 def test_the_limits_are_those_of_the_code() -> None:
@@ -247,6 +297,31 @@ def test_the_limits_are_those_of_the_code() -> None:
             f"default {format.DEFAULT_SEGMENT_BYTES:,}",
         ],
     ]
+
+
+def test_the_limits_of_extensions_are_those_of_the_code() -> None:
+    assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
+        ["jobs of a batch", f"{grammar.MAX_BATCH_JOBS:,} jobs"],
+        ["bodies of a `put-batch` together", f"{MAX_BATCH_BYTES:,} bytes"],
+        ["moment of a `put-at`", f"{MAX_AHEAD_S:,} seconds ahead"],
+        ["`delete-batch` line, with its CR LF", f"{extensions.MAX_BATCH_LINE_BYTES:,} bytes"],
+        ["bodies of a `reserve-batch`, but for one job", f"{batches.MAX_BATCH_BYTES:,} bytes"],
+        [
+            "deleted or reserved in one go by a batch",
+            f"{batches.BATCH_SLICE_JOBS} jobs, {batches.BATCH_SLICE_BYTES:,} bytes of bodies",
+        ],
+        ["done at once while other large work goes on", f"{batches.AT_ONCE_JOBS} jobs"],
+        ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
+        ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],
+        ["described in one go by `list-connections`", f"{SLICE_CONNECTIONS} connections"],
+        [
+            "reserved jobs shown by `list-connections`",
+            f"{SHOWN_RESERVED} jobs of a connection",
+        ],
+        ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
+    ]
+    fields = {row[0]: row[1] for row in table(EXTENSIONS_PAGE, "Fields")}
+    assert fields["`count`"] == f"1 to {grammar.MAX_BATCH_JOBS:,}"
 
 
 Ask = Callable[[WorkQueue, Session], Answer]

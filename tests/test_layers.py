@@ -48,7 +48,8 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 PURE_PACKAGES = ("binlog", "jobs", "wire")
 PURE_MODULES = (
     "exports", "printable", "version", "storage.inline_sync", "daemon.gc_control",
-    "server.bindings", "server.executor", "server.incoming", "server.reply_queue",
+    "server.bindings", "server.executor", "server.incoming",
+    "server.incoming_jobs", "server.reply_queue",
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
     "client.outbox", "client.reading", "client.stats", "client.tubes", "client.pool.hashing",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
@@ -71,6 +72,7 @@ VOCABULARIES = {
         "binlog.cold",
         "binlog.records",
         "binlog.space_budget",
+        "wire.extensions",
         "wire.replies",
         "wire.yaml",
     ),

@@ -15,8 +15,7 @@ import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import replies, v1
-from beanstalk_twisted.wire.commands import Command
-from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.replies import Word
 from tests.test_docs import PROTOCOL, README, ROOT, blocks, slug, tables
 
@@ -199,7 +198,7 @@ def test_punctuation_beside_chinese_is_chinese(page: Path) -> None:
 # The code's tables.
 
 
-DIALECTS = (MODERN.rows, v1.dialect().rows)
+DIALECTS = (COMMANDS, v1.dialect().rows)
 
 
 def line_of(command: Command) -> list[str]:

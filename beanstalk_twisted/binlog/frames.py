@@ -28,6 +28,9 @@ from beanstalk_twisted.binlog.records import DATA_LEN, DATA_OFF, NO_DATA, NotUnd
 
 Buffer = bytes | bytearray | memoryview
 
+Span = tuple[int, int]
+"""Where a part of a sequence begins and where it ends, exclusive."""
+
 _ZERO_MAGIC = bytes(len(FRAME_MAGIC))
 _ID_AT: Final = 1
 _LONGS: Final = RECORD_BYTES // 8
@@ -123,26 +126,43 @@ def assemble(
     return b"".join((header[:8], hdr_crc, header[12:], array, heap, bytes(padding)))
 
 
-def split(records: Sequence[Record], all_bytes: int = 0) -> Iterator[Sequence[Record]]:
+def split(
+    records: Sequence[Record], all_bytes: int = 0, whole: Sequence[Span] = ()
+) -> Iterator[Sequence[Record]]:
     """
     Cut a batch into the runs of records that make one frame each.
 
     A run ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
 
     :param all_bytes: what they take, data included, if that is known: as a rule it is one run.
+    :param whole: parts that are not cut, ascending: each is treated as one large record.
     """
     if 0 < all_bytes <= FRAME_TARGET_BYTES and len(records) <= MAX_FRAME_RECORDS:
         yield records
         return
     start = size = 0
-    for at, record in enumerate(records):
-        own = RECORD_BYTES + len(record.data)
-        if at > start and (size + own > FRAME_TARGET_BYTES or at - start >= MAX_FRAME_RECORDS):
+    for at, stop in _pieces(len(records), whole):
+        own = sum([RECORD_BYTES + len(record.data) for record in records[at:stop]])
+        if at > start and (size + own > FRAME_TARGET_BYTES or stop - start > MAX_FRAME_RECORDS):
             yield records[start:at]
             start, size = at, 0
         size += own
     if start < len(records):
         yield records[start:]
+
+
+def _pieces(count: int, whole: Sequence[Span]) -> Iterator[Span]:
+    """
+    :return: what is not cut, in order: single records, and the parts that are ``whole``.
+    """
+    at = 0
+    for start, stop in whole:
+        for single in range(at, start):
+            yield single, single + 1
+        yield start, stop
+        at = stop
+    for single in range(at, count):
+        yield single, single + 1
 
 
 def decode(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:

@@ -232,17 +232,18 @@ class Framing:
 
     def add(
         self, records: Sequence[Record], base_lsn: int, time_ns: int,
-        durable_lsn: int | None = None, all_bytes: int = 0,
+        durable_lsn: int | None = None, all_bytes: int = 0, whole: Sequence[frames.Span] = (),
     ) -> list[bytes]:  # fmt: skip
         """
         :param base_lsn: the first record's LSN, the others' follow.
         :param durable_lsn: the watermark; by default each frame vouches for itself, since nobody
             sees it before all of it is durable.
         :param all_bytes: what the records take, data included, if that is known.
+        :param whole: see `frames.split`.
         :return: the frames, as few as the limits allow.
         """
         made, places, end = [], [], self.index.end
-        for run in frames.split(records, all_bytes):
+        for run in frames.split(records, all_bytes, whole):
             frame = self._frame(run, base_lsn, time_ns, durable_lsn)
             made.append(frame)
             places.append((end, base_lsn, time_ns))

@@ -14,7 +14,7 @@ the log gives no batch any more: what were written next might lie behind bytes t
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.batches import (
@@ -35,6 +35,7 @@ from beanstalk_twisted.binlog.format import (
     TUBE_IN_SEAL_BYTES,
     SegmentHeader,
 )
+from beanstalk_twisted.binlog.frames import Span
 from beanstalk_twisted.binlog.framing import Framing
 from beanstalk_twisted.binlog.records import CleanStop, Record, TubeDef
 from beanstalk_twisted.binlog.space_budget import (
@@ -103,6 +104,7 @@ class Log:
         self._pending: deque[Batch] = deque()
         self._pending_bytes = 0
         self._open: list[Record] = []
+        self._whole: list[Span] = []
         self._open_bytes = self._run_bytes = 0
         self._commits = self._is_ending = self._is_midway = False
         self._file: PreallocatedSegment | None = None
@@ -234,6 +236,28 @@ class Log:
         self.last_lsn, self.records_written = last_lsn, records_written
         return first_lsn
 
+    def append_whole(self, records: Sequence[Record]) -> int:
+        """
+        Append at least one record, `frames.MAX_FRAME_RECORDS` at most and no definition of a tube;
+        they will stand in one frame, `MAX_FRAME_BYTES` at most.  `make_room` was called for
+        `space_budget.whole_bytes`.
+
+        :return: the first one's LSN; the others' follow.
+        """
+        count, size = len(records), sum([RECORD_BYTES + len(record.data) for record in records])
+        own = self._cost(records[0], size)
+        first = len(self._open)
+        whole = [*self._whole, (first, first + count)]
+        first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
+        records_written = self.records_written + count
+        rest, open_bytes = self.budget.rest - own, self._open_bytes + size
+        run_bytes = size + (self._run_bytes if self._run_bytes <= HALF_FRAME_BYTES else 0)
+        self._open.extend(records)
+        self.budget.rest, self._open_bytes, self._run_bytes = rest, open_bytes, run_bytes
+        self.last_lsn, self.records_written, self._commits = last_lsn, records_written, True
+        self._whole = whole
+        return first_lsn
+
     def name_tubes(self, names: Mapping[int, bytes]) -> None:
         """
         The new segment's re-homed records use these tubes too.  Only before its first batch.
@@ -343,7 +367,9 @@ class Log:
         framing = self._framing.copy() if seals or self._rehomed else self._framing
         framed = framing.add_rehomed(self._rehomed) if self._rehomed else []
         base_lsn = self.last_lsn - len(self._open) + 1
-        framed += framing.add(self._open, base_lsn, time_ns, self.durable_lsn, self._open_bytes)
+        framed += framing.add(
+            self._open, base_lsn, time_ns, self.durable_lsn, self._open_bytes, self._whole
+        )
         chunks = [self._header, *framed] if file else framed.copy()
         last_lsn, records_written = self.last_lsn, self.records_written
         if seals:
@@ -357,7 +383,7 @@ class Log:
         self._unsafe.append(unsafe)
         self._framing, self._time_ns, self._rehomed = framing, time_ns, ()
         self.last_lsn, self.records_written = last_lsn, records_written
-        self._open, self._file, self._commits = [], None, False
+        self._open, self._whole, self._file, self._commits = [], [], None, False
         self._open_bytes = self._run_bytes = 0
         self._count_rest()
         return batch

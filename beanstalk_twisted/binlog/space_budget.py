@@ -123,7 +123,17 @@ def new_job_bytes(body_bytes: int) -> int:
     """
     The most that a new job takes.
     """
-    return framed_bytes(NEW_JOB_BYTES + body_bytes)
+    size = framed_bytes(NEW_JOB_BYTES + body_bytes)
+    # A large record may end one frame and begin another, beside its own.
+    return size + FRAME_BYTES if body_bytes + RECORD_BYTES > HALF_FRAME_BYTES else size
+
+
+def whole_bytes(records: int, data_bytes: int) -> int:
+    """
+    What records that have to stand in one frame take as if they were the body of one job: their
+    frame may begin behind half of one, and end it.
+    """
+    return records * RECORD_BYTES + data_bytes + 2 * FRAME_BYTES
 
 
 class SpaceBudget:

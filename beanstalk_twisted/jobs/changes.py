@@ -2,7 +2,7 @@
 Changes: each is logged and made in one step, and in no other way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from beanstalk_twisted.binlog.records import (
@@ -102,6 +102,13 @@ class JobLog(Protocol):
         :return: the first one's LSN; the others' follow.
         """
 
+    def append_whole(self, records: Sequence[Record]) -> int:
+        """
+        Append at least one record; all of them are kept, or none.  Room was made for them.
+
+        :return: the first one's LSN; the others' follow.
+        """
+
 
 class Unlimited:
     """
@@ -141,6 +148,12 @@ class NoLog:
     def append_run(self, records: Iterator[Record]) -> int:
         return 0
 
+    def append_whole(self, records: Sequence[Record]) -> int:
+        """
+        Nothing is kept, so nothing has to be waited for.
+        """
+        return 0
+
 
 NOWHERE: Final = NoLog()
 """The log of a queue without a log."""
@@ -174,6 +187,14 @@ class Changes:
         log = self.log
         return log is NOWHERE or log.budget.takes_put(body_bytes, len(self._state.jobs))
 
+    def has_room_for_all(self, size: int, count: int) -> bool:
+        """
+        As `has_room_for`, for so many new jobs that take these bytes as one.
+        """
+        log = self.log
+        others = len(self._state.jobs) + count - 1
+        return log is NOWHERE or log.budget.takes_put(size, others)
+
     def has_room_to_copy(self, body_bytes: int) -> bool:
         """
         Whether the log has room to state a job again, and then for the end of all jobs.
@@ -206,6 +227,27 @@ class Changes:
         if kind in WAITED_FOR:
             self.committed_lsn = lsn
         return lsn
+
+    def put_whole(self, tube: Tube, images: Sequence[JobImage], size: int, now_ns: int) -> int:
+        """
+        New jobs of a tube, as by `make` for each; but a crash leaves all of them, or none.
+
+        :param images: at least one.
+        :param size: see `space_budget.whole_bytes`.
+        :return: the last record's LSN.
+        """
+        log = self.log
+        log.make_room(size, now_ns)
+        segment = log.segment
+        if log is not NOWHERE and tube.defined_in != segment:
+            self._define(tube, now_ns)
+        lsn = log.append_whole(images)
+        step = 1 if lsn else 0
+        for image in images:
+            self._state.apply(image, lsn, segment)
+            lsn += step
+        self.committed_lsn = lsn - step
+        return lsn - step
 
     def kick(
         self, tube: Tube, queue: OrderedJobs, most: int, connection: int, now_ns: int

@@ -132,6 +132,26 @@ class OrderedJobs:
         """
         return self._blocks[0][0] if self.count else None
 
+    def last(self) -> int | None:
+        """
+        The key of the last job.
+        """
+        return self._blocks[-1][-1] if self.count else None
+
+    def behind(self, key: int, most: int) -> list[int]:
+        """
+        The keys of so many of the jobs behind a key, in order; fewer if there are not as many.
+
+        :param key: of a job that is here, or was, or `LEAST`.
+        """
+        keys: list[int] = []
+        place = max(0, bisect_right(self._starts, key) - 1)
+        at = bisect_right(self._blocks[place], key)
+        while len(keys) < most and place < len(self._blocks):
+            keys += self._blocks[place][at : at + most - len(keys)]
+            place, at = place + 1, 0
+        return keys
+
     def firsts(self, most: int) -> list[int]:
         """
         The keys of so many of the first jobs, in order; fewer if there are not as many.

@@ -10,6 +10,7 @@ here, only the put does.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
@@ -63,16 +64,19 @@ class Draft:
         self.created_ns = created_ns
 
 
-class NewJob(NamedTuple):
+class Waiting(NamedTuple):
     """
-    A job that has wholly come and waits for room.
+    A job, or some that are put together, that have wholly come and wait for room.
+
+    :ivar jobs: how many.
+    :ivar size: bytes that they take, as if they were the body of one job.
+    :ivar take: takes them, at this time.
     """
 
-    draft: Draft
-    priority: int
-    delay_s: int
-    ttr_s: int
-    body: bytes
+    session: Session
+    jobs: int
+    size: int
+    take: Callable[[int], Answer]
 
 
 class Puts:
@@ -92,12 +96,18 @@ class Puts:
         self._timekeeping = timekeeping
         self._tally = tally
         self._outbox = outbox
-        self._waiting: deque[tuple[Session, NewJob]] = deque()
+        self._waiting: deque[Waiting] = deque()
+
+    def note_producer(self, session: Session) -> None:
+        """
+        The session has put for the first time.
+        """
+        session.is_producer = True
+        self._tally.producers += 1
 
     def begin(self, session: Session, now_ns: int) -> Draft:
         if not session.is_producer:
-            session.is_producer = True
-            self._tally.producers += 1
+            self.note_producer(session)
         job_id = self._state.next_job_id
         self._state.next_job_id += 1
         return Draft(job_id, now_ns)
@@ -113,26 +123,33 @@ class Puts:
             return NO_ROOM
         if self._changes.has_room_for(len(body)):
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
-        if self._changes.log.budget.is_short:
+        return self._wait_with(session, draft, priority, delay_s, ttr_s, body)
+
+    def put_together(self, waiting: Waiting, now_ns: int) -> Answer | None:
+        """
+        Take jobs, refuse them, or let them wait.
+        """
+        if not self.memory.takes(waiting.size):
             return NO_ROOM
-        session.is_busy = True
-        self._waiting.append((session, NewJob(draft, priority, delay_s, ttr_s, body)))
-        return None
+        if self._changes.has_room_for_all(waiting.size, waiting.jobs):
+            return waiting.take(now_ns)
+        return self._wait(waiting)
 
     def forget(self, session: Session) -> None:
         """
         The session ends: its job is not taken, since nobody would hear of it.
         """
         if session.is_busy:
-            self._waiting = deque(each for each in self._waiting if each[0] is not session)
+            self._waiting = deque(each for each in self._waiting if each.session is not session)
 
     def room_changed(self, now_ns: int) -> None:
         """
         There is more room, or none is to be had: answer those who wait for it, in order.
         """
         while self._waiting:
-            session, new_job = self._waiting.popleft()
-            answer = self.put(session, now_ns, *new_job)
+            waiting = self._waiting.popleft()
+            session = waiting.session
+            answer = self.put_together(waiting, now_ns)
             if answer is None:
                 self._waiting.rotate(1)
                 return
@@ -145,12 +162,33 @@ class Puts:
 
         :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
         """
+        # Each is deleted one day, those that wait too; the log has room for one more anyway.
+        jobs = len(self._state.jobs) + sum([waiting.jobs - 1 for waiting in self._waiting])
         if copy_bytes is None and not self._waiting:
-            return Demand(len(self._state.jobs))
-        sizes = [new_job_bytes(len(new_job.body)) for _, new_job in self._waiting]
+            return Demand(jobs)
+        sizes = [new_job_bytes(waiting.size) for waiting in self._waiting]
         if copy_bytes is not None:
             sizes.append(new_job_bytes(copy_bytes))
-        return Demand(len(self._state.jobs), sum(sizes), max(sizes))
+        return Demand(jobs, sum(sizes), max(sizes))
+
+    def _wait_with(
+        self, session: Session, draft: Draft, priority: int, delay_s: int, ttr_s: int, body: bytes
+    ) -> Answer | None:
+        """
+        A job has no room.  Not a part of `put`, which would be slower for the function in here.
+        """
+
+        def take(now_ns: int) -> Answer:
+            return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
+
+        return self._wait(Waiting(session, 1, len(body), take))
+
+    def _wait(self, waiting: Waiting) -> Answer | None:
+        if self._changes.log.budget.is_short:
+            return NO_ROOM
+        waiting.session.is_busy = True
+        self._waiting.append(waiting)
+        return None
 
     def _take(
         self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,

@@ -5,6 +5,7 @@ Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RE
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
@@ -51,6 +52,7 @@ class Reservations:
     Gives ready jobs to sessions and takes them back.
 
     :ivar outbox: answers for sessions that had to wait for them, in order.
+    :ivar begin_batch: called when a session that waits for a batch has got the first job of it.
     :ivar deadlines: sessions by the time of what is due next: see `expired` and `end_wait`.
     """
 
@@ -59,6 +61,7 @@ class Reservations:
         self._state = state
         self._changes = changes
         self._tally = tally
+        self.begin_batch: Callable[[Session, int, Answer], None] | None = None
         self.deadlines: DueTimes[Session] = DueTimes()
 
     def reserve(self, session: Session, now_ns: int, timeout_ns: int | None) -> Answer | None:
@@ -67,7 +70,7 @@ class Reservations:
 
         :param timeout_ns: how long to wait at most, None for ever.
         """
-        self._note_worker(session)
+        self.note_worker(session)
         best = session.best_key()
         job = None if best is None else self._state.jobs.get(best & ID_MASK)
         if job is not None:
@@ -76,14 +79,14 @@ class Reservations:
             return replies.DEADLINE_SOON, 0
         if timeout_ns == 0 or session.is_half_closed:
             return replies.TIMED_OUT, 0
-        self._wait(session, None if timeout_ns is None else now_ns + timeout_ns)
+        self._wait(session, now_ns, None if timeout_ns is None else now_ns + timeout_ns)
         return None
 
     def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer:
         """
         Reserve this job, which no session holds.
         """
-        self._note_worker(session)
+        self.note_worker(session)
         return self.hand_out(session, job, now_ns)
 
     def hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
@@ -110,14 +113,20 @@ class Reservations:
                 return
             job = self._state.jobs.get(key & ID_MASK)
             assert job is not None
+            wanted = session.wanted
             self.stop_waiting(session)
-            leave(self.outbox, session, self.hand_out(session, job, now_ns))
+            answer = self.hand_out(session, job, now_ns)
+            if not wanted:
+                leave(self.outbox, session, answer)
+            elif self.begin_batch is not None:
+                self.begin_batch(session, wanted, answer)
 
     def stop_waiting(self, session: Session) -> None:
         """
         End the session's `reserve`: it is answered, or nobody hears the answer.
         """
         session.is_waiting = False
+        session.wanted = 0
         self._tally.waiting -= 1
         for tube in session.watching:
             tube.drop_waiter()
@@ -153,38 +162,42 @@ class Reservations:
                 self._give_up(session, replies.DEADLINE_SOON)
             elif session.timeout_ns is not None and session.timeout_ns <= now_ns:
                 self._give_up(session, replies.TIMED_OUT)
-        self._arm(session)
+        self.arm(session)
 
-    def _give_up(self, session: Session, reply: Reply) -> None:
-        self.stop_waiting(session)
-        leave(self.outbox, session, (reply, 0))
-
-    def _note_worker(self, session: Session) -> None:
-        if not session.is_worker:
-            session.is_worker = True
-            self._tally.workers += 1
-
-    def _wait(self, session: Session, timeout_ns: int | None) -> None:
-        session.is_waiting = True
-        session.wait_serial += 1
-        session.timeout_ns = timeout_ns
-        self._tally.waiting += 1
-        for tube in session.watching:
-            tube.add_waiter(session)
-        self._arm(session)
-
-    def _arm(self, session: Session) -> None:
+    def arm(self, session: Session) -> None:
         """
         Plan for the earliest of its deadlines, and while it waits for the margin before that and
-        its timeout.
+        its timeout; while it waits for the end of a job, for its timeout.
         """
         first = session.first_deadline()
         if first is not None:
             is_to_hear = session.is_waiting and session.hears_deadlines
             margin_ns = SAFETY_MARGIN_NS if is_to_hear else 0
             self.deadlines.arm(session, first[0] - margin_ns)
-        if session.is_waiting:
+        if session.is_waiting or session.awaited_id:
             self.deadlines.arm(session, session.timeout_ns)
+
+    def _give_up(self, session: Session, reply: Reply) -> None:
+        self.stop_waiting(session)
+        leave(self.outbox, session, (reply, 0))
+
+    def note_worker(self, session: Session) -> None:
+        """
+        Count a session that has asked for a job.
+        """
+        if not session.is_worker:
+            session.is_worker = True
+            self._tally.workers += 1
+
+    def _wait(self, session: Session, now_ns: int, timeout_ns: int | None) -> None:
+        session.is_waiting = True
+        session.wait_serial += 1
+        session.waits_from_ns = now_ns
+        session.timeout_ns = timeout_ns
+        self._tally.waiting += 1
+        for tube in session.watching:
+            tube.add_waiter(session)
+        self.arm(session)
 
 
 def _is_deadline_soon(session: Session, now_ns: int) -> bool:

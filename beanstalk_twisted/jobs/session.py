@@ -15,19 +15,25 @@ class Session:
     :ivar reserved: ids of the jobs it holds, in the order it got them.
     :ivar is_producer: whether it has put; ``is_worker`` whether it has reserved.
     :ivar is_waiting: whether a `reserve` of it is unanswered.
-    :ivar is_busy: whether a command of it is carried out in slices, or waits for room.
+    :ivar is_busy: whether a command of it is carried out in slices, or waits for room, or for the
+        end of a job.
+    :ivar awaited_id: the job whose end it waits for, 0 for none.
     :ivar has_answer: whether an answer for it is in `WorkQueue.outbox`; who delivers it says so.
+    :ivar has_ended: whether its connection has ended; its jobs may still be given back, in slices.
     :ivar is_half_closed: whether the peer will send no more.
     :ivar hears_deadlines: whether its `reserve` ends when a TTR of its jobs is about to; otherwise
         it goes on waiting.
-    :ivar timeout_ns: when its `reserve` gives up, None for never.
+    :ivar timeout_ns: when its `reserve` or `wait-job` gives up, None for never.
+    :ivar waits_from_ns: when its newest wait for a job began.
+    :ivar wanted: while it waits by `reserve-batch`, how many jobs it wants; otherwise 0.
     :ivar wait_serial: tells this wait from earlier ones.
     """
 
     __slots__ = (
-        "_deadlines", "_ready_index", "has_answer", "hears_deadlines", "is_busy", "is_half_closed",
-        "is_producer", "is_waiting", "is_worker", "number", "reserved", "timeout_ns", "using",
-        "wait_serial", "watching", "watching_order",
+        "_deadlines", "_ready_index", "awaited_id", "has_answer", "has_ended", "hears_deadlines",
+        "is_busy", "is_half_closed", "is_producer", "is_waiting", "is_worker", "number", "reserved",
+        "timeout_ns", "using", "wait_serial", "waits_from_ns", "wanted", "watching",
+        "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
@@ -39,8 +45,10 @@ class Session:
         self.reserved: dict[int, None] = {}
         self.is_producer = self.is_worker = self.is_waiting = False
         self.is_busy = self.is_half_closed = self.has_answer = False
+        self.awaited_id = 0
         self.timeout_ns: int | None = None
-        self.wait_serial = 0
+        self.wait_serial = self.waits_from_ns = self.wanted = 0
+        self.has_ended = False
         self._deadlines = OrderedJobs()
         self._ready_index: ReadyIndex | None = None
 

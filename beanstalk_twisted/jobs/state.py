@@ -8,7 +8,7 @@ needs no image: a delayed job becomes ready when its time has come (`promote`).
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from beanstalk_twisted.binlog.cold import ColdJobs, values
@@ -45,6 +45,8 @@ class QueueState:
     :ivar next_job_id: the next id to give out.
     :ivar live: where in the log the living jobs are.
     :ivar last_buried_ns: the time of the newest burial; the next one is later.
+    :ivar awaited: by a job's id, who is to be called with the job, once, when it is gone or buried;
+        must not change any job.
     """
 
     def __init__(self) -> None:
@@ -56,6 +58,7 @@ class QueueState:
         self.next_job_id = 1
         self.last_buried_ns = 0
         self.live = LiveBytes()
+        self.awaited: dict[int, Callable[[Job], None]] = {}
 
     def define(self, tube_id: int, name: bytes) -> None:
         """
@@ -274,6 +277,8 @@ class QueueState:
         if state is GONE:
             self.jobs.remove(job.job_id)
             self.live.leave(job.segment, len(job.body))
+            if self.awaited:
+                self._tell_end(job)
             return
         if state is RESERVED:
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
@@ -283,4 +288,11 @@ class QueueState:
         else:
             self.last_buried_ns = max(self.last_buried_ns, job.deadline_ns)
             tube.buried.add(job.deadline_ns, job.job_id)
+            if self.awaited:
+                self._tell_end(job)
         self.counts[state] += 1
+
+    def _tell_end(self, job: Job) -> None:
+        told = self.awaited.pop(job.job_id, None)
+        if told is not None:
+            told(job)

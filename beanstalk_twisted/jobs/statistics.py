@@ -132,7 +132,7 @@ def tube(tube: Tube, now_ns: int) -> Pairs:
         ("cmd-delete", tube.deletes),
         ("cmd-pause-tube", tube.pauses),
         ("pause", tube.pause_s if tube.pause_until_ns else 0),
-        ("pause-time-left", _whole_seconds(tube.pause_until_ns - now_ns)
+        ("pause-time-left", whole_seconds(tube.pause_until_ns - now_ns)
          if tube.pause_until_ns else 0),
     ]  # fmt: skip
 
@@ -141,16 +141,15 @@ def job(job: Job, tube: Tube, now_ns: int) -> Pairs:
     """
     The answer to `stats-job`.
     """
-    has_time_left = job.state in (State.RESERVED, State.DELAYED)
     return [
         ("id", job.job_id),
         ("tube", Quoted(tube.name.decode("ascii"))),
         ("state", job.state.name.lower()),
         ("pri", job.priority),
-        ("age", _whole_seconds(now_ns - job.created_ns)),
+        ("age", whole_seconds(now_ns - job.created_ns)),
         ("delay", job.delay_s),
         ("ttr", job.ttr_s),
-        ("time-left", _whole_seconds(job.deadline_ns - now_ns) if has_time_left else 0),
+        ("time-left", time_left(job, now_ns)),
         ("file", job.segment),
         ("reserves", job.reserves),
         ("timeouts", job.timeouts),
@@ -160,7 +159,39 @@ def job(job: Job, tube: Tube, now_ns: int) -> Pairs:
     ]
 
 
-def _whole_seconds(ns: int) -> int:
+def listed(job: Job, now_ns: int) -> Pairs:
+    """
+    What `list-jobs` says of a job.
+    """
+    pairs: Pairs = [
+        ("id", job.job_id),
+        ("pri", job.priority),
+        ("state", job.state.name.lower()),
+        ("size", len(job.body)),
+        ("age", whole_seconds(now_ns - job.created_ns)),
+        ("delay", job.delay_s),
+        ("ttr", job.ttr_s),
+        ("time-left", time_left(job, now_ns)),
+        ("reserves", job.reserves),
+        ("timeouts", job.timeouts),
+        ("releases", job.releases),
+        ("buries", job.buries),
+        ("kicks", job.kicks),
+    ]
+    if job.state is State.RESERVED:
+        pairs.append(("connection", job.holder))
+    return pairs
+
+
+def time_left(job: Job, now_ns: int) -> int:
+    """
+    Until the end of its TTR or delay, seconds; 0 if it has neither.
+    """
+    has_time_left = job.state in (State.RESERVED, State.DELAYED)
+    return whole_seconds(job.deadline_ns - now_ns) if has_time_left else 0
+
+
+def whole_seconds(ns: int) -> int:
     """
     Truncated toward zero, as C divides.
     """

@@ -12,6 +12,7 @@ from typing import Final
 from beanstalk_twisted.binlog.records import JobImage, Reason
 from beanstalk_twisted.jobs.changes import Changes
 from beanstalk_twisted.jobs.due import DueTimes
+from beanstalk_twisted.jobs.job_waits import JobWaits
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.reservations import Reservations
 from beanstalk_twisted.jobs.state import QueueState
@@ -31,15 +32,24 @@ class Timekeeping:
     """
 
     def __init__(
-        self, state: QueueState, changes: Changes, reservations: Reservations, tally: Tally
-    ) -> None:
+        self, state: QueueState, changes: Changes, reservations: Reservations, job_waits: JobWaits,
+        tally: Tally,
+    ) -> None:  # fmt: skip
         self._state = state
         self._changes = changes
         self._reservations = reservations
+        self._job_waits = job_waits
         self._tally = tally
         self._delays: DueTimes[Tube] = DueTimes()
         self._pauses: DueTimes[Tube] = DueTimes()
         self._slices: deque[Slices] = deque()
+
+    @property
+    def is_working(self) -> bool:
+        """
+        Whether work in slices goes on.
+        """
+        return bool(self._slices)
 
     def tick(self, now_ns: int) -> None:
         """
@@ -152,4 +162,5 @@ class Timekeeping:
             if image is not None:
                 self._tally.timeouts += 1
                 self.change(image, now_ns)
+            self._job_waits.end_wait(session, now_ns)
             self._reservations.end_wait(session, now_ns)

@@ -5,6 +5,7 @@ A tube: its jobs by state, the sessions that wait for them, and how many refer t
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ class Tube:
         Its jobs in all states.
         """
         return self.ready.count + self.reserved + self.delayed.count + self.buried.count
+
+    def queue(self, state: State) -> OrderedJobs:
+        """
+        Its ready, delayed or buried jobs.
+        """
+        if state is State.READY:
+            return self.ready
+        return self.delayed if state is State.DELAYED else self.buried
 
     @property
     def is_referred_to(self) -> bool:

@@ -15,7 +15,7 @@ Differs from beanstalkd: a job exists from its last byte on, not from its first,
 given out again (there, ids begin anew behind the largest one in the log).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import (
@@ -30,16 +30,23 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs import statistics
+from beanstalk_twisted.jobs.batches import Batches
 from beanstalk_twisted.jobs.changes import Changes, JobLog, small_state
+from beanstalk_twisted.jobs.connections import Connections
+from beanstalk_twisted.jobs.flushes import Flushes
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job_waits import JobWaits
 from beanstalk_twisted.jobs.kicks import Kicks
+from beanstalk_twisted.jobs.listing import Listing, place_of
 from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.put_batches import PutBatches
 from beanstalk_twisted.jobs.puts import PLENTY, Draft, Memory, Puts
 from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire.extensions import CANCELLED, EXTENSIONS, NOT_DRAINING
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS: Final = 1_000_000_000
@@ -58,7 +65,9 @@ class WorkQueue:
     :ivar outbox: answers for sessions other than the one that a call was for.
     :ivar memory: what it may use.
     :ivar max_job_bytes: the largest body that `put` takes.
-    :ivar is_draining: whether new jobs are refused.
+    :ivar connections: describes them; whoever serves them says what it knows.
+    :ivar is_draining: whether new jobs are refused; ``draining_changed`` is called when
+        `set_draining` has changed that.
     """
 
     def __init__(
@@ -73,19 +82,38 @@ class WorkQueue:
         self.memory = memory
         self.max_job_bytes = max_job_bytes
         self.is_draining = False
+        self.draining_changed: Callable[[], None] = lambda: None
         self.tally = statistics.Tally()
         self._facts = facts
         self._counters = counters
         self._changes = Changes(self.state)
         self._reservations = Reservations(self.state, self._changes, self.tally)
         self.outbox = self._reservations.outbox
-        self._timekeeping = Timekeeping(self.state, self._changes, self._reservations, self.tally)
+        self._job_waits = JobWaits(self.state, self._reservations)
+        self._timekeeping = Timekeeping(
+            self.state, self._changes, self._reservations, self._job_waits, self.tally
+        )
         self._kicks = Kicks(self.state, self._changes, self._timekeeping, self.outbox)
+        self._batches = Batches(
+            self.state, self._changes, self._reservations, self._timekeeping, self.delete
+        )
+        self._flushes = Flushes(self.state, self._changes, self._timekeeping, self.outbox)
+        self._listing = Listing(self.state)
+        self.connections = Connections(self.state, self._changes, self._timekeeping, self.outbox)
         self._copy_waits = 0
         self._puts = Puts(
             self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
         )
+        self._put_batches = PutBatches(
+            self.state, self._changes, self._timekeeping, self.tally, self._puts
+        )
         self.state.default()
+
+    def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
+        """
+        :param offset_ns: says the wall clock minus the queue's time; without it they are the same.
+        """
+        self._put_batches.wall_offset_ns = offset_ns
 
     def keep_in(self, log: JobLog) -> None:
         """
@@ -114,6 +142,8 @@ class WorkQueue:
         """
         A connection has ended: its jobs are ready again, in the order it reserved them.
         """
+        session.has_ended = True
+        self._job_waits.forget(session)
         self._reservations.forget(session)
         self._puts.forget(session)
         self.tally.connected -= 1
@@ -130,10 +160,28 @@ class WorkQueue:
         End a waiting `reserve`: the peer will send no more (beanstalkd prot.c, STATE_WAIT).
         """
         session.is_half_closed = True
+        return self.cancel_wait(session)
+
+    def cancel_wait(self, session: Session) -> Answer | None:
+        """
+        A session that waits for a job, or for the end of one, does so no longer.
+
+        :return: what it is told; None if it does not wait, or has its answer already.
+        """
+        if session.awaited_id:
+            return self._job_waits.stop(session)
         if not session.is_waiting:
             return None
         self._reservations.stop_waiting(session)
         return replies.TIMED_OUT, 0
+
+    def set_draining(self, is_draining: bool) -> None:
+        """
+        Refuse new jobs from now on, or take them again.
+        """
+        if is_draining is not self.is_draining:
+            self.is_draining = is_draining
+            self.draining_changed()
 
     def count(self, counter: str | None) -> None:
         """
@@ -393,6 +441,117 @@ class WorkQueue:
         self._timekeeping.settle(tube, now_ns)
         return replies.PAUSED, lsn
 
+    # Commands that beanstalkd does not have (docs/extensions.md).
+
+    def capabilities(self, session: Session, now_ns: int) -> Answer:
+        """
+        Name the commands of this section.
+        """
+        return replies.names(row.name.encode() for row in EXTENSIONS), 0
+
+    def put_at(
+        self, session: Session, now_ns: int, begun_ns: int, priority: int, at_s: int, ttr_s: int,
+        body: bytes,
+    ) -> Answer | None:  # fmt: skip
+        """
+        A whole job has come, which is delayed until that moment of the wall clock.
+
+        :param begun_ns: when its line came.
+        """
+        if self.is_draining:
+            return replies.DRAINING, 0
+        return self._put_batches.put_at(session, now_ns, begun_ns, priority, at_s, ttr_s, body)
+
+    def put_batch(
+        self, session: Session, now_ns: int, begun_ns: int,
+        jobs: Sequence[tuple[int, int, int, bytes]],
+    ) -> Answer | None:  # fmt: skip
+        """
+        All jobs of a batch have come: all of them are put, or none.
+
+        :param begun_ns: when its line came.
+        :param jobs: see `PutBatches.put_batch`.
+        """
+        if self.is_draining:
+            return replies.DRAINING, 0
+        return self._put_batches.put_batch(session, now_ns, begun_ns, jobs)
+
+    def reserve_batch(
+        self, session: Session, now_ns: int, count: int, timeout_ns: int | None
+    ) -> Answer | None:
+        """
+        Up to ``count`` ready jobs of the watched tubes; with a timeout wait for the first.
+        """
+        return self._batches.reserve(session, now_ns, count, timeout_ns)
+
+    def delete_batch(self, session: Session, now_ns: int, job_ids: Sequence[int]) -> Answer | None:
+        """
+        Delete each of these jobs that `delete` would.
+        """
+        return self._batches.delete(session, now_ns, job_ids)
+
+    def list_jobs(
+        self, session: Session, now_ns: int, name: bytes, state: bytes, limit: int, cursor: bytes
+    ) -> Answer:  # fmt: skip
+        """
+        Some of the tube's jobs in this state, or in any.
+        """
+        tube, start = self.state.tubes.find(name), place_of(state, cursor)
+        if start is None:
+            return replies.BAD_FORMAT, 0
+        if tube is None:
+            return self._not_found()
+        page = self._listing.page(tube, state, limit, start, now_ns)
+        return self._of_state(replies.Document(page))
+
+    def flush_tube(
+        self, session: Session, now_ns: int, name: bytes, state: bytes
+    ) -> Answer | None:  # fmt: skip
+        """
+        Delete the tube's jobs in this state, or all that nobody holds.
+        """
+        tube = self.state.tubes.find(name)
+        return (
+            self._not_found() if tube is None else self._flushes.flush(session, tube, state, now_ns)
+        )
+
+    def list_connections(self, session: Session, now_ns: int) -> Answer | None:
+        """
+        Who is connected, and what they do.
+        """
+        return self.connections.describe_all(session, now_ns)
+
+    def wait_job(
+        self, session: Session, now_ns: int, job_id: int, timeout_ns: int
+    ) -> Answer | None:  # fmt: skip
+        """
+        Wait until this job has ended or was buried, but no longer than that.
+        """
+        job = self.state.jobs.look(job_id)
+        if job is None:
+            return self._not_found()
+        return self._job_waits.wait(session, job, now_ns, timeout_ns)
+
+    def cancel_reserve(self, session: Session, now_ns: int) -> Answer:
+        """
+        Nothing waits any more; see `cancel_wait`, which the connection has called before if it did.
+        """
+        return CANCELLED, 0
+
+    def drain(self, session: Session, now_ns: int) -> Answer:
+        """
+        Refuse new jobs from now on.
+        """
+        self.set_draining(True)
+        return replies.DRAINING, 0
+
+    def undrain(self, session: Session, now_ns: int) -> Answer:
+        """
+        Take new jobs again.
+        """
+        self.set_draining(False)
+        return NOT_DRAINING, 0
+
     # The log's room.
 
     def room_changed(self, now_ns: int) -> None:
@@ -492,8 +651,10 @@ class WorkQueue:
         Slices of the end of a session.
         """
         for at, job_id in enumerate(list(session.reserved), start=1):
-            job = self.state.jobs.get(job_id)
-            assert job is not None
+            job = self._held(session, job_id)
+            if job is None:
+                # Deleted between two slices, by a batch of its own.
+                continue
             image = job.image(Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns)
             self._timekeeping.change(image, now_ns)
             if not at % SLICE_JOBS:

@@ -36,11 +36,24 @@ METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
     "list-tube-used": WorkQueue.list_tube_used,
     "list-tubes": WorkQueue.list_tubes,
     "pause-tube": WorkQueue.pause_tube,
+    "capabilities": WorkQueue.capabilities,
+    "put-at": WorkQueue.put_at,
+    "put-batch": WorkQueue.put_batch,
+    "reserve-batch": WorkQueue.reserve_batch,
+    "delete-batch": WorkQueue.delete_batch,
+    "list-jobs": WorkQueue.list_jobs,
+    "flush-tube": WorkQueue.flush_tube,
+    "wait-job": WorkQueue.wait_job,
+    "cancel-reserve": WorkQueue.cancel_reserve,
+    "list-connections": WorkQueue.list_connections,
+    "drain": WorkQueue.drain,
+    "undrain": WorkQueue.undrain,
 }
-"""Called with the queue, the session, the time and the fields' values, but for `put`."""
+"""Called with the queue, the session, the time and the fields' values, but where jobs follow."""
 
 LOOKS: Final = frozenset({
     "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
     "list-tubes", "list-tube-used", "list-tubes-watched",
+    "capabilities", "list-jobs", "list-connections",
 })  # fmt: skip
 """Operations that only look: whatever such a one fails with, all is as it was."""

@@ -23,6 +23,12 @@ class ServedConnection(Protocol):
     dialect: Dialect
     transport: Any
 
+    @property
+    def buffered_bytes(self) -> int:
+        """
+        Input that was read and is not carried out, and replies that wait for the disk.
+        """
+
     def received(self, data: bytes, now_ns: int) -> None:
         """
         Carry out what has come, as far as that may be done now.
@@ -125,6 +131,11 @@ class ConnectionHost(Protocol):
     def half_closed(self, session: Session) -> None:
         """
         The peer will send no more: if the session waits for a job, that ends.
+        """
+
+    def cancel_wait(self, session: Session) -> None:
+        """
+        The peer takes back what the session waits for: that ends, if it does.
         """
 
     def disconnected(self, session: Session) -> None:

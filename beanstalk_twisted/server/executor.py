@@ -17,11 +17,13 @@ from beanstalk_twisted.jobs.reservations import NO_ROOM, Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import LOOKS, METHODS
-from beanstalk_twisted.server.incoming import Incoming, IncomingBody, LongLine
+from beanstalk_twisted.server.incoming import Incoming, IncomingBody, IncomingLine, LongLine
+from beanstalk_twisted.server.incoming_jobs import IncomingJobs
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, Durability, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed
-from beanstalk_twisted.wire.grammar import CRLF, ParseError
+from beanstalk_twisted.wire.extensions import ReservedBatch
+from beanstalk_twisted.wire.grammar import BYTES, CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     EXPECTED_CRLF,
@@ -45,7 +47,7 @@ ALL: Final = 0
 """All that has come is carried out."""
 
 LEFT: Final = 1
-"""What is next has not wholly come, or is a body that is too large."""
+"""What is next has not wholly come, or is a body that is too large, or jobs."""
 
 STOPPED: Final = 2
 """The protocol decides whether the next command may be carried out now."""
@@ -174,8 +176,9 @@ class Executor:
             try:
                 parsed = dialect.parse(line)
             except ParseError as error:
-                self._command = None
-                answer = self._refuse(line, end + 2, error.reply, error.counter, None)
+                answer = self._refuse_line(line, end + 2, error)
+                if answer is None:
+                    return LEFT
             if parsed is not None:
                 command, args, _ = parsed
                 self._command = command
@@ -188,9 +191,12 @@ class Executor:
                     counter = command.counter
                     if counter is not None:
                         counts[counter] += 1
-                    if observer is not None:
+                    if observer is not None and not command.has_jobs:
                         answer = self._announce(observer, line, parsed, None, None)
-                    if command.ends_connection:
+                    if command.ends_run:
+                        if command.has_jobs:
+                            self.line, self.at = b"", at
+                            return LEFT
                         self.is_over = True
                     elif answer is None:
                         run = METHODS[command.operation]
@@ -235,6 +241,15 @@ class Executor:
         if answer is None and not parsed[0].ends_connection:
             answer = observer.plant(self._session, parsed, body)
         return answer
+
+    def _refuse_line(self, line: bytes, end: int, error: ParseError) -> Answer | None:
+        """
+        :return: None if jobs may follow, which are to be skipped.
+        """
+        if self._dialect.with_jobs(line) is not None:
+            return None
+        self._command = None
+        return self._refuse(line, end, error.reply, error.counter, None)
 
     def _refuse(
         self, line: bytes, end: int, reply: Reply, counter: str | None, parsed: Parsed | None
@@ -297,13 +312,18 @@ class Executor:
 
     def begin_body(self, line: bytes, now_ns: int) -> Incoming:
         """
-        Begin a `put` whose body is still to come, or is too large.
+        Begin a `put` whose body is still to come, or is too large, or a command that jobs follow.
 
         :param line: which `execute` has left.
         :raise BaseException: as `execute`, but nobody knows what would follow.
         """
-        parsed = self._dialect.parse(line)
+        try:
+            parsed = self._dialect.parse(line)
+        except ParseError:
+            return self._begin_jobs(line, None, now_ns)
         command, args, _ = parsed
+        if command.has_jobs:
+            return self._begin_jobs(line, parsed, now_ns)
         context = self._context
         queue = context.queue
         self.line = line
@@ -317,17 +337,37 @@ class Executor:
         self.line = b""
         return IncomingBody(line, parsed, queue.memory, draft=draft, refusal=refusal)
 
+    def _begin_jobs(self, line: bytes, parsed: Parsed | None, now_ns: int) -> Incoming:
+        """
+        :param parsed: None if it is wrong.
+        """
+        context = self._context
+        queue = context.queue
+        command = self._dialect.with_jobs(line)
+        assert command is not None
+        self._command = command
+        self.line = line
+        if context.observer is not None:
+            context.observer.command_received(self._session, line, parsed)
+        self.line = b""
+        return IncomingJobs(
+            line, command, parsed, queue.memory, max_job_bytes=queue.max_job_bytes, now_ns=now_ns
+        )
+
     def begin_long_line(self, line: bytes) -> Incoming:
         """
-        Begin to skip a line that is too long.
+        Begin a line of more than 224 bytes: skip it, unless its command may have more.
 
         :param line: its first 224 bytes.
         """
         self._command = None
+        max_bytes = self._dialect.max_line_bytes(line)
+        if max_bytes > MAX_LINE_BYTES:
+            return IncomingLine(line, max_bytes)
         observer = self._context.observer
         if observer is not None:
             observer.command_received(self._session, line, None)
-        return LongLine(line)
+        return LongLine(line, is_lost=self._dialect.with_jobs(line) is not None)
 
     def finish(self, incoming: Incoming, now_ns: int) -> None:
         """
@@ -336,8 +376,13 @@ class Executor:
         :raise BaseException: as `execute`.
         """
         self.line = incoming.line
-        if incoming.refusal is not None:
-            answer: Answer | None = (incoming.refusal, 0)
+        answer: Answer | None
+        if isinstance(incoming, IncomingLine):
+            answer = self._obey(incoming, now_ns)
+        elif incoming.refusal is not None:
+            answer = incoming.refusal, 0
+        elif isinstance(incoming, IncomingJobs):
+            answer = self._put_jobs(incoming, now_ns)
         else:
             assert isinstance(incoming, IncomingBody)
             answer = self._put_collected(incoming, now_ns)
@@ -346,6 +391,45 @@ class Executor:
         self.line = b""
         if answer is not None:
             self.answer(answer)
+        if incoming.is_lost:
+            self.is_over = True
+
+    def _put_jobs(self, incoming: IncomingJobs, now_ns: int) -> Answer | None:
+        context, jobs = self._context, incoming.jobs
+        command, parsed = incoming.command, incoming.parsed
+        assert parsed is not None
+        is_one = command.fields[-1] is BYTES
+        if context.observer is not None:
+            body = jobs[0][-1] if is_one else None
+            planted = context.observer.plant(self._session, parsed, body)
+            if planted is not None:
+                return planted
+        run = METHODS[command.operation]
+        if is_one:
+            return run(context.queue, self._session, now_ns, incoming.begun_ns, *jobs[0])
+        return run(context.queue, self._session, now_ns, incoming.begun_ns, jobs)
+
+    def _obey(self, incoming: IncomingLine, now_ns: int) -> Answer | None:
+        """
+        Carry out a command that has a long line, and no body.
+        """
+        context, session = self._context, self._session
+        if incoming.refusal is not None:
+            return self._refuse(incoming.line, self.at, incoming.refusal, None, None)
+        line = incoming.whole
+        try:
+            parsed = self._dialect.parse(line)
+        except ParseError as error:
+            return self._refuse(line, self.at, error.reply, error.counter, None)
+        command, args, _ = parsed
+        self._command = command
+        context.queue.count(command.counter)
+        answer: Answer | None = None
+        if context.observer is not None:
+            answer = self._announce(context.observer, line, parsed, None, None)
+        if answer is None:
+            answer = METHODS[command.operation](context.queue, session, now_ns, *args)
+        return answer
 
     def _put_collected(self, incoming: IncomingBody, now_ns: int) -> Answer | None:
         context = self._context
@@ -375,8 +459,11 @@ class Executor:
         reply, lsn = answer
         write = None if self._command is None else self._command.write
         observer = self._context.observer
-        if write is None and observer is None and isinstance(reply, JobReply):
-            return self._replies.add_job(reply, lsn)
+        if write is None and observer is None:
+            if isinstance(reply, JobReply):
+                return self._replies.add_job(reply, lsn)
+            if isinstance(reply, ReservedBatch):
+                return self._replies.add_pieces(reply.pieces(), lsn)
         encoded = reply.encode() if write is None else write(reply)
         if observer is not None:
             observer.answered(self._session, reply, encoded)

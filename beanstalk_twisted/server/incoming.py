@@ -1,5 +1,5 @@
 """
-What comes in raw mode, in pieces: the body of a `put`, and a line that is too long.
+What comes in raw mode, in pieces: the body of a `put`, and a line of more than 224 bytes.
 """
 
 from beanstalk_twisted.jobs.puts import Draft, Memory
@@ -15,13 +15,22 @@ class Incoming:
     :ivar line: the command that it belongs to.
     :ivar refusal: what it is answered with if nothing is to be done with it, which may turn out
         while it comes.
+    :ivar is_lost: whether nobody knows where it ends: what follows could be understood wrongly.
     """
 
-    __slots__ = ("line", "refusal")
+    __slots__ = ("is_lost", "line", "refusal")
 
     def __init__(self, line: bytes, refusal: Reply | None) -> None:
         self.line = line
         self.refusal = refusal
+        self.is_lost = False
+
+    @property
+    def is_whole(self) -> bool:
+        """
+        Whether all has come before the first piece.
+        """
+        return False
 
     def receive(self, data: bytes) -> bytes | None:
         """
@@ -88,16 +97,18 @@ class IncomingBody(Incoming):
 
 class LongLine(Incoming):
     """
-    A line of more than 224 bytes: skipped up to its CR LF.
+    A line that is too long: skipped up to its CR LF.
     """
 
     __slots__ = ("_has_cr",)
 
-    def __init__(self, line: bytes) -> None:
+    def __init__(self, line: bytes, *, is_lost: bool) -> None:
         """
         :param line: its start.
+        :param is_lost: whether jobs may follow, as many as nobody knows.
         """
         super().__init__(line, BAD_FORMAT)
+        self.is_lost = is_lost
         self._has_cr = False
 
     def receive(self, data: bytes) -> bytes | None:
@@ -109,3 +120,44 @@ class LongLine(Incoming):
         _, found, rest = data.partition(CRLF)
         self._has_cr = data.endswith(b"\r")
         return rest if found else None
+
+
+class IncomingLine(Incoming):
+    """
+    A line of more than 224 bytes whose command may have so many: collected, or skipped as a
+    `LongLine` if it is longer still.
+
+    :ivar whole: the line without its CR LF, when all of it has come.
+    """
+
+    __slots__ = ("_max_bytes", "_rest", "_text", "whole")
+
+    def __init__(self, line: bytes, max_bytes: int) -> None:
+        """
+        :param line: its start.
+        :param max_bytes: its limit, with its CR LF.
+        """
+        super().__init__(line, None)
+        self.whole = b""
+        self._max_bytes = max_bytes
+        self._text = bytearray()
+        self._rest: LongLine | None = None
+
+    def receive(self, data: bytes) -> bytes | None:
+        if self._rest is not None:
+            return self._rest.receive(data)
+        text = self._text
+        before = len(text)
+        taken = min(len(data), self._max_bytes - before)
+        text += data[:taken]
+        # The CR may be the end of the last piece.
+        end = text.find(CRLF, max(0, before - 1))
+        if end >= 0:
+            self.whole = bytes(text[:end])
+            return data[end + len(CRLF) - before :]
+        if len(text) < self._max_bytes:
+            return None
+        self.refusal, self._rest = BAD_FORMAT, LongLine(self.line, is_lost=False)
+        last = bytes(text[-1:])
+        text.clear()
+        return self._rest.receive(last + data[taken:])

@@ -6,18 +6,17 @@ go to the `Executor` as they came, all that one packet brings in one call; the p
 has not wholly come::
 
     lines   Executor.execute: all commands that have wholly come
-            lineReceived: a `put` whose body is still to come, or is too large
-            lineLengthExceeded: a line of more than 224 bytes
-    raw     rawDataReceived: an `Incoming`: a body that is collected or skipped, or the rest of a
-            line that is too long
+            lineReceived: a `put` whose body is still to come, or is too large; jobs
+            lineLengthExceeded: a line of more than 224 bytes: few commands may have one
+    raw     rawDataReceived: an `Incoming`: a body, jobs or a long line, collected or skipped
 
 Answers go from the executor to the `ReplyQueue`, and from there to the `Output`.
 
-Commands stop when the connection has had its share of a turn, and while a `reserve` waits, a large
-kick runs, the peer does not read its replies or too many are held.  The socket is still read, so
+Commands stop when the connection has had its share of a turn, and while a `reserve` waits, large
+work runs, the peer does not read its replies or too many are held.  The socket is still read, so
 that a hang-up is noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a
-bounded amount of memory: that buffer, one body, `MAX_HELD_BYTES` of replies and what the transport
-buffers, `MAX_GATHERED_BYTES` included.
+bounded amount of memory: that buffer, one body, batch or line, `MAX_HELD_BYTES` of replies, what
+the transport buffers, `MAX_GATHERED_BYTES` included, and the reply to one `reserve-batch`.
 
 Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
 too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
@@ -142,7 +141,7 @@ class BeanstalkProtocol(LineReceiver):
             self._share_ends_ns = now_ns + self._context.share_ns
         self._is_executing = True
         try:
-            while self._input and not self.paused:
+            while self._input and (not self.paused or self._cancels()):
                 if not self.line_mode:
                     data, self._input = self._input, b""
                     self.rawDataReceived(data)
@@ -155,8 +154,8 @@ class BeanstalkProtocol(LineReceiver):
 
     def lineReceived(self, line: bytes) -> None:
         """
-        A `put` whose body is still to come, or is too large: the one command that the executor
-        leaves.
+        A `put` whose body is still to come, or is too large, or a command that jobs follow: what
+        the executor leaves.
         """
         try:
             self._incoming = self._executor.begin_body(line, self._context.now_ns())
@@ -167,10 +166,12 @@ class BeanstalkProtocol(LineReceiver):
                 self.break_off()
         else:
             self.setRawMode()
+            if self._incoming.is_whole:
+                self.rawDataReceived(b"")
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """
-        Skip the line up to its end.
+        Collect the line, if its command may be so long, or skip it up to its end.
 
         :param line: its start; all of it, the start included, comes in raw mode.
         """
@@ -179,7 +180,7 @@ class BeanstalkProtocol(LineReceiver):
 
     def rawDataReceived(self, data: bytes) -> None:
         """
-        Another piece of a body, or of a line that is too long.
+        Another piece of a body, of jobs, or of a long line.
         """
         incoming = self._incoming
         assert incoming is not None
@@ -189,6 +190,8 @@ class BeanstalkProtocol(LineReceiver):
                 self._incoming = None
                 self.setLineMode(rest)
                 self._executor.finish(incoming, self._context.now_ns())
+                if self._executor.is_over:
+                    self._quit()
         except BaseException:
             self._answer_failure()
         self._heed()
@@ -240,6 +243,10 @@ class BeanstalkProtocol(LineReceiver):
         """
 
     # What the service calls: see `ServedConnection`.
+
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._input) + self.replies.held_bytes
 
     def answer(self, answer: Answer) -> None:
         try:
@@ -327,6 +334,17 @@ class BeanstalkProtocol(LineReceiver):
             return False
         return True
 
+    def _cancels(self) -> bool:
+        """
+        End what the connection waits for if its next command says so.
+
+        :return: whether that command may be carried out now.
+        """
+        if self._is_leaving or not self._input.startswith(self.dialect.cancel_lines):
+            return False
+        self._host.cancel_wait(self.session)
+        return not self.paused
+
     def _answer_failure(self) -> None:
         """
         Answer the command that the exception being handled has ended.  Between two commands it
@@ -381,11 +399,10 @@ class BeanstalkProtocol(LineReceiver):
         Carry out what waits, if nothing is in the way any more.
         """
         self._update_pause()
-        if not self.paused:
-            if self._input:
-                self.dataReceived(b"")
-            elif not self._is_reading:
-                self._watch_input()
+        if self._input and not self.paused:
+            self.dataReceived(b"")
+        elif not self._is_reading:
+            self._watch_input()
         if self._is_leaving or self._is_half_closed:
             self._part_when_done()
 

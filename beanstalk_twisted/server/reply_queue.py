@@ -142,8 +142,14 @@ class ReplyQueue:
         """
         if len(reply.body) < MAX_JOINED_BYTES:
             return self.add(reply.encode(), lsn)
-        self.add(reply.line(), lsn)
-        self._gathered = [b"".join(self._gathered), reply.body, CRLF]
+        return self.add_pieces([reply.line(), reply.body, CRLF], lsn)
+
+    def add_pieces(self, pieces: list[bytes], lsn: int) -> bool:
+        """
+        As `add`, with a reply in pieces; all but the first are not copied.
+        """
+        self.add(pieces[0], lsn)
+        self._gathered = [b"".join(self._gathered), *pieces[1:]]
         self._is_large = True
         self.send()
         self._is_large = False

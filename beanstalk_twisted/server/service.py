@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import Final, cast
 
 from twisted.application.service import Service
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
-from twisted.internet.interfaces import IDelayedCall, IReactorFDSet
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorFDSet
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -20,6 +21,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.replay import Replay
+from beanstalk_twisted.jobs.connections import ConnectionFacts
 from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.workqueue import WorkQueue
@@ -97,6 +99,9 @@ class BeanstalkService(Service):
         self.process = Process(clock, settings.segment_bytes)
         self._headroom = Headroom()
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
+        self.queue.draining_changed = self._tell_of_draining
+        self.queue.connections.facts = self._connection_facts
+        self.queue.tell_wall_clock(clock.wall_offset_ns)
         self._protocols: dict[Session, ServedConnection] = {}
         self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
         self.context = ExecutionContext(
@@ -253,8 +258,13 @@ class BeanstalkService(Service):
         """
         Take no new jobs from now on.
         """
-        self.queue.is_draining = True
-        self.log.info("draining: new jobs are refused")
+        self.queue.set_draining(True)
+
+    def _tell_of_draining(self) -> None:
+        if self.queue.is_draining:
+            self.log.info("draining: new jobs are refused")
+        else:
+            self.log.info("draining has ended: new jobs are taken")
 
     # What connections call: see `ConnectionHost`.
 
@@ -292,6 +302,15 @@ class BeanstalkService(Service):
             self.turns.deliver_to(session, answer)
 
     @fail_stop
+    def cancel_wait(self, session: Session) -> None:
+        """
+        The peer takes back what the session waits for: that ends, if it does.
+        """
+        answer = self.queue.cancel_wait(session)
+        if answer is not None:
+            self.turns.deliver_to(session, answer)
+
+    @fail_stop
     def disconnected(self, session: Session) -> None:
         protocol = self._protocols.pop(session, None)
         if protocol is None:
@@ -301,6 +320,12 @@ class BeanstalkService(Service):
         if self.settings.verbosity:
             self.log.info("connection {number} ended", number=session.number)
         self.turns.after_change()
+
+    def _connection_facts(self, session: Session) -> ConnectionFacts | None:
+        protocol = self._protocols.get(session)
+        if protocol is None:
+            return None
+        return ConnectionFacts(_peer(protocol.transport.getPeer()), protocol.buffered_bytes)
 
     def _answer_failure(self, line: bytes, has_only_looked: bool) -> Answer:
         """
@@ -378,6 +403,15 @@ class BeanstalkService(Service):
             with suppress(OSError):
                 os.unlink(self.settings.pidfile)
         close_sockets()
+
+
+def _peer(address: IAddress) -> str:
+    """
+    :return: a peer's address and port; empty on a Unix socket.
+    """
+    if isinstance(address, IPv6Address):
+        return f"[{address.host}]:{address.port}"
+    return f"{address.host}:{address.port}" if isinstance(address, IPv4Address) else ""
 
 
 class CommandLog:

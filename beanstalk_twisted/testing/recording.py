@@ -20,9 +20,7 @@ from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.wire import grammar
-from beanstalk_twisted.wire.commands import COMMANDS
-from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.dialects import MODERN, Parsed
 from beanstalk_twisted.wire.replies import Inserted, Reply, Reserved, Word
 
 PLANTABLE: Final = (
@@ -32,7 +30,7 @@ PLANTABLE: Final = (
 """Replies that may be planted: those that say that nothing was done."""
 
 
-NAMES: Final = frozenset(row.name for row in COMMANDS if not row.ends_connection)
+NAMES: Final = frozenset(row.name for row in MODERN.rows if not row.ends_connection)
 """Of the commands that there are."""
 
 
@@ -258,7 +256,7 @@ def arguments(parsed: Parsed) -> dict[str, Any]:
     command, values, _ = parsed
     args = {}
     for each, value in zip(command.fields, values, strict=False):
-        if each is grammar.TIMEOUT:
+        if each.name == "seconds" and value is not None:
             value //= NS
         args[each.name] = value.decode() if isinstance(value, bytes) else value
     return args

@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from beanstalk_twisted.wire.commands import COMMANDS, Command
-from beanstalk_twisted.wire.grammar import DELAY, JOB_ID, MAX_U32, PRIORITY, ParseError
+from beanstalk_twisted.wire.commands import COMMANDS, MAX_LINE_BYTES, Command
+from beanstalk_twisted.wire.extensions import EXTENSIONS
+from beanstalk_twisted.wire.grammar import CRLF, DELAY, JOB_ID, MAX_U32, PRIORITY, ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
 
 MAX_REMEMBERED: Final = 1024
@@ -43,23 +44,17 @@ class Dialect:
     :ivar name: what users call it.
     :ivar rows: its commands.
     :ivar hears_deadlines: see `Session.hears_deadlines`.
+    :ivar cancel_lines: the commands that end a wait, as they are sent.
     """
 
-    def __init__(
-        self, name: str, rows: Sequence[Command], *, has_whole_words: bool = False,
-        hears_deadlines: bool = True,
-    ) -> None:  # fmt: skip
-        """
-        :param has_whole_words: that a command is found by the line's first word, up to a space;
-            otherwise by the first row whose prefix the line starts with.
-        """
+    def __init__(self, name: str, rows: Sequence[Command], *, hears_deadlines: bool = True) -> None:
         self.name = name
         self.rows = tuple(rows)
         self.hears_deadlines = hears_deadlines
+        self.cancel_lines = tuple(row.prefix + CRLF for row in rows if row.ends_wait)
         self._by_prefix = {row.prefix: row for row in rows}
-        end = b"(?= |\\Z)" if has_whole_words else b""
-        words = [row.prefix.strip() if has_whole_words else row.prefix for row in rows]
-        self._prefixes = re.compile(b"|".join(b"(%s%s)" % (re.escape(word), end) for word in words))
+        self._prefixes = re.compile(b"|".join(map(_beginning, rows)))
+        self._with_jobs = {row.name.encode(): row for row in rows if row.has_jobs}
         self._by_id = {row.prefix.strip(): row for row in rows if row.fields == (JOB_ID,)}
         releases = [row for row in rows if row.fields == _RELEASE_FIELDS]
         self._release = releases[0] if releases else None
@@ -88,6 +83,23 @@ class Dialect:
             if word in _REPEATED:
                 self._remember(line, parsed)
         return parsed
+
+    def max_line_bytes(self, start: bytes) -> int:
+        """
+        How long a line may be, with its CR LF.
+
+        :param start: of the line; its first word is whole if that is a command.
+        """
+        word, space, _ = start.partition(b" ")
+        row = self._by_prefix.get(word + space)
+        return MAX_LINE_BYTES if row is None else row.max_line_bytes
+
+    def with_jobs(self, line: bytes) -> Command | None:
+        """
+        :param line: or its beginning; it may be wrong.
+        :return: its command, if it is one that jobs follow.
+        """
+        return self._with_jobs.get(line.partition(b" ")[0])
 
     @property
     def remembered(self) -> int:
@@ -139,6 +151,15 @@ class Dialect:
         return self.rows[match.lastindex - 1]
 
 
+def _beginning(row: Command) -> bytes:
+    """
+    :return: what lines of this command begin with, as a pattern with one group.
+    """
+    if row.is_whole_word:
+        return b"(%s(?= |\\Z))" % re.escape(row.prefix.strip())
+    return b"(%s)" % re.escape(row.prefix)
+
+
 def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
     """
     A bad name counts only if the number behind it is good: numbers first, names last.
@@ -153,5 +174,5 @@ def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
     return (*first, *later)
 
 
-MODERN: Final = Dialect("modern", COMMANDS)
-"""beanstalkd's protocol as it is now."""
+MODERN: Final = Dialect("modern", EXTENSIONS + COMMANDS)
+"""beanstalkd's protocol as it is now, with our extensions."""

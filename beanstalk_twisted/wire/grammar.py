@@ -22,6 +22,9 @@ MAX_TIMEOUT_S: Final = (1 << 31) - 1
 MAX_TUBE_NAME: Final = 200
 """Bytes in a tube's name at most (protocol.txt, "Tubes")."""
 
+MAX_BATCH_JOBS: Final = 1000
+"""Jobs that one command puts: carried out in one go, in some milliseconds."""
+
 NS: Final = 1_000_000_000
 
 _TUBE_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}\Z")
@@ -51,12 +54,14 @@ class Field(NamedTuple):
     :ivar pattern: with one group; the text before it is skipped.
     :ivar convert: from the group's bytes to a value, or raises `ParseError`.
     :ivar is_written: whether it stands on the line at all; see `implied`.
+    :ivar is_optional: whether it may be left out; then its text is empty.
     """
 
     name: str
     pattern: bytes
     convert: Callable[[bytes], Any]
     is_written: bool = True
+    is_optional: bool = False
 
 
 def implied(name: str, value: object) -> Field:
@@ -99,6 +104,13 @@ def _ttr(text: bytes) -> int:
     return _u32(text) or 1
 
 
+def _batch_count(text: bytes) -> int:
+    value = _number(text, MAX_BATCH_JOBS)
+    if not value:
+        raise ParseError(BAD_FORMAT)
+    return value
+
+
 def _loose_count(text: bytes) -> int:
     """
     A count as C's strtoul reads it: a sign is accepted, and the value taken modulo 2**32.
@@ -131,9 +143,12 @@ PRIORITY: Final = Field("pri", _DIGITS, _u32)
 DELAY: Final = Field("delay", _DIGITS, _u32)
 TTR: Final = Field("ttr", _DIGITS, _ttr)
 BYTES: Final = Field("bytes", _DIGITS, _u32)
+UNIX_SECONDS: Final = Field("unix-seconds", _DIGITS, int)
+BATCH_COUNT: Final = Field("count", _DIGITS, _batch_count)
 PAUSE: Final = Field("pause", _DIGITS, _u32)
 # Anything behind TIMEOUT and BOUND is ignored (beanstalkd prot.c).
 TIMEOUT: Final = Field("seconds", _DIGITS + rb".*+", _timeout)
+SECONDS: Final = Field("seconds", _DIGITS, _timeout)
 # An older dialect's; there, nothing but digits is a count.
 COUNT: Final = Field("count", _DIGITS, _u32)
 BOUND: Final = Field("bound", rb"[ \t\n\v\f\r]*+([+-]?[0-9]++).*+", _loose_count)

@@ -13,6 +13,7 @@ side: the connection is closed.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from beanstalk_twisted.wire import grammar, replies, yaml
@@ -106,17 +107,18 @@ def rows(ttr_s: int) -> tuple[Command, ...]:
     release = (grammar.JOB_ID, grammar.PRIORITY, grammar.implied("delay", 0))
     bury = (grammar.JOB_ID, grammar.PRIORITY)
     one_job = (grammar.JOB_ID,)
+    row = partial(Command, is_whole_word=True)
     return (
-        Command(b"put ", put, has_body=True, write=_write_put),
-        Command(b"reserve", write=_write_reserve),
-        Command(b"delete ", one_job),
-        Command(b"release ", release, write=_write_release),
-        Command(b"bury ", bury),
-        Command(b"peek", operation="peek-buried", write=_write_peek),
-        Command(b"peek ", one_job, write=_write_peek),
-        Command(b"kick ", (grammar.COUNT,)),
-        Command(b"stats", write=_write_server),
-        Command(b"stats ", one_job, operation="stats-job", write=_write_job),
+        row(b"put ", put, has_body=True, write=_write_put),
+        row(b"reserve", write=_write_reserve),
+        row(b"delete ", one_job),
+        row(b"release ", release, write=_write_release),
+        row(b"bury ", bury),
+        row(b"peek", operation="peek-buried", write=_write_peek),
+        row(b"peek ", one_job, write=_write_peek),
+        row(b"kick ", (grammar.COUNT,)),
+        row(b"stats", write=_write_server),
+        row(b"stats ", one_job, operation="stats-job", write=_write_job),
     )
 
 
@@ -138,4 +140,4 @@ def dialect(ttr_s: int = DEFAULT_TTR_S) -> Dialect:
 
     :param ttr_s: seconds, `MIN_TTR_S` to `MAX_TTR_S`.
     """
-    return Dialect(NAME, rows(ttr_s), has_whole_words=True, hears_deadlines=False)
+    return Dialect(NAME, rows(ttr_s), hears_deadlines=False)

@@ -5,7 +5,7 @@ A document starts with ``---``; each line ends with LF.  Only some strings are q
 items never are, so a tube called ``123`` looks like a number to a YAML reader: beanstalkd's way.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -32,6 +32,23 @@ def listing(names: Iterable[bytes]) -> bytes:
     ``- name`` lines in the order given.
     """
     return b"".join([b"---\n", *(b"- %s\n" % name for name in names)])
+
+
+def record(pairs: Iterable[tuple[str, Value]]) -> str:
+    """
+    A mapping, at least one pair, as an item of a list; see `records`.
+    """
+    return "- " + "  ".join([f"{key}: {_scalar(value)}\n" for key, value in pairs])
+
+
+def records(name: str, items: Sequence[str], more: Iterable[tuple[str, Value]] = ()) -> bytes:
+    """
+    A key with a list of mappings, and ``more`` keys behind it.
+
+    :param items: what `record` made of each.
+    """
+    start = f"---\n{name}:\n" if items else f"---\n{name}: []\n"
+    return "".join([start, *items, *(f"{key}: {_scalar(value)}\n" for key, value in more)]).encode()
 
 
 def _scalar(value: Value) -> str:

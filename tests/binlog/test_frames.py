@@ -291,6 +291,15 @@ def test_a_frame_ends_when_it_has_all_the_records_it_may() -> None:
     assert sizes([delete()] * (per_frame + 1)) == [per_frame, 1]
 
 
+def test_what_is_to_stay_whole_is_not_cut() -> None:
+    records = [put(n, b"x" * 400_000) for n in range(9)]
+    runs = [len(run) for run in frames.split(records, whole=[(1, 5), (5, 6), (8, 9)])]
+    assert runs == [1, 4, 2, 2]
+    records = [delete()] * (MAX_FRAME_RECORDS + 5)
+    runs = [len(run) for run in frames.split(records, whole=[(2, MAX_FRAME_RECORDS + 2)])]
+    assert runs == [2, MAX_FRAME_RECORDS, 3]
+
+
 @given(st.lists(st.integers(0, FRAME_TARGET_BYTES * 2), max_size=8))
 def test_splitting_loses_no_record_and_keeps_the_order(lengths: list[int]) -> None:
     block = bytes(FRAME_TARGET_BYTES * 2)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position, RehomedFrame
 from beanstalk_twisted.binlog.format import (
     INDEX_STRIDE_BYTES,
+    MAX_FRAME_BYTES,
     MIN_SEGMENT_BYTES,
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -32,7 +33,14 @@ from beanstalk_twisted.binlog.records import (
     State,
     TubeDef,
 )
-from beanstalk_twisted.binlog.space_budget import FRAME_BYTES, PreallocatedSegment, new_job_bytes
+from beanstalk_twisted.binlog.space_budget import (
+    FRAME_BYTES,
+    PreallocatedSegment,
+    new_job_bytes,
+    whole_bytes,
+)
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
+from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from tests.binlog import independent_reader
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
@@ -222,6 +230,43 @@ def test_runs_fill_a_large_segment_but_do_not_outgrow_it() -> None:
     assert appending.log.budget.rest < RECORD_BYTES + FRAME_BYTES
     appending.finish()
     assert len(appending.files[segment_name(1)]) > (3 << 20) * 0.95
+
+
+@pytest.mark.parametrize("sizes", [[0], [0] * 3, [400_000] * 3, [1 << 20], [3 << 20, 1]])
+def test_what_is_appended_as_a_whole_is_in_one_frame(sizes: list[int]) -> None:
+    log = new_log(segment_bytes=16 << 20)
+    taken(log)
+    before, after = put(1, b"x" * 700_000), put(2, b"y" * 700_000)
+    log.append(before)
+    log.make_room(whole_bytes(len(sizes), sum(sizes)), NOW)
+    first = log.append_whole([put(at, bytes(size)) for at, size in enumerate(sizes, 3)])
+    log.append(after)
+    promised = log.budget.rest
+    batch = taken(log)
+    assert log.budget.rest >= promised
+    spans = [(frame["base_lsn"], frame["n_rec"]) for frame in map(frame_of, batch.chunks)]
+    assert sum(count for _, count in spans) == len(sizes) + 2
+    last = first + len(sizes) - 1
+    assert any(base <= first and last < base + count for base, count in spans)
+    log.append(before)
+    assert frame_of(taken(log).chunks[0])["n_rec"] == 1, "nothing is left of the whole"
+
+
+def test_the_largest_batch_of_a_client_fits_into_a_frame() -> None:
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    taken(log)
+    size, more = divmod(MAX_BATCH_BYTES, MAX_BATCH_JOBS)
+    jobs = [put(at, bytes(size + more * (at == 1))) for at in range(1, MAX_BATCH_JOBS + 1)]
+    log.make_room(whole_bytes(len(jobs), MAX_BATCH_BYTES), NOW)
+    log.append(TubeDef(1, b"t" * 200, NOW))
+    log.append_whole(jobs)
+    taken(log)
+    large = taken(log)
+    assert large.file is not None and large.end <= large.file.size
+    frame = frame_of(large.chunks[-1])
+    assert frame["n_rec"] == MAX_BATCH_JOBS
+    # What a job may come to carry beside its body has room there too.
+    assert frame["frame_len"] + 900 * MAX_BATCH_JOBS <= MAX_FRAME_BYTES
 
 
 def test_a_log_is_behind_while_more_than_the_limit_waits_for_the_disk() -> None:
@@ -434,6 +479,16 @@ def test_a_first_segment_can_be_shrunk_as_long_as_a_job_still_fits() -> None:
     assert sizes == [1 << 15, 1 << 14, 1 << 13]
 
 
+@pytest.mark.parametrize("size", [524_208, 600_000, 1_040_000, 1 << 20, 1_600_000, 3 << 20])
+@pytest.mark.parametrize("more", [0, 1, 45, 91, 92])
+def test_a_job_and_its_tube_are_in_one_segment_however_scarce_its_room(
+    size: int, more: int
+) -> None:
+    appending = Appending(8 << 20)
+    appending.fill_up_to(new_job_bytes(size) + more)
+    appending.put(size, tube_id=1, name_bytes=200)
+
+
 class Appending:
     """
     Any use of a log, whose batches are written into a memory of exactly the space each was given.
@@ -441,6 +496,7 @@ class Appending:
 
     def __init__(self, segment_bytes: int) -> None:
         self.tubes: dict[int, bytes] = {}
+        self.wholes: list[tuple[int, int]] = []
         self.job_id = self.marks = self.last_rehomed = 0
         self.salts = count(1)
         self.log = Log(FIRST, segment_bytes, self._open, lambda: next(self.salts), WRITER)
@@ -476,6 +532,14 @@ class Appending:
             self.log.append(image(Kind.COPY, 1, body=bytes(left), tube_id=0))
             assert (self.log.segment, self.log.budget.rest >= 0) == (segment, True)
 
+    def fill_up_to(self, rest: int) -> None:
+        """
+        A record that leaves so many bytes, and a frame that is as good as full.
+        """
+        left = self.log.budget.rest - rest - RECORD_BYTES - 3 * FRAME_BYTES
+        self.log.append(image(Kind.COPY, 1, body=bytes(left), tube_id=0))
+        assert self.log.budget.rest == rest
+
     def delete(self) -> None:
         """
         Any record without data.
@@ -493,6 +557,23 @@ class Appending:
             assert self.log.append_run(iter([record] * count)) == lsn + 1
             assert (self.log.segment, self.log.last_lsn) == (segment, lsn + count)
             assert self.log.budget.rest >= 0
+
+    def put_whole(self, sizes: list[int], tube_id: int, name_bytes: int) -> None:
+        """
+        As the queue puts a batch: room for all, then the tube if it is new, then all jobs.
+        """
+        self.log.make_room(whole_bytes(len(sizes), sum(sizes)), self.now_ns)
+        segment = self.log.segment
+        if tube_id not in self.tubes:
+            self.tubes[tube_id] = b"t" * name_bytes
+            self.log.append(TubeDef(tube_id, self.tubes[tube_id]))
+        first = self.job_id + 1
+        self.job_id += len(sizes)
+        jobs = [put(first + at, bytes(size), tube_id=tube_id) for at, size in enumerate(sizes)]
+        first_lsn = self.log.append_whole(jobs)
+        self.wholes.append((first_lsn, self.log.last_lsn))
+        assert self.log.last_lsn == first_lsn + len(sizes) - 1
+        assert (self.log.segment, self.log.budget.rest >= 0) == (segment, True)
 
     def take(self, keeps: bool) -> None:
         """
@@ -559,6 +640,14 @@ APPENDING = st.one_of(
         st.one_of(st.integers(0, 400), st.integers(0, 12_000), st.sampled_from([600_000, 1 << 20])),
         st.integers(1, 6), st.sampled_from([1, 200]),
     ),
+    st.tuples(
+        st.just(Appending.put_whole),
+        st.lists(
+            st.one_of(st.integers(0, 9_000), st.sampled_from([300_000, 524_000, 1 << 20])),
+            min_size=1, max_size=5,
+        ),
+        st.integers(1, 6), st.sampled_from([1, 200]),
+    ),
     st.tuples(st.just(Appending.fill)),
     st.tuples(st.just(Appending.delete)),
     st.tuples(st.just(Appending.delete_many), st.sampled_from([1, 2, 50, 1 << 30])),
@@ -592,6 +681,10 @@ def test_however_a_log_is_used_no_segment_outgrows_its_space(
         used = {record["tube_id"] for record in records if record["type"] in set(Kind)}
         assert used - {0} <= named
         assert segment["trailer"] or segment["header"]["seq"] < appending.last_rehomed
+    frames = [frame for each in read["segments"].values() for frame in each["frames"]]
+    spans = [(frame["base_lsn"], frame["base_lsn"] + frame["n_rec"]) for frame in frames]
+    for first, last in appending.wholes:
+        assert any(start <= first and last < end for start, end in spans), "it is in one frame"
 
 
 # A segment that ends though it is not full.

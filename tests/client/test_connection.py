@@ -630,7 +630,7 @@ def test_a_transport_that_only_wraps_a_socket_is_not_passed_by() -> None:
 # Commands that are not beanstalkd's own.
 
 
-def extended(name: bytes = b"put-batch ") -> CommandSpec:
+def extended(name: bytes = b"put-elsewhere ") -> CommandSpec:
     """
     Make a command that a server may know or not.
     """
@@ -642,8 +642,8 @@ def test_an_extended_command_is_not_sent_to_a_server_that_has_not_announced_it()
     world = World()
     connection = world.connection()
     not_sent = connection.send(extended(), (9,), b"delete 1\n")
-    assert "put-batch" in str(error(not_sent, errors.NotAnnounced))
-    assert world.result(connection.probe()) == frozenset()
+    assert "put-elsewhere" in str(error(not_sent, errors.NotAnnounced))
+    assert "put-elsewhere" not in world.result(connection.probe())
     error(connection.send(extended(), (9,), b"delete 1\n"), errors.NotAnnounced)
     assert world.result(connection.put(b"in step")) == 1
 
@@ -660,11 +660,11 @@ def test_a_server_that_does_not_know_the_probe_has_announced_nothing(refusal: by
 def test_what_was_announced_is_sent() -> None:
     line = Line()
     probe = line.connection.probe()
-    line.say(b"OK 28\r\n---\n- put-batch\n- wait-job\n\r\n".replace(b"OK 28", b"OK 27"))
-    assert result(probe) == {"put-batch", "wait-job"}
+    line.say(b"OK 31\r\n---\n- put-elsewhere\n- wait-job\n\r\n")
+    assert result(probe) == {"put-elsewhere", "wait-job"}
     line.sent()
     batch = line.connection.send(extended(), (1,), b"x")
-    assert line.sent() == b"put-batch 1\r\nx\r\n"
+    assert line.sent() == b"put-elsewhere 1\r\nx\r\n"
     line.say(b"INSERTED 3\r\n")
     assert result(batch) == 3
     error(line.connection.send(extended(b"move-job "), (1,), b"x"), errors.NotAnnounced)

@@ -18,11 +18,14 @@ TUBES: Final = (b"default", b"mail", b"web")
 MANY_JOBS: Final = 12
 """Living jobs above which clients rather delete than put, so that states stay small."""
 
-ABOUT_ALL: Final = {b"DELETED", b"RELEASED", b"BURIED", b"KICKED", b"PAUSED", b"NOT_FOUND"}
+ABOUT_ALL: Final = {
+    b"DELETED", b"DELETED_BATCH", b"RELEASED", b"BURIED", b"KICKED", b"PAUSED", b"FLUSHED",
+    b"NOT_FOUND",
+}  # fmt: skip
 """Replies that promise all that came before them, or that whose change is itself the newest."""
 
 ABOUT_A_JOB: Final = {b"TOUCHED", b"FOUND", b"OK"}
-ABOUT_NOTHING: Final = {b"TIMED_OUT", b"DEADLINE_SOON", b"USING", b"WATCHING"}
+ABOUT_NOTHING: Final = {b"TIMED_OUT", b"DEADLINE_SOON", b"USING", b"WATCHING", b"CANCELLED"}
 
 
 class Expected(NamedTuple):
@@ -32,12 +35,14 @@ class Expected(NamedTuple):
     :ivar job_id: the job that it is about, 0 for none.
     :ivar of_job: LSN of that job's newest change that replies wait for, when it was carried out.
     :ivar of_all: LSN of the newest such change of all.
+    :ivar is_late: whether its reply tells of something that came after it.
     """
 
     command: bytes
     job_id: int
     of_job: int
     of_all: int
+    is_late: bool
 
 
 class Talker:
@@ -50,6 +55,7 @@ class Talker:
         self._promises = server.promises
         self._client: Client = server.connect()
         self._expected: deque[Expected] = deque()
+        self._inserted_next = 0
 
     @property
     def session(self) -> Any:
@@ -66,8 +72,9 @@ class Talker:
         assert not self.session.is_blocked
         self._client.send(command)
         expected = Expected(
-            command.split()[0], job_id, committed_of(job_id), self._promises.committed_lsn
-        )
+            command.split()[0], job_id, committed_of(job_id), self._promises.committed_lsn,
+            self.session.awaited_id > 0,
+        )  # fmt: skip
         self._expected.append(expected)
 
     def hear(self) -> None:
@@ -78,11 +85,21 @@ class Talker:
         while output:
             line, _, output = output.partition(b"\r\n")
             words = line.split()
+            if words[0] == b"RESERVED_BATCH":
+                # Each of its jobs is heard of as if it had been reserved alone.
+                expected = self._expected.popleft()
+                self._expected.extendleft([expected] * int(words[1]))
+                continue
             body = None
             if words[0] in (b"RESERVED", b"FOUND", b"OK"):
                 size = int(words[-1])
                 body, output = output[:size], output[size + 2 :]
-            self._heard(self._expected.popleft(), words, body)
+            if words[0] == b"INSERTED_BATCH":
+                self._inserted_next = int(words[1])
+                continue
+            self._inserted_next -= self._inserted_next > 0
+            expected = self._expected[0] if self._inserted_next else self._expected.popleft()
+            self._heard(expected, words, body)
 
     def _heard(self, expected: Expected, words: list[bytes], body: bytes | None) -> None:
         """
@@ -97,12 +114,22 @@ class Talker:
             self._promises.told_reserved(self.session.number, int(words[1]), now_s)
         elif words[0] == b"INSERTED":
             self._promises.told_inserted(int(words[1]), now_s)
+        elif expected.command == b"wait-job" and words[0] != b"NOT_FOUND":
+            self._promises.told(self._ending(expected, words[0]), now_s)
         elif words[0] in ABOUT_ALL or expected.command == b"list-tubes":
             self._promises.told(expected.of_all, now_s)
         elif words[0] in ABOUT_A_JOB:
             self._promises.told(expected.of_job, now_s)
         else:
             assert words[0] in ABOUT_NOTHING, words
+
+    def _ending(self, expected: Expected, word: bytes) -> int:
+        """
+        The LSN of what a `wait-job` has told of.
+        """
+        if expected.is_late and word != b"TIMED_OUT":
+            return self._promises.end_of(expected.job_id, expected.of_all)
+        return expected.of_job
 
     def leave(self) -> None:
         """
@@ -141,10 +168,12 @@ class Clients:
         is_full = len(self._server.service.queue.state.jobs) > MANY_JOBS
         puts, deletes = (2, 5) if is_full else (7, 1)
         actions: list[tuple[int, Callable[[Talker], None]]] = [
-            (puts, self._put), (7, self._reserve), (deletes + 1, self._delete),
-            (deletes, self._delete_any), (3, self._release), (4, self._bury), (2, self._kick),
-            (1, self._touch), (1, self._pause), (1, self._leave), (1, self._kick_job),
-            (1, self._reserve_job), (1, self._look), (1, self._use),
+            (puts, self._put), (1, self._put_batch), (7, self._reserve),
+            (deletes + 1, self._delete), (deletes, self._delete_any), (3, self._release),
+            (4, self._bury), (2, self._kick), (1, self._touch), (1, self._pause),
+            (1, self._leave), (1, self._kick_job), (1, self._reserve_job), (1, self._look),
+            (1, self._use), (1, self._flush), (2, self._wait_job), (1, self._reserve_batch),
+            (deletes, self._delete_batch),
         ]  # fmt: skip
         free = [talker for talker in self._talkers if not talker.session.is_blocked]
         (action,) = self._draw.choices([a for _, a in actions], [w for w, _ in actions])
@@ -171,6 +200,14 @@ class Clients:
         line = b"put %d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(body))
         talker.say(line + body + b"\r\n")
 
+    def _put_batch(self, talker: Talker) -> None:
+        draw = self._draw
+        jobs = []
+        for _ in range(draw.choice([1, 2, 3])):
+            body = bytes([draw.randrange(97, 123)]) * draw.choice([0, 7, 400, 3000])
+            jobs.append(b"%d %d 60 %d\r\n%b\r\n" % (7, draw.choice([0, 2]), len(body), body))
+        talker.say(b"put-batch %d\r\n" % len(jobs) + b"".join(jobs))
+
     def _use(self, talker: Talker) -> None:
         talker.say(b"use %b\r\n" % self._draw.choice(TUBES))
 
@@ -180,6 +217,14 @@ class Clients:
     def _reserve_job(self, talker: Talker) -> None:
         job_id = self._in(State.READY, State.BURIED, State.DELAYED)
         self._say(talker, b"reserve-job %d\r\n", job_id)
+
+    def _reserve_batch(self, talker: Talker) -> None:
+        talker.say(b"reserve-batch %d\r\n" % self._draw.choice([1, 3]))
+
+    def _delete_batch(self, talker: Talker) -> None:
+        jobs = [*self._server.service.queue.state.jobs, 9999]
+        ids = self._draw.choices(jobs, k=self._draw.choice([2, 5]))
+        talker.say(b"delete-batch %b\r\n" % b" ".join(b"%d" % job_id for job_id in ids))
 
     def _delete(self, talker: Talker) -> None:
         self._delete_it(talker, self._pick(talker.session.reserved))
@@ -208,6 +253,10 @@ class Clients:
     def _kick_job(self, talker: Talker) -> None:
         self._say(talker, b"kick-job %d\r\n", self._in(State.BURIED, State.DELAYED))
 
+    def _flush(self, talker: Talker) -> None:
+        state = self._draw.choice([b"ready", b"delayed", b"buried", b"all"])
+        talker.say(b"flush-tube %b %b\r\n" % (self._draw.choice(TUBES), state))
+
     def _pause(self, talker: Talker) -> None:
         tube, length = talker.session.using.name, self._draw.choice([0, 1, 30])
         talker.say(b"pause-tube %b %d\r\n" % (tube, length))
@@ -216,6 +265,9 @@ class Clients:
         command = self._draw.choice([b"peek %d\r\n", b"stats-job %d\r\n"])
         self._say(talker, command, self._in(*State))
         talker.say(b"list-tubes\r\n")
+
+    def _wait_job(self, talker: Talker) -> None:
+        self._say(talker, b"wait-job %%d %d\r\n" % self._draw.choice([0, 1, 5]), self._in(*State))
 
     def _leave(self, talker: Talker) -> None:
         talker.leave()

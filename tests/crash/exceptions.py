@@ -34,7 +34,7 @@ WAY: Final = files_of(
     "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "storage.group_commit",
     "storage.space", "storage.inline_sync", "storage.store", "storage.compactor",
     "server.service", "server.turns", "server.protocol", "server.executor", "server.incoming",
-    "server.reply_queue", "server.output",
+    "server.incoming_jobs", "server.reply_queue", "server.output",
 )  # fmt: skip
 
 ERRORS: Final = {"memory": MemoryError, "disk": OSError, "signal": KeyboardInterrupt}
@@ -150,7 +150,8 @@ class ExposedTalker(Talker):
             self.send(command)
             committed_of = self._promises.committed_of
             word, of_all = command.split()[0], self._promises.committed_lsn
-            self._expected.append(Expected(word, job_id, committed_of(job_id), of_all))
+            is_late = self.session.awaited_id > 0
+            self._expected.append(Expected(word, job_id, committed_of(job_id), of_all, is_late))
 
     def send(self, data: bytes) -> None:
         """
@@ -221,6 +222,7 @@ def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterato
     two.say(b"reserve-job 3\r\n", 3)
     two.say(b"release 3 3 0\r\n", 3)
     three.say(b"delete 7\r\n", 7)
+    three.say(b"wait-job 5 9\r\n", 5)
     one.say(b"pause-tube default 4\r\n")
     yield
     for job_id in (2, 3, 4, 5):
@@ -229,6 +231,10 @@ def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterato
         yield
     one.say(b"reserve-job 8\r\n", 8)
     two.leave()
+    three.say(b"reserve-with-timeout 9\r\n")
+    yield
+    three.say(b"cancel-reserve\r\n")
+    three.say(b"wait-job 1 9\r\n", 1)
     yield
     for job_id in range(8, 11):
         one.say(b"delete %d\r\n" % job_id, job_id)
@@ -236,7 +242,12 @@ def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterato
     one.say(b"reserve-job 11\r\n", 11)
     one.leave()
     yield
-    server.advance(10)  # A pause ends, and what goes on by itself comes to rest.
+    three.say(b"put-at 0 0 60 1500\r\n" + LARGE + b"\r\n")
+    three.send(b"put-batch 2\r\n0 0 60 1500\r\n" + LARGE[:700])
+    yield
+    three.say(LARGE[700:] + b"\r\n0 0 60 1500\r\n" + LARGE + b"\r\n")
+    yield
+    server.advance(30)  # A pause ends, all waits end, and what goes on by itself comes to rest.
     yield
 
 

@@ -7,7 +7,7 @@ the numbers that the server itself reckons with.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, Record
@@ -51,8 +51,10 @@ class Promises:
         self._logged: deque[tuple[float, int]] = deque()
         self._put: dict[int, int] = {}
         self._committed: dict[int, int] = {}
+        self._ends: dict[int, list[int]] = defaultdict(list)
         self._reserved: dict[tuple[int, int], deque[int]] = defaultdict(deque)
         self.committed_lsn = 0
+        self.wholes: list[tuple[int, int]] = []
 
     # The queue's side.
 
@@ -82,6 +84,8 @@ class Promises:
         if record.kind is Kind.RESERVE:
             key = (record.connection, record.job_id)
             self._reserved[key].append(self.committed_of(record.job_id))
+        if record.kind in (Kind.BURY, Kind.DELETE):
+            self._ends[record.job_id].append(lsn)
         if record.kind in COMMITTING:
             self.committed_lsn = self._committed[record.job_id] = lsn
 
@@ -90,6 +94,12 @@ class Promises:
         The LSN of a job's newest change that replies wait for.
         """
         return self._committed.get(job_id, 0)
+
+    def end_of(self, job_id: int, lsn: int) -> int:
+        """
+        The LSN of a job's first burial or deletion behind this one.
+        """
+        return next(end for end in self._ends[job_id] if end > lsn)
 
     # The clients' side.
 
@@ -178,7 +188,9 @@ class Promises:
         self.is_in_doubt = self._has_failed = self._is_named = False
         self._told.clear()
         self._logged.clear()
+        self.wholes = [whole for whole in self.wholes if whole[1] <= found_lsn]
         self._committed = {k: lsn for k, lsn in self._committed.items() if lsn <= found_lsn}
+        self._ends.clear()
         self.committed_lsn = min(self.committed_lsn, found_lsn)
 
     # The checks.
@@ -215,6 +227,9 @@ class Promises:
         found, expected = picture(queue, now_ns), self.history.expected(last_lsn, now_ns)
         if last_lsn < least:
             raise Broken(f"the log ends with LSN {last_lsn}, and {least} was promised")
+        for first, last in self.wholes:
+            if first <= last_lsn < last:
+                raise Broken(f"LSN {first} to {last} are there up to {last_lsn}")
         if found != expected:
             raise Broken(f"what LSN 1 to {last_lsn} say: {difference(found, expected)}")
         highest_id = self.history.moment(last_lsn).highest_id
@@ -249,6 +264,16 @@ class Recorder:
         run = list(records)
         first = self._log.append_run(iter(run))
         for lsn, record in enumerate(run, first):
+            self._note(lsn, record)
+        return first
+
+    def append_whole(self, records: Sequence[Record]) -> int:
+        """
+        See `JobLog.append_whole`.
+        """
+        first = self._log.append_whole(records)
+        self._promises.wholes.append((first, first + len(records) - 1))
+        for lsn, record in enumerate(records, first):
             self._note(lsn, record)
         return first
 

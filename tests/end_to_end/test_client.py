@@ -18,6 +18,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import connect
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.wire.extensions import EXTENSIONS
 from tests.server_process import ServerProcess, theirs
 
 MAX_JOB_BYTES = 3_000_000
@@ -115,11 +116,11 @@ async def every_command(client: Client) -> None:
     await client.delete(later)
 
 
-async def test_a_server_that_does_not_know_the_probe_has_announced_nothing(
+async def test_a_server_announces_no_more_than_it_knows_and_one_without_the_probe_nothing(
     server: ServerProcess,
 ) -> None:
     connection = await connect(endpoint_of(server))
-    assert await connection.probe() <= {"capabilities"}
+    assert await connection.probe() <= {row.name for row in EXTENSIONS}
     assert await connection.use("in-step") == "in-step"
     await connection.quit()
 

@@ -172,6 +172,22 @@ def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
     assert server.process.wait(LIMIT_S) == -signal.SIGTERM
 
 
+@BOTH
+@KINDS
+def test_a_reserve_is_cancelled_by_what_comes_while_it_waits(server: ServerProcess) -> None:
+    with raw(server) as connection:
+        for wait in (b"reserve\r\n", b"put 0 0 9 1\r\nx\r\nwait-job 1 99\r\n"):
+            connection.sendall(wait)
+            # The server has carried out what came before when another connection is answered.
+            assert server.connect().ask(b"list-tube-used\r\n") == b"USING default\r\n"
+            connection.sendall(b"cancel-")
+            assert server.connect().ask(b"list-tube-used\r\n") == b"USING default\r\n"
+            connection.sendall(b"reserve\r\n")
+        connection.sendall(b"quit\r\n")
+        replies = all_of(connection)
+    assert replies == b"TIMED_OUT\r\nCANCELLED\r\nINSERTED 1\r\nTIMED_OUT\r\nCANCELLED\r\n"
+
+
 CONNECTIONS = 300
 """
 One after the other; when a closed connection's end was seen later than the next one's first command

@@ -148,6 +148,15 @@ class Client:
         assert reply is not None and reply.startswith("INSERTED ")
         return int(reply.split()[1])
 
+    def puts_batch(self, *jobs: tuple[int, int, int, bytes]) -> str | None:
+        """
+        Put jobs together: priority, delay, TTR and body of each.
+        """
+        queue, now_ns = self._server.queue, self._server.now_ns
+        answer = queue.put_batch(self.session, now_ns, now_ns, jobs)
+        self._server.deliver()
+        return None if answer is None else self._take(answer)
+
     def takes(self) -> int:
         """
         Reserve a job, which must be there, and give its id.
@@ -177,7 +186,15 @@ class Client:
         """
         Send no more.
         """
-        answer = self._server.queue.half_close(self.session)
+        self._hears_at_once(self._server.queue.half_close(self.session))
+
+    def cancels(self) -> None:
+        """
+        Take back what it waits for.
+        """
+        self._hears_at_once(self._server.queue.cancel_wait(self.session))
+
+    def _hears_at_once(self, answer: Answer | None) -> None:
         if answer is not None:
             self.late.append(answer)
 
@@ -193,6 +210,8 @@ class Client:
         queue, now_ns = self._server.queue, self._server.now_ns
         command, args, _ = MODERN.parse(line)
         queue.count(command.counter)
+        if command.has_jobs:
+            return METHODS[command.operation](queue, self.session, now_ns, now_ns, *args[:-1], body)
         if command.has_body:
             pri, delay, ttr, _ = args
             draft = queue.begin_put(self.session, now_ns)

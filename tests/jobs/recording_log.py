@@ -13,11 +13,14 @@ from beanstalk_twisted.jobs.changes import SpaceBudget, Unlimited
 class RecordingLog:
     """
     Keeps all records; the first has LSN 1.
+
+    :ivar wholes: the first and last LSN of those that were appended as a whole.
     """
 
     def __init__(self) -> None:
         self.segment = 1
         self.records: list[Record] = []
+        self.wholes: list[tuple[int, int]] = []
         self.budget: SpaceBudget = Unlimited()
         self.is_behind = False
 
@@ -33,6 +36,15 @@ class RecordingLog:
         first = len(self.records) + 1
         self.records += records
         assert 0 <= len(self.records) - first < self.budget.run_records
+        return first
+
+    def append_whole(self, records: Sequence[Record]) -> int:
+        """
+        Keep records and number the first.
+        """
+        first = len(self.records) + 1
+        self.records += records
+        self.wholes.append((first, len(self.records)))
         return first
 
     def append(self, record: Record) -> int:

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, FEW, ID_MASK, OrderedJobs
+from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, FEW, ID_MASK, LEAST, OrderedJobs
 from tests.jobs.memory import growth_bytes
 from tests.sampling import one_in, share
 
@@ -85,6 +85,30 @@ def test_an_empty_queue_has_no_first() -> None:
     assert queue.first() is None
     assert queue.firsts(5) == []
     assert queue.count == 0
+
+
+@pytest.mark.parametrize("major", [lambda at: 7, lambda at: -at, lambda at: at % 3])
+def test_from_any_key_on_the_keys_behind_it_can_be_had(major: Callable[[int], int]) -> None:
+    jobs = [(major(at), at) for at in range(3 * BLOCK_KEYS)]
+    queue = queue_of(jobs)
+    gone = jobs[BLOCK_KEYS // 2 : 2 * BLOCK_KEYS]
+    for job in gone:
+        queue.discard(*job)
+    keys = queue.firsts(queue.count)
+    assert queue.last() == keys[-1]
+    for passed in [LEAST, *(job[0] << 64 | job[1] for job in jobs)]:
+        behind = [key for key in keys if key > passed]
+        for most in (1, BLOCK_KEYS, 3 * BLOCK_KEYS):
+            assert queue.behind(passed, most) == behind[:most]
+
+
+def test_behind_the_last_key_and_in_an_empty_queue_there_is_nothing() -> None:
+    queue = OrderedJobs()
+    assert (queue.behind(LEAST, 5), queue.last()) == ([], None)
+    queue.add(1, 1)
+    assert (queue.behind(1 << 64 | 1, 5), queue.last()) == ([], 1 << 64 | 1)
+    queue.discard(1, 1)
+    assert (queue.behind(LEAST, 5), queue.last()) == ([], None)
 
 
 def test_jobs_come_by_major_and_then_by_id_not_by_arrival() -> None:

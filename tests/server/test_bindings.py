@@ -8,12 +8,14 @@ from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import LOOKS, METHODS
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COMMANDS
+from beanstalk_twisted.wire.extensions import EXTENSIONS
 
-ALL_COMMANDS = (*COMMANDS, *v1.dialect().rows)
+ALL_COMMANDS = (*COMMANDS, *EXTENSIONS, *v1.dialect().rows)
 
 
 def test_each_modern_command_but_quit_runs_the_method_of_its_own_name() -> None:
-    names = [row.name for row in COMMANDS if not row.ends_connection]
+    rows = [row for row in (*COMMANDS, *EXTENSIONS) if not row.ends_connection]
+    names = {row.operation for row in rows}
     assert sorted(METHODS) == sorted(names)
     for name, method in METHODS.items():
         assert method is getattr(WorkQueue, name.replace("-", "_"))

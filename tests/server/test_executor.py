@@ -27,6 +27,7 @@ from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES, ReplyQueue
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
+from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES, DeletedBatch
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     INTERNAL_ERROR,
@@ -341,6 +342,94 @@ def test_a_line_that_is_too_long_is_skipped_up_to_its_end_however_it_is_cut(
     incoming = place.executor.begin_long_line(b"x" * 224)
     *rests, last = [incoming.receive(piece) for piece in pieces]
     assert (set(rests) <= {None}, last) == (True, b"use")
+    assert place.finish(incoming) == b"BAD_FORMAT\r\n"
+
+
+LONG = b"delete-batch " + b"1 " * 130 + b"2"
+
+
+def long_line(size: int) -> bytes:
+    """
+    Give a line of so many bytes, its CR LF included, that asks for the deletion of two jobs.
+    """
+    return b"delete-batch 1" + b" " * (size - 17) + b"2\r\n"
+
+
+def test_a_long_line_is_carried_out_however_it_is_cut() -> None:
+    for first in (len(LONG), 230, 229, 224):
+        place = Place()
+        place.execute(b"put 0 0 1 1\r\nx\r\n" * 2)
+        incoming = place.executor.begin_long_line(LONG[:224])
+        sent = LONG + b"\r\nuse"
+        assert incoming.receive(sent[:first]) is None
+        *rests, last = [incoming.receive(sent[at : at + 1]) for at in range(first, len(sent) - 3)]
+        assert (set(rests) <= {None}, last) == (True, b"")
+        assert place.finish(incoming) == b"DELETED_BATCH 2 129\r\n"
+
+
+@pytest.mark.parametrize("past", [0, 1, 2, 500])
+@pytest.mark.parametrize("step", [21_000, 20_999, 20_998, 4096])
+def test_a_long_line_has_a_limit_and_is_then_skipped_up_to_its_end(past: int, step: int) -> None:
+    place = Place()
+    place.execute(b"put 0 0 1 1\r\nx\r\n")
+    sent = long_line(MAX_BATCH_LINE_BYTES + past) + b"use"
+    incoming = place.executor.begin_long_line(sent[:224])
+    rest = None
+    at = 0
+    while rest is None:
+        rest = incoming.receive(sent[at : at + step])
+        at += step
+    assert rest + sent[at:] == b"use"
+    refused = b"BAD_FORMAT\r\n"
+    assert place.finish(incoming) == (refused if past else b"DELETED_BATCH 1 1\r\n")
+    assert len(place.queue.state.jobs) == (1 if past else 0)
+
+
+def test_a_long_line_that_is_wrong_changes_nothing() -> None:
+    place = Place()
+    place.execute(b"put 0 0 1 1\r\nx\r\n")
+    for line in (LONG + b" x", LONG + b" ", LONG + b"\0", b"delete-batch" + b" 1" * 1001):
+        incoming = place.executor.begin_long_line(line[:224])
+        assert incoming.receive(line + b"\r\n") == b""
+        assert place.finish(incoming) == b"BAD_FORMAT\r\n"
+    assert list(place.queue.state.jobs) == [1]
+
+
+def test_an_observer_hears_of_long_lines() -> None:
+    place = Place()
+    place.context.observer = onlooker = Onlooker()
+    lines = LONG, long_line(MAX_BATCH_LINE_BYTES + 1)[:-2], LONG + b" x"
+    for line in lines:
+        incoming = place.executor.begin_long_line(line[:224])
+        assert incoming.receive(line + b"\r\n") == b""
+        place.finish(incoming)
+    reply = DeletedBatch(0, 131)
+    assert onlooker.told == [
+        ("received", LONG, ((1,) * 130 + (2,),)),
+        ("about to", "delete-batch", None),
+        ("answered", reply, reply.encode()),
+        ("received", lines[1][:224], None),
+        ("answered", BAD_FORMAT, BAD_FORMAT.encode()),
+        ("received", lines[2], None),
+        ("answered", BAD_FORMAT, BAD_FORMAT.encode()),
+    ]
+
+
+def test_what_an_observer_plants_is_answered_to_a_long_line_too() -> None:
+    place = Place()
+    place.execute(b"put 0 0 1 1\r\nx\r\n")
+    place.context.observer = onlooker = Onlooker()
+    onlooker.planted = (NOT_FOUND, 0)
+    incoming = place.executor.begin_long_line(LONG[:224])
+    incoming.receive(LONG + b"\r\n")
+    assert place.finish(incoming) == b"NOT_FOUND\r\n"
+    assert list(place.queue.state.jobs) == [1]
+
+
+def test_v1_has_no_long_lines() -> None:
+    place = Place(dialect=v1.dialect())
+    incoming = place.executor.begin_long_line(LONG[:224])
+    assert incoming.receive(LONG + b"\r\nuse") == b"use"
     assert place.finish(incoming) == b"BAD_FORMAT\r\n"
 
 

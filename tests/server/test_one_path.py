@@ -31,14 +31,34 @@ BODY = st.one_of(
     st.binary(max_size=LARGEST + 3),
     st.sampled_from([b"\r\n", b"a\r\nb", b"\r", b"delete 1\r\n", b"x" * LARGEST]),
 )
-ID_COMMANDS = (b"delete", b"touch", b"kick-job", b"peek", b"reserve-job", b"kick", b"release")
+ID_COMMANDS = (
+    b"delete",
+    b"reserve-batch",
+    b"delete-batch",
+    b"touch",
+    b"kick-job",
+    b"peek",
+    b"reserve-job",
+    b"kick",
+    b"release",
+)
 OTHERS = (
     b"reserve\r\n", b"reserve-with-timeout 0\r\n", b"reserve-with-timeout 1\r\n", b"use a\r\n",
     b"use default\r\n", b"watch a\r\n", b"ignore a\r\n", b"ignore default\r\n", b"peek-ready\r\n",
     b"list-tubes\r\n", b"list-tube-used\r\n", b"list-tubes-watched\r\n", b"pause-tube a 1\r\n",
+    b"wait-job 1 1\r\n", b"wait-job 2 0\r\n", b"wait-job 1 1 1\r\n", b"wait-job 1\r\n",
+    b"cancel-reserve\r\n", b"cancel-reserve\r\n", b"cancel-reserve 1\r\n",
+    b"reserve\r\ncancel-reserve\r\n", b"wait-job 1 9\r\ncancel-reserve\r\n",
     b"foo\r\n", b"\r\n", b"\n\r\n", b"\r\r\n", b"a\0\r\n", b"delete \r\n", b"delete 1 \r\n",
     b"x" * 222 + b"\r\n", b"x" * 223 + b"\r\n", b"\r" * 224 + b"\n", b"y" * 500 + b"\r\n",
     b"put 0 0 1 5 junk\r\nabcde\r\n", b"put 0 0 1\r\n", b"put 0 0 1 -1\r\n", b"peek\r\n",
+    b"flush-tube default\r\n", b"truncate a buried\r\n", b"flush-tube a x\r\n", b"drain\r\n",
+    b"list-jobs default all 2\r\n", b"list-jobs a ready 1 r0-1\r\n", b"list-jobs a all 1 x\r\n",
+    b"undrain\r\n", b"capabilities\r\n",
+    b"reserve-batch 3 1\r\n", b"reserve-batch 2 0\r\n", b"reserve-batch 0\r\n",
+    b"delete-batch 3 2 1 2\r\n", b"delete-batch 1 x\r\n", b"delete-batch\r\n",
+    b"delete-batch" + b" 1 2" * 100 + b"\r\n", b"delete-batch" + b" 3" * 1001 + b"\r\n",
+    b"delete-batch 1" + b" " * 20_985 + b"\r\n", b"delete-batch 1" + b" " * 20_986 + b"\r\n",
     b"put 0 5 junk\r\nabcde\r\n", b"put 0 %d junk\r\n%s\r\n" % (LARGEST + 1, bytes(LARGEST + 1)),
 )  # fmt: skip
 
@@ -57,9 +77,51 @@ def puts(draw: st.DrawFn) -> bytes:
     return b"put %s %s %s %d\r\n" % fields + body + end
 
 
+JOB_LINES = (
+    b"0 0 1 %d", b"3 0 1 %d", b"1 1 60 %d", b"0  0 0 %d", b"0 0 1 %d", b"0 0 1 %d junk",
+    b"4294967296 0 1 %d", b"0 -1 1 %d", b"0 x 1 %d", b"0 0 1 %dx", b"0 0", b"",
+    b"0 0 1 %d " + b"y" * 230,
+)  # fmt: skip
+FOLLOWED = (
+    b"put-batch %d", b"put-batch %d", b"put-batch %d", b"put-batch  %d", b"put-batch %d ",
+    b"put-batch %d 1", b"put-batch -%d", b"put-batch", b"put-batch " + b" " * 220 + b"%d",
+)  # fmt: skip
+MOMENTS = (b"0", b"1700000000", b"1700000001", b"6000000000", b"9" * 30, b"-1", b"x")
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    """
+    Draw a batch; often something is wrong with it.
+    """
+    jobs = []
+    for body in draw(st.lists(BODY, max_size=4)):
+        line = draw(st.sampled_from(JOB_LINES[:5] if draw(st.booleans()) else JOB_LINES))
+        size = max(0, len(body) + draw(st.sampled_from([0, 0, 0, 0, 0, 1, -1])))
+        jobs.append((line % size if b"%d" in line else line) + b"\r\n" + body + b"\r\n")
+    line = draw(st.sampled_from(FOLLOWED))
+    count = len(jobs) + draw(st.sampled_from([0, 0, 0, 0, 0, 1, -1, 1001]))
+    line = line % max(0, count) if b"%d" in line else line
+    return line + b"\r\n" + b"".join(jobs)
+
+
+@st.composite
+def puts_at(draw: st.DrawFn) -> bytes:
+    """
+    Draw a put for a moment.
+    """
+    body, line = draw(BODY), draw(st.sampled_from(JOB_LINES))
+    words = line.split(b" ", 1)
+    rest = words[1].split(b" ", 1)[-1] if len(words) > 1 else b""
+    line = b" ".join([b"put-at", words[0], draw(st.sampled_from(MOMENTS)), rest])
+    return (line % len(body) if b"%d" in line else line) + b"\r\n" + body + b"\r\n"
+
+
 COMMAND = st.one_of(
     puts(),
     puts(),
+    batches(),
+    puts_at(),
     st.builds(lambda word, job: word + b" " + job + b"\r\n", st.sampled_from(ID_COMMANDS), NUMBER),
     st.builds(lambda job, pri: b"release %s %s 0\r\n" % (job, pri), NUMBER, NUMBER),
     st.builds(lambda job, pri: b"bury %s %s\r\n" % (job, pri), NUMBER, NUMBER),

@@ -86,6 +86,23 @@ def test_a_large_body_waits_for_the_disk_from_where_it_lies_too() -> None:
     assert any(piece is reply.body for piece in place.pieces[-1])
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_reply_in_pieces_is_sent_as_they_are_behind_what_was_said_before(is_held: bool) -> None:
+    place = Place()
+    body = b"x" * MAX_JOINED_BYTES
+    place.replies.add(b"A", 0)
+    assert place.replies.add_pieces([b"B", body, b"C", body, b"D"], 5 * is_held)
+    if is_held:
+        assert place.sent == [b"A"]
+        assert place.replies.held_bytes == 3 + 2 * len(body)
+        place.durability.advance(5)
+    assert b"".join(place.sent) == b"AB%bC%bD" % (body, body)
+    assert [piece for piece in place.pieces[-1] if piece is body] == [body, body]
+    place.replies.add(b"E", 0)
+    place.replies.send()
+    assert place.sent[-1] == b"E"
+
+
 def test_replies_leave_as_soon_as_they_are_so_many_bytes_and_not_before() -> None:
     place = Place()
     assert not place.replies.add(bytes(MAX_GATHERED_BYTES - 1), 0)

@@ -370,6 +370,44 @@ class Clients(RuleBasedStateMachine):
         self.forget_pauses()
 
     @precondition(lambda self: self.idle())
+    @rule(data=st.data(), count=st.integers(1, 4), timeout=st.sampled_from([None, 0]))
+    def reserve_batch(self, data: st.DataObject, count: int, timeout: int | None) -> None:
+        client = self.choose_client(data)
+        line = f"reserve-batch {count}" + ("" if timeout is None else f" {timeout}")
+        is_deadline_soon = self.is_deadline_soon(client)
+        taken: list[int] = []
+        replies: list[str] = []
+        while len(taken) < count and (best := self.best_for(client)) is not None:
+            taken.append(best)
+            replies.append(self.hold(client, best))
+        if taken or timeout is None:
+            self.tell(client, line, "\r\n".join([f"RESERVED_BATCH {len(taken)}", *replies]))
+            assert client.last is not None
+            assert client.last[1] == max(map(self.server.log.committed_lsn, taken), default=0)
+        else:
+            self.tell(client, line, "DEADLINE_SOON" if is_deadline_soon else "TIMED_OUT")
+
+    @precondition(lambda self: self.idle())
+    @rule(data=st.data(), count=st.integers(1, 5))
+    def delete_batch(self, data: st.DataObject, count: int) -> None:
+        """
+        Delete a few jobs, some of them perhaps twice.
+        """
+        client = self.choose_client(data)
+        ids = [self.choose_job(data, "reserved", "ready", "buried") for _ in range(count)]
+        deleted = 0
+        for job_id in ids:
+            job = self.jobs.get(job_id)
+            if job is not None and job.holder in (None, client):
+                del self.jobs[job_id]
+                deleted += 1
+        line = f"delete-batch {' '.join(map(str, ids))}"
+        self.tell(client, line, f"DELETED_BATCH {deleted} {count - deleted}")
+        assert client.last is not None
+        assert client.last[1] >= max(map(self.server.log.committed_lsn, ids))
+        self.forget_pauses()
+
+    @precondition(lambda self: self.idle())
     @rule(data=st.data(), pri=PRIORITIES, delay=DELAYS)
     def release(self, data: st.DataObject, pri: int, delay: int) -> None:
         client, job_id, job = self.choose_held(data)
@@ -457,6 +495,24 @@ class Clients(RuleBasedStateMachine):
             self.make_ready(job_id)
         else:
             self.tell(client, f"kick-job {job_id}", "NOT_FOUND")
+
+    @precondition(lambda self: self.idle())
+    @rule(
+        data=st.data(), tube=TUBE_NAMES, which=st.sampled_from(["ready", "delayed", "buried", ""])
+    )
+    def flush_tube(self, data: st.DataObject, tube: str, which: str) -> None:
+        """
+        Delete what nobody holds, or what is in one state.
+        """
+        client = self.choose_client(data)
+        is_there = tube in self.tubes_referred_to()
+        states = [which] if which else ["ready", "delayed", "buried"]
+        flushed = [job_id for state in states for job_id in self.ordered(tube, state)]
+        expected = f"FLUSHED {len(flushed)}" if is_there else "NOT_FOUND"
+        self.tell(client, f"flush-tube {tube} {which}".strip(), expected)
+        for job_id in flushed:
+            del self.jobs[job_id]
+        self.forget_pauses()
 
     @precondition(lambda self: self.idle())
     @rule(data=st.data())

@@ -356,6 +356,40 @@ def test_commands_are_counted_by_name_those_included_that_stats_does_not_count(
     ]  # fmt: skip
 
 
+def test_waits_and_what_cancels_them_are_recorded_each_with_its_own_answer(
+    beanstalk: Beanstalk,
+) -> None:
+    number = beanstalk.put(b"x", "mail", delay=9)
+    with beanstalk.connect() as talk:
+        talk.ask(b"reserve\r\ncancel-reserve\r\nwait-job %d 60\r\n" % number)
+        assert beanstalk.waiting() == 0
+        beanstalk.advance(5)
+        talk.ask(b"cancel-reserve\r\n")
+    waited = beanstalk.commands[2]
+    assert (waited.args, waited.tube) == ({"id": number, "seconds": 60}, "mail")
+    assert waited.answered_at == pytest.approx(5, abs=1e-5)
+    assert [(each.name, each.word) for each in beanstalk.commands] == [
+        ("reserve", "TIMED_OUT"), ("cancel-reserve", "CANCELLED"),
+        ("wait-job", "TIMED_OUT"), ("cancel-reserve", "CANCELLED"),
+    ]  # fmt: skip
+
+
+def test_clear_ends_the_jobs_that_are_waited_for(beanstalk: Beanstalk) -> None:
+    number = beanstalk.put(b"x")
+    with beanstalk.connect() as talk:
+        assert talk.ask(b"wait-job %d 60\r\n" % number) == b""
+        beanstalk.clear()
+        assert talk.take() == b"DELETED\r\n"
+
+
+def test_answers_are_planted_for_commands_that_beanstalkd_does_not_have(
+    beanstalk: Beanstalk,
+) -> None:
+    beanstalk.answer_next("wait-job", "TIMED_OUT")
+    with beanstalk.connect() as talk:
+        assert talk.ask(b"wait-job 1 60\r\n" * 2) == b"TIMED_OUT\r\nNOT_FOUND\r\n"
+
+
 def test_clear_begins_anew_and_keeps_connections(beanstalk: Beanstalk) -> None:
     with beanstalk.connect() as worker:
         worker.ask(b"watch mail\r\nuse mail\r\nput 0 0 9 1\r\nx\r\nreserve\r\nput 0 9 9 1\r\ny\r\n")

@@ -52,3 +52,10 @@ def test_what_is_no_document_is_refused(content: bytes) -> None:
         yaml.read_mapping(content)
     with pytest.raises(ValueError):
         yaml.read_listing(content)
+
+
+def test_records_are_a_list_of_mappings_under_a_key_and_other_keys_behind_it() -> None:
+    items: list[list[tuple[str, yaml.Value]]] = [[("id", 1), ("tube", Quoted("a"))], [("id", 2)]]
+    written = yaml.records("jobs", [yaml.record(item) for item in items], [("cursor", "r0-2")])
+    assert written == b'---\njobs:\n- id: 1\n  tube: "a"\n- id: 2\ncursor: r0-2\n'
+    assert yaml.records("jobs", []) == b"---\njobs: []\n"

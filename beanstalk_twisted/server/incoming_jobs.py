@@ -1,0 +1,196 @@
+"""
+What follows the line of a `put-at` or a `put-batch`, in pieces: jobs, collected, or skipped if one
+of them is wrong.
+
+Of the first wrong one nothing is kept any more, nor of those behind it, but all are read to their
+end.  Where that cannot be known, since a line does not say the size of its body, nothing that
+follows is read as commands: the connection ends.
+"""
+
+from typing import Any, Final
+
+from beanstalk_twisted.jobs.puts import Memory
+from beanstalk_twisted.server.incoming import Incoming
+from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
+from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.grammar import BYTES, CRLF
+from beanstalk_twisted.wire.job_lines import (
+    MAX_BATCH_BYTES,
+    JobLine,
+    parse_count,
+    parse_job_line,
+)
+from beanstalk_twisted.wire.replies import (
+    BAD_FORMAT,
+    EXPECTED_CRLF,
+    JOB_TOO_BIG,
+    OUT_OF_MEMORY,
+    Reply,
+)
+
+MORE: Final = -1
+"""All that has come is taken, and more is to come."""
+
+NewJob = tuple[int, int, int, bytes]
+"""Priority, delay or moment in seconds, TTR in seconds, and body."""
+
+
+class IncomingJobs(Incoming):
+    """
+    The jobs that follow a line.
+
+    :ivar command: its row.
+    :ivar parsed: None if it is wrong.
+    :ivar begun_ns: when it came.
+    :ivar jobs: what was collected when all of them have come.
+    """
+
+    __slots__ = (
+        "_left", "_max_job_bytes", "_memory", "_missing", "_pieces", "_text", "_total", "_values",
+        "begun_ns", "command", "jobs", "parsed",
+    )  # fmt: skip
+
+    def __init__(
+        self, line: bytes, command: Command, parsed: Parsed | None, memory: Memory,
+        *, max_job_bytes: int, now_ns: int,
+    ) -> None:  # fmt: skip
+        """
+        :param memory: asked whether there is any for the next piece.
+        """
+        super().__init__(line, None if parsed else BAD_FORMAT)
+        self.command = command
+        self.parsed = parsed
+        self.begun_ns = now_ns
+        self.jobs: list[NewJob] = []
+        self._memory = memory
+        self._max_job_bytes = max_job_bytes
+        self._text = b""
+        self._pieces: list[bytes] = []
+        self._total = self._missing = 0
+        self._values: tuple[Any, ...] | None = None
+        self._left = 1
+        rest = line[len(command.prefix) :]
+        if command.fields[-1] is BYTES:
+            self._begin_body(parse_job_line(rest, command.fields))
+        else:
+            count = parse_count(rest)
+            if count is None:
+                self._lose()
+            else:
+                self._left = count
+
+    @property
+    def is_whole(self) -> bool:
+        """
+        Whether all has come before the first piece.
+        """
+        return not self._left
+
+    def receive(self, data: bytes) -> bytes | None:
+        """
+        Take the next piece.
+
+        :return: what is behind the last job; None if that is yet to come.
+        """
+        at = 0
+        while self._left:
+            at = self._take_body(data, at) if self._missing else self._take_line(data, at)
+            if at == MORE:
+                return None
+        return b"" if self.is_lost else data[at:]
+
+    def _take_line(self, data: bytes, at: int) -> int:
+        """
+        :return: where the body begins, or `MORE`.
+        """
+        before = len(self._text)
+        text = self._text + data[at : at + MAX_LINE_BYTES - before]
+        end = text.find(CRLF)
+        if end >= 0:
+            self._text = b""
+            self._begin_body(parse_job_line(text[:end]))
+            return at + end + len(CRLF) - before
+        self._text = text
+        if len(text) == MAX_LINE_BYTES:
+            self._lose()
+            return at
+        return MORE
+
+    def _begin_body(self, line: JobLine) -> None:
+        """
+        The size is looked at before what may follow it, as for a `put`.
+        """
+        if line.size is None:
+            self._lose()
+            return
+        self._values = line.values
+        self._missing = line.size + len(CRLF)
+        self._total += line.size
+        if line.values is None:
+            self._refuse(BAD_FORMAT)
+        elif line.size > self._max_job_bytes or self._total > self._most:
+            self._refuse(JOB_TOO_BIG)
+        elif line.has_junk:
+            self._refuse(BAD_FORMAT)
+
+    @property
+    def _most(self) -> int:
+        """
+        Bytes that all bodies may have: one alone may have as many as any job.
+        """
+        return self._max_job_bytes if self.command.fields[-1] is BYTES else MAX_BATCH_BYTES
+
+    def _take_body(self, data: bytes, at: int) -> int:
+        """
+        :return: where the next line begins, or `MORE`.
+        """
+        size = min(len(data) - at, self._missing)
+        if self.refusal is None and not self._keeps(data, at, size):
+            self._refuse(OUT_OF_MEMORY)
+        self._missing -= size
+        if self._missing:
+            return MORE
+        self._left -= 1
+        return at + size
+
+    def _keeps(self, data: bytes, at: int, size: int) -> bool:
+        """
+        :return: whether there was memory for it.
+        """
+        if not self._memory.takes(size):
+            return False
+        try:
+            self._pieces.append(data[at : at + size])
+            if size == self._missing:
+                self._end_body()
+        except MemoryError:
+            return False
+        return True
+
+    def _end_body(self) -> None:
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        if body.endswith(CRLF):
+            assert self._values is not None
+            priority, delay_s, ttr_s = self._values
+            self.jobs.append((priority, delay_s, ttr_s, body[: -len(CRLF)]))
+        else:
+            self._refuse(EXPECTED_CRLF)
+
+    def _refuse(self, reply: Reply) -> None:
+        """
+        Nothing is put.  The first thing that is wrong is what is answered.
+        """
+        if self.refusal is None:
+            self.refusal = reply
+        self.jobs.clear()
+        self._pieces.clear()
+
+    def _lose(self) -> None:
+        """
+        Where the jobs end cannot be known, which is what is answered.
+        """
+        self.refusal = BAD_FORMAT
+        self._refuse(BAD_FORMAT)
+        self.is_lost = True
+        self._left = 0

@@ -1,0 +1,287 @@
+"""
+Batches on the wire: long lines and large replies in any pieces, among other commands, and peers
+that leave in the middle.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.jobs.batches import BATCH_SLICE_JOBS
+from beanstalk_twisted.server.protocol import MAX_HELD_BYTES
+from beanstalk_twisted.server.service import CommandLog
+from beanstalk_twisted.testing import Beanstalk
+from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
+from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
+from tests.held_io import HeldIo
+from tests.server.test_protocol import cut
+
+LOGGED = pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
+
+PUT = b"put 0 0 60 1\r\nx\r\n"
+USED = b"list-tube-used\r\n"
+USING = b"USING default\r\n"
+
+
+def line(count: int, size: int = 0) -> bytes:
+    """
+    Give the line that deletes the jobs 1 to ``count``, with spaces up to a size.
+    """
+    text = b"delete-batch" + b"".join(b" %d" % number for number in range(1, count + 1))
+    return text.replace(b" 1 ", b" 1 " + b" " * (size - len(text) - 2), 1) + b"\r\n"
+
+
+CONVERSATION = (
+    PUT * 400 + USED + line(300) + USED + b"delete-batch 301 302 301\r\n" + USED
+    + line(2, MAX_BATCH_LINE_BYTES + 1) + USED + line(400, MAX_BATCH_LINE_BYTES)
+    + b"reserve-batch 5\r\n" + line(300)[:-2] + b" x\r\n" + USED + b"a" * 400 + b"\r\n" + PUT
+    + b"reserve-batch 5 1\r\n" + USED
+)  # fmt: skip
+REPLIES = (
+    b"".join(b"INSERTED %d\r\n" % number for number in range(1, 401)) + USING
+    + b"DELETED_BATCH 300 0\r\n" + USING + b"DELETED_BATCH 2 1\r\n" + USING
+    + b"BAD_FORMAT\r\n" + USING + b"DELETED_BATCH 98 302\r\nRESERVED_BATCH 0\r\nBAD_FORMAT\r\n"
+    + USING + b"BAD_FORMAT\r\nINSERTED 401\r\nRESERVED_BATCH 1\r\nRESERVED 401 1\r\nx\r\n"
+    + USING
+)  # fmt: skip
+
+
+def a_server(*, is_logged: bool = False, max_job_bytes: int = 65_535) -> MemoryServer:
+    """
+    Start a server.
+    """
+    directory = MemoryDirectory() if is_logged else None
+    return MemoryServer(directory=directory, segment_bytes=1 << 20, max_job_bytes=max_job_bytes)
+
+
+def hear(client: Client, sent: list[bytes]) -> bytes:
+    """
+    Send packets, each in a turn of its own, and give the replies.
+    """
+    return b"".join(client.ask(packet) for packet in sent)
+
+
+@LOGGED
+@pytest.mark.parametrize("step", [1, 223, 4096, 1 << 20])
+def test_a_conversation_in_packets_of_any_size_has_these_replies(
+    step: int, is_logged: bool
+) -> None:
+    client = a_server(is_logged=is_logged).connect()
+    sent = cut(CONVERSATION, range(step, len(CONVERSATION), step))
+    assert hear(client, sent) == REPLIES
+
+
+@given(st.sets(st.integers(0, len(CONVERSATION)), max_size=12))
+def test_a_conversation_cut_anywhere_has_the_same_replies(places: set[int]) -> None:
+    assert hear(a_server().connect(), cut(CONVERSATION, places)) == REPLIES
+
+
+def test_a_line_one_past_the_limit_is_answered_when_it_ends_and_costs_no_memory() -> None:
+    client = a_server().connect()
+    assert client.ask(b"delete-batch 1" + b" " * 100_000) == b""
+    incoming = client.protocol._incoming
+    assert incoming is not None
+    assert not incoming._text  # type: ignore[attr-defined]
+    assert client.ask(b"2\r\n" + USED) == b"BAD_FORMAT\r\n" + USING
+
+
+def test_a_half_close_in_the_middle_of_a_long_line_drops_it() -> None:
+    server = a_server()
+    client, other = server.connect(), server.connect()
+    client.ask(PUT * 300)
+    client.send(line(300)[:-2])
+    client.half_close()
+    server.advance()
+    assert client.take() == b""
+    assert client.is_closed
+    assert b"current-jobs-ready: 300\n" in other.ask(b"stats\r\n")
+
+
+@LOGGED
+def test_a_half_close_behind_a_long_line_is_answered_when_all_is_done(is_logged: bool) -> None:
+    server = a_server(is_logged=is_logged)
+    client = server.connect()
+    client.ask(PUT * MAX_BATCH_JOBS)
+    client.send(line(MAX_BATCH_JOBS) + USED)
+    client.half_close()
+    server.advance()
+    assert client.take() == b"DELETED_BATCH 1000 0\r\n" + USING
+    server.advance()
+    assert client.is_closed
+
+
+def test_a_half_close_behind_a_large_batch_is_answered_and_its_jobs_go_back() -> None:
+    server = a_server()
+    client, other = server.connect(), server.connect()
+    client.ask(PUT * MAX_BATCH_JOBS)
+    client.send(b"reserve-batch 1000\r\n")
+    client.half_close()
+    server.advance()
+    reply = client.take()
+    assert reply.startswith(b"RESERVED_BATCH 1000\r\nRESERVED 1 1\r\nx\r\n")
+    assert reply.count(b"RESERVED ") == MAX_BATCH_JOBS
+    server.advance()
+    assert client.is_closed
+    assert b"current-jobs-ready: 1000\n" in other.ask(b"stats\r\n")
+
+
+@LOGGED
+def test_who_hangs_up_during_a_large_batch_gives_its_jobs_back(is_logged: bool) -> None:
+    server = a_server(is_logged=is_logged)
+    client, other = server.connect(), server.connect()
+    client.ask(PUT * MAX_BATCH_JOBS)
+    client.send(b"reserve-batch 1000\r\n")
+    assert len(client.protocol.session.reserved) == BATCH_SLICE_JOBS
+    client.hang_up()
+    server.advance()
+    stats = other.ask(b"stats\r\n")
+    assert b"current-jobs-ready: 1000\n" in stats
+    assert b"current-jobs-reserved: 0\n" in stats
+
+
+def test_others_are_served_while_a_large_batch_goes_on() -> None:
+    server = a_server()
+    client, other = server.connect(), server.connect()
+    client.ask(PUT * MAX_BATCH_JOBS)
+    client.send(line(MAX_BATCH_JOBS) + USED)
+    other.send(b"reserve-batch 1\r\n")
+    assert (client.take(), other.take()) == (b"", b"RESERVED_BATCH 1\r\nRESERVED 201 1\r\nx\r\n")
+    server.advance()
+    assert client.take() == b"DELETED_BATCH 999 1\r\n" + USING
+
+
+def test_what_others_have_waits_for_no_batch_that_waits() -> None:
+    server = a_server()
+    client, other = server.connect(), server.connect()
+    assert client.ask(b"reserve-batch 10 5\r\n" + USED) == b""
+    other.ask(PUT * 3)
+    jobs = b"".join(b"RESERVED %d 1\r\nx\r\n" % number for number in (1, 2, 3))
+    assert client.take() == b"RESERVED_BATCH 3\r\n" + jobs + USING
+    client.send(b"reserve-batch 10 5\r\n" + USED)
+    server.advance(5)
+    assert client.take() == b"TIMED_OUT\r\n" + USING
+
+
+def fill(client: Client, count: int, size: int) -> bytes:
+    """
+    Put jobs of a size, and give the reply that has all of them.
+    """
+    bodies = [bytes([97 + number % 26]) * size for number in range(count)]
+    for body in bodies:
+        client.ask(b"put 0 0 60 %d\r\n%b\r\n" % (size, body))
+    jobs = (b"RESERVED %d %d\r\n%b\r\n" % (at, size, each) for at, each in enumerate(bodies, 1))
+    return b"RESERVED_BATCH %d\r\n%b" % (count, b"".join(jobs))
+
+
+@LOGGED
+@pytest.mark.parametrize("size", [10, 4095, 4096, 20_000, 65_535])
+def test_a_peer_that_reads_late_gets_all_of_a_large_reply_and_what_is_behind_it(
+    size: int, is_logged: bool
+) -> None:
+    server = a_server(is_logged=is_logged)
+    client = server.connect()
+    reply = fill(client, 100, size)
+    client.send(b"reserve-batch 100\r\n" + b"touch 1\r\n" * 3)
+    server.advance()
+    is_full = len(reply) > OUTPUT_LIMIT_BYTES
+    assert len(client.transport.unread) == len(reply) + (0 if is_full else 27)
+    heard = client.take()
+    server.advance()
+    assert heard + client.take() == reply + b"TOUCHED\r\n" * 3
+
+
+def test_a_large_reply_waits_for_the_disk_and_is_not_copied() -> None:
+    io = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io, segment_bytes=1 << 24)
+    producer, client = server.connect(), server.connect()
+    while io:
+        io.step()
+    body = b"x" * 65_535
+    producer.send(b"put 0 0 60 65535\r\n%b\r\n" % body * 40)
+    client.send(b"reserve-batch 40\r\nlist-tube-used\r\n")
+    server.clock.advance(0)
+    assert client.take() == b""
+    replies = client.protocol.replies
+    assert replies.held_bytes > 40 * len(body) > MAX_HELD_BYTES
+    held = {id(piece) for _, pieces in replies._held for piece in pieces if len(piece) == 65_535}
+    queue = server.service.queue
+    jobs = [queue.state.jobs.get(job_id) for job_id in range(1, 41)]
+    assert held == {id(job.body) for job in jobs if job is not None}
+    while io:
+        io.step()
+        server.advance()
+    heard = client.take()
+    server.advance()
+    heard += client.take()
+    assert heard.count(b"RESERVED ") == 40
+    assert heard.endswith(b"\r\n" + USING)
+
+
+def test_nothing_is_said_of_a_deletion_that_a_crash_could_undo() -> None:
+    io = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io, segment_bytes=1 << 20)
+    client = server.connect()
+    client.send(PUT * 300)
+    server.advance()
+    while io:
+        io.step()
+        server.advance()
+    client.take()
+    client.send(line(300) + USED)
+    server.advance()
+    assert client.take() == b""
+    while io:
+        io.step()
+        server.advance()
+    assert client.take() == b"DELETED_BATCH 300 0\r\n" + USING
+
+
+def test_what_was_deleted_stays_so_after_a_kill() -> None:
+    server = a_server(is_logged=True)
+    client = server.connect()
+    client.ask(PUT * 400)
+    assert client.ask(line(300)) == b"DELETED_BATCH 300 0\r\n"
+    client.ask(b"reserve-batch 50\r\n")
+    server.kill_and_restart()
+    assert list(server.service.queue.state.jobs) == list(range(301, 401))
+    assert b"current-jobs-ready: 100\n" in server.connect().ask(b"stats\r\n")
+
+
+def test_a_server_that_stops_ends_the_batches_that_were_begun() -> None:
+    server = a_server(is_logged=True)
+    client = server.connect()
+    client.ask(PUT * MAX_BATCH_JOBS)
+    client.send(line(MAX_BATCH_JOBS))
+    server.stop()
+    server.advance()
+    assert client.take() == b"DELETED_BATCH 1000 0\r\n"
+
+
+# Observers.
+
+
+def test_the_double_records_batches() -> None:
+    double = Beanstalk(uses_reactor=False)
+    client = double.server.connect()
+    client.ask(PUT * 300 + line(250) + b"reserve-batch 2\r\nreserve-batch 3 4\r\n")
+    *_, deleted, reserved, waited = double.commands
+    assert (deleted.name, deleted.args) == ("delete-batch", {"ids": tuple(range(1, 251))})
+    assert deleted.reply == b"DELETED_BATCH 250 0\r\n"
+    assert reserved.args == {"count": 2, "seconds": None}
+    assert reserved.word == "RESERVED_BATCH"
+    assert waited.args == {"count": 3, "seconds": 4}
+    double.close()
+
+
+def test_the_log_of_commands_sees_long_lines() -> None:
+    server = MemoryServer(is_started=False)
+    server.settings = server.settings._replace(verbosity=2)
+    server.start()
+    assert isinstance(server.service.context.observer, CommandLog)
+    client = server.connect()
+    assert client.ask(PUT * 2 + line(300)) == b"INSERTED 1\r\nINSERTED 2\r\nDELETED_BATCH 2 298\r\n"
+    assert client.ask(PUT + b"reserve-batch 2\r\n").endswith(b"RESERVED 3 1\r\nx\r\n")

@@ -1,0 +1,75 @@
+"""
+The lines of jobs: what they say, and what is known of wrong ones.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.extensions import InsertedBatch
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, ParseError
+from beanstalk_twisted.wire.job_lines import JobLine, parse_count, parse_job_line
+from beanstalk_twisted.wire.replies import BAD_FORMAT
+
+LINES = {
+    b"1 2 3 4": JobLine(4, (1, 2, 3), False),
+    b"0 0 0 0": JobLine(0, (0, 0, 1), False),
+    b"  1  2 3 4": JobLine(4, (1, 2, 3), False),
+    b"4294967295 4294967295 4294967295 4294967295": JobLine(2**32 - 1, (2**32 - 1,) * 3, False),
+    b"1 2 3 4 junk": JobLine(4, (1, 2, 3), True),
+    b"1 2 3 4 ": JobLine(4, (1, 2, 3), True),
+    b"4294967296 2 3 4": JobLine(4, None, False),
+    b"1 4294967296 3 4": JobLine(4, None, False),
+    b"1 2 4294967296 4 5": JobLine(4, None, True),
+    b"1 -2 3 4": JobLine(4, None, False),
+    b"a b c 4": JobLine(4, None, False),
+    b"a b c 4 5": JobLine(4, None, False),
+    b"1 2 3 4294967296": JobLine(None, (1, 2, 3), False),
+    b"1 2 3 -4": JobLine(None, None, False),
+    b"a 2 3 4x": JobLine(None, None, False),
+    b"1 2 3": JobLine(None, None, False),
+    b"": JobLine(None, None, False),
+    b"put 1 2 3 4": JobLine(3, None, False),
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_says_this(line: bytes) -> None:
+    assert parse_job_line(line) == LINES[line]
+
+
+@pytest.mark.parametrize(
+    ("rest", "count"),
+    [(b"0", 0), (b"1001", 1001), (b" 7 ", 7), (b"4294967296", None), (b"-1", None), (b"", None),
+     (b"1 2", None), (b"x", None)],
+)  # fmt: skip
+def test_a_count_is_known_or_not(rest: bytes, count: int | None) -> None:
+    assert parse_count(rest) == count
+
+
+@pytest.mark.parametrize("count", [1, MAX_BATCH_JOBS])
+def test_a_batch_has_so_many_jobs(count: int) -> None:
+    row, args, has_rest = MODERN.parse(b"put-batch %d" % count)
+    assert (row.name, args, has_rest) == ("put-batch", (count,), False)
+
+
+@pytest.mark.parametrize("count", [0, MAX_BATCH_JOBS + 1])
+def test_a_batch_has_no_fewer_and_no_more_jobs(count: int) -> None:
+    with pytest.raises(ParseError) as caught:
+        MODERN.parse(b"put-batch %d" % count)
+    assert caught.value.reply is BAD_FORMAT
+
+
+def test_a_wrong_line_is_known_as_one_that_jobs_follow() -> None:
+    for line in (b"put-at", b"put-at x", b"put-batch", b"put-batch \0"):
+        row = MODERN.with_jobs(line)
+        assert row is not None and row.has_jobs and row.ends_run
+    for line in (b"put 1 2 3 4", b"put-atx 1", b"put", b"", b"stats"):
+        assert MODERN.with_jobs(line) is None
+
+
+def test_the_reply_to_a_batch_has_a_line_for_each_job() -> None:
+    reply = InsertedBatch(9, 3)
+    assert reply.encode() == b"INSERTED_BATCH 3\r\nINSERTED 9\r\nINSERTED 10\r\nINSERTED 11\r\n"
+    assert reply == InsertedBatch(9, 3) != InsertedBatch(9, 2)
