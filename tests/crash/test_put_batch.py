@@ -41,6 +41,10 @@ def log_with_batch(sizes: list[int], segment_bytes: int, is_behind: bool) -> tup
     return scribe, 3 + len(sizes)
 
 
+MOST_PLACES = 1000
+"""Where a log is cut, in so many places at most: megabytes are read anew for each."""
+
+
 @pytest.mark.parametrize("segment_bytes", [MIN_SEGMENT_BYTES, 8 << 20])
 @pytest.mark.parametrize("is_behind", [False, True], ids=["alone", "in a group commit"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -56,8 +60,8 @@ def test_a_log_cut_anywhere_has_all_of_a_batch_or_none(
     (frame,) = [each for each in segment["frames"] if each["n_rec"] >= len(sizes)]
     stops = [each["offset"] + each["frame_len"] for each in segment["frames"]]
     places = {stop + by for stop in stops for by in (-1, 0, 1)}
-    step = max(1, SHARE * (1 if len(files[newest]) < 100_000 else 4_001))
-    places |= set(one_in(step, range(frame["offset"], stops[-1])))
+    length = stops[-1] - frame["offset"]
+    places |= set(one_in(SHARE, range(frame["offset"], stops[-1], length // MOST_PLACES + 1)))
     seen = set()
     for place in sorted(places):
         found = outcome({**files, newest: files[newest][:place]})
