@@ -47,6 +47,7 @@ from beanstalk_twisted.daemon.options import (
     port_number,
     whole_number,
 )
+from beanstalk_twisted.daemon.tubes_file import TubesFile
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.server.service import BeanstalkService
@@ -78,11 +79,17 @@ LOG_NUMBERS: Final = (
 
 GIVEN: Final = {
     **dict.fromkeys((
-        "binlog", "binlog-archive", "binlog-archive-age", "address", "port", "user",
+        "binlog", "binlog-archive", "binlog-archive-age", "address", "port", "tubes", "user",
     )),
-    **{name: OPTIONS[name].default for name in (*LOG_NUMBERS, "max-job-size", "v1-ttr")},
+    **{
+        name: OPTIONS[name].default
+        for name in (*LOG_NUMBERS, "max-job-size", "max-keys", "v1-ttr")
+    },
 }  # fmt: skip
 """Options with one value, and their defaults; None where it matters whether they were given."""
+
+MAX_MAX_KEYS: Final = (1 << 32) - 1
+"""More than any memory holds."""
 
 WRONG_USAGE: Final = 5
 """Exit code for wrong options, as beanstalkd's."""
@@ -181,6 +188,7 @@ class Options(usage.Options):
             f"{self.longdesc}\n\n{explained(columns)}\n\n"
             f"Example:\n  {self.launch} --binlog /var/lib/bs --port 11301\n\n"
             "SIGTERM stops it in order; SIGUSR1 has new jobs refused.\n"
+            "SIGHUP reads the file of --tubes again.\n"
         )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
@@ -206,6 +214,7 @@ class Options(usage.Options):
         Check values, and turn them into numbers.
         """
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
+        self["max_keys"] = self._limited("max-keys", 0, MAX_MAX_KEYS)
         self["segment_bytes"] = self._limited("segment-size", MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
         self["compaction"] = self._policy()
         self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
@@ -220,6 +229,10 @@ class Options(usage.Options):
         else:
             self._warn_of_idle()
         self._check_archive()
+        if self["tubes"] is not None:
+            if not self["tubes"]:
+                raise usage.UsageError("--tubes needs the name of a file")
+            self["tubes"] = os.path.abspath(self["tubes"])
         self["v1_ttr_s"] = self._limited("v1-ttr", MIN_TTR_S, MAX_TTR_S)
         modern, old = self["listen"] or [self._address()], self["listen_v1"]
         self["endpoints"] = [_endpoint("--listen", text) for text in modern]
@@ -353,6 +366,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
+        max_keys=options["max_keys"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]
@@ -366,10 +380,15 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     archiver = partial(Archiver, archive, age_s, io) if archive is not None else None
     service = BeanstalkService(settings, reactor, LogClock(), directory, io, archiver)
 
+    tubes = TubesFile(options["tubes"], service) if options["tubes"] else None
+
     def prepare() -> None:
         _count_monotonically(reactor)
         drain_on_signal(service, reactor)
         reactor.callWhenRunning(StopOnce(reactor).take_over)
+        if tubes is not None:
+            tubes.load()
+            tubes.reload_on_signal(reactor)
         for warning in options["warnings"]:
             service.log.warn("{warning}", warning=warning)
         if os.geteuid() == 0 and options["user"] is None:

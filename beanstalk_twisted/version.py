@@ -16,7 +16,7 @@ def _is_compiled(module: str) -> bool:
     return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
 
 
-IS_COMPILED: Final = _is_compiled("beanstalk_twisted.jobs.workqueue")
+IS_COMPILED: Final = _is_compiled("beanstalk_twisted.rules.workqueue")
 """Whether the rules, the log and the text run as machine code; see setup.py."""
 
 VERSION: Final = f"{__version__}+compiled" if IS_COMPILED else __version__

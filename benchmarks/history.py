@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     """
     What is to be done: so many jobs, or for so many seconds, whatever is over first.
 
-    :ivar jobs: 0: any number.  One more is put at the end, to time out.
+    :ivar jobs: 0: any number.  Three more are put at the end: one times out, two are edited.
     :ivar seconds: 0: any time.
     :ivar rate: jobs in a second, at most; 0: as fast as it goes.
     :ivar restarts: of the server, the first by kill -9, the next in order, and so on.
@@ -314,6 +314,18 @@ class Clients:
         self.put += 1
         self._ask([(self._workers[0], [b"reserve-job %b\r\n" % inserted.words[1]])])
 
+    def edit_one(self) -> None:
+        """
+        Put two more jobs, one of which waits for the other's group; that is updated, moved and
+        deleted.
+        """
+        jobs = [b"put 0 0 60 2 grp:last\r\n{}\r\n", b"put 0 0 60 2 aft:last\r\n{}\r\n"]
+        ((first, _),) = self._ask([(self._producers[0], jobs)])
+        self.put += 2
+        job_id = first.words[1]
+        edits = [b"update-job %b 1 0 60\r\n", b"move-job %b edited\r\n", b"delete %b\r\n"]
+        self._ask([(self._producers[0], [edit % job_id for edit in edits])])
+
     def speak_to_nobody(self) -> None:
         """
         Put jobs, and do not wait for replies: the server is to be killed over them.
@@ -387,6 +399,7 @@ def _rest(clients: Clients) -> None:
     for last in range(LAST_ROUNDS):
         if last == LAST_ROUNDS // 2:
             clients.sleep_over_one()
+            clients.edit_one()
             time.sleep(ASLEEP_S)
         clients.round(0)
 

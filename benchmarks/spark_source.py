@@ -27,7 +27,7 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import SegmentHeader, archive_name
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State, TubeDef
 from benchmarks.spark_rows import FEW, TupleSource, as_datetime, as_microseconds, rows
-from binlog_tools.spark.definitions.columns import BY_NAME
+from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.source import BinlogReader
 
@@ -35,7 +35,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 FRAMES: Final = (1, 8, 64, 512)
 """Records a frame: what a lone client gives, and what many at once do."""
 
-ALL: Final = tuple(BY_NAME)
+ALL: Final = tuple(name for name in BY_NAME if name not in UNASKED["tags"])
 NO_BODY: Final = tuple(name for name in ALL if name != "body")
 COLUMNS: Final = {"all and bodies": ALL, "no body": NO_BODY, "4 columns": FEW}
 

@@ -17,13 +17,16 @@ LIMIT_S: Final = 60.0
 MAX_LINE_BYTES: Final = 1 << 10
 """No reply of the protocol has a longer first line."""
 
+MAX_BATCH_JOBS: Final = 1000
+"""Jobs of a `put-batch` or `delete-batch`, and on a page of `list-jobs`, at most."""
+
 
 class Reply(NamedTuple):
     """
     A reply.
 
     :ivar words: of its first line.
-    :ivar data: what follows it, without its CR LF.
+    :ivar data: what follows it, without its last CR LF; of INSERTED_BATCH the lines of its jobs.
     """
 
     words: tuple[bytes, ...]
@@ -189,6 +192,8 @@ class Connection(Line):
 
     def _reply(self) -> Reply:
         words = tuple(self._line().split())
+        if words[:1] == (b"INSERTED_BATCH",):
+            return Reply(words, self._lines(Reply(words).number).removesuffix(b"\r\n"))
         if not words or words[0] not in _WITH_DATA:
             return Reply(words)
         size = int(words[-1]) if words[-1].isdigit() else -1
@@ -198,6 +203,11 @@ class Connection(Line):
         if len(data) < size + 2:
             raise OSError(0, "the server has closed the connection")
         return Reply(words, data[:-2])
+
+    def _lines(self, count: int) -> bytes:
+        if not 0 <= count <= MAX_BATCH_JOBS:
+            raise OSError(0, NO_SERVER)
+        return b"".join([self._line() for _ in range(count)])
 
     def _lost(self, problem: OSError) -> Lost:
         if isinstance(problem, Lost):

@@ -12,22 +12,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from beanstalk_twisted.jobs.puts import Draft
-from beanstalk_twisted.jobs.reservations import Answer
-from beanstalk_twisted.server.bindings import METHODS
+from beanstalk_twisted.rules.put_batches import CollectedJob
+from beanstalk_twisted.rules.puts import Draft
+from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.connection_host import ConnectionHost
 from beanstalk_twisted.server.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
-from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
-from beanstalk_twisted.wire.grammar import ParseError
+from beanstalk_twisted.wire.extensions import (
+    MAX_BATCH_LINE_BYTES,
+    MAX_POLICY_LINE_BYTES,
+    TAGGED_PUT,
+)
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, ParseError
 from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from beanstalk_twisted.wire.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, Reply
+from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, PutTags
 
 CRLF = b"\r\n"
 
 
 JOB_LINE = re.compile(rb" *+([0-9]++)" * 4 + rb"(.*)", re.DOTALL)
+UPDATE_LINE = re.compile(rb" *+([0-9]++)" * 4 + rb"(?: ++[0-9]++)?+")
+SIZED_UPDATE = re.compile(rb"(?: *+[0-9]++){4} ++([0-9]++)")
+TAGGED = re.compile(rb" *[^ ]+ +[^ ]+ +[^ ]+ +[^ ]+ +(idp|con|grp|aft):")
+KEY = rb"([A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199})"
+TAG = re.compile(rb" +(?:(idp|con):%s(?::([0-9]+))?|(grp|aft):%s)(?= |$)" % (KEY, KEY))
 
 
 @dataclass
@@ -41,13 +51,49 @@ class Jobs:
     left: int = 1
     total: int = 0
     values: tuple[int, ...] = ()
-    came: list[tuple[int, int, int, bytes]] = field(default_factory=list)
+    tags: PutTags | None = None
+    came: list[CollectedJob | tuple[Any, ...]] = field(default_factory=list)
+
+    @property
+    def is_batch(self) -> bool:
+        """
+        Whether lines with bodies follow.
+        """
+        return self.command.name == "put-batch"
+
+    @property
+    def is_update(self) -> bool:
+        """
+        Whether it is of a job that there is.
+        """
+        return self.command.name == "update-job"
 
     def refuse(self, reply: Reply) -> None:
         """
         The first reply counts.
         """
         self.refusal = self.refusal or reply
+
+
+def read_tags(text: bytes) -> PutTags | None:
+    """
+    Read what follows a size; None if something of it is wrong.
+    """
+    found: dict[bytes, tuple[bytes, bytes | None]] = {}
+    while text:
+        match = TAG.match(text)
+        if match is None or (match[1] or match[4]) in found:
+            return None
+        found[match[1] or match[4]] = (match[2] or match[5]), match[3]
+        text = text[match.end() :]
+    unique, ttl = found.get(b"idp", (b"", None))
+    concurrent, limit = found.get(b"con", (b"", b"0"))
+    group, after = found.get(b"grp", (b"",))[0], found.get(b"aft", (b"",))[0]
+    unique_s, most = int(ttl or 0), int(limit or 1)
+    is_wrong = (
+        max(unique_s, most) >= 2**32 or (concurrent and not most) or (group and group == after)
+    )
+    return None if is_wrong else PutTags(unique, unique_s, concurrent, most, group, after)
 
 
 def u32(word: bytes) -> int | None:
@@ -65,6 +111,7 @@ class OracleProtocol(BeanstalkProtocol):
     def __init__(self, host: ConnectionHost, dialect: Dialect = MODERN) -> None:
         super().__init__(host, dialect)
         self._is_lost = False
+        self._skipped: bytes | None = None
         self._step: Callable[[], bool] = self._take_command
         self._command: Command | None = None
         self._put: tuple[Parsed, Draft] | None = None
@@ -117,8 +164,13 @@ class OracleProtocol(BeanstalkProtocol):
 
     def _take_command(self) -> bool:
         most = MAX_LINE_BYTES
+        tagged = self._tagged(self._input[:MAX_LINE_BYTES])
         if self.dialect is MODERN and self._input.startswith(b"delete-batch "):
             most = MAX_BATCH_LINE_BYTES
+        elif self.dialect is MODERN and self._input.startswith(b"tube-policy "):
+            most = MAX_POLICY_LINE_BYTES
+        elif tagged is not None:
+            most = MAX_TAGGED_LINE_BYTES
         line, found, _ = self._input[:most].partition(CRLF)
         if found:
             self._input = self._input[len(line) + len(CRLF) :]
@@ -126,8 +178,19 @@ class OracleProtocol(BeanstalkProtocol):
         elif len(line) == most:
             self._step = self._skip_line
             self._command = None
-            self._is_lost = self.dialect.with_jobs(line) is not None
+            self._is_lost = tagged is None and self.dialect.with_jobs(line) is not None
+            self._skipped = None if tagged is None else line
         return bool(found) or self._step == self._skip_line
+
+    def _tagged(self, line: bytes) -> Command | None:
+        """
+        Give the command of a job's line that has tags.
+        """
+        for row in (TAGGED_PUT, *self.dialect.rows):
+            if row.name in ("put", "put-at") and line.startswith(row.prefix):
+                has_tags = TAGGED.match(line[len(row.prefix) :]) and self.dialect is MODERN
+                return row if has_tags else None
+        return None
 
     def _obey(self, line: bytes) -> None:
         queue, now_ns = self._context.queue, self._context.now_ns()
@@ -152,7 +215,7 @@ class OracleProtocol(BeanstalkProtocol):
         elif command.has_jobs:
             self._begin_jobs(command, line, is_wrong=False)
         else:
-            self._end(METHODS[command.operation](queue, self.session, now_ns, *args))
+            self._end(self._context.methods[command.operation](self.session, now_ns, *args))
 
     def _begin_body(self, parsed: Parsed) -> None:
         queue = self._context.queue
@@ -195,9 +258,11 @@ class OracleProtocol(BeanstalkProtocol):
         self._jobs = Jobs(command, BAD_FORMAT if is_wrong else None)
         rest = line[len(command.name) + 1 :]
         words = rest.split()
-        if command.name == "put-at":
+        if self._jobs.is_update:
+            self._read_update(rest)
+        elif not self._jobs.is_batch:
             self._read_job_line(rest)
-        elif len(words) == 1 and u32(words[0]) is not None:
+        elif len(words) == 1 and words[0].isdigit() and int(words[0][:99]) <= MAX_BATCH_JOBS:
             self._jobs.left = int(words[0])
             self._next_job()
         else:
@@ -214,18 +279,25 @@ class OracleProtocol(BeanstalkProtocol):
             self._say(jobs.refusal)
             return
         now_ns = self._context.now_ns()
-        args: tuple[Any, ...] = jobs.came[0] if jobs.command.name == "put-at" else (jobs.came,)
-        run = METHODS[jobs.command.name]
-        self._end(run(self._context.queue, self.session, now_ns, now_ns, *args))
+        args: tuple[Any, ...] = (jobs.came,) if jobs.is_batch else jobs.came[0]
+        run = self._context.methods[jobs.command.operation]
+        self._end(run(self.session, now_ns, now_ns, *args))
 
     def _take_job_line(self) -> bool:
-        line, found, _ = self._input[:MAX_LINE_BYTES].partition(CRLF)
+        has_tags = TAGGED.match(self._input[:MAX_LINE_BYTES])
+        most = MAX_TAGGED_LINE_BYTES if has_tags else MAX_LINE_BYTES
+        line, found, _ = self._input[:most].partition(CRLF)
         if found:
             self._input = self._input[len(line) + len(CRLF) :]
             self._read_job_line(line)
-        elif len(line) == MAX_LINE_BYTES:
+        elif len(line) == most and not has_tags:
             self._lose()
             return True
+        elif CRLF in self._input:
+            assert self._jobs is not None
+            self._jobs.refuse(BAD_FORMAT)
+            _, found, self._input = self._input.partition(CRLF)
+            self._read_job_line(line)
         return bool(found)
 
     def _read_job_line(self, line: bytes) -> None:
@@ -241,14 +313,43 @@ class OracleProtocol(BeanstalkProtocol):
         if match is None:
             jobs.refuse(BAD_FORMAT)
         else:
-            at_most = [2**32, 2**32 if jobs.command.name == "put-batch" else 10**230, 2**32]
+            at_most = [2**32, 10**230 if jobs.command.name == "put-at" else 2**32, 2**32]
             jobs.values = tuple(map(int, match.groups()[:3]))
             if any(value >= most for value, most in zip(jobs.values, at_most, strict=True)):
                 jobs.refuse(BAD_FORMAT)
         if size > self._context.queue.max_job_bytes or jobs.total > MAX_BATCH_BYTES:
             jobs.refuse(JOB_TOO_BIG)
+        jobs.tags = None
         if match is not None and match[5]:
+            jobs.tags = read_tags(match[5])
+            if jobs.tags is None:
+                jobs.refuse(BAD_FORMAT)
+        self._missing = size + len(CRLF)
+        self._step = self._take_job_body
+
+    def _read_update(self, line: bytes) -> None:
+        jobs = self._jobs
+        assert jobs is not None
+        words = line.split()
+        match = UPDATE_LINE.fullmatch(line)
+        values = [int(each) for each in match.groups()] if match else [2**64]
+        most = [2**64, 2**32, 2**32, 2**32]
+        if any(value >= each for value, each in zip(values, most, strict=False)):
             jobs.refuse(BAD_FORMAT)
+        else:
+            jobs.values = (*values[:3], values[3] or 1)
+        if len(words) < 5:
+            jobs.left = 0
+            jobs.came.append((*jobs.values, None))
+            self._next_job()
+            return
+        sized = SIZED_UPDATE.match(line)
+        size = u32(sized[1] if sized else words[4])
+        if size is None:
+            self._lose()
+            return
+        if size > self._context.queue.max_job_bytes:
+            jobs.refuse(JOB_TOO_BIG)
         self._missing = size + len(CRLF)
         self._step = self._take_job_body
 
@@ -260,21 +361,29 @@ class OracleProtocol(BeanstalkProtocol):
         body, self._input = self._input[: self._missing], self._input[self._missing :]
         if not body.endswith(CRLF):
             jobs.refuse(EXPECTED_CRLF)
+        elif jobs.is_update:
+            jobs.came.append((*jobs.values, body.removesuffix(CRLF)))
         elif jobs.refusal is None:
             priority, delay_s, ttr_s = jobs.values
-            jobs.came.append((priority, delay_s, ttr_s or 1, body.removesuffix(CRLF)))
+            jobs.came.append((priority, delay_s, ttr_s or 1, jobs.tags, body.removesuffix(CRLF)))
         jobs.left -= 1
         self._next_job()
         return True
 
     def _lose(self) -> None:
-        self._say(BAD_FORMAT)
+        refusal = None if self._jobs is None else self._jobs.refusal
+        self._say(refusal or BAD_FORMAT)
         self._quit()
 
     def _skip_line(self) -> bool:
         _, found, rest = self._input.partition(CRLF)
         if found:
             self._input, self._step = rest, self._take_command
+            if self._skipped is not None:
+                command = self._tagged(self._skipped)
+                assert command is not None
+                self._begin_jobs(command, self._skipped, is_wrong=True)
+                return True
             self._say(BAD_FORMAT)
             if self._is_lost:
                 self._quit()

@@ -20,21 +20,35 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog import errors, format
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records import Reason, State
+from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
-from beanstalk_twisted.jobs import batches, statistics
-from beanstalk_twisted.jobs.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
+from beanstalk_twisted.daemon.tubes_file import MAX_FILE_BYTES, parse_tubes
+from beanstalk_twisted.jobs import processing_time
+from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.kicks import RUN_JOBS
-from beanstalk_twisted.jobs.listing import LOOK_RESERVED
-from beanstalk_twisted.jobs.put_batches import MAX_AHEAD_S
-from beanstalk_twisted.jobs.reservations import Answer
+from beanstalk_twisted.jobs.policy import PAGE_BITS
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
-from beanstalk_twisted.jobs.workqueue import SLICE_TUBES, WorkQueue
+from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
+from beanstalk_twisted.rules import (
+    batches,
+    dead_kicks,
+    policies,
+    policy_keys,
+    recount,
+    statistics,
+)
+from beanstalk_twisted.rules.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
+from beanstalk_twisted.rules.consequences import RELEASED_JOBS
+from beanstalk_twisted.rules.kicks import RUN_JOBS
+from beanstalk_twisted.rules.listing import LOOK_RESERVED
+from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S
+from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
+from beanstalk_twisted.rules.workqueue import SLICE_TUBES, WorkQueue
 from beanstalk_twisted.server import protocol
 from beanstalk_twisted.server.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.executor import MIN_SHARE_NS, TURN_NS
@@ -45,10 +59,11 @@ from beanstalk_twisted.storage.group_commit import ALWAYS, MAX_UNACKNOWLEDGED_BY
 from beanstalk_twisted.tap import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.extensions import EXTENSIONS
+from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from beanstalk_twisted.wire.replies import Document, Reply, Word
+from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, TAG_WORDS
 from tests.server_process import LIMIT_S, ServerProcess, ours
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,7 +165,7 @@ def line_of(command: Command) -> str:
     named = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in fields]
     behind = " CR LF body" if command.has_body else ""
     if command.has_jobs:
-        behind = " CR LF body" if command.fields[-1] is grammar.BYTES else " CR LF jobs"
+        behind = " CR LF jobs" if command.is_batch else " CR LF body"
     return f"`{' '.join([command.name, *named])}`{behind}"
 
 
@@ -161,7 +176,12 @@ def test_the_table_of_commands_is_that_of_the_code() -> None:
 
 def test_the_table_of_extensions_is_that_of_the_code() -> None:
     documented = [line for line, *_ in table(EXTENSIONS_PAGE, "Commands")]
-    assert documented == [line_of(command) for command in EXTENSIONS]
+    assert documented == [line_of(command) for command in (TAGGED_PUT, *EXTENSIONS)]
+
+
+def test_the_table_of_tags_is_that_of_the_code() -> None:
+    documented = [name.split("<")[0] for name in names_in(table(EXTENSIONS_PAGE, "Tags"))]
+    assert [name.encode() for name in documented] == [*TAG_WORDS]
 
 
 def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
@@ -235,7 +255,7 @@ def test_every_reply_of_extensions_is_described_and_no_other() -> None:
     ]  # fmt: skip
     sent = {each.text.decode() for each in words if each is not replies.BAD_FORMAT}
     sent |= {each.template.split()[0].decode() for each in lines}
-    sent.add(extensions.InsertedBatch(1, 1).encode().split()[0].decode())
+    sent.add(extensions.InsertedBatch([1]).encode().split()[0].decode())
     assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
 
 
@@ -246,9 +266,22 @@ def test_the_keys_of_a_listed_job_are_those_of_the_code_in_order() -> None:
     assert documented == [key for key, _ in statistics.listed(job, 0)]
 
 
+def test_the_keys_of_a_group_are_those_of_the_code_in_order() -> None:
+    documented = names_in(table(EXTENSIONS_PAGE, "Groups"))
+    assert documented == [key for key, _ in statistics.group(Groups(), b"g")]
+
+
+def test_the_keys_of_what_a_job_carries_are_those_of_the_code_in_order() -> None:
+    tags = Tags(b"a", 1, b"b", 1, b"c", b"d", b"e", Reason.TTR, 1, b"f")
+    documented = names_in(table(EXTENSIONS_PAGE, "What a job carries"))
+    assert documented == [key for key, _ in statistics.carried(Job(1, 1, 0, b"", tags))]
+    told = re.findall(r"`dead-reason` \| (.*) \|", section(EXTENSIONS_PAGE, "What a job carries"))
+    assert sorted(re.findall(r"`([a-z-]+)`", told[0])) == sorted(statistics.REASONS.values())
+
+
 def test_the_keys_of_a_listed_connection_are_those_of_the_code_in_order() -> None:
     queue = WorkQueue(Process(LogClock(), 0).facts, COUNTERS, 0)
-    listed, _ = queue.list_connections(queue.connect(), 0) or (None, 0)
+    listed, _ = queue.connections.list_all(queue.connect(), 0) or (None, 0)
     assert isinstance(listed, Document)
     lines = listed.content.decode().splitlines()[2:]
     documented = names_in(table(EXTENSIONS_PAGE, "Listing connections"))
@@ -304,12 +337,16 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
         ["jobs of a batch", f"{grammar.MAX_BATCH_JOBS:,} jobs"],
         ["bodies of a `put-batch` together", f"{MAX_BATCH_BYTES:,} bytes"],
         ["moment of a `put-at`", f"{MAX_AHEAD_S:,} seconds ahead"],
+        ["unique keys", f"{MAX_KEYS:,} keys"],
+        ["line of a job with tags, with its CR LF", f"{MAX_TAGGED_LINE_BYTES:,} bytes"],
         ["`delete-batch` line, with its CR LF", f"{extensions.MAX_BATCH_LINE_BYTES:,} bytes"],
-        ["bodies of a `reserve-batch`, but for one job", f"{batches.MAX_BATCH_BYTES:,} bytes"],
+        ["`tube-policy` line, with its CR LF", f"{extensions.MAX_POLICY_LINE_BYTES:,} bytes"],
+        ["bodies of a `reserve-batch`, but for one job", f"{batches.MAX_REPLY_BYTES:,} bytes"],
         [
-            "deleted or reserved in one go by a batch",
+            "reserved in one go by a batch",
             f"{batches.BATCH_SLICE_JOBS} jobs, {batches.BATCH_SLICE_BYTES:,} bytes of bodies",
         ],
+        ["bodies looked at in one go by `delete-batch`", f"{batches.BATCH_SLICE_BYTES:,} bytes"],
         ["done at once while other large work goes on", f"{batches.AT_ONCE_JOBS} jobs"],
         ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
         ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],
@@ -318,18 +355,59 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
             "reserved jobs shown by `list-connections`",
             f"{SHOWN_RESERVED} jobs of a connection",
         ],
+        ["weight of a tube", f"{extensions.MAX_WEIGHT:,}"],
+        [
+            "a job's time in the mode `weighted-fair`",
+            f"{processing_time.MIN_NS // 10**6} ms to {processing_time.MAX_NS // 10**9:,} s",
+        ],
         ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
+        ["let go in one go when their group has ended", f"{RELEASED_JOBS} jobs"],
+        ["tubes with a policy of commands", f"{policies.MAX_RULED_TUBES:,} tubes"],
+        [
+            "patterns with a star in the file of policies",
+            f"{policy_keys.MAX_PATTERNS} patterns",
+        ],
+        ["file of policies", f"{MAX_FILE_BYTES:,} bytes"],
+        ["policies found out in one go after SIGHUP", f"{policies.SLICE_TUBES} tubes"],
+        ["counted in one go for a new policy", f"{recount.SLICE_PAGES << PAGE_BITS:,} jobs"],
+        ["ended in one go by `max-age`", f"{SLICE_JOBS} jobs"],
+        [
+            "moved in one go by `kick-dead`",
+            f"{dead_kicks.DEAD_SLICE_JOBS} jobs, {dead_kicks.DEAD_SLICE_BYTES:,} bytes of bodies",
+        ],
+        ["looked at in one go by `kick-dead`", f"{dead_kicks.DEAD_LOOK_JOBS:,} dead letters"],
     ]
     fields = {row[0]: row[1] for row in table(EXTENSIONS_PAGE, "Fields")}
     assert fields["`count`"] == f"1 to {grammar.MAX_BATCH_JOBS:,}"
+    assert fields["`weight`"] == f"1 to {extensions.MAX_WEIGHT:,}"
+
+
+def test_the_keys_of_policies_are_those_of_the_code_in_order() -> None:
+    rows = table(EXTENSIONS_PAGE, "Tube policies")
+    assert names_in(rows) == [*policy_keys.KEYS]
+    for key, values, _ in rows:
+        name = key.strip("`")
+        for number in re.findall(r"[0-9][0-9,]*", values):
+            text = number.replace(",", "")
+            policy_keys.check_rule(name, text)
+            if int(text) > 1:
+                with pytest.raises(policy_keys.BadRule):
+                    policy_keys.check_rule(name, str(int(text) + 1))
+
+
+def test_the_file_of_policies_on_the_page_is_a_right_one() -> None:
+    page = section(EXTENSIONS_PAGE, "The file of policies")
+    declared = parse_tubes(page.partition("```toml\n")[2].partition("```")[0])
+    assert declared.rules_of(b"mail.in")["max-reserves"] == "5"
+    assert declared.rules_of(b"import.once") == {"max-age": "-"}
 
 
 Ask = Callable[[WorkQueue, Session], Answer]
 
 STATISTICS: dict[str, Ask] = {
     "stats": lambda queue, session: queue.stats(session, 0),
-    "stats-tube": lambda queue, session: queue.stats_tube(session, 0, b"default"),
-    "stats-job": lambda queue, session: queue.stats_job(session, 0, 1),
+    "stats-tube": lambda queue, session: queue.looks.stats_tube(session, 0, b"default"),
+    "stats-job": lambda queue, session: queue.looks.stats_job(session, 0, 1),
 }
 
 

@@ -23,7 +23,8 @@ OURS = "beanstalk_twisted"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("exports", "printable", "version"),
     ("binlog", "wire"),
-    ("jobs", "client"),
+    ("binlog.reading", "jobs", "client"),
+    ("rules",),
     ("storage",),
     ("server",),
     ("client.pool", "worker", "daemon"),
@@ -45,13 +46,14 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 
 # What knows no Twisted, clock, socket or file: bytes and times are given.  The executor of commands
 # alone is given the clock, since the commands of a chunk have times of their own.
-PURE_PACKAGES = ("binlog", "jobs", "wire")
+PURE_PACKAGES = ("binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
     "exports", "printable", "version", "storage.inline_sync", "daemon.gc_control",
     "server.bindings", "server.executor", "server.incoming",
     "server.incoming_jobs", "server.reply_queue",
     "client.command_specs", "client.command_specs_v1", "client.errors", "client.exchange",
-    "client.outbox", "client.reading", "client.stats", "client.tubes", "client.pool.hashing",
+    "client.announcement", "client.extension_specs", "client.outbox", "client.reading",
+    "client.stats", "client.tubes", "client.pool.hashing",
     "worker.demand", "worker.policy", "worker.serialisers", "worker.verdicts",
 )  # fmt: skip
 
@@ -72,8 +74,17 @@ VOCABULARIES = {
         "binlog.cold",
         "binlog.records",
         "binlog.space_budget",
+        "binlog.tags",
+    ),
+    "rules": (
+        "rules.",
+        "jobs.",
+        "binlog.records",
+        "binlog.space_budget",
+        "binlog.tags",
         "wire.extensions",
         "wire.replies",
+        "wire.tags",
         "wire.yaml",
     ),
     "client": ("client.", "wire.", "exports"),

@@ -107,11 +107,14 @@ def test_without_options_these_hold() -> None:
         "listen": [],
         "listen_v1": [],
         "max-job-size": "65535",
+        "max-keys": "1000000",
         "max_job_bytes": 65_535,
+        "max_keys": 1_000_000,
         "may_rehome": True,
         "port": None,
         "segment-size": "67108864",
         "segment_bytes": 64 << 20,
+        "tubes": None,
         "uid_gid": None,
         "user": None,
         "v1-ttr": "120",
@@ -603,6 +606,7 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--listen-v1", "nonesuch:1"], "--listen-v1 nonesuch:1"),
         (["--v1-ttr", "2m"], "--v1-ttr needs a whole number, 0 or more, not '2m'"),
         (["--v1-ttr=-1"], "--v1-ttr needs a whole number, 0 or more, not '-1'"),
+        (["--tubes="], "--tubes needs the name of a file"),
         (["--v1-ttr="], "--v1-ttr needs a whole number, 0 or more, not ''"),
     ],
 )
@@ -634,7 +638,7 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
-    words.append("--fsync-inline=70")
+    words += ["--fsync-inline=70", "--max-keys=6"]
     options = parsed(*words)
     service = makeService(options, Clock())
     assert isinstance(service, ListeningService)
@@ -643,6 +647,7 @@ def test_the_settings_reach_the_service() -> None:
     assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
     assert (settings.v1_ttr_s, settings.fsync_inline_us) == (8, 70)
+    assert settings.max_keys == service.queue.queue.state.unique.most == 6
 
 
 def test_the_service_knows_the_pidfile_of_its_launcher() -> None:

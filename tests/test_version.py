@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from beanstalk_twisted import __version__
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.version import BUILD, IS_COMPILED, VERSION
 
 COMMANDS = {"beanstalk", "beanstalk-twisted", "beanstalk-work", "binlog-inspect"}
@@ -24,7 +24,7 @@ class Compiled:
     @staticmethod
     def find_spec(name, path=None, target=None):
         spec = PathFinder.find_spec(name, path)
-        if name == "beanstalk_twisted.jobs.workqueue":
+        if name == "beanstalk_twisted.rules.workqueue":
             spec.origin = spec.origin.partition(".")[0] + EXTENSION_SUFFIXES[0]
         return spec
 

@@ -8,7 +8,16 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import FRAME_HEADER, FRAME_HEADER_BYTES, RECORD
-from beanstalk_twisted.binlog.records import FULL, JOB_ID, TUBE_ID, TYPE, JobImage, Raw, Record
+from beanstalk_twisted.binlog.records import (
+    HOMED,
+    JOB_ID,
+    TUBE_ID,
+    TYPE,
+    JobImage,
+    Raw,
+    Record,
+    RememberedKey,
+)
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 
@@ -55,10 +64,14 @@ class Batch(NamedTuple):
 class Opening(NamedTuple):
     """
     What the head of a new segment says about the server at that moment.
+
+    :ivar has_extensions: whether some of the records have any, or of the jobs that may be stated
+        again.
     """
 
     next_job_id: int
     records: Sequence[Record]
+    has_extensions: bool = False
 
 
 class RehomedFrame(NamedTuple):
@@ -101,7 +114,7 @@ class RehomedFrame(NamedTuple):
         :return: the frame, bound to the segment with this salt.
         """
         return frames.assemble(
-            self.array, self.heap, n_rec=self.n_rec, rec_size=self.rec_size,
+            self.array, (self.heap,), n_rec=self.n_rec, rec_size=self.rec_size,
             base_lsn=self.base_lsn, durable_lsn=self.durable_lsn, time_ns=self.time_ns, salt=salt,
         )  # fmt: skip
 
@@ -113,6 +126,7 @@ class Position(NamedTuple):
     :ivar first_lsn: the first LSN of that segment; all below it is durable.
     :ivar rehomed: frames whose LSNs begin there.
     :ivar ends: where the frames of each older segment end, by sequence number.
+    :ivar incompat: what a reader of the re-homed frames has to know.
     """
 
     seq: int
@@ -125,6 +139,7 @@ class Position(NamedTuple):
     time_ns: int
     rehomed: Sequence[RehomedFrame] = ()
     ends: Mapping[int, int] = MappingProxyType({})
+    incompat: int = 0
 
     @property
     def rehomed_tubes(self) -> set[int]:
@@ -168,9 +183,9 @@ class Unsafe(NamedTuple):
 
 def moved_jobs(rehomed: Sequence[RehomedFrame], records: Sequence[Record]) -> list[int]:
     """
-    The jobs whose full records are in these frames, or among these records.
+    The jobs whose full records, or remembered keys, are in these frames, or among these records.
     """
     raws = (raw for frame in rehomed for raw in frame.raw_records())
-    moved = [raw[JOB_ID] for raw in raws if raw[TYPE] in FULL]
-    images = (record for record in records if isinstance(record, JobImage))
-    return moved + [image.job_id for image in images if image.kind in FULL]
+    moved = [raw[JOB_ID] for raw in raws if raw[TYPE] in HOMED]
+    of_jobs = (record for record in records if isinstance(record, JobImage | RememberedKey))
+    return moved + [record.job_id for record in of_jobs if record.kind in HOMED]

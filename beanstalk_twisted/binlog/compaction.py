@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
-from beanstalk_twisted.binlog.records import FULL
+from beanstalk_twisted.binlog.records import HOMED
 
 SLICE_BYTES: Final = 256 << 10
 """Bytes of a segment that are read and checked at once: about a millisecond."""
@@ -99,8 +99,8 @@ class Policy(NamedTuple):
 
 def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]]:
     """
-    The ids of the jobs whose full records are in a segment, a slice at a time, all checksums
-    checked.
+    The ids of the jobs whose full records, or remembered keys, are in a segment, a slice at a time,
+    all checksums checked.
 
     :param end: where its frames end.
     :raise Damaged: it cannot all be read.
@@ -114,7 +114,7 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
         part = _part(directory, name, at, end, header.salt)
         ids, read = list[int](), 0
         for frame in frames.in_order(part, 0, len(part), header.salt, lsn):
-            ids += [job_id for kind, job_id in frames.kinds_and_ids(part, frame) if kind in FULL]
+            ids += [job_id for kind, job_id in frames.kinds_and_ids(part, frame) if kind in HOMED]
             read, lsn = frame.end, frame.next_lsn
         if not read:
             found = frames.decode(part, 0, len(part), header.salt)

@@ -14,7 +14,16 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 MAJOR: Final = 1
-MINOR: Final = 0
+MINOR: Final = 1
+"""Of segments with extensions; others are as version 1.0 writes them."""
+
+EXTENSIONS: Final = 1
+"""
+The incompat bit of a segment that may hold records with extensions, or of types that came with
+them: a server that does not know them would lose them.
+"""
+
+KNOWN_FEATURES: Final = EXTENSIONS
 
 SEGMENT_MAGIC: Final = b"\x89TQL\r\n\x1a\n"
 FRAME_MAGIC: Final = b"\xb5TQF\r\n\x1a\x01"
@@ -98,6 +107,8 @@ _COLUMNS: Final = (
 class SegmentHeader(NamedTuple):
     """
     The fields of a segment header that differ between segments; docs/binlog-format.md names them.
+
+    :ivar incompat: what a reader has to know, `EXTENSIONS` or 0.
     """
 
     seq: int
@@ -111,6 +122,7 @@ class SegmentHeader(NamedTuple):
     flags: int
     incarnation: int
     writer: str
+    incompat: int = 0
 
     def encode(self, origin: Mapping[str, object] | None = None) -> bytes:
         """
@@ -119,10 +131,10 @@ class SegmentHeader(NamedTuple):
         :raise ValueError: the origin is too long.
         """
         fixed = SEGMENT_HEADER.pack(
-            SEGMENT_MAGIC, MAJOR, MINOR, SEGMENT_HEADER_BYTES, self.seq, self.first_lsn,
-            self.created_ns, self.prev_end, self.trim_seq, self.next_job_id, self.store_uuid,
-            self.salt, RECORD_BYTES, CRC_ZLIB, ALIGN_LOG2, self.flags, self.incarnation,
-            0, 0, 0, 0, self.writer.encode("ascii"),
+            SEGMENT_MAGIC, MAJOR, MINOR if self.incompat else 0, SEGMENT_HEADER_BYTES, self.seq,
+            self.first_lsn, self.created_ns, self.prev_end, self.trim_seq, self.next_job_id,
+            self.store_uuid, self.salt, RECORD_BYTES, CRC_ZLIB, ALIGN_LOG2, self.flags,
+            self.incarnation, 0, 0, self.incompat, 0, self.writer.encode("ascii"),
         )  # fmt: skip
         description: dict[str, object] = {"record": _COLUMNS}
         if origin is not None:
@@ -176,12 +188,13 @@ def decode_segment_header(raw: bytes) -> SegmentHeader | HeaderProblem:
     (_, major, _, _, seq, first_lsn, created_ns, prev_end, trim_seq, next_job_id, store_uuid, salt,
      rec_size, crc_kind, _, flags, incarnation, _, ro_compat, incompat, _, writer,
      ) = SEGMENT_HEADER.unpack_from(raw)  # fmt: skip
-    unknown = _unknown_feature(major, incompat | ro_compat, crc_kind, rec_size)
+    foreign = incompat & ~KNOWN_FEATURES | ro_compat
+    unknown = _unknown_feature(major, foreign, crc_kind, rec_size)
     if unknown:
         return HeaderProblem(unknown, foreign=True)
     return SegmentHeader(
         seq, first_lsn, created_ns, prev_end, trim_seq, next_job_id, store_uuid, salt, flags,
-        incarnation, writer.rstrip(b"\0").decode("ascii", "replace"),
+        incarnation, writer.rstrip(b"\0").decode("ascii", "replace"), incompat,
     )  # fmt: skip
 
 

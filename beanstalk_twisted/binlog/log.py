@@ -28,6 +28,7 @@ from beanstalk_twisted.binlog.batches import (
 )
 from beanstalk_twisted.binlog.errors import LeftHalfWay
 from beanstalk_twisted.binlog.format import (
+    EXTENSIONS,
     RECORD_BYTES,
     REHOMED,
     SEGMENT_HEADER_BYTES,
@@ -71,6 +72,8 @@ class Log:
     :ivar ends: where the frames of each finished segment end, by sequence number, ascending.
     """
 
+    _header: SegmentHeader
+
     def __init__(
         self, position: Position, segment_bytes: int, opening: Callable[[int, int], Opening],
         salt: Callable[[], int], writer: str, keeps_unsafe: bool = True,
@@ -110,7 +113,7 @@ class Log:
         self._file: PreallocatedSegment | None = None
         self._limit = self._content = self._heads = 0
         self._framing = Framing(0)
-        self._begin_segment(position.prev_end, position.flags)
+        self._begin_segment(position.prev_end, position.flags, position.incompat)
 
     @property
     def has_open(self) -> bool:
@@ -203,6 +206,23 @@ class Log:
         least = new_job_bytes(body_bytes)
         if least > self.budget.rest:
             self._change_segment(least, time_ns)
+
+    @property
+    def has_extensions(self) -> bool:
+        """
+        Whether the newest segment may hold records with extensions.
+        """
+        return bool(self._header.incompat & EXTENSIONS)
+
+    def allow_extensions(self, time_ns: int) -> None:
+        """
+        Records with extensions are to come: begin a segment that may hold them, unless it is one.
+
+        :param time_ns: log time.
+        """
+        if not self.has_extensions:
+            self._change_segment(0, time_ns)
+            self._header = self._header._replace(incompat=EXTENSIONS)
 
     def append(self, record: Record) -> int:
         """
@@ -370,7 +390,7 @@ class Log:
         framed += framing.add(
             self._open, base_lsn, time_ns, self.durable_lsn, self._open_bytes, self._whole
         )
-        chunks = [self._header, *framed] if file else framed.copy()
+        chunks = [self._header.encode(), *framed] if file else framed.copy()
         last_lsn, records_written = self.last_lsn, self.records_written
         if seals:
             last_lsn, records_written = last_lsn + 1, records_written + 1
@@ -411,7 +431,7 @@ class Log:
         names = {**self._names, **self._framing.index.tubes}
         self.segment = seq + 1
         self._time_ns = max(self._time_ns, time_ns)
-        self._begin_segment(prev_end, flags=REHOMED)
+        self._begin_segment(prev_end, REHOMED, self._header.incompat)
         named = {record.tube_id for record in self._open if isinstance(record, TubeDef)}
         self.name_tubes({k: name for k, name in names.items() if k not in named})
         self._is_midway = False
@@ -450,24 +470,25 @@ class Log:
             prev_end = self.ends[self.segment] = self._framing.end
             self._sealed_bytes += prev_end
             self.segment += 1
-            self._begin_segment(prev_end, flags=0)
+            self._begin_segment(prev_end)
         if least > self.budget.rest:
             self._settle_in(least)
         self._is_midway = False
 
-    def _begin_segment(self, prev_end: int, flags: int) -> None:
+    def _begin_segment(self, prev_end: int, flags: int = 0, incompat: int = 0) -> None:
         """
         The next batch begins a segment, which opens with the state as it is at this moment.
         """
         opening = self._opening(self.segment, self._time_ns)
+        incompat |= EXTENSIONS if opening.has_extensions else 0
         first_lsn = self.last_lsn + 1 - len(self._open)
         first_lsn -= sum(frame.n_rec for frame in self._rehomed)
         salt = self._salt()
         self._header = SegmentHeader(
             self.segment, first_lsn, self._time_ns, prev_end, self._trim_seq,
             opening.next_job_id, self._position.store_uuid, salt, flags,
-            self._position.incarnation, self._writer,
-        ).encode()  # fmt: skip
+            self._position.incarnation, self._writer, incompat,
+        )  # fmt: skip
         self._names = self._framing.index.tubes
         self._framing = Framing(salt)
         for record in opening.records:

@@ -10,9 +10,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from beanstalk_twisted.binlog.format import RECORD
+from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
 
 
 class Kind(IntEnum):
@@ -29,6 +30,9 @@ class Kind(IntEnum):
     DELETE = 7
     TTR_EXPIRED = 8
     DISCONNECT_RELEASE = 9
+    MOVE = 10
+    UPDATE = 11
+    GROUP_ENDED = 12
     COPY = 16
 
 
@@ -58,6 +62,8 @@ class Reason(IntEnum):
     IMPORT = 6
     RESTART = 7
     DAMAGED = 8
+    EXPIRED = 9
+    MAX_RESERVES = 10
 
 
 class Flag(IntEnum):
@@ -75,13 +81,27 @@ READY: Final = State.READY
 RESERVED: Final = State.RESERVED
 GONE: Final = State.GONE
 
+_EXT: Final = int(Flag.EXT)
+
 RECORD_BYTES: Final = RECORD.size
 """What a record takes, beside its data."""
 
-FULL: Final = frozenset({Kind.PUT, Kind.COPY})
-"""The kinds that carry the body."""
+FULL: Final = frozenset({Kind.PUT, Kind.MOVE, Kind.UPDATE, Kind.COPY})
+"""The kinds that carry the body, and all that the job carries beside it."""
 
-WAITED_FOR: Final = frozenset({Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE})
+KEY: Final = 34
+"""The type of `RememberedKey`."""
+
+HOMED: Final = FULL | {KEY}
+"""The types of records the newest of which the log has to keep, for compaction to write again."""
+
+NEVER_NS: Final = (1 << 63) - 1
+"""The deadline of a delayed job that waits for a group, not for a moment."""
+
+WAITED_FOR: Final = frozenset({
+    Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE, Kind.MOVE, Kind.UPDATE,
+    Kind.GROUP_ENDED,
+})  # fmt: skip
 """The kinds that replies wait for."""
 
 RELAXED: Final = frozenset({Kind.RESERVE, Kind.TOUCH, Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE})
@@ -107,9 +127,11 @@ class JobImage(NamedTuple):
     The whole state of a job after a change.
 
     :ivar ts_ns: when it happened; in full records, when the job was put.
-    :ivar deadline_ns: ready 0, delayed: ready at, reserved: TTR ends at, buried: buried at.
+    :ivar deadline_ns: ready 0, delayed: ready at, or `NEVER_NS`; reserved: TTR ends at, buried:
+        buried at.
     :ivar connection: number of the connection that asked, 0 for none.
     :ivar body: without its CR LF; empty unless the kind is a full one.
+    :ivar tags: what else it carries, None for nothing; None unless the kind is a full one.
     """
 
     kind: Kind
@@ -129,13 +151,14 @@ class JobImage(NamedTuple):
     kicks: int = 0
     connection: int = 0
     body: bytes = b""
+    tags: Tags | None = None
 
     @property
     def data(self) -> bytes:
         """
         What goes into the heap.
         """
-        return self.body
+        return self.body if self.tags is None else self.tags.encode() + self.body
 
     @property
     def commits(self) -> bool:
@@ -149,10 +172,11 @@ class JobImage(NamedTuple):
         :return: the record's 80 bytes.
         """
         (kind, state, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
-         reserves, timeouts, releases, buries, kicks, connection, _) = self  # fmt: skip
+         reserves, timeouts, releases, buries, kicks, connection, _, tags) = self  # fmt: skip
         offset, length, crc = data
+        flags = _FLAGS[kind] if tags is None else _FLAGS[kind] | _EXT
         return RECORD.pack(
-            kind, state, _FLAGS[kind], reason, priority, job_id, ts_ns, deadline_ns, delay_s,
+            kind, state, flags, reason, priority, job_id, ts_ns, deadline_ns, delay_s,
             ttr_s, tube_id, reserves, timeouts, releases, buries, kicks, offset, length, crc,
             connection,
         )  # fmt: skip
@@ -246,6 +270,70 @@ class Pause(_NotOfAJob):
             data, reason=self.reason, tube_id=self.tube_id, ts_ns=self.ts_ns,
             delay_s=self.seconds, deadline_ns=self.until_ns,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedKey(_NotOfAJob):
+    """
+    The KEY record: the unique key of a job of the tube that was deleted is remembered until then.
+    """
+
+    kind: ClassVar[int] = KEY
+    tube_id: int
+    key: bytes
+    job_id: int
+    until_ns: int
+    ts_ns: int
+
+    @property
+    def commits(self) -> bool:
+        """
+        It stands with the DELETE that replies wait for; what compaction writes again waits too.
+        """
+        return True
+
+    @property
+    def data(self) -> bytes:
+        """
+        The key.
+        """
+        return self.key
+
+    def encode(self, data: Data) -> bytes:
+        return self._pack(
+            data, tube_id=self.tube_id, job_id=self.job_id, deadline_ns=self.until_ns,
+            ts_ns=self.ts_ns,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TubePolicy(_NotOfAJob):
+    """
+    The POLICY record: the tube's policy as commands have set it; no ``rules``, no policy.
+    """
+
+    kind: ClassVar[int] = 35
+    tube_id: int
+    rules: Mapping[str, str]
+    ts_ns: int
+    reason: Reason = Reason.CLIENT
+
+    @property
+    def commits(self) -> bool:
+        """
+        Replies wait for a policy, but not where one is stated again.
+        """
+        return self.reason is Reason.CLIENT
+
+    @property
+    def data(self) -> bytes:
+        """
+        The rules as JSON.
+        """
+        return json.dumps(dict(self.rules), separators=(",", ":")).encode()
+
+    def encode(self, data: Data) -> bytes:
+        return self._pack(data, tube_id=self.tube_id, ts_ns=self.ts_ns, reason=self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +464,18 @@ class Unknown(_NotOfAJob):
 
 
 Record: TypeAlias = (
-    JobImage | TubeDef | Pause | Counters | Trim | Seal | Start | CleanStop | ClockStep | Unknown
+    JobImage
+    | TubeDef
+    | Pause
+    | RememberedKey
+    | TubePolicy
+    | Counters
+    | Trim
+    | Seal
+    | Start
+    | CleanStop
+    | ClockStep
+    | Unknown
 )
 Raw: TypeAlias = tuple[int, ...]
 """A record's 20 fields, as `format.RECORD` unpacks them."""
@@ -389,7 +488,6 @@ DATA_OFF, DATA_LEN, DATA_CRC, AUX = range(16, 20)
 JOB_KINDS: Final = {int(kind): kind for kind in Kind}
 """The types of records of jobs."""
 
-_EXT: Final = int(Flag.EXT)
 _NO_REASON: Final = Reason.NONE
 _STATES: Final = {int(state): state for state in State}
 _REASONS: Final = {int(reason): reason for reason in Reason}
@@ -428,10 +526,10 @@ def decode_job(raw: Raw, data: bytes) -> JobImage:
     state = _STATES.get(raw[STATE])
     if state is None:
         raise NotUnderstood(f"job state {raw[STATE]} is unknown")
-    body = _without_extensions(data) if raw[FLAGS] & _EXT else data
+    tags, body = _split(data) if raw[FLAGS] & _EXT else (None, data)
     reason = _REASONS.get(raw[REASON], _NO_REASON)
     # From the priority to the kicks, a record and an image have the same fields in the same order.
-    fields = (JOB_KINDS[raw[TYPE]], state, reason, *raw[4:16], raw[AUX], body)
+    fields = (JOB_KINDS[raw[TYPE]], state, reason, *raw[4:16], raw[AUX], body, tags)
     return tuple.__new__(JobImage, fields)
 
 
@@ -439,21 +537,21 @@ def _reason(number: int) -> Reason:
     return _REASONS.get(number, _NO_REASON)
 
 
-def _without_extensions(data: bytes) -> bytes:
-    length = int.from_bytes(data[:2], "little")
-    if len(data) < 2 + length:
-        raise NotUnderstood("the extensions are longer than the data they stand in")
-    return data[2 + length :]
-
-
-def _decode_counters(raw: Raw, data: bytes) -> Counters:
+def _split(data: bytes) -> tuple[Tags | None, bytes]:
     try:
-        counts = json.loads(data)
+        return split_tags(data)
+    except BadTags as problem:
+        raise NotUnderstood(str(problem)) from None
+
+
+def _json_object(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
     except (ValueError, RecursionError):
-        raise NotUnderstood("counters are not JSON") from None
-    if not isinstance(counts, dict):
-        raise NotUnderstood("counters are not a JSON object")
-    return Counters(raw[TUBE_ID], raw[TS_NS], counts)
+        raise NotUnderstood(f"{what} are not JSON") from None
+    if not isinstance(found, dict):
+        raise NotUnderstood(f"{what} are not a JSON object")
+    return found
 
 
 _OTHERS: Final[Mapping[int, Callable[[Raw, bytes], Record]]] = {
@@ -461,7 +559,15 @@ _OTHERS: Final[Mapping[int, Callable[[Raw, bytes], Record]]] = {
     Pause.kind: lambda raw, data: Pause(
         raw[TUBE_ID], raw[DELAY_S], raw[DEADLINE_NS], raw[TS_NS], _reason(raw[REASON])
     ),
-    Counters.kind: _decode_counters,
+    RememberedKey.kind: lambda raw, data: RememberedKey(
+        raw[TUBE_ID], data, raw[JOB_ID], raw[DEADLINE_NS], raw[TS_NS]
+    ),
+    TubePolicy.kind: lambda raw, data: TubePolicy(
+        raw[TUBE_ID], _json_object(data, "rules"), raw[TS_NS], _reason(raw[REASON])
+    ),
+    Counters.kind: lambda raw, data: Counters(
+        raw[TUBE_ID], raw[TS_NS], _json_object(data, "counters")
+    ),
     Trim.kind: lambda raw, data: Trim(raw[JOB_ID], raw[TS_NS]),
     Seal.kind: lambda raw, data: Seal(raw[TS_NS], data),
     Start.kind: lambda raw, data: Start(raw[TS_NS], raw[JOB_ID], raw[AUX], raw[DEADLINE_NS]),

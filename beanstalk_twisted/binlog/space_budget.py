@@ -40,11 +40,20 @@ DELETE_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES
 NEW_JOB_BYTES: Final = 2 * RECORD_BYTES + 2 * MAX_TUBE_NAME_BYTES + TUBE_IN_SEAL_BYTES
 """The record of a job and the definition of its tube, there and in the seal, but for the body."""
 
-TAIL_BYTES: Final = NEW_JOB_BYTES + FRAME_BYTES
+DELETE_WITH_KEY_BYTES: Final = 2 * RECORD_BYTES + MAX_TUBE_NAME_BYTES + 2 * FRAME_BYTES
+"""The same of one that leaves a key of 200 bytes: two records in one frame, see `whole_bytes`."""
+
+KEY_ENDS: Final = -(-DELETE_WITH_KEY_BYTES // DELETE_BYTES) - 1
+"""As so many other deletions a deletion takes more if it leaves a key."""
+
+TAIL_BYTES: Final = NEW_JOB_BYTES + DELETE_WITH_KEY_BYTES + FRAME_BYTES
 """
 So many bytes at the end of a segment may stay unused, since each change of a job makes room for
 the definition of its tube too; they are not promised to anybody.
 """
+
+TUBE_BYTES: Final = RECORD_BYTES + TUBE_IN_SEAL_BYTES + MAX_TUBE_NAME_BYTES
+"""The definition of a tube, there and in the seal, but for its name in one of the two."""
 
 TUBE_STATE_BYTES: Final = 3 * RECORD_BYTES + 96 + TUBE_IN_SEAL_BYTES
 """
@@ -198,6 +207,13 @@ class SpaceBudget:
         if plenty <= self.rest and plenty + beside <= self.rest - TAIL_BYTES + self._usable_ahead:
             return True
         return self._takes(body_bytes, beside)
+
+    @property
+    def has_segment(self) -> bool:
+        """
+        Whether the next segment may begin before this one is full: there is a file for it.
+        """
+        return bool(self._preallocated) and not self.is_short
 
     def takes_change(self, jobs: int) -> bool:
         """

@@ -3,7 +3,8 @@ The client.  `service.Client` keeps a connection up; `connection.connect` makes 
 `pool.Pool` splits tubes over several servers.
 
 What is below the Twisted line has no clock, no socket and no Deferred: bytes and times go in,
-values come out (`command_specs`, `errors`, `exchange`, `outbox`, `reading`, `stats`, `tubes`).
+values come out (`announcement`, `command_specs`, `errors`, `exchange`, `extension_specs`, `outbox`,
+`reading`, `stats`, `tags`, `tubes`).
 """
 
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.connection import connect as connect
     from beanstalk_twisted.client.errors import ClientError as ClientError
     from beanstalk_twisted.client.errors import ErrorReply as ErrorReply
+    from beanstalk_twisted.client.extension_specs import BatchDeleted as BatchDeleted
+    from beanstalk_twisted.client.extension_specs import JobPage as JobPage
+    from beanstalk_twisted.client.extension_specs import NewJob as NewJob
     from beanstalk_twisted.client.pool.connections import PoolJob as PoolJob
     from beanstalk_twisted.client.pool.fleet import Misplaced as Misplaced
     from beanstalk_twisted.client.pool.fleet import PoolStats as PoolStats
@@ -26,9 +30,15 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.reconnecting import Backoff as Backoff
     from beanstalk_twisted.client.service import Client as Client
     from beanstalk_twisted.client.service import Losses as Losses
+    from beanstalk_twisted.client.stats import ConnectionStats as ConnectionStats
+    from beanstalk_twisted.client.stats import GroupStats as GroupStats
     from beanstalk_twisted.client.stats import JobStats as JobStats
+    from beanstalk_twisted.client.stats import ListedJob as ListedJob
     from beanstalk_twisted.client.stats import ServerStats as ServerStats
+    from beanstalk_twisted.client.stats import TubePolicy as TubePolicy
     from beanstalk_twisted.client.stats import TubeStats as TubeStats
+    from beanstalk_twisted.client.tags import Inserted as Inserted
+    from beanstalk_twisted.client.tags import Tags as Tags
 else:
     __getattr__ = lazily(__name__, {
         "reconnecting": "Backoff SERVER_LOG",
@@ -36,7 +46,9 @@ else:
         "connection": "Connection connect",
         "command_specs": "Job",
         "command_specs_v1": "JobV1",
-        "stats": "JobStats ServerStats TubeStats",
+        "stats": "ConnectionStats GroupStats JobStats ListedJob ServerStats TubePolicy TubeStats",
+        "extension_specs": "BatchDeleted JobPage NewJob",
+        "tags": "Inserted Tags",
         "errors": "ClientError ErrorReply",
         "pool.pool": "Pool Server",
         "pool.connections": "PoolJob",

@@ -99,3 +99,12 @@ def endpoint_of(reactor: Any, place: str | IStreamClientEndpoint) -> Any:
     if not callable(getattr(place, "connect", None)):
         raise TypeError(f"a server is HOST:PORT or an endpoint of Twisted's, not {place!r}")
     return place
+
+
+def the_reactor() -> Any:
+    """
+    Give the one that is installed, or install the default.
+    """
+    from twisted.internet import reactor
+
+    return reactor

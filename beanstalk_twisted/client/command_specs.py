@@ -13,6 +13,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.stats import JobStats, ServerStats, Stats, TubeStats
 from beanstalk_twisted.wire import grammar, yaml
 from beanstalk_twisted.wire.commands import COMMANDS, Command
+from beanstalk_twisted.wire.extensions import WATCHED
 from beanstalk_twisted.wire.grammar import CRLF, Field, ParseError
 
 STOCK: Final = frozenset((
@@ -22,8 +23,8 @@ STOCK: Final = frozenset((
     "quit", "pause-tube",
 ))  # fmt: skip
 """
-The commands of beanstalkd 1.12.  Any other is sent only to a server that has announced it: an older
-one may take the body behind an unknown line for commands.
+The commands of beanstalkd 1.12.  Any other (`extension_specs`) is sent only to a server that has
+announced it: an older one may take the body behind an unknown line for commands.
 """
 
 
@@ -49,11 +50,13 @@ class Reply(NamedTuple):
     :ivar word: its first word.
     :ivar value: what stands behind it: a number, a tube's name, or None.
     :ivar body: what follows the line.
+    :ivar parts: the replies that follow it, if it is about a batch.
     """
 
     word: bytes
     value: Any
     body: bytes
+    parts: "tuple[Reply, ...]" = ()
 
 
 class Shape(NamedTuple):
@@ -62,10 +65,13 @@ class Shape(NamedTuple):
 
     :ivar read: gives the value, or raises ValueError.
     :ivar has_body: a body follows; ``read`` then gives (value, size of the body).
+    :ivar parts: of which shapes are the replies that follow, by their words; the value is how many
+        there are.  None if there are none.
     """
 
     read: Callable[[bytes], Any]
     has_body: bool = False
+    parts: "Mapping[bytes, Shape] | None" = None
 
 
 def _nothing(text: bytes) -> None:
@@ -124,7 +130,7 @@ _LIMITS: Final = {
     grammar.PAUSE: grammar.MAX_U32, grammar.BOUND: grammar.MAX_U32, grammar.COUNT: grammar.MAX_U32,
     grammar.TIMEOUT: grammar.MAX_TIMEOUT_S,
 }  # fmt: skip
-_TUBES: Final = (grammar.TUBE, grammar.TUBE_THEN)
+TUBES: Final = (grammar.TUBE, grammar.TUBE_THEN, grammar.TUBE_WORD, WATCHED)
 
 
 class CommandSpec:
@@ -132,9 +138,10 @@ class CommandSpec:
     One command.
 
     :ivar row: its row in the table.
-    :ivar name: its word.
+    :ivar name: its word; of another form of a command, what `capabilities` calls it.
     :ivar replies: the shapes of the replies that may come, by their words.
     :ivar success: the word of the good one; empty if there is no reply at all.
+    :ivar successes: it, and others that are no errors.
     :ivar is_repeatable: sending it twice is as good as sending it once, so that it may be sent
         again if its answer was lost.
     :ivar is_extended: it is none of beanstalkd's own.
@@ -145,15 +152,17 @@ class CommandSpec:
         failures: Mapping[bytes, Shape], *, is_repeatable: bool = False,
     ) -> None:  # fmt: skip
         self.row = row
-        self.name = row.name
+        self.name = row.form or row.name
         self.success = success
+        self.successes = frozenset((success,))
         self.replies = {kind.word: BARE for kind in _ANY_COMMAND} | dict(failures)
         if success:
             self.replies[success] = shape
         self.is_repeatable = is_repeatable
-        self.is_extended = row.name not in STOCK
+        self.is_extended = self.name not in STOCK
+        self._words = frozenset((self.name,) if self.is_extended else ())
         self._result = result
-        specs = [b"%b" if field in _TUBES else b"%d" for field in row.fields]
+        specs = [b"%b" if field in TUBES else b"%d" for field in row.fields]
         self._template = b" ".join([row.prefix.strip(), *specs]) + CRLF
         # A tube has no limit that is a number: it goes the slow way.
         self._limits = [_LIMITS.get(field, -1) for field in row.fields]
@@ -182,8 +191,8 @@ class CommandSpec:
         Refuse what is wrong with the arguments, if anything is.
         """
         for field, value in zip(self.row.fields, args, strict=True):
-            if field in _TUBES:
-                _check_tube(field, value)
+            if field in TUBES:
+                check_tube(field, value)
             elif not isinstance(value, int) or isinstance(value, bool):
                 raise TypeError(f"{self.name}: {field.name} is a whole number, not {value!r}")
             elif not 0 <= value <= _LIMITS[field]:
@@ -196,7 +205,7 @@ class CommandSpec:
         :raise ErrorReply: it is an error.
         :raise BadReply: its body is not what it should be.
         """
-        if reply.word != self.success:
+        if reply.word not in self.successes:
             job_id = reply.value if reply.value is not None else self.job_id(args)
             raise errors.BY_WORD[reply.word](self.name, job_id, self._tube(args))
         try:
@@ -210,12 +219,25 @@ class CommandSpec:
         """
         return None if self._job_at is None else int(args[self._job_at])
 
+    def needs(self, args: Sequence[Any]) -> frozenset[str]:
+        """
+        Name what a server has to announce before it is sent this: nothing, if it is beanstalkd's.
+        """
+        return self._words
+
+    def unique_s(self, args: Sequence[Any]) -> int:
+        """
+        Say for how long sending this again puts no second job, seconds, whatever becomes of the
+        first.
+        """
+        return 0
+
     def _tube(self, args: Sequence[Any]) -> str | None:
         """
         Name the tube that the command is about, if it is about one.
         """
         given = zip(self.row.fields, args, strict=True)
-        tubes = [name.decode() for field, name in given if field in _TUBES]
+        tubes = [name.decode() for field, name in given if field in TUBES]
         return tubes[0] if tubes else None
 
     def server_time_s(self, args: Sequence[Any]) -> float | None:
@@ -231,7 +253,12 @@ def _index(row: Command, field: Field) -> int | None:
     return row.fields.index(field) if field in row.fields else None
 
 
-def _check_tube(field: Field, value: object) -> None:
+def check_tube(field: Field, value: object) -> None:
+    """
+    Refuse what is no name of a tube.
+
+    :raise TypeError, ValueError: it is none.
+    """
     if not isinstance(value, bytes):
         raise TypeError(f"the name of a tube is not {value!r}")
     try:
@@ -256,7 +283,10 @@ def value_of(reply: Reply) -> Any:
     return reply.value
 
 
-def _job(reply: Reply) -> Job:
+def job_of(reply: Reply) -> Job:
+    """
+    Read a job.
+    """
     return Job(reply.value, reply.body)
 
 
@@ -300,20 +330,20 @@ QUIT: Final = _form("quit", b"", BARE, no_result)
 
 # These may be sent again.  A reservation ends with its connection, so whatever a lost `reserve` has
 # brought is ready again; tubes are those of the connection, too; the others change nothing.
-RESERVE: Final = _form("reserve", b"RESERVED", JOB, _job, *_NO_JOB_YET, is_repeatable=True)
+RESERVE: Final = _form("reserve", b"RESERVED", JOB, job_of, *_NO_JOB_YET, is_repeatable=True)
 RESERVE_WITH_TIMEOUT: Final = _form(
-    "reserve-with-timeout", b"RESERVED", JOB, _job, *_NO_JOB_YET, is_repeatable=True
+    "reserve-with-timeout", b"RESERVED", JOB, job_of, *_NO_JOB_YET, is_repeatable=True
 )
-RESERVE_JOB: Final = _form("reserve-job", b"RESERVED", JOB, _job, _MISSING, is_repeatable=True)
+RESERVE_JOB: Final = _form("reserve-job", b"RESERVED", JOB, job_of, _MISSING, is_repeatable=True)
 USE: Final = _form("use", b"USING", NAME, value_of, is_repeatable=True)
 WATCH: Final = _form("watch", b"WATCHING", NUMBER, value_of, is_repeatable=True)
 IGNORE: Final = _form(
     "ignore", b"WATCHING", NUMBER, value_of, errors.NotIgnored, is_repeatable=True
 )  # fmt: skip
-PEEK: Final = _form("peek", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
-PEEK_READY: Final = _form("peek-ready", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
-PEEK_DELAYED: Final = _form("peek-delayed", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
-PEEK_BURIED: Final = _form("peek-buried", b"FOUND", JOB, _job, _MISSING, is_repeatable=True)
+PEEK: Final = _form("peek", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
+PEEK_READY: Final = _form("peek-ready", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
+PEEK_DELAYED: Final = _form("peek-delayed", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
+PEEK_BURIED: Final = _form("peek-buried", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
 STATS: Final = _form("stats", b"OK", DOCUMENT, stats_as(ServerStats), is_repeatable=True)
 STATS_TUBE: Final = _form(
     "stats-tube", b"OK", DOCUMENT, stats_as(TubeStats), _MISSING, is_repeatable=True
@@ -329,13 +359,3 @@ SPECS: Final = {
     spec.name: spec for spec in list(globals().values()) if isinstance(spec, CommandSpec)
 }
 """All of them, by the commands' names."""
-
-ANY_EXTENDED: Final = any(spec.is_extended for spec in SPECS.values())
-"""Whether the table has commands that are not beanstalkd's own."""
-
-_PROBE_ROW: Final = Command(b"capabilities", is_counted=False)
-CAPABILITIES: Final = CommandSpec(_PROBE_ROW, b"OK", DOCUMENT, _names, {}, is_repeatable=True)
-"""
-Asks for the names of the commands that a server has beside beanstalkd's.  It is one bare line, so a
-server that does not know it does no more than say so.
-"""

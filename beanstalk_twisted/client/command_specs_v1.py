@@ -134,7 +134,8 @@ def in_v1(spec: CommandSpec, args: Args, tube: bytes | None = None) -> tuple[Com
         return QUIT, (0,)
     said = _IN_V1.get(spec)
     if said is None:
-        raise errors.NotInDialect(f"{spec.name}: there is no such command in protocol v1")
+        what = "are no tags" if spec.name == specs.PUT.name else "is no such command"
+        raise errors.NotInDialect(f"{spec.name}: there {what} in protocol v1")
     if tube is not None:
         raise ValueError(f"{spec.name}: protocol v1 cannot say tube; leave it out")
     for place, usual in said.left_out.items():

@@ -8,7 +8,7 @@ connection ends, and says why, when the server is silent past a deadline or says
 What was sent whole and not answered fails with `Unanswered`; what was not, with `NotCarriedOut`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from twisted.internet import tcp
@@ -22,29 +22,31 @@ from twisted.internet.interfaces import (
     ITCPTransport,
 )
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.addresses import endpoint_of
+from beanstalk_twisted.client import extension_specs as extended
+from beanstalk_twisted.client.addresses import endpoint_of, the_reactor
+from beanstalk_twisted.client.announcement import Announcement
 from beanstalk_twisted.client.command_specs import CommandSpec, Reply
 from beanstalk_twisted.client.deadline import Deadline, cancel
-from beanstalk_twisted.client.exchange import RESERVING, Exchange
+from beanstalk_twisted.client.exchange import RESERVING, WAITING, Exchange
+from beanstalk_twisted.client.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.flow_control import FlowControl
-from beanstalk_twisted.client.methods import Args, Commands
-from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox
+from beanstalk_twisted.client.giving_back import GivingBack
+from beanstalk_twisted.client.methods import Args
+from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, PIECE_BYTES, Outbox, overfull
 from beanstalk_twisted.client.pending import (
     QUITS,
     Ended,
-    ImplicitUse,
+    Implicit,
     Pending,
     lose_all,
     reservation_lost,
 )
-from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.tubes import DEFAULT, UsedTube
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
@@ -61,41 +63,33 @@ PART_S: Final = 5.0
 MAX_UNANSWERED: Final = 4096
 """Commands without an answer above which ``room()`` waits: what our server takes of one at once."""
 
-MAX_WAITING_BYTES: Final = 64 << 20
-"""What may wait to be sent, bytes (`outbox.cost`); above it, further commands are `Overfull`."""
-
-_WAITING: Final = frozenset((specs.RESERVE, specs.RESERVE_WITH_TIMEOUT, specs_v1.RESERVE))
-"""Commands whose answer may be long in coming, and that of all behind them with it."""
-
 
 @implementer(IPushProducer)
-class Connection(Protocol, Commands):
+class Connection(Protocol, ExtensionCommands):
     """
     One connection.
 
     :ivar is_open: whether commands may be sent on it.
     :ivar flow: where those wait who would send more.
-    :ivar announced: the names of the commands beside beanstalkd's own that the server knows, as far
-        as it was asked (`probe`).
     """
 
-    log = Logger()
     transport: Any
 
     def __init__(
         self, clock: IReactorTime, *, grace_s: float = GRACE_S,
         made: Callable[["Connection"], object] = lambda connection: None,
-        ended: Callable[[Ended], object] = lose_all, dialect: str = MODERN.name,
+        ended: Callable[[Ended], object] = lose_all, dialect: str = MODERN.name, server: str = "",
     ) -> None:  # fmt: skip
         """
         :param made: called when the connection is there.
         :param ended: called when it is no more, with what is left to be told.
         :param dialect: what the server's port speaks, ``modern`` or ``v1``.
+        :param server: what to call it in errors.
         """
         check_dialect(dialect)
         self.is_open = False
         self._is_v1 = dialect == V1
-        self.announced: frozenset[str] = frozenset()
+        self._announcement = Announcement(server)
         self._clock: Any = clock
         # The service puts its own in the place of this one: there, who waits goes on waiting.
         self.flow = self._own_flow = FlowControl()
@@ -106,7 +100,7 @@ class Connection(Protocol, Commands):
         self._postponed: list[Pending] = []
         self._choice = UsedTube()
         self._last_used = DEFAULT
-        self._giving_back = 0
+        self._giving_back = GivingBack(self, self._send_first, self._send_postponed)
         self._is_full = False
         self._send_now: Callable[[bytes], object] | None = None
         self._reason: Exception | None = None
@@ -138,13 +132,6 @@ class Connection(Protocol, Commands):
             return fail(errors.Closed("the connection is closed"))
         return succeed(None) if self.has_room() else self.flow.wait()
 
-    def probe(self) -> Deferred[frozenset[str]]:
-        """
-        Ask which commands the server has beside beanstalkd's own; none, says one that knows none.
-        """
-        asked = self.send(specs.CAPABILITIES)
-        return asked.addCallbacks(self._note_announced, self._note_nothing_announced)
-
     def part(self, *, sends_no_more: bool = False) -> None:
         """
         Close; what the transport was given is still sent, and answers still count until then.
@@ -175,13 +162,16 @@ class Connection(Protocol, Commands):
         """
         Send a request, or fail it.
         """
-        if not self.is_open or self._outbox or request.spec.is_extended:
+        spec = request.spec
+        if not self.is_open or self._outbox or spec.is_extended:
             error = self._objection(request)
             if error is not None:
-                request.fail(error)
+                if not request.is_forgotten:
+                    request.fail(error)
                 return
         request.forget = self._forget
-        if self._postponed or (self._giving_back and request.spec in _WAITING):
+        is_special = spec.is_extended or self._giving_back.awaited
+        if self._postponed or (is_special and self._is_too_early(request)):
             self._postponed.append(request)
             return
         self._go_to(request)
@@ -189,7 +179,7 @@ class Connection(Protocol, Commands):
         is_alone = not exchange.unanswered
         if not exchange.ask(request):
             return
-        if is_alone:
+        if is_alone or spec is extended.CANCEL_RESERVE:
             self._deadline.heard()
         if self._is_full or request.size > PIECE_BYTES:
             self._outbox.add(request)
@@ -197,8 +187,27 @@ class Connection(Protocol, Commands):
         else:
             request.is_begun = request.is_sent = True
             self._write(request.encode(), is_alone)
-        if request.spec in QUITS:
+        if spec in QUITS:
             self.is_open = False
+
+    def _is_too_early(self, request: Pending) -> bool:
+        """
+        Whether a command, and all that is sent behind it, has to wait for answers: for those of a
+        job that is being given back, or to what the server knows, which it is asked if need be.
+        """
+        if self._announcement.is_missing_for(request):
+            if all(each.spec is not extended.CAPABILITIES for each in self._exchange.unanswered):
+                self._send_implicit(extended.CAPABILITIES)
+            return True
+        return self._giving_back.awaited > 0 and request.spec in WAITING
+
+    def _send_implicit(self, spec: CommandSpec) -> None:
+        """
+        Send what the application has not asked for; it is not told of the answer.
+        """
+        request = Implicit(self._forget, spec, ())
+        request.deferred.addErrback(lambda failure: None)
+        self.submit(request)
 
     def _go_to(self, request: Pending) -> None:
         """
@@ -208,7 +217,7 @@ class Connection(Protocol, Commands):
         if request.spec is specs.USE:
             self._last_used = request.args[0]
         elif tube is not None and tube != self._last_used:
-            use = ImplicitUse(self._forget, specs.USE, (tube,))
+            use = Implicit(self._forget, specs.USE, (tube,))
             use.deferred.addErrback(self._not_used)
             self.submit(use)
 
@@ -224,7 +233,7 @@ class Connection(Protocol, Commands):
         """
         Whether more can be sent without piling it up.
         """
-        is_flowing = self.is_open and not self._is_full and not self._outbox
+        is_flowing = self.is_open and not (self._is_full or self._outbox or self._postponed)
         return is_flowing and len(self._exchange.unanswered) < MAX_UNANSWERED
 
     # What Twisted calls.
@@ -255,6 +264,8 @@ class Connection(Protocol, Commands):
                 break
         if self._exchange.fault is not None:
             self.abort(self._exchange.fault)
+        if self._announcement.words:
+            self._end_wait()
         self._deadline.heard()
         if self.flow.is_wanted:
             self.flow.let_in(self.has_room)
@@ -305,10 +316,13 @@ class Connection(Protocol, Commands):
         if not self.is_open:
             closed = self._reason or errors.Closed("the connection is closed")
             return errors.NotCarriedOut(spec.name, request.job_id, closed)
-        if spec.is_extended and spec is not specs.CAPABILITIES and spec.name not in self.announced:
-            return errors.NotAnnounced(
-                f"{spec.name}: the server has not announced that it knows it"
-            )
+        # The answer to a question would come behind that of the command that is to end.
+        is_too_late = (
+            spec is extended.CANCEL_RESERVE and self._announcement.is_missing_for(request)
+            and self._exchange.is_waiting
+        )  # fmt: skip
+        if is_too_late or self._announcement.refuses(request):
+            return self._announcement.refusal(request)
         if self._outbox.bytes > MAX_WAITING_BYTES:
             return overfull(spec)
         return None
@@ -326,15 +340,28 @@ class Connection(Protocol, Commands):
             self.transport.write(data)
 
     def _forget(self, request: Pending) -> None:
-        if request in self._postponed:
-            self._postponed.remove(request)
-            return
         if not request.is_begun and request.spec is specs.USE:
             request.is_forgotten = True  # What is behind it counts on it.
+            return
+        if request in self._postponed:
+            self._postponed.remove(request)
             return
         if not request.is_begun:
             self._outbox.drop(request)
         self._exchange.forget(request)
+        if request.spec is extended.CAPABILITIES:
+            self._send_postponed()  # What waits for its answer may need another one.
+        elif request.spec is extended.RESERVE_BATCH and request.is_begun:
+            self._giving_back.expect()
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        """
+        End what waits in the server and nobody wants any more, if the server knows how.
+        """
+        can_end = self.is_open and self._announcement.has(extended.CANCEL_RESERVE)
+        if can_end and self._exchange.has_unwanted:
+            self._send_implicit(extended.CANCEL_RESERVE)
 
     def _pump(self) -> None:
         while self._outbox and not self._is_full:
@@ -345,14 +372,21 @@ class Connection(Protocol, Commands):
     def _answer(self, request: Pending, reply: Reply) -> None:
         if request.choice is not None:
             self._note_use(request, request.choice, reply)
+        if request.spec is extended.CAPABILITIES:
+            self._note_announced(request, reply)
         if request.is_forgotten:
             if reply.word == specs.RESERVE.success:
-                self._give_back(reply.value)
+                self._giving_back.give(reply.value)
+            elif request.spec is extended.RESERVE_BATCH:
+                self._giving_back.give_all(part.value for part in reply.parts)
             return
         try:
             result = request.spec.result(request.args, reply)
             if request.spec in RESERVING:
                 result.reserved_on = self
+            elif request.spec is extended.RESERVE_BATCH:
+                for job in result:
+                    job.reserved_on = self
         except errors.ClientError as error:
             request.fail(error)
             return
@@ -378,37 +412,6 @@ class Connection(Protocol, Commands):
                 return
         self._last_used = self._exchange.tubes.used
 
-    def _give_back(self, job_id: int) -> None:
-        """
-        Release a job that came when its `reserve` was cancelled, with the priority it has.
-
-        A `reserve` that is wanted meanwhile would be in the way of that release, and wait for
-        another job: it is postponed, and what follows it too.
-        """
-
-        def release(stats: JobStats) -> Deferred[None]:
-            self._giving_back -= 1
-            released = self._send_first(lambda: self.release(job_id, priority=stats.pri))
-            self._send_postponed()
-            return released
-
-        def give_up(failure: Failure) -> Failure:
-            self._giving_back -= 1
-            self._send_postponed()
-            return failure
-
-        def note(failure: Failure) -> None:
-            self.log.info("job {job}, which nobody wants, not released: {why}",
-                          job=job_id, why=failure.getErrorMessage())  # fmt: skip
-
-        if isinstance(job_id, specs_v1.NumberAndPriority):
-            priority = job_id.priority
-            self._send_first(lambda: self.release(job_id, priority=priority)).addErrback(note)
-            return
-        self._giving_back += 1
-        asked = self._send_first(lambda: self.stats_job(job_id))
-        asked.addErrback(give_up).addCallback(release).addErrback(note)
-
     def _send_first(self, send: Callable[[], Deferred[T]]) -> Deferred[T]:
         """
         Send ahead of what is postponed.
@@ -423,13 +426,17 @@ class Connection(Protocol, Commands):
         for request in postponed:
             self.submit(request)
 
-    def _note_announced(self, names: Sequence[str]) -> frozenset[str]:
-        self.announced = frozenset(names)
-        return self.announced
-
-    def _note_nothing_announced(self, failure: Failure) -> frozenset[str]:
-        failure.trap(errors.UnknownCommand, errors.BadFormat)
-        return frozenset()
+    def _note_announced(self, request: Pending, reply: Reply) -> None:
+        """
+        The server has said what it knows: send what has waited for that.
+        """
+        self._announcement.note(request, reply)
+        postponed, self._postponed = self._postponed, []
+        for each in postponed:
+            if self._announcement.is_missing_for(each):
+                each.fail(self._announcement.refusal(each))
+            else:
+                self.submit(each)
 
     # Ends.
 
@@ -443,25 +450,6 @@ class Connection(Protocol, Commands):
         self.transport.abortConnection()
 
 
-def overfull(spec: CommandSpec) -> errors.Overfull:
-    """
-    Say that no more is taken.
-    """
-    return errors.Overfull(
-        f"{spec.name}: more than {MAX_WAITING_BYTES} bytes wait to be sent; "
-        "await room() before sending more"
-    )
-
-
-def the_reactor() -> Any:
-    """
-    Give the one that is installed, or install the default.
-    """
-    from twisted.internet import reactor
-
-    return reactor
-
-
 def connect(
     endpoint: str | IStreamClientEndpoint, *, reactor: Any = None, grace_s: float = GRACE_S,
     dialect: str = MODERN.name,
@@ -472,6 +460,7 @@ def connect(
     :param dialect: what the server's port speaks, ``modern`` or ``v1``.
     """
     reactor = reactor or the_reactor()
-    protocol = Connection(reactor, grace_s=grace_s, dialect=dialect)
+    name = endpoint if isinstance(endpoint, str) else f"{endpoint!r}"
+    protocol = Connection(reactor, grace_s=grace_s, dialect=dialect, server=name)
     made: Deferred[Connection] = connectProtocol(endpoint_of(reactor, endpoint), protocol)
     return made

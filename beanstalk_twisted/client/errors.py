@@ -56,12 +56,23 @@ class NotIgnored(ErrorReply):
 
 class TimedOut(ErrorReply):
     word = b"TIMED_OUT"
-    meaning = "no job came in time; reserve again"
+    meaning = "what was waited for did not come in time; ask again"
 
 
 class DeadlineSoon(ErrorReply):
     word = b"DEADLINE_SOON"
     meaning = "the TTR of a job reserved by us ends within a second; touch, release or delete it"
+
+
+class Duplicate(ErrorReply):
+    """
+    DUPLICATE, in answer to a `move-job`.
+
+    :ivar job_id: the other job.
+    """
+
+    word = b"DUPLICATE"
+    meaning = "this job of that tube has, or had, the unique key; nothing was moved"
 
 
 class Draining(ErrorReply):
@@ -136,6 +147,10 @@ goes on right behind it (prot.c, OP_PUT).
 """
 
 
+EXTENSIONS_OUT_OF_STEP: Final = OUT_OF_STEP - {BadFormat.word}
+"""The same of a `put-at` or `put-batch`: a server that knows it drops what follows a wrong line."""
+
+
 class BadReply(ClientError):
     """
     What the server said cannot be an answer to what it was asked.
@@ -162,9 +177,18 @@ class Overfull(ClientError):
 
 class NotAnnounced(ClientError):
     """
-    The command is not beanstalkd's own, and this server has not announced that it knows it.
-    Nothing was sent.
+    The command, or a tag of the job, is not beanstalkd's own, and this server has not announced
+    that it knows it.  Nothing was sent.
+
+    :ivar server: as the application has named it.
+    :ivar words: what it would have to announce, such as ``put-batch`` or ``put idp:``.
     """
+
+    def __init__(self, command: str, server: str, why: str, words: tuple[str, ...]) -> None:
+        super().__init__(f"{command}: not sent: {server} {why}")
+        self.command = command
+        self.server = server
+        self.words = words
 
 
 class ServerDown(ClientError):

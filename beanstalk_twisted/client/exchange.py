@@ -13,17 +13,22 @@ from typing import Any, Final, Generic, TypeVar
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client import extension_specs as extended
 from beanstalk_twisted.client.command_specs import CommandSpec, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
-from beanstalk_twisted.client.tubes import TubeChoice
+from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice
 from beanstalk_twisted.wire.grammar import CRLF
 
-_TUBES: Final = frozenset((specs.USE, specs.WATCH, specs.IGNORE))
-_WATCHING: Final = frozenset((specs.WATCH, specs.IGNORE))
-_PUTS: Final = (specs.PUT, specs_v1.PUT)
+_WATCHING: Final = CHOOSING - {specs.USE}
 _RESERVES: Final = (specs.RESERVE, specs_v1.RESERVE)
 _ANY_JOB: Final = frozenset((*_RESERVES, specs.RESERVE_WITH_TIMEOUT))
+_NOT_PASSED: Final = _WATCHING | {extended.CANCEL_RESERVE}
+"""Behind one of these a `reserve` does not ask for the same as one before it."""
+
 RESERVING: Final = frozenset((*_RESERVES, specs.RESERVE_WITH_TIMEOUT, specs.RESERVE_JOB))
+WAITING: Final = _ANY_JOB | {extended.RESERVE_BATCH, extended.WAIT_JOB}
+"""Commands whose answer may be long in coming, and that of all behind them with it."""
+
 _ENDING: Final = frozenset((
     specs.DELETE, specs.RELEASE, specs.BURY, specs_v1.DELETE, specs_v1.RELEASE, specs_v1.BURY,
 ))  # fmt: skip
@@ -82,7 +87,7 @@ class Exchange(Generic[R]):
     :ivar unanswered: what was asked, oldest first.
     :ivar reserved: the jobs that the server has given us on this connection and that we have not
         given back, as far as we know.  One whose TTR has ended stays until we ask for it.
-    :ivar tubes: what it uses and watches.
+    :ivar tubes: what it uses and watches, and how it chooses.
     :ivar fault: why the peer cannot be understood any more.
     """
 
@@ -102,7 +107,7 @@ class Exchange(Generic[R]):
             forgotten still waits in the server: that one's answer will be its.
         """
         orphan = self._orphan
-        if orphan is not None and request.spec in _WATCHING:
+        if orphan is not None and request.spec in _NOT_PASSED:
             self._orphan = None
         elif orphan is not None and request.spec in _RESERVES:
             self._orphan = None
@@ -130,7 +135,7 @@ class Exchange(Generic[R]):
         for other in reversed(self.unanswered):
             if other is request:
                 return True
-            if other.spec in _WATCHING:
+            if other.spec in _NOT_PASSED:
                 return False
         return False
 
@@ -153,7 +158,7 @@ class Exchange(Generic[R]):
             unanswered.popleft()
             if request.is_forgotten and reply.word == request.spec.success:
                 request = self._next_wanted(request)
-            if request.spec in _PUTS:
+            if request.body is not None:
                 self._note_put(request, reply)
             else:
                 self._note(request, reply)
@@ -194,11 +199,20 @@ class Exchange(Generic[R]):
         spec = request.spec
         if spec in RESERVING:
             self._note_reserve(request, reply)
+        elif spec is extended.RESERVE_BATCH:
+            if not request.is_forgotten:
+                self.reserved.update((part.value, None) for part in reply.parts)
+        elif spec is extended.DELETE_BATCH and reply.word == spec.success:
+            for job_id in request.args[0]:
+                self.reserved.pop(job_id, None)
+        elif spec is extended.MOVE_JOB:
+            if reply.word in (spec.success, errors.NotFound.word):
+                self.reserved.pop(request.args[0], None)
         elif spec in _ENDING or spec is specs.TOUCH:
             if reply.word == errors.NotFound.word or spec is not specs.TOUCH:
                 self.reserved.pop(request.args[0], None)
-        elif spec in _TUBES and reply.word == spec.success:
-            self.tubes.confirm(spec.name, request.args[0])
+        elif spec in CHOOSING and reply.word == spec.success:
+            self.tubes.confirm(spec, request.args)
 
     def _note_reserve(self, request: R, reply: Reply) -> None:
         if request is self._orphan:
@@ -210,9 +224,27 @@ class Exchange(Generic[R]):
         """
         After some refusals the server takes the body for commands: no reply can be trusted then.
         """
-        if reply.word in errors.OUT_OF_STEP or not request.is_sent:
-            answer = f"put: {reply.word.decode()}"
+        name, is_extended = request.spec.name, request.spec.is_extended
+        out_of_step = errors.EXTENSIONS_OUT_OF_STEP if is_extended else errors.OUT_OF_STEP
+        if reply.word in out_of_step or not request.is_sent:
+            answer = f"{name}: {reply.word.decode()}"
             self.fault = errors.BadReply(f"{answer}: the server may take its body for commands")
+
+    @property
+    def is_waiting(self) -> bool:
+        """
+        Whether the answer to something that was asked may be long in coming.
+        """
+        return any(map(_may_wait, self.unanswered))
+
+    @property
+    def has_unwanted(self) -> bool:
+        """
+        Whether something may wait in the server that nobody wants any more, so that a
+        `cancel-reserve` sent now ends it.
+        """
+        last = self.unanswered[-1] if self.unanswered else None
+        return last is not None and last.is_forgotten and last.is_sent and _may_wait(last)
 
     def patience_s(self, grace_s: float) -> float | None:
         """
@@ -221,5 +253,11 @@ class Exchange(Generic[R]):
         if not self.unanswered:
             return None
         oldest = self.unanswered[0]
+        if len(self.unanswered) > 1 and self.unanswered[1].spec is extended.CANCEL_RESERVE:
+            return grace_s
         wait_s = oldest.spec.server_time_s(oldest.args)
         return None if wait_s is None else wait_s + grace_s
+
+
+def _may_wait(request: Request) -> bool:
+    return request.spec in WAITING and request.spec.server_time_s(request.args) != 0

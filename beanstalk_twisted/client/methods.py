@@ -27,7 +27,7 @@ AnyJob = Job | int
 """A job, or its number."""
 
 
-def _id(job: AnyJob) -> int:
+def job_number(job: AnyJob) -> int:
     return job.id if isinstance(job, Job) else job
 
 
@@ -37,7 +37,7 @@ def _priority(job: AnyJob, given: int | None) -> int:
     return job.priority if isinstance(job, JobV1) else DEFAULT_PRIORITY
 
 
-def _tube(name: str | bytes) -> bytes:
+def tube_bytes(name: str | bytes) -> bytes:
     if isinstance(name, str):
         try:
             return name.encode("ascii")
@@ -92,7 +92,7 @@ class Commands:
         Send a command about a job.  What is more than its number is true of one connection only.
         """
         reserved_on = job.reserved_on if isinstance(job, Job) else None
-        return self.send(spec, (_id(job), *args), reserved_on=reserved_on)
+        return self.send(spec, (job_number(job), *args), reserved_on=reserved_on)
 
     # For whoever puts jobs in.
 
@@ -116,7 +116,7 @@ class Commands:
         """
         if not isinstance(body, bytes):
             raise TypeError(f"put: the body is bytes, not {type(body).__name__}: encode it")
-        place = None if tube is None else _tube(tube)
+        place = None if tube is None else tube_bytes(tube)
         if place is not None:
             specs.USE.line((place,))  # Wrong names are refused before anything is sent.
         return self.send(specs.PUT, (priority, delay, ttr, len(body)), body, place)
@@ -127,7 +127,7 @@ class Commands:
 
         :return: its name.
         """
-        return self.send(specs.USE, (_tube(tube),))
+        return self.send(specs.USE, (tube_bytes(tube),))
 
     # For workers.
 
@@ -157,7 +157,7 @@ class Commands:
 
         :raise NotFound: there is none, or it is reserved.
         """
-        return self.send(specs.RESERVE_JOB, (_id(job),))
+        return self.send(specs.RESERVE_JOB, (job_number(job),))
 
     def delete(self, job: AnyJob) -> Deferred[None]:
         """
@@ -203,7 +203,7 @@ class Commands:
 
         :return: how many tubes are watched.
         """
-        return self.send(specs.WATCH, (_tube(tube),))
+        return self.send(specs.WATCH, (tube_bytes(tube),))
 
     def ignore(self, tube: str | bytes) -> Deferred[int]:
         """
@@ -212,7 +212,7 @@ class Commands:
         :return: how many tubes are watched.
         :raise NotIgnored: it is the last one.
         """
-        return self.send(specs.IGNORE, (_tube(tube),))
+        return self.send(specs.IGNORE, (tube_bytes(tube),))
 
     # For whoever looks after the queue.
 
@@ -222,7 +222,7 @@ class Commands:
 
         :raise NotFound: there is none.
         """
-        return self.send(specs.PEEK, (_id(job),))
+        return self.send(specs.PEEK, (job_number(job),))
 
     def peek_ready(self) -> Deferred[Job]:
         """
@@ -263,7 +263,7 @@ class Commands:
 
         :raise NotFound: there is none, or it is neither.
         """
-        return self.send(specs.KICK_JOB, (_id(job),))
+        return self.send(specs.KICK_JOB, (job_number(job),))
 
     def pause_tube(self, tube: str | bytes, seconds: int) -> Deferred[None]:
         """
@@ -271,7 +271,7 @@ class Commands:
 
         :raise NotFound: there is no such tube.
         """
-        return self.send(specs.PAUSE_TUBE, (_tube(tube), seconds))
+        return self.send(specs.PAUSE_TUBE, (tube_bytes(tube), seconds))
 
     def stats(self) -> Deferred[ServerStats]:
         """
@@ -285,7 +285,7 @@ class Commands:
 
         :raise NotFound: there is none.
         """
-        return self.send(specs.STATS_TUBE, (_tube(tube),))
+        return self.send(specs.STATS_TUBE, (tube_bytes(tube),))
 
     def stats_job(self, job: AnyJob) -> Deferred[JobStats]:
         """
@@ -293,7 +293,7 @@ class Commands:
 
         :raise NotFound: there is none.
         """
-        return self.send(specs.STATS_JOB, (_id(job),))
+        return self.send(specs.STATS_JOB, (job_number(job),))
 
     def list_tubes(self) -> Deferred[tuple[str, ...]]:
         """

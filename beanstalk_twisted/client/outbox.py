@@ -8,6 +8,8 @@ still be taken back or sent on another connection.
 from collections import OrderedDict
 from typing import Final, Generic
 
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.command_specs import CommandSpec
 from beanstalk_twisted.client.exchange import R
 
 PIECE_BYTES: Final = 1 << 16
@@ -15,6 +17,19 @@ PIECE_BYTES: Final = 1 << 16
 
 REQUEST_BYTES: Final = 512
 """What a waiting command costs beside its bytes on the wire, about."""
+
+MAX_WAITING_BYTES: Final = 64 << 20
+"""What may wait to be sent, bytes (`cost`); above it, further commands are `Overfull`."""
+
+
+def overfull(spec: CommandSpec) -> errors.Overfull:
+    """
+    Say that no more is taken.
+    """
+    return errors.Overfull(
+        f"{spec.name}: more than {MAX_WAITING_BYTES} bytes wait to be sent; "
+        "await room() before sending more"
+    )
 
 
 def cost(request: R) -> int:

@@ -26,9 +26,15 @@ class Pending(Request):
     :ivar choice: for a `use`, what was told of it; None for anything else.
     :ivar reserved_on: the only connection to send it on; None if it may be sent on any.
     :ivar forget: called with it when nobody wants to hear of it any more.
+    :ivar repeat_until_s: until then, by the reactor's clock, it may be sent again although it was
+        sent before: a put with a unique key that is remembered for longer.
+    :ivar lost: why it has lost its first answer, if it was sent again, or waits for that.  Whatever
+        it fails with then, it may have been carried out.
     """
 
-    __slots__ = ("choice", "deferred", "forget", "reserved_on", "tube")
+    __slots__ = (
+        "choice", "deferred", "forget", "lost", "repeat_until_s", "reserved_on", "tube",
+    )  # fmt: skip
 
     def __init__(
         self, forget: Callable[["Pending"], None], spec: CommandSpec, args: Args,
@@ -38,6 +44,8 @@ class Pending(Request):
         self.forget = forget
         self.tube: bytes | None = None
         self.reserved_on: object = None
+        self.repeat_until_s = 0.0
+        self.lost: BaseException | None = None
         self.choice: UsedTube | None = None
         self.deferred: Deferred[Any] = Deferred(self._cancelled)
 
@@ -54,6 +62,8 @@ class Pending(Request):
 
     def _cancelled(self, deferred: Deferred[Any]) -> None:
         self.forget(self)
+        if self.lost is not None:
+            deferred.errback(errors.Unanswered(self.spec.name, self.job_id, self.lost))
 
     def succeed(self, result: Any) -> None:
         self.deferred.callback(result)
@@ -61,6 +71,8 @@ class Pending(Request):
     def fail(self, error: Exception) -> None:
         if self.choice is not None:
             self.choice.take_back(self)
+        if self.lost is not None and not isinstance(error, errors.Unanswered):
+            error = errors.Unanswered(self.spec.name, self.job_id, error)
         self.deferred.errback(error)
 
     def lose(self, reason: BaseException) -> errors.ClientError | None:
@@ -74,13 +86,15 @@ class Pending(Request):
         if self.spec in QUITS and self.is_sent:
             self.succeed(None)
             return None
-        kind = errors.Unanswered if self.is_sent else errors.NotCarriedOut
+        may_be_done = self.is_sent or self.lost is not None
+        kind = errors.Unanswered if may_be_done else errors.NotCarriedOut
         return kind(self.spec.name, self.job_id, reason)
 
 
-class ImplicitUse(Pending):
+class Implicit(Pending):
     """
-    A `use` that the application has not asked for: the next connection needs another one, or none.
+    A `use`, `capabilities` or `cancel-reserve` that the application has not asked for: the next
+    connection needs another one, or none.
     """
 
     __slots__ = ()

@@ -24,6 +24,19 @@ class Impossible(NamedTuple):
     why: str
 
 
+class _Batch(NamedTuple):
+    """
+    A reply whose parts are still to come.
+
+    :ivar shapes: theirs.
+    :ivar parts: those that have come.
+    """
+
+    first: Reply
+    shapes: Mapping[bytes, Shape]
+    parts: list[Reply]
+
+
 class ReplyReader:
     """
     Cuts what one connection receives into replies.
@@ -35,6 +48,7 @@ class ReplyReader:
         # A body that comes in many pieces is put together once, when it is all there.
         self._pieces: list[bytes] = []
         self._missing = 0
+        self._batch: _Batch | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -66,6 +80,8 @@ class ReplyReader:
         """
         if self._missing > 0:
             return None
+        if self._batch is not None:
+            return self._more_parts(self._batch)
         start = self._at
         end = self._unread.find(CRLF, start, start + MAX_LINE_BYTES)
         if end < 0:
@@ -81,7 +97,26 @@ class ReplyReader:
         if shape.has_body:
             return self._with_body(word, value, end + 2)
         self._at = end + 2
-        return Reply(word, value, b"")
+        reply = Reply(word, value, b"")
+        if shape.parts is not None:
+            return self._more_parts(_Batch(reply, shape.parts, []))
+        return reply
+
+    def _more_parts(self, batch: _Batch) -> Reply | Impossible | None:
+        """
+        Read parts, each a reply of its own.  Those that have come are kept: what comes next is not
+        looked at twice.
+        """
+        self._batch = None
+        while len(batch.parts) < batch.first.value:
+            part = self.next(batch.shapes)
+            if part is None:
+                self._batch = batch
+                return None
+            if isinstance(part, Impossible):
+                return part
+            batch.parts.append(part)
+        return batch.first._replace(parts=tuple(batch.parts))
 
     def _unended(self, start: int) -> Impossible | None:
         if len(self._unread) - start < MAX_LINE_BYTES:

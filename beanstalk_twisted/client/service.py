@@ -2,20 +2,23 @@
 A client that stays connected.
 
 `Client` is Twisted's `ClientService`, and has a method for each command.  When a connection is
-lost, it makes another one after a wait, tells it the tubes used and watched, and sends what waits:
+lost, it makes another one after a wait, tells it the tubes used and watched and how to choose among
+them, and sends what waits:
 
 - what certainly was not carried out, in its order;
 - what was sent without an answer, if doing it twice is the same as doing it once: tubes, reserves
-  (a reservation ends with its connection), and what only looks.
+  (a reservation ends with its connection), and what only looks;
+- puts with a unique key, as long as the server certainly remembers it.
 
 The rest fails with `Unanswered`: a `put` that got no answer is never sent again behind the caller's
-back.  What was lost is told (`Losses`), with the reservations that ended.
+back if it may make a second job.  What was lost is told (`Losses`), with the reservations that
+ended.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from random import random as any_random
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from twisted.application.internet import ClientService
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
@@ -25,35 +28,30 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.addresses import endpoint_of
+from beanstalk_twisted.client.addresses import endpoint_of, the_reactor
 from beanstalk_twisted.client.command_specs import CommandSpec
 from beanstalk_twisted.client.connection import (
     GRACE_S,
-    MAX_WAITING_BYTES,
     Connection,
-    overfull,
-    the_reactor,
 )
+from beanstalk_twisted.client.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.flow_control import FlowControl
-from beanstalk_twisted.client.methods import Args, Commands, first_error
-from beanstalk_twisted.client.outbox import cost
+from beanstalk_twisted.client.methods import Args, first_error
+from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, cost, overfull
 from beanstalk_twisted.client.pending import (
     Ended,
-    ImplicitUse,
+    Implicit,
     Pending,
     lose_all,
     reservation_lost,
 )
 from beanstalk_twisted.client.reconnecting import Backoff, LoggedEndpoint
-from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
+from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice, UsedTube
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
 from beanstalk_twisted.wire.v1 import check_dialect
-
-_TUBES: Final = frozenset((specs.USE, specs.WATCH, specs.IGNORE))
 
 
 class Losses(NamedTuple):
@@ -70,7 +68,7 @@ class Losses(NamedTuple):
     reason: BaseException
 
 
-class Client(ClientService, Commands):
+class Client(ClientService, ExtensionCommands):
     """
     A client, as a service: it connects when it is started.
 
@@ -85,7 +83,7 @@ class Client(ClientService, Commands):
         grace_s: float = GRACE_S, backoff: Backoff | None = None,
         connected: Callable[[], object] = lambda: None,
         lost: Callable[[Losses], object] = lambda losses: None,
-        probes: bool = specs.ANY_EXTENDED, logs: bool = True, dialect: str = MODERN.name,
+        probes: bool = False, logs: bool = True, dialect: str = MODERN.name,
     ) -> None:  # fmt: skip
         """
         :param endpoint: where the server is: ``127.0.0.1:11300``, or an endpoint of Twisted's, such
@@ -93,7 +91,8 @@ class Client(ClientService, Commands):
         :param grace_s: how long a server may be silent beyond what a command allows it, seconds.
         :param connected: called when a connection is there and its tubes are restored.
         :param lost: called when a connection is lost that was.
-        :param probes: ask each server which commands it has beside beanstalkd's own.
+        :param probes: ask the server at once which commands it has beside beanstalkd's own;
+            otherwise the first of them does, and each connection from then on.
         :param logs: write to Twisted's log that the server is not there, and that it is again.
         :param dialect: what the server's port speaks, ``modern`` or ``v1``, which has fewer
             commands and is never probed.
@@ -139,6 +138,10 @@ class Client(ClientService, Commands):
         if self._is_v1:
             spec, args = specs_v1.in_v1(spec, args, tube)
         request = Pending(self._forget, spec, args, body)
+        if spec.is_extended:
+            self._probes = True
+            if (unique_s := spec.unique_s(args)) > 0:
+                request.repeat_until_s = self._reactor.seconds() + unique_s
         request.mean(self._used, tube)
         request.reserved_on = reserved_on
         deferred = request.deferred
@@ -226,21 +229,20 @@ class Client(ClientService, Commands):
     def _connection(self) -> Connection:
         return Connection(
             self._reactor, grace_s=self._grace_s, made=self._greet, ended=self._end,
-            dialect=self._dialect,
+            dialect=self._dialect, server=self._logged_endpoint.name,
         )  # fmt: skip
 
     def _greet(self, connection: Connection) -> None:
         """
-        Restore the tubes.  Nothing else is sent before the server has confirmed them all: a job
-        must not go into the wrong one.
+        Restore the tubes, their weights and the mode.  Nothing else is sent before the server has
+        confirmed them all: a job must not go into the wrong one.
         """
         self._newest = connection
-        tubes = () if self._is_v1 else self._tubes.commands()
-        asked: list[Deferred[Any]] = [
-            connection.send(specs.SPECS[name], (tube,)) for name, tube in tubes
-        ]
-        if self._probes:
+        commands = [] if self._is_v1 else self._tubes.commands()
+        asked: list[Deferred[Any]] = [connection.send(*command) for command in commands[:1]]
+        if self._probes:  # Ahead of what has to wait for the answer.
             asked.append(connection.probe())
+        asked += [connection.send(*command) for command in commands[1:]]
         greeted = gatherResults(asked, consumeErrors=True)
         greeted.addCallback(lambda _: self._begin(connection)).addErrback(self._refused, connection)
 
@@ -263,7 +265,10 @@ class Client(ClientService, Commands):
         while self._waiting:
             request, _ = self._waiting.popitem(last=False)
             self._waiting_bytes -= cost(request)
-            connection.submit(request)
+            if request.lost is None or self._is_still_unique(request):
+                connection.submit(request)
+            else:
+                request.fail(errors.Unanswered(request.spec.name, None, request.lost))
         self._ready = connection
         connection.flow = self._flow
         tell(self._log, self._connected)
@@ -282,9 +287,9 @@ class Client(ClientService, Commands):
             self._log.warn("no server of our protocol ({dialect}): {error}; it is tried again",
                            dialect=self._dialect, error=ended.reason)  # fmt: skip
             self._backoff.disappointed()
-        left = [request for request in ended.left if not isinstance(request, ImplicitUse)]
+        left = [request for request in ended.left if not isinstance(request, Implicit)]
         gone = [request for request in left if not self._can_repeat(request)]
-        self._wait_again([request for request in left if self._can_repeat(request)])
+        self._wait_again([request for request in left if self._can_repeat(request)], ended.reason)
         told = [(request, request.lose(ended.reason)) for request in gone]
         failed = [(request, error) for request, error in told if error is not None]
         losses = Losses(ended.reserved, tuple(error for _, error in failed), ended.reason)
@@ -304,8 +309,14 @@ class Client(ClientService, Commands):
         behind it was meant for that tube.
         """
         if request.is_forgotten:
-            return request.spec in _TUBES
-        return request.reserved_on is None and (request.spec.is_repeatable or not request.is_sent)
+            return request.spec in CHOOSING
+        can_repeat = (
+            request.spec.is_repeatable or not request.is_sent or self._is_still_unique(request)
+        )
+        return request.reserved_on is None and can_repeat
+
+    def _is_still_unique(self, request: Pending) -> bool:
+        return bool(self._reactor.seconds() < request.repeat_until_s)
 
     # What waits for a connection.
 
@@ -319,11 +330,15 @@ class Client(ClientService, Commands):
             self._waiting[request] = None
             self._waiting_bytes += cost(request)
 
-    def _wait_again(self, requests: Sequence[Pending]) -> None:
+    def _wait_again(self, requests: Sequence[Pending], reason: BaseException) -> None:
         """
         Let these wait before all others.
+
+        :param reason: why the connection has ended.
         """
         for request in reversed(requests):
+            if request.is_sent and not request.spec.is_repeatable:
+                request.lost = reason
             request.is_begun = request.is_sent = False
             request.forget = self._forget
             self._waiting[request] = None

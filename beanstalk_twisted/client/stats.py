@@ -1,35 +1,49 @@
 """
-The three stats answers, as typed mappings.
+What a server tells of itself, its tubes, jobs and connections, as typed mappings.
 
 Keys are those on the wire, and each known one is an attribute too, with ``_`` for ``-``:
 ``stats["time-left"]`` is ``stats.time_left``, a number.  Keys that are not known, of a newer or
 another server, are kept as text.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, get_type_hints
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, get_type_hints
 
 from beanstalk_twisted.wire import yaml
 
+TimesLeft = dict[int, int]
+"""Seconds that jobs have left, by their ids."""
+
 Scalar = int | float | bool | str
+Value = Scalar | TimesLeft
 
 
 def _truth(text: str) -> bool:
     return {"true": True, "false": False}[text]
 
 
-_CONVERSIONS: Final[dict[object, Callable[[str], Scalar]]] = {
-    int: int, float: float, bool: _truth, str: str,
+def _times_left(text: str) -> TimesLeft:
+    """
+    Read ``{7: 55, 9: 60}``.
+    """
+    if text[:1] != "{" or text[-1:] != "}":
+        raise ValueError
+    pairs = [pair.split(": ") for pair in text[1:-1].split(", ") if pair]
+    return {int(job_id): int(seconds) for job_id, seconds in pairs}
+
+
+_CONVERSIONS: Final[dict[object, Callable[[str], Value]]] = {
+    int: int, float: float, bool: _truth, str: str, TimesLeft: _times_left,
 }  # fmt: skip
 
 
-class Stats(Mapping[str, Scalar]):
+class Stats(Mapping[str, Value]):
     """
-    What all three have in common.
+    What all of them have in common.
     """
 
-    _known: ClassVar[dict[str, Callable[[str], Scalar]]] = {}
-    _values: dict[str, Scalar]
+    _known: ClassVar[dict[str, Callable[[str], Value]]] = {}
+    _values: dict[str, Value]
 
     def __init_subclass__(cls) -> None:
         """
@@ -43,14 +57,28 @@ class Stats(Mapping[str, Scalar]):
         :param content: the YAML that the server has sent.
         :raise ValueError: it is not what it should be.
         """
+        self._read(yaml.read_mapping(content))
+
+    @classmethod
+    def of(cls, pairs: Iterable[yaml.Pair]) -> Self:
+        """
+        Make one of what was read already.
+
+        :raise ValueError: as above.
+        """
+        made = cls.__new__(cls)
+        made._read(pairs)
+        return made
+
+    def _read(self, pairs: Iterable[yaml.Pair]) -> None:
         self._values = {}
-        for key, text in yaml.read_mapping(content):
+        for key, text in pairs:
             try:
                 self._values[key] = self._known.get(key, str)(text)
             except (KeyError, ValueError):
                 raise ValueError(f"the value of {key!r} cannot be {text!r}") from None
 
-    def __getitem__(self, key: str) -> Scalar:
+    def __getitem__(self, key: str) -> Value:
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -153,7 +181,27 @@ class TubeStats(Stats):
     pause_time_left: int
 
 
-class JobStats(Stats):
+class CarriedStats(Stats):
+    """
+    What a job carries beside what beanstalkd's have; each is there only if the job carries it.
+
+    :ivar dead_at: seconds since 1970 UTC.
+    :ivar origin: the tube that it was put into, if it is in another one.
+    """
+
+    idempotency_key: str
+    idempotency_ttl: int
+    group: str
+    after_group: str
+    concurrency_key: str
+    concurrency_limit: int
+    dead_from: str
+    dead_reason: str
+    dead_at: int
+    origin: str
+
+
+class JobStats(CarriedStats):
     """
     The answer to `stats-job`.
     """
@@ -172,3 +220,96 @@ class JobStats(Stats):
     releases: int
     buries: int
     kicks: int
+
+
+class ListedJob(CarriedStats):
+    """
+    A job in the answer to `list-jobs`.
+
+    :ivar size: bytes of its body.
+    :ivar connection: which one has reserved it, by its number in `list-connections`; not there if
+        none has.
+    """
+
+    id: int
+    pri: int
+    state: str
+    size: int
+    age: int
+    delay: int
+    ttr: int
+    time_left: int
+    reserves: int
+    timeouts: int
+    releases: int
+    buries: int
+    kicks: int
+    connection: int
+
+
+class GroupStats(Stats):
+    """
+    The answer to `stats-group`.
+
+    :ivar pending: how many jobs it has, in any state.
+    :ivar complete: whether it has none, and those that wait for it are about to go.
+    """
+
+    name: str
+    pending: int
+    buried: int
+    complete: bool
+    waiting_jobs: int
+
+
+class TubePolicy(Stats):
+    """
+    The answer to `tube-policy`: what holds for a tube.  A key is there only if it was set, and each
+    one has another, ``…-from``, that says by what: ``file`` or ``command``.
+    """
+
+    max_reserves: int
+    max_reserves_from: str
+    dead_letter: str
+    dead_letter_from: str
+    backoff: str
+    backoff_from: str
+    max_age: int
+    max_age_from: str
+    expired: str
+    expired_from: str
+    max_jobs: int
+    max_jobs_from: str
+    max_bytes: int
+    max_bytes_from: str
+    max_job_size: int
+    max_job_size_from: str
+    max_reserved: int
+    max_reserved_from: str
+    rate: str
+    rate_from: str
+
+
+class ConnectionStats(Stats):
+    """
+    A connection in the answer to `list-connections`.
+
+    :ivar connection: its number.
+    :ivar role: which of ``producer``, ``worker`` and ``waiting`` it is, with blanks between.
+    :ivar mode: how its reserves choose among the tubes watched.
+    :ivar reserved: how many jobs it has.
+    :ivar time_left: of the first of them.
+    :ivar waiting: seconds that its `reserve` or `wait-job` has waited.
+    :ivar buffered: bytes.
+    """
+
+    connection: int
+    peer: str
+    role: str
+    using: str
+    watching: int
+    mode: str
+    reserved: int
+    time_left: TimesLeft
+    waiting: int
+    buffered: int

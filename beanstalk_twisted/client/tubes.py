@@ -1,15 +1,25 @@
 """
-What a connection uses and watches, how to get another one there, and the tube that each command is
-meant for, whatever is in use when it is sent.
+What a connection uses and watches and how it chooses, how to get another one there, and the tube
+that each command is meant for, whatever is in use when it is sent.
 """
 
 from typing import Any, Final
 
 from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import extension_specs as extended
 from beanstalk_twisted.client.command_specs import CommandSpec
 
 DEFAULT: Final = b"default"
 """The tube that a new connection uses and watches (protocol.txt, "Tubes")."""
+
+CHOOSING: Final = frozenset((
+    specs.USE, specs.WATCH, specs.IGNORE, extended.WATCH_WEIGHTED, extended.RESERVE_MODE,
+))  # fmt: skip
+"""Commands whose effect is the connection's, and is brought to the next one."""
+
+
+_UNSAID_WEIGHT: Final = 1
+_FIRST_MODE: Final = "fifo"
 
 
 class TubeChoice:
@@ -17,39 +27,52 @@ class TubeChoice:
     The tubes of one connection, as the server's replies have confirmed them.
 
     :ivar used: where puts go.
-    :ivar watched: where jobs come from, in the order of watching.
+    :ivar watched: where jobs come from, in the order of watching, with the tubes' weights.
+    :ivar mode: how reserves choose among them.
     """
 
     def __init__(self) -> None:
         self.used = DEFAULT
-        self.watched = {DEFAULT: None}
+        self.watched = {DEFAULT: _UNSAID_WEIGHT}
+        self.mode = _FIRST_MODE
 
-    def confirm(self, command: str, tube: bytes) -> None:
+    def confirm(self, spec: CommandSpec, args: tuple[Any, ...]) -> None:
         """
-        Note that the server has done a `use`, `watch` or `ignore`.
+        Note that the server has done one of `CHOOSING`.
         """
-        if command == "use":
-            self.used = tube
-        elif command == "watch":
-            self.watched[tube] = None
-        elif command == "ignore":
-            self.watched.pop(tube, None)
+        if spec is specs.USE:
+            self.used = args[0]
+        elif spec is specs.WATCH:
+            self.watched[args[0]] = _UNSAID_WEIGHT
+        elif spec is extended.WATCH_WEIGHTED:
+            self.watched[args[0]] = args[1]
+        elif spec is specs.IGNORE:
+            self.watched.pop(args[0], None)
+        elif spec is extended.RESERVE_MODE:
+            self.mode = args[0]
 
-    def commands(self) -> list[tuple[str, bytes]]:
+    def commands(self) -> list[tuple[CommandSpec, tuple[Any, ...]]]:
         """
-        Name what brings a new connection here.  The first is always a `use`, so that there is
-        always an answer that tells a beanstalkd from anything else.
+        Give what brings a new connection here, with arguments.  The first is always a `use`, so
+        that there is always an answer that tells a beanstalkd from anything else.
         """
-        wanted = [("use", self.used)]
-        wanted += [("watch", tube) for tube in self.watched if tube != DEFAULT]
+        wanted: list[tuple[CommandSpec, tuple[Any, ...]]] = [(specs.USE, (self.used,))]
+        for tube, weight in self.watched.items():
+            if weight != _UNSAID_WEIGHT:
+                wanted.append((extended.WATCH_WEIGHTED, (tube, weight)))
+            elif tube != DEFAULT:
+                wanted.append((specs.WATCH, (tube,)))
         if DEFAULT not in self.watched:
-            wanted.append(("ignore", DEFAULT))
+            wanted.append((specs.IGNORE, (DEFAULT,)))
+        if self.mode != _FIRST_MODE:
+            wanted.append((extended.RESERVE_MODE, (self.mode,)))
         return wanted
 
 
 IN_TUBE: Final = frozenset((
     specs.PUT, specs.PEEK_READY, specs.PEEK_DELAYED, specs.PEEK_BURIED, specs.KICK,
-    specs.LIST_TUBE_USED,
+    specs.LIST_TUBE_USED, extended.PUT_TAGGED, extended.PUT_AT,
+    extended.PUT_BATCH,
 ))  # fmt: skip
 """Commands that are about the tube in use."""
 

@@ -16,6 +16,7 @@ from twisted.python import usage
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.daemon.addresses import MAX_PORT
+from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
@@ -113,6 +114,10 @@ GROUPS: Final = (
     Group("Jobs", (
         Option("max-job-size", "z", "BYTES", "The largest body of a job.",
                str(DEFAULT_MAX_JOB_BYTES)),
+        Option("max-keys", "", "N", "The most unique keys, of jobs and remembered ones.",
+               str(MAX_KEYS)),
+        Option("tubes", "", "FILE", "Hold the policies of tubes that this file has; SIGHUP reads "
+               "it again."),
         Option("v1-ttr", "", "S", "The TTR of jobs that are put in protocol v1, seconds.",
                str(DEFAULT_TTR_S)),
     )),

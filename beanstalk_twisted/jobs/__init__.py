@@ -1,8 +1,7 @@
 """
-The rules of the queue.  No Twisted, no clock, no socket, no file: time is an argument.
+The jobs and tubes of the queue, the sessions that hold jobs, and the one function that changes a
+job.  No Twisted, no clock, no socket, no file: time is an argument.
 
-`state.QueueState.apply` is the one function that changes a job; live commands and replay both use
-it.
-`workqueue.WorkQueue` decides what happens; it speaks two vocabularies, `wire.replies` to clients
-and `binlog.records` to the log, and knows the bytes of neither.
+`state.QueueState.apply` is that function; live commands and replay both use it.  What commands do
+is decided in `rules`.
 """

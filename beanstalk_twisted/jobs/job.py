@@ -13,9 +13,12 @@ from beanstalk_twisted.binlog.records import (
     Reason,
     State,
 )
+from beanstalk_twisted.binlog.tags import Tags
 
 KICK: Final = Kind.KICK
 CLIENT: Final = Reason.CLIENT
+
+ALIVE: Final = frozenset(set(State) - {State.GONE})
 
 LEGAL_MOVES: dict[Kind, tuple[frozenset[State], frozenset[State]]] = {
     Kind.PUT: (frozenset({State.GONE}), frozenset({State.READY, State.DELAYED})),
@@ -26,10 +29,13 @@ LEGAL_MOVES: dict[Kind, tuple[frozenset[State], frozenset[State]]] = {
     Kind.BURY: (frozenset({State.RESERVED}), frozenset({State.BURIED})),
     Kind.KICK: (frozenset({State.BURIED, State.DELAYED}), frozenset({State.READY})),
     Kind.TOUCH: (frozenset({State.RESERVED}), frozenset({State.RESERVED})),
-    Kind.DELETE: (frozenset(set(State) - {State.GONE}), frozenset({State.GONE})),
-    Kind.TTR_EXPIRED: (frozenset({State.RESERVED}), frozenset({State.READY})),
-    Kind.DISCONNECT_RELEASE: (frozenset({State.RESERVED}), frozenset({State.READY})),
-    Kind.COPY: (frozenset(State), frozenset(set(State) - {State.GONE})),
+    Kind.DELETE: (ALIVE, frozenset({State.GONE})),
+    Kind.TTR_EXPIRED: (frozenset({State.RESERVED}), frozenset({State.READY, State.DELAYED})),
+    Kind.DISCONNECT_RELEASE: (frozenset({State.RESERVED}), frozenset({State.READY, State.DELAYED})),
+    Kind.MOVE: (ALIVE, frozenset({State.READY, State.DELAYED, State.BURIED})),
+    Kind.UPDATE: (ALIVE, ALIVE),
+    Kind.GROUP_ENDED: (frozenset({State.DELAYED}), frozenset({State.READY, State.DELAYED})),
+    Kind.COPY: (frozenset(State), ALIVE),
 }  # fmt: skip
 """For each kind of record: the states a job may come from, and those it may go to."""
 
@@ -42,31 +48,42 @@ class Job:
     :ivar deadline_ns: see `JobImage.deadline_ns`.
     :ivar lsn: LSN of its newest committing record: what replies about it wait for.
     :ivar segment: the segment that holds its full record, 0 without a log.
+    :ivar tags: what it carries beside its body, None for nothing.
     """
 
     __slots__ = (
         "body", "buries", "created_ns", "deadline_ns", "delay_s", "holder", "job_id", "kicks",
-        "lsn", "priority", "releases", "reserves", "segment", "state", "timeouts", "ttr_s",
+        "lsn", "priority", "releases", "reserves", "segment", "state", "tags", "timeouts", "ttr_s",
         "tube_id",
     )  # fmt: skip
 
-    def __init__(self, job_id: int, tube_id: int, created_ns: int, body: bytes) -> None:
+    def __init__(
+        self, job_id: int, tube_id: int, created_ns: int, body: bytes, tags: Tags | None = None
+    ) -> None:
         self.job_id = job_id
         self.tube_id = tube_id
         self.created_ns = created_ns
         self.body = body
+        self.tags = tags
         self.state = GONE
         self.priority = self.deadline_ns = self.delay_s = self.ttr_s = 0
         self.reserves = self.timeouts = self.releases = self.buries = self.kicks = 0
         self.holder = self.lsn = self.segment = 0
 
+    @property
+    def data_bytes(self) -> int:
+        """
+        What its full record takes beside the record itself.
+        """
+        return len(self.body) + (0 if self.tags is None else self.tags.encoded_bytes)
+
     def become(self, image: JobImage) -> None:
         """
-        Take over all that an image says, but for the body.
+        Take over all that an image says, but for its tube, body and tags.
         """
         (_, self.state, _, self.priority, _, _, self.deadline_ns, self.delay_s, self.ttr_s, _,
          self.reserves, self.timeouts, self.releases, self.buries, self.kicks, connection,
-         _) = image  # fmt: skip
+         _, _) = image  # fmt: skip
         self.holder = connection if self.state is RESERVED else 0
 
     def copy(self) -> JobImage:
@@ -76,7 +93,7 @@ class Job:
         return self.image(
             Kind.COPY, self.state, Reason.NONE, self.created_ns, deadline_ns=self.deadline_ns,
             connection=self.holder,
-        )._replace(body=self.body)  # fmt: skip
+        )._replace(body=self.body, tags=self.tags)  # fmt: skip
 
     def image(
         self, kind: Kind, state: State, reason: Reason, now_ns: int, *, deadline_ns: int = 0,
@@ -90,7 +107,7 @@ class Job:
         fields = (
             kind, state, reason, self.priority, self.job_id, now_ns, deadline_ns, self.delay_s,
             self.ttr_s, self.tube_id, self.reserves + reserves, self.timeouts, self.releases,
-            self.buries, self.kicks, connection, b"",
+            self.buries, self.kicks, connection, b"", None,
         )  # fmt: skip
         return tuple.__new__(JobImage, fields)
 
@@ -101,6 +118,6 @@ class Job:
         fields = (
             KICK, READY, CLIENT, self.priority, self.job_id, now_ns, 0, self.delay_s, self.ttr_s,
             self.tube_id, self.reserves, self.timeouts, self.releases, self.buries, self.kicks + 1,
-            connection, b"",
+            connection, b"", None,
         )  # fmt: skip
         return tuple.__new__(JobImage, fields)

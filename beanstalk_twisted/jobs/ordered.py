@@ -126,6 +126,18 @@ class OrderedJobs:
             gone += 1
         self._drop(0, gone)
 
+    def add_key(self, key: int) -> bool:
+        """
+        As `add`, for the job of this key.
+        """
+        return self.add(key >> 64, key & ID_MASK)
+
+    def discard_key(self, key: int) -> None:
+        """
+        As `discard`, for the job of this key.
+        """
+        self.discard(key >> 64, key & ID_MASK)
+
     def first(self) -> int | None:
         """
         The key of the first job.

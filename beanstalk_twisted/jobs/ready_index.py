@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.jobs.tube import Tube, TubeIndex
 
 MANY_TUBES: Final = 256
 """
@@ -26,7 +26,7 @@ SPARE_OLD: Final = 64
 """Entries that no longer hold that are never worth a rebuild."""
 
 
-class ReadyIndex:
+class ReadyIndex(TubeIndex):
     """
     Watched tubes by their first ready jobs.
     """

@@ -2,9 +2,18 @@
 What the queue knows of one connection.
 """
 
+from typing import Final
+
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.ready_index import MANY_TUBES, ReadyIndex
-from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.jobs.tube import Tube, TubeIndex
+from beanstalk_twisted.jobs.weighted_index import WeightedIndex
+
+NS: Final = 1_000_000_000
+
+FIFO: Final = b"fifo"
+WEIGHTED: Final = b"weighted"
+WEIGHTED_FAIR: Final = b"weighted-fair"
 
 
 class Session:
@@ -12,7 +21,9 @@ class Session:
     One connection's place in the queue.
 
     :ivar number: from 1 in each run of the server.
-    :ivar reserved: ids of the jobs it holds, in the order it got them.
+    :ivar reserved: ids of the jobs it holds, in the order it got them, with their first deadlines.
+    :ivar mode: how a tube is chosen of those that it watches: `FIFO`, `WEIGHTED` or
+        `WEIGHTED_FAIR`.
     :ivar is_producer: whether it has put; ``is_worker`` whether it has reserved.
     :ivar is_waiting: whether a `reserve` of it is unanswered.
     :ivar is_busy: whether a command of it is carried out in slices, or waits for room, or for the
@@ -24,16 +35,16 @@ class Session:
     :ivar hears_deadlines: whether its `reserve` ends when a TTR of its jobs is about to; otherwise
         it goes on waiting.
     :ivar timeout_ns: when its `reserve` or `wait-job` gives up, None for never.
-    :ivar waits_from_ns: when its newest wait for a job began.
+    :ivar waits_from_ns: when its newest wait for a job, or for the end of one, began.
     :ivar wanted: while it waits by `reserve-batch`, how many jobs it wants; otherwise 0.
     :ivar wait_serial: tells this wait from earlier ones.
     """
 
     __slots__ = (
-        "_deadlines", "_ready_index", "awaited_id", "has_answer", "has_ended", "hears_deadlines",
-        "is_busy", "is_half_closed", "is_producer", "is_waiting", "is_worker", "number", "reserved",
-        "timeout_ns", "using", "wait_serial", "waits_from_ns", "wanted", "watching",
-        "watching_order",
+        "_deadlines", "_next_share", "_ready_index", "_weighted", "_weights", "awaited_id",
+        "has_answer", "has_ended", "hears_deadlines", "is_busy", "is_half_closed", "is_producer",
+        "is_waiting", "is_worker", "mode", "number", "reserved", "timeout_ns", "using",
+        "wait_serial", "waits_from_ns", "wanted", "watching", "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
@@ -42,7 +53,7 @@ class Session:
         self.using = default
         self.watching_order = [default]
         self.watching = {default: 0}
-        self.reserved: dict[int, None] = {}
+        self.reserved: dict[int, int] = {}
         self.is_producer = self.is_worker = self.is_waiting = False
         self.is_busy = self.is_half_closed = self.has_answer = False
         self.awaited_id = 0
@@ -50,7 +61,12 @@ class Session:
         self.wait_serial = self.waits_from_ns = self.wanted = 0
         self.has_ended = False
         self._deadlines = OrderedJobs()
-        self._ready_index: ReadyIndex | None = None
+        self._ready_index: TubeIndex | None = None
+        self.mode = FIFO
+        # The same index if it is one of weights; weights, 1 for others; see `WeightedIndex`.
+        self._weighted: WeightedIndex | None = None
+        self._weights: dict[Tube, int] | None = None
+        self._next_share = 0
 
     @property
     def is_blocked(self) -> bool:
@@ -67,9 +83,13 @@ class Session:
 
     def watch(self, tube: Tube) -> bool:
         """
+        Watch a tube with weight 1.
+
         :return: whether it was not watched before.
         """
         if tube in self.watching:
+            if self._weights is not None:
+                self.weigh(tube, 1)
             return False
         self.watching[tube] = len(self.watching_order)
         self.watching_order.append(tube)
@@ -83,15 +103,51 @@ class Session:
         """
         if self._ready_index is not None:
             self._ready_index.ignore(tube)
+        if self._weights is not None:
+            self._weights.pop(tube, None)
         place = self.watching.pop(tube)
         last = self.watching_order.pop()
         if last is not tube:
             self.watching_order[place] = last
             self.watching[last] = place
 
+    def weigh(self, tube: Tube, weight: int) -> None:
+        """
+        Give a watched tube a weight, 1 or more.
+        """
+        if self._weights is None:
+            self._weights = {}
+        if weight == self._weights.get(tube, 1):
+            return
+        self._weights[tube] = weight
+        if self._weighted is not None:
+            self._weighted.weigh(tube, weight)
+
+    def choose_by(self, mode: bytes) -> None:
+        """
+        Choose the tube for a `reserve` like this from now on; see ``mode``.
+        """
+        if mode == self.mode:
+            return
+        self.mode = mode
+        if self._ready_index is not None:
+            for tube in self.watching:
+                tube.unlisten(self._ready_index)
+        if self._weighted is not None:
+            self._next_share = self._weighted.next_number
+        self._ready_index = self._weighted = None
+        if mode != FIFO:
+            weights = self._weights or {}
+            self._ready_index = self._weighted = WeightedIndex(
+                [(tube, weights.get(tube, 1)) for tube in self.watching_order],
+                counts_time=mode == WEIGHTED_FAIR, seed=self.number, first_number=self._next_share,
+            )  # fmt: skip
+
     def best_key(self) -> int | None:
         """
-        The key of the best ready job among the watched tubes that are not paused.
+        The key of the job to reserve: the best ready job among the watched tubes that are not
+        closed, or with weights the best of the tube whose turn it is.  Whoever does not reserve it
+        calls `forgo`.
         """
         if self._ready_index is None and len(self.watching) > MANY_TUBES:
             self._ready_index = ReadyIndex(self.watching)
@@ -99,11 +155,26 @@ class Session:
             return self._ready_index.first()
         best = None
         for tube in self.watching:
-            if tube.ready.count and not tube.pause_until_ns:
+            if tube.ready.count and not tube.is_closed:
                 key = tube.ready.first()
                 if best is None or (key is not None and key < best):
                     best = key
         return best
+
+    def forgo(self) -> None:
+        """
+        The job of the last `best_key` is not reserved: it is still the same tube's turn.
+        """
+        if self._weighted is not None:
+            self._weighted.forgo()
+
+    def has_open_job(self) -> bool:
+        """
+        Whether there is a job to reserve.
+        """
+        key = self.best_key()
+        self.forgo()
+        return key is not None
 
     def stop_watching(self, tube: Tube) -> None:
         """
@@ -117,7 +188,7 @@ class Session:
         """
         Hold a job until its deadline.
         """
-        self.reserved[job_id] = None
+        self.reserved[job_id] = deadline_ns
         self._deadlines.add(deadline_ns, job_id)
 
     def hold_longer(self, job_id: int, old_ns: int, deadline_ns: int) -> None:
@@ -133,6 +204,13 @@ class Session:
         """
         del self.reserved[job_id]
         self._deadlines.discard(deadline_ns, job_id)
+
+    def note_processing(self, job_id: int, ttr_s: int, tube: Tube, now_ns: int) -> None:
+        """
+        A job of a tube, with this TTR, is deleted: note how long it was held, if it is.
+        """
+        if tube.processing_time is not None and job_id in self.reserved:
+            tube.processing_time.note(now_ns - self.reserved[job_id] + ttr_s * NS)
 
     def first_deadline(self) -> tuple[int, int] | None:
         """

@@ -22,16 +22,25 @@ from beanstalk_twisted.binlog.records import (
     Kind,
     Pause,
     State,
+    TubePolicy,
 )
+from beanstalk_twisted.binlog.space_budget import KEY_ENDS
+from beanstalk_twisted.jobs.concurrency import ConcurrencyKeys
+from beanstalk_twisted.jobs.dead_letters import DeadLetters
+from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.live_bytes import LiveBytes
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, URGENT_BELOW, Tube, TubeList
+from beanstalk_twisted.jobs.unique_keys import UniqueKeys
 
 NEVER_CHANGED: Final = (0, 0, 0, 0, 0)
 """How often a job was reserved, timed out, released, buried and kicked."""
+
+REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
+"""The kinds that give a job another tube, body or tags."""
 
 DELAYED: Final = State.DELAYED
 BURIED: Final = State.BURIED
@@ -45,6 +54,10 @@ class QueueState:
     :ivar next_job_id: the next id to give out.
     :ivar live: where in the log the living jobs are.
     :ivar last_buried_ns: the time of the newest burial; the next one is later.
+    :ivar unique: the unique keys that are taken.
+    :ivar concurrency: the concurrency keys; ``groups`` the groups of jobs.
+    :ivar dead_letters: which jobs are dead letters.
+    :ivar tagged: how many jobs have tags; ``ruled`` how many tubes a policy set by commands.
     :ivar awaited: by a job's id, who is to be called with the job, once, when it is gone or buried;
         must not change any job.
     """
@@ -58,7 +71,37 @@ class QueueState:
         self.next_job_id = 1
         self.last_buried_ns = 0
         self.live = LiveBytes()
+        self.unique = UniqueKeys(self.tubes, self.live)
+        self.concurrency = ConcurrencyKeys()
+        self.groups = Groups()
+        self.dead_letters = DeadLetters()
+        self.tagged = self.ruled = 0
         self.awaited: dict[int, Callable[[Job], None]] = {}
+
+    @property
+    def is_extended(self) -> bool:
+        """
+        Whether it has anything that only logs with extensions can hold.
+        """
+        return bool(self.tagged or self.unique.remembered or self.ruled)
+
+    @property
+    def ends(self) -> int:
+        """
+        For how many deletions of a job a log has to keep room, so that all can end: one that leaves
+        a key counts as several.
+        """
+        return len(self.jobs) + KEY_ENDS * self.unique.lasting
+
+    def not_held_by_others(self, session: Session, job_id: int) -> Job | None:
+        """
+        A job that the session may delete or edit: None if there is none, or another session has it
+        reserved.
+        """
+        job = self.jobs.get(job_id)
+        if job is None or (job.state is RESERVED and job_id not in session.reserved):
+            return None
+        return job
 
     def define(self, tube_id: int, name: bytes) -> None:
         """
@@ -90,7 +133,7 @@ class QueueState:
         is_full = kind in FULL
         if is_full:
             # Loading a million jobs is this: 4 us for each from the log to its tube.
-            is_cold = image.state is READY and image[10:15] == NEVER_CHANGED
+            is_cold = image.state is READY and image[10:15] == NEVER_CHANGED and image.tags is None
             if is_cold and self.jobs.add_cold(image, lsn, segment):
                 self._enter_cold(image, segment)
                 return
@@ -100,10 +143,14 @@ class QueueState:
         job_id = image.job_id
         job = self.jobs.get(job_id)
         if job is None:
-            job = Job(job_id, image.tube_id, image.ts_ns, image.body)
+            job = Job(job_id, image.tube_id, image.ts_ns, image.body, image.tags)
             job.segment = segment
             self.jobs.add(job)
-            self.live.enter(segment, len(image.body))
+            self.live.enter(segment, job.data_bytes)
+            if job.tags is not None:
+                self._enter_tags(job)
+        elif kind in REMAKES:
+            self._remake(job, image, segment)
         elif is_full:
             self.move_home(job_id, segment)
         if kind in WAITED_FOR:
@@ -113,12 +160,15 @@ class QueueState:
     def apply_kicks(self, tube: Tube, queue: OrderedJobs, jobs: list[Job], lsn: int = 0) -> None:
         """
         `apply` for the images of many kicks, without the images: 100,000 take 20 ms instead of 300.
-        tests/jobs/test_kicks.py compares the two.
+        tests/rules/test_kicks.py compares the two.
 
         :param queue: the tube's buried or delayed jobs; ``jobs`` are its `firsts`.
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
         """
         state = DELAYED if queue is tube.delayed else BURIED
+        tagged = [job for job in jobs if job.tags is not None] if self.tagged else []
+        for job in tagged:
+            self.groups.leave_state(job)
         for job in jobs:
             assert job.state is state
             job.state = READY
@@ -129,7 +179,12 @@ class QueueState:
                 job.lsn = job_lsn
         queue.discard_firsts(len(jobs))
         self.counts[state] -= len(jobs)
-        self._enqueue(tube, sorted([job.priority << 64 | job.job_id for job in jobs]))
+        if tagged:
+            for job in tagged:
+                self._enter_tagged(job, tube)
+            jobs = [job for job in jobs if job.tags is None]
+        if jobs:
+            self._enqueue(tube, sorted([job.priority << 64 | job.job_id for job in jobs]))
 
     def apply_cold(self, jobs: ColdJobs) -> None:
         """
@@ -173,7 +228,15 @@ class QueueState:
         tube = self.tubes.by_id(record.tube_id)
         tube.pause_s = record.seconds
         tube.pause_until_ns = record.until_ns if record.seconds else 0
-        tube.tell()
+        tube.set_closed(record.ts_ns)
+
+    def apply_policy(self, record: TubePolicy) -> None:
+        """
+        Set what commands have made of a tube's policy; `rules.policies` makes it hold.
+        """
+        tube = self.tubes.by_id(record.tube_id)
+        self.ruled += bool(record.rules) - bool(tube.rules)
+        tube.rules = record.rules
 
     def promote(self, job_id: int) -> Tube:
         """
@@ -187,17 +250,22 @@ class QueueState:
         self._leave(job, tube)
         job.state = State.READY
         job.deadline_ns = 0
-        self._enter(job, tube)
+        if job.tags is None:
+            self._enter(job, tube)
+        else:
+            self._enter_tagged(job, tube)
         return tube
 
     def move_home(self, job_id: int, segment: int) -> None:
         """
-        A job's newest full record is now in another log segment; a job that is gone has none.
+        A job's newest full record is now in another log segment, or the key that it has left.
         """
         job = self.jobs.look(job_id)
-        if job is not None:
-            self.live.leave(self.jobs.rehome(job_id, segment), len(job.body))
-            self.live.enter(segment, len(job.body))
+        if job is None:
+            self.unique.move_home(job_id, segment)
+        else:
+            self.live.leave(self.jobs.rehome(job_id, segment), job.data_bytes)
+            self.live.enter(segment, job.data_bytes)
 
     def default(self) -> Tube:
         """
@@ -211,16 +279,92 @@ class QueueState:
         """
         sources, targets = LEGAL_MOVES[image.kind]
         before, after = job.state, image.state
-        assert before in sources and after in targets, (job.job_id, before, image)
+        assert (before in sources or image.kind in REMAKES) and after in targets, (
+            job.job_id,
+            before,
+            image,
+        )
         if before is after is RESERVED and job.holder == image.connection:
             old_ns = job.deadline_ns
             job.become(image)
             self.sessions[job.holder].hold_longer(job.job_id, old_ns, job.deadline_ns)
             return
         tube = self.tubes.by_id(image.tube_id)
+        if job.tags is None:
+            self._leave(job, tube)
+            job.become(image)
+            self._enter(job, tube)
+        else:
+            self._leave_tagged(job, tube, is_taken=after is RESERVED)
+            job.become(image)
+            self._enter_tagged(job, tube)
+
+    def _remake(self, job: Job, image: JobImage, segment: int) -> None:
+        """
+        Give a job another tube, body and tags; its state is GONE until `_enter`.
+        """
+        assert job.state in LEGAL_MOVES[image.kind][0], (job.job_id, image)
+        tube = self.tubes.by_id(job.tube_id)
+        self.live.leave(job.segment, job.data_bytes)
+        if job.tags is None:
+            self._leave(job, tube)
+        else:
+            self._leave_tagged(job, tube, is_taken=False)
+            self._leave_tags(job)
+        if tube.totals is not None:
+            tube.totals.leave(job)
+        job.tube_id, job.body, job.tags = image.tube_id, image.body, image.tags
+        job.segment = segment
+        self.live.enter(segment, job.data_bytes)
+        if job.tags is not None:
+            self._enter_tags(job)
+
+    def _enter_tags(self, job: Job) -> None:
+        self.tagged += 1
+        self.unique.enter(job)
+        if job.tags is not None and job.tags.group:
+            self.groups.enter(job.tags.group)
+        self.dead_letters.enter(job)
+
+    def _leave_tags(self, job: Job) -> None:
+        self.tagged -= 1
+        self.unique.leave(job)
+        self.dead_letters.leave(job)
+        if job.tags is not None and job.tags.group:
+            self.groups.leave(job.tags.group)
+
+    def _leave_tagged(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
+        """
+        As `_leave`, for a job with tags.
+
+        :param is_taken: whether it is about to be reserved.
+        """
+        assert job.tags is not None
+        self.groups.leave_state(job)
+        key, state = job.tags.concurrency_key, job.state
+        if key and state is READY:
+            job.state = GONE
+            self.concurrency.leave(job, tube, is_taken=is_taken)
+            self._count_ready(tube, job.priority, -1)
+            return
         self._leave(job, tube)
-        job.become(image)
+        if key and state is RESERVED:
+            self.concurrency.end(key)
+
+    def _enter_tagged(self, job: Job, tube: Tube) -> None:
+        """
+        As `_enter`, for a job with tags.
+        """
+        assert job.tags is not None
+        key = job.tags.concurrency_key
+        if key and job.state is READY:
+            self.concurrency.enter(job, tube)
+            self._count_ready(tube, job.priority, 1)
+            return
         self._enter(job, tube)
+        if key and job.state is RESERVED:
+            self.concurrency.begin(key)
+        self.groups.enter_state(job)
 
     def _is_as(self, image: JobImage) -> bool:
         """
@@ -240,6 +384,8 @@ class QueueState:
         if priority < URGENT_BELOW:
             self.urgent += 1
             tube.urgent += 1
+        if tube.totals is not None:
+            tube.totals.enter_cold(image.job_id, image.ts_ns, len(image.body))
 
     def _count_ready(self, tube: Tube, priority: int, change: int) -> None:
         self.counts[READY] += change
@@ -249,7 +395,7 @@ class QueueState:
 
     def _leave(self, job: Job, tube: Tube) -> None:
         """
-        Take a job out of its queue; its state is GONE until `_enter`.
+        Take a job out of its queue, if it is in one; its state is GONE until `_enter`.
         """
         state, job.state = job.state, GONE
         if state is READY:
@@ -259,11 +405,15 @@ class QueueState:
         if state is RESERVED:
             self.sessions[job.holder].let_go(job.job_id, job.deadline_ns)
             tube.reserved -= 1
+            if tube.totals is not None:
+                tube.totals.let_go(job)
         elif state is DELAYED:
             tube.delayed.discard(job.deadline_ns, job.job_id)
         elif state is BURIED:
             tube.buried.discard(job.deadline_ns, job.job_id)
         else:
+            if tube.totals is not None:
+                tube.totals.enter(job)
             return
         self.counts[state] -= 1
 
@@ -276,13 +426,19 @@ class QueueState:
             return
         if state is GONE:
             self.jobs.remove(job.job_id)
-            self.live.leave(job.segment, len(job.body))
+            self.live.leave(job.segment, job.data_bytes)
+            if tube.totals is not None:
+                tube.totals.leave(job)
+            if job.tags is not None:
+                self._leave_tags(job)
             if self.awaited:
                 self._tell_end(job)
             return
         if state is RESERVED:
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
             tube.reserved += 1
+            if tube.totals is not None:
+                tube.totals.hold(job)
         elif state is DELAYED:
             tube.delayed.add(job.deadline_ns, job.job_id)
         else:

@@ -13,19 +13,20 @@ from array import array
 from collections.abc import Iterator
 from itertools import chain
 from operator import add
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.records import READY, JobImage
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.policy import PAGE_BITS
 
 _COLD: Final = struct.Struct("<qIIIIQI")
 """created_ns, priority, delay_s, ttr_s, tube_id, lsn, segment."""
 
 _COLD_WORDS: Final = _COLD.size // 4
 _WHOLE: Final = struct.Struct(f"{_COLD.size}s")
-_PAGE_BITS: Final = 6
+_PAGE_BITS: Final = PAGE_BITS
 _PAGE_SIZE: Final = 1 << _PAGE_BITS
 _PAGE_MASK: Final = _PAGE_SIZE - 1
 """64 slots: 12 bytes a job when all are in use, and no more than 700 for one lone survivor."""
@@ -34,6 +35,20 @@ LARGE_BYTES: Final = 4 << 10
 """Bytes of a cold job from which a look leaves it a `Job`, whose own size is then a small part."""
 
 _NONE: Final[list[bytes | Job | None]] = [None] * _PAGE_SIZE
+
+
+class JobFacts(NamedTuple):
+    """
+    What a walk through the table tells of a job.
+
+    :ivar job: None if it is cold.
+    """
+
+    job_id: int
+    tube_id: int
+    created_ns: int
+    body_bytes: int
+    job: Job | None
 
 
 class _Page:
@@ -64,6 +79,26 @@ class JobTable:
             for slot, entry in enumerate(self._pages[number].entries):
                 if entry is not None:
                     yield number << _PAGE_BITS | slot
+
+    def pages(self) -> list[int]:
+        """
+        The numbers of the pages that there are, in no order.
+        """
+        return list(self._pages)
+
+    def facts(self, number: int) -> list[JobFacts]:
+        """
+        What is known of the jobs of a page, none if there is no such page: 0.5 us for each.
+        """
+        page = self._pages.get(number)
+        if page is None:
+            return []
+        start = number << _PAGE_BITS
+        return [
+            _facts(start | slot, entry)
+            for slot, entry in enumerate(page.entries)
+            if entry is not None
+        ]
 
     def _entry(self, job_id: int) -> bytes | Job | None:
         page = self._pages.get(job_id >> _PAGE_BITS)
@@ -108,7 +143,7 @@ class JobTable:
         :return: whether it was not there yet; otherwise nothing has changed.
         """
         (_, _, _, priority, job_id, ts_ns, _, delay_s, ttr_s, tube_id,
-         _, _, _, _, _, _, body) = image  # fmt: skip
+         _, _, _, _, _, _, body, _) = image  # fmt: skip
         page = self._pages.get(job_id >> _PAGE_BITS)
         if page is None:
             page = self._pages[job_id >> _PAGE_BITS] = _Page()
@@ -212,6 +247,13 @@ def _packed(jobs: ColdJobs) -> Iterator[bytes]:
     segments = array("I", [jobs.segment]) * len(jobs.job_ids)
     words[_COLD_WORDS - 1 :: _COLD_WORDS] = memoryview(segments)
     return chain.from_iterable(_WHOLE.iter_unpack(packed))
+
+
+def _facts(job_id: int, entry: bytes | Job) -> JobFacts:
+    if isinstance(entry, Job):
+        return JobFacts(job_id, entry.tube_id, entry.created_ns, len(entry.body), entry)
+    created_ns, _, _, _, tube_id, _, _ = _COLD.unpack_from(entry)
+    return JobFacts(job_id, tube_id, created_ns, len(entry) - _COLD.size, None)
 
 
 def _materialise(job_id: int, cold: bytes) -> Job:

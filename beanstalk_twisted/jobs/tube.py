@@ -3,14 +3,17 @@ A tube: its jobs by state, the sessions that wait for them, and how many refer t
 """
 
 from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_twisted.binlog.records import State
 from beanstalk_twisted.jobs.ordered import OrderedJobs
+from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals
 
 if TYPE_CHECKING:
     # By name, not as Protocols: what is compiled calls methods of a class of its own directly.
-    from beanstalk_twisted.jobs.ready_index import ReadyIndex
+    from beanstalk_twisted.jobs.processing_time import ProcessingTime
     from beanstalk_twisted.jobs.session import Session
 
 DEFAULT: Final = b"default"
@@ -18,8 +21,45 @@ DEFAULT: Final = b"default"
 URGENT_BELOW: Final = 1024
 """Ready jobs with a smaller priority count as urgent (protocol.txt, "stats")."""
 
+NO_JOBS: Final = OrderedJobs()
+"""Of all who have no parked jobs, and never changed."""
+
+NO_RULES: Final[Mapping[str, str]] = MappingProxyType({})
+
 SPARE_WAITERS: Final = 64
 """Entries of sessions that no longer wait that are never worth a rebuild."""
+
+
+class TubeIndex:
+    """
+    Finds the ready job that a session is to reserve, of the tubes that it watches.
+    """
+
+    __slots__ = ()
+
+    def watch(self, tube: "Tube") -> None:
+        """
+        A tube is watched from now on.
+        """
+        raise NotImplementedError
+
+    def ignore(self, tube: "Tube") -> None:
+        """
+        A tube is no longer watched.
+        """
+        raise NotImplementedError
+
+    def note(self, tube: "Tube") -> None:
+        """
+        A tube may have a better first job, or may hand it out again.
+        """
+        raise NotImplementedError
+
+    def first(self) -> int | None:
+        """
+        The key of the job to reserve.
+        """
+        raise NotImplementedError
 
 
 class Tube:
@@ -27,48 +67,94 @@ class Tube:
     A tube.
 
     :ivar tube_id: number of its creation; its name in the log.
+    :ivar ready: its ready jobs that may be handed out; ``parked`` those that may not, since so many
+        jobs with their concurrency key are reserved, or stand before them (see `concurrency`).
     :ivar reserved: how many of its jobs are reserved, ``urgent`` how many are urgent.
     :ivar pause_until_ns: when its pause ends, 0 if it is not paused; ``pause_s`` as asked for.
     :ivar using: how many sessions use it; ``watching`` and ``waiting`` likewise.
     :ivar defined_in: the newest log segment that says its name.
     :ivar place: its index in `TubeList`.
+    :ivar rules: its policy as commands have set it, empty for none; the file's is not among them.
+    :ivar policy: what holds of both, None for nothing; ``limiter`` and ``totals`` are there if the
+        policy needs them.
+    :ivar is_closed: whether it hands out no job now: it is paused, or its limiter shut.
+    :ivar remembered: how many unique keys of deleted jobs are remembered.
     :ivar listeners: indexes to tell, once, that its first job may have changed for the better.
+    :ivar processing_time: how long its jobs take, if somebody wants to know.
     """
 
     __slots__ = (
-        "buried", "defined_in", "delayed", "deletes", "listeners", "name", "pause_s",
-        "pause_until_ns", "pauses", "place", "ready", "reserved", "total_jobs", "tube_id",
-        "urgent", "using", "waiters", "waiting", "watching",
+        "buried",
+        "defined_in",
+        "delayed",
+        "deletes",
+        "is_closed",
+        "limiter",
+        "listeners",
+        "name",
+        "parked",
+        "pause_s",
+        "pause_until_ns",
+        "pauses",
+        "place",
+        "policy",
+        "processing_time",
+        "ready",
+        "remembered",
+        "reserved",
+        "rules",
+        "total_jobs",
+        "totals",
+        "tube_id",
+        "urgent",
+        "using",
+        "waiters",
+        "waiting",
+        "watching",
     )  # fmt: skip
 
     def __init__(self, tube_id: int, name: bytes) -> None:
         self.tube_id = tube_id
         self.name = name
         self.ready = OrderedJobs()
+        self.parked = NO_JOBS
         self.delayed = OrderedJobs()
         self.buried = OrderedJobs()
         self.reserved = self.urgent = 0
         self.total_jobs = self.deletes = self.pauses = 0
-        self.pause_s = self.pause_until_ns = 0
+        self.pause_s = self.pause_until_ns = self.remembered = 0
+        self.rules: Mapping[str, str] = NO_RULES
+        self.policy: Policy | None = None
+        self.limiter: Limiter | None = None
+        self.totals: TubeTotals | None = None
+        self.is_closed = False
         self.using = self.watching = self.waiting = 0
         # Made when it is needed: an empty one takes as much memory as the rest of a tube.
         self.waiters: deque[tuple[Session, int]] | None = None
         self.defined_in = self.place = 0
-        self.listeners: set[ReadyIndex] | None = None
+        self.listeners: set[TubeIndex] | None = None
+        self.processing_time: ProcessingTime | None = None
 
     @property
     def job_count(self) -> int:
         """
         Its jobs in all states.
         """
-        return self.ready.count + self.reserved + self.delayed.count + self.buried.count
+        return self.ready_count + self.reserved + self.delayed.count + self.buried.count
 
-    def queue(self, state: State) -> OrderedJobs:
+    @property
+    def ready_count(self) -> int:
+        """
+        Its ready jobs, parked ones too.
+        """
+        return self.ready.count + self.parked.count
+
+    def queue(self, state: State) -> "OrderedJobs | ReadyJobs":
         """
         Its ready, delayed or buried jobs.
         """
         if state is State.READY:
-            return self.ready
+            return ReadyJobs(self)
         return self.delayed if state is State.DELAYED else self.buried
 
     @property
@@ -76,15 +162,62 @@ class Tube:
         """
         Whether it goes on existing.
         """
-        return bool(self.using or self.watching or self.job_count or self.name == DEFAULT)
+        return bool(
+            self.using or self.watching or self.job_count or self.is_kept or self.name == DEFAULT
+        )
+
+    @property
+    def is_kept(self) -> bool:
+        """
+        Whether it has what outlives its jobs: a policy, or remembered keys.
+        """
+        return bool(self.rules or self.remembered)
 
     def first_open(self) -> int | None:
         """
         The key of its first ready job, if it hands out any.
         """
-        return None if self.pause_until_ns else self.ready.first()
+        return None if self.is_closed else self.ready.first()
 
-    def listen(self, who: "ReadyIndex") -> None:
+    def set_closed(self, now_ns: int) -> None:
+        """
+        Find out whether it hands out jobs, and tell if it does again.
+        """
+        was_closed = self.is_closed
+        self.is_closed = bool(self.pause_until_ns) or (
+            self.limiter is not None and self.limiter.is_shut(self.reserved, now_ns)
+        )
+        if was_closed and not self.is_closed:
+            self.tell()
+
+    def first_ready(self) -> int | None:
+        """
+        The key of its first ready job that may be handed out; if there is none, of the first.
+        """
+        return self.ready.first() if self.ready.count else self.parked.first()
+
+    def show(self, key: int) -> None:
+        """
+        A ready job may be handed out.
+        """
+        if self.ready.add_key(key) and self.listeners:
+            self.tell()
+
+    def hide(self, key: int) -> None:
+        """
+        It may no longer be handed out.
+        """
+        self.ready.discard_key(key)
+
+    def park(self, key: int) -> None:
+        """
+        A ready job may not be handed out.
+        """
+        if self.parked is NO_JOBS:
+            self.parked = OrderedJobs()
+        self.parked.add_key(key)
+
+    def listen(self, who: TubeIndex) -> None:
         """
         Tell an index once when there may be a better first job.
         """
@@ -92,7 +225,7 @@ class Tube:
             self.listeners = set()
         self.listeners.add(who)
 
-    def unlisten(self, who: "ReadyIndex") -> None:
+    def unlisten(self, who: TubeIndex) -> None:
         """
         Do not tell an index.
         """
@@ -149,11 +282,39 @@ class Tube:
         return None
 
 
+class ReadyJobs:
+    """
+    All ready jobs of a tube in order, parked or not.
+    """
+
+    __slots__ = ("_tube",)
+
+    def __init__(self, tube: Tube) -> None:
+        self._tube = tube
+
+    def last(self) -> int | None:
+        """
+        The key of the last job.
+        """
+        last, parked = self._tube.ready.last(), self._tube.parked.last()
+        return parked if last is None or (parked is not None and parked > last) else last
+
+    def behind(self, key: int, most: int) -> list[int]:
+        """
+        The keys of so many of the jobs behind a key, in order; fewer if there are not as many.
+        """
+        keys = self._tube.ready.behind(key, most)
+        if self._tube.parked.count:
+            keys = sorted(keys + self._tube.parked.behind(key, most))[:most]
+        return keys
+
+
 class TubeList:
     """
     All tubes, by name, by id and in the order that `list-tubes` shows.
 
     :ivar by_id: gives the tube with an id that there is.
+    :ivar made: called with each new tube.
     """
 
     def __init__(self) -> None:
@@ -162,6 +323,7 @@ class TubeList:
         self.by_id = self._by_id.__getitem__
         self.in_order: list[Tube] = []
         self.next_tube_id = 1
+        self.made: Callable[[Tube], None] | None = None
 
     def __len__(self) -> int:
         return len(self.in_order)
@@ -217,6 +379,8 @@ class TubeList:
         tube.place = len(self.in_order)
         self.in_order.append(tube)
         self.next_tube_id = max(self.next_tube_id, tube_id + 1)
+        if self.made is not None:
+            self.made(tube)
         return tube
 
     def drop(self, tube: Tube) -> None:

@@ -8,52 +8,71 @@ clients; this joins them to the rules, for the server alone.
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_twisted.jobs.reservations import Answer
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.workqueue import WorkQueue
 
-METHODS: Final[dict[str, Callable[..., Answer | None]]] = {
-    "put": WorkQueue.put,
-    "peek": WorkQueue.peek,
-    "peek-ready": WorkQueue.peek_ready,
-    "peek-delayed": WorkQueue.peek_delayed,
-    "peek-buried": WorkQueue.peek_buried,
-    "reserve-with-timeout": WorkQueue.reserve_with_timeout,
-    "reserve-job": WorkQueue.reserve_job,
-    "reserve": WorkQueue.reserve,
-    "delete": WorkQueue.delete,
-    "release": WorkQueue.release,
-    "bury": WorkQueue.bury,
-    "kick": WorkQueue.kick,
-    "kick-job": WorkQueue.kick_job,
-    "touch": WorkQueue.touch,
-    "stats-job": WorkQueue.stats_job,
-    "stats-tube": WorkQueue.stats_tube,
-    "stats": WorkQueue.stats,
-    "use": WorkQueue.use,
-    "watch": WorkQueue.watch,
-    "ignore": WorkQueue.ignore,
-    "list-tubes-watched": WorkQueue.list_tubes_watched,
-    "list-tube-used": WorkQueue.list_tube_used,
-    "list-tubes": WorkQueue.list_tubes,
-    "pause-tube": WorkQueue.pause_tube,
-    "capabilities": WorkQueue.capabilities,
-    "put-at": WorkQueue.put_at,
-    "put-batch": WorkQueue.put_batch,
-    "reserve-batch": WorkQueue.reserve_batch,
-    "delete-batch": WorkQueue.delete_batch,
-    "list-jobs": WorkQueue.list_jobs,
-    "flush-tube": WorkQueue.flush_tube,
-    "wait-job": WorkQueue.wait_job,
-    "cancel-reserve": WorkQueue.cancel_reserve,
-    "list-connections": WorkQueue.list_connections,
-    "drain": WorkQueue.drain,
-    "undrain": WorkQueue.undrain,
-}
-"""Called with the queue, the session, the time and the fields' values, but where jobs follow."""
+Methods = dict[str, Callable[..., Answer | None]]
+"""
+By operation; called with the session, the time and the fields' values, but where jobs follow: then
+with the session, the time, when the line came, and what came.
+"""
+
+
+def methods_of(queue: WorkQueue) -> Methods:
+    """
+    What each operation is, of this queue.
+    """
+    return {
+        "put": queue.put,
+        "peek": queue.looks.peek,
+        "peek-ready": queue.looks.peek_ready,
+        "peek-delayed": queue.looks.peek_delayed,
+        "peek-buried": queue.looks.peek_buried,
+        "reserve-with-timeout": queue.reserve_with_timeout,
+        "reserve-job": queue.reserve_job,
+        "reserve": queue.reserve,
+        "delete": queue.delete,
+        "release": queue.release,
+        "bury": queue.bury,
+        "kick": queue.kick,
+        "kick-job": queue.kick_job,
+        "touch": queue.touch,
+        "stats-job": queue.looks.stats_job,
+        "stats-tube": queue.looks.stats_tube,
+        "stats": queue.stats,
+        "use": queue.use,
+        "watch": queue.watch,
+        "ignore": queue.ignore,
+        "list-tubes-watched": queue.looks.list_tubes_watched,
+        "list-tube-used": queue.looks.list_tube_used,
+        "list-tubes": queue.looks.list_tubes,
+        "pause-tube": queue.pause_tube,
+        "capabilities": queue.looks.capabilities,
+        "put-tagged": queue.put_batches.put_tagged,
+        "put-at": queue.put_batches.put_at,
+        "put-batch": queue.put_batches.put_batch,
+        "reserve-batch": queue.batches.reserve,
+        "delete-batch": queue.batches.delete,
+        "list-jobs": queue.listing.list_jobs,
+        "flush-tube": queue.flushes.flush,
+        "move-job": queue.edits.move,
+        "update-job": queue.edits.update,
+        "wait-job": queue.job_waits.wait,
+        "cancel-reserve": queue.cancel_reserve,
+        "stats-group": queue.looks.stats_group,
+        "watch-weighted": queue.watch_weighted,
+        "reserve-mode": queue.reserve_mode,
+        "tube-policy": queue.policies.tube_policy,
+        "kick-dead": queue.dead_kicks.kick,
+        "list-connections": queue.connections.list_all,
+        "drain": queue.puts.drain,
+        "undrain": queue.puts.undrain,
+    }
+
 
 LOOKS: Final = frozenset({
     "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
     "list-tubes", "list-tube-used", "list-tubes-watched",
-    "capabilities", "list-jobs", "list-connections",
+    "capabilities", "list-jobs", "stats-group", "list-connections",
 })  # fmt: skip
 """Operations that only look: whatever such a one fails with, all is as it was."""

@@ -4,8 +4,8 @@ What connections need of the service, and it of them.
 
 from typing import Any, Protocol
 
-from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.epoll_reader import SocketSource
 from beanstalk_twisted.server.executor import ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue

@@ -44,6 +44,9 @@ COPIES: Final = 3
 AGAIN_S: Final = 0.01
 """From a look that found too little to the next: it may have taken some milliseconds."""
 
+LARGE_AGAIN_S: Final = 0.1
+"""The same for what is larger than `LOOK_BYTES`: such a look may take 20 ms."""
+
 REHOMING_COPIES: Final = 2
 """Copies that a start has of what was not known durable: as it was read, and framed anew."""
 
@@ -80,7 +83,7 @@ class Headroom:
         self._seconds = seconds
         self._left = 0
         self._is_short = False
-        self._again_s = 0.0
+        self._again_s = self._large_again_s = 0.0
 
     def takes(self, size: int) -> bool:
         self._left -= size + JOB_BYTES
@@ -94,6 +97,8 @@ class Headroom:
         return not self._is_short or self._has(CONNECTIONS_BYTES)
 
     def _look(self, size: int) -> bool:
+        if size > LOOK_BYTES:
+            return self._look_for_large(size)
         now_s = self._seconds()
         if self._is_short and now_s < self._again_s:
             return False
@@ -107,6 +112,19 @@ class Headroom:
             self._is_short = is_short
             self._tell()
         return not is_short
+
+    def _look_for_large(self, size: int) -> bool:
+        """
+        A job, or a batch, so large that it may be refused while there is memory for all others.
+        """
+        if self._seconds() < self._large_again_s:
+            return False
+        has = self._has(HEADROOM_BYTES + self._wanted(size))
+        if not has:
+            self._large_again_s = self._seconds() + LARGE_AGAIN_S
+        elif self.largest is not None:
+            self.largest = max(self.largest, size)
+        return has
 
     def _wanted(self, size: int) -> int:
         """

@@ -2,7 +2,7 @@
 What comes in raw mode, in pieces: the body of a `put`, and a line of more than 224 bytes.
 """
 
-from beanstalk_twisted.jobs.puts import Draft, Memory
+from beanstalk_twisted.rules.puts import Draft, Memory
 from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import BAD_FORMAT, OUT_OF_MEMORY, Reply
@@ -24,6 +24,13 @@ class Incoming:
         self.line = line
         self.refusal = refusal
         self.is_lost = False
+
+    @property
+    def held_bytes(self) -> int:
+        """
+        How many bytes are kept of what has come.
+        """
+        return 0
 
     @property
     def is_whole(self) -> bool:
@@ -67,6 +74,10 @@ class IncomingBody(Incoming):
         self._pieces: list[bytes] = []
         size: int = parsed[1][-1]
         self._missing = size + len(CRLF)
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(map(len, self._pieces))
 
     def receive(self, data: bytes) -> bytes | None:
         """
@@ -127,17 +138,20 @@ class IncomingLine(Incoming):
     A line of more than 224 bytes whose command may have so many: collected, or skipped as a
     `LongLine` if it is longer still.
 
-    :ivar whole: the line without its CR LF, when all of it has come.
+    :ivar has_jobs: whether jobs follow it, even if it is too long.
+    :ivar whole: the line without its CR LF, when all of it has come; of one that is too long, as
+        many bytes as it may have with its CR LF.
     """
 
-    __slots__ = ("_max_bytes", "_rest", "_text", "whole")
+    __slots__ = ("_max_bytes", "_rest", "_text", "has_jobs", "whole")
 
-    def __init__(self, line: bytes, max_bytes: int) -> None:
+    def __init__(self, line: bytes, max_bytes: int, *, has_jobs: bool) -> None:
         """
         :param line: its start.
         :param max_bytes: its limit, with its CR LF.
         """
         super().__init__(line, None)
+        self.has_jobs = has_jobs
         self.whole = b""
         self._max_bytes = max_bytes
         self._text = bytearray()
@@ -158,6 +172,7 @@ class IncomingLine(Incoming):
         if len(text) < self._max_bytes:
             return None
         self.refusal, self._rest = BAD_FORMAT, LongLine(self.line, is_lost=False)
-        last = bytes(text[-1:])
+        self.whole = bytes(text)
+        last = self.whole[-1:]
         text.clear()
         return self._rest.receive(last + data[taken:])

@@ -1,6 +1,6 @@
 """
-What follows the line of a `put-at` or a `put-batch`, in pieces: jobs, collected, or skipped if one
-of them is wrong.
+What follows the line of a `put-at`, a `put-batch`, an `update-job` or a `put` with tags, in pieces:
+jobs, collected, or skipped if one of them is wrong.
 
 Of the first wrong one nothing is kept any more, nor of those behind it, but all are read to their
 end.  Where that cannot be known, since a line does not say the size of its body, nothing that
@@ -9,16 +9,17 @@ follows is read as commands: the connection ends.
 
 from typing import Any, Final
 
-from beanstalk_twisted.jobs.puts import Memory
+from beanstalk_twisted.rules.puts import Memory
 from beanstalk_twisted.server.incoming import Incoming
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Parsed
-from beanstalk_twisted.wire.grammar import BYTES, CRLF
+from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS
 from beanstalk_twisted.wire.job_lines import (
     MAX_BATCH_BYTES,
     JobLine,
     parse_count,
     parse_job_line,
+    parse_update_line,
 )
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
@@ -27,12 +28,16 @@ from beanstalk_twisted.wire.replies import (
     OUT_OF_MEMORY,
     Reply,
 )
+from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, PutTags, has_tags
+
+Collected = tuple[Any, ...]
+"""
+What `PutBatches` is given of a job, a `put_batches.CollectedJob`; of an `update-job` its four
+numbers, and the body or None.
+"""
 
 MORE: Final = -1
 """All that has come is taken, and more is to come."""
-
-NewJob = tuple[int, int, int, bytes]
-"""Priority, delay or moment in seconds, TTR in seconds, and body."""
 
 
 class IncomingJobs(Incoming):
@@ -40,14 +45,15 @@ class IncomingJobs(Incoming):
     The jobs that follow a line.
 
     :ivar command: its row.
+    :ivar is_batch: whether lines with their bodies follow; otherwise one body.
     :ivar parsed: None if it is wrong.
     :ivar begun_ns: when it came.
     :ivar jobs: what was collected when all of them have come.
     """
 
     __slots__ = (
-        "_left", "_max_job_bytes", "_memory", "_missing", "_pieces", "_text", "_total", "_values",
-        "begun_ns", "command", "jobs", "parsed",
+        "_left", "_max_job_bytes", "_memory", "_missing", "_pieces", "_tags", "_text", "_total",
+        "_values", "begun_ns", "command", "is_batch", "jobs", "parsed",
     )  # fmt: skip
 
     def __init__(
@@ -61,23 +67,32 @@ class IncomingJobs(Incoming):
         self.command = command
         self.parsed = parsed
         self.begun_ns = now_ns
-        self.jobs: list[NewJob] = []
+        self.jobs: list[Collected] = []
         self._memory = memory
         self._max_job_bytes = max_job_bytes
         self._text = b""
         self._pieces: list[bytes] = []
         self._total = self._missing = 0
         self._values: tuple[Any, ...] | None = None
+        self._tags: PutTags | None = None
         self._left = 1
         rest = line[len(command.prefix) :]
-        if command.fields[-1] is BYTES:
+        self.is_batch = command.is_batch
+        if command.is_update:
+            self._begin_update(parse_update_line(rest))
+        elif not self.is_batch:
             self._begin_body(parse_job_line(rest, command.fields))
         else:
             count = parse_count(rest)
-            if count is None:
+            if count is None or count > MAX_BATCH_JOBS:
                 self._lose()
             else:
                 self._left = count
+
+    @property
+    def held_bytes(self) -> int:
+        bodies = sum([len(job[-1]) for job in self.jobs])
+        return bodies + sum(map(len, self._pieces)) + len(self._text)
 
     @property
     def is_whole(self) -> bool:
@@ -104,17 +119,40 @@ class IncomingJobs(Incoming):
         :return: where the body begins, or `MORE`.
         """
         before = len(self._text)
-        text = self._text + data[at : at + MAX_LINE_BYTES - before]
+        most = MAX_LINE_BYTES if before < MAX_LINE_BYTES else MAX_TAGGED_LINE_BYTES
+        text = self._text + data[at : at + most - before]
         end = text.find(CRLF)
         if end >= 0:
             self._text = b""
             self._begin_body(parse_job_line(text[:end]))
             return at + end + len(CRLF) - before
         self._text = text
-        if len(text) == MAX_LINE_BYTES:
+        if len(text) < most:
+            return MORE
+        if most == MAX_TAGGED_LINE_BYTES:
+            self._shorten_line()
+        elif not has_tags(text):
             self._lose()
-            return at
-        return MORE
+        return at + most - before
+
+    def _shorten_line(self) -> None:
+        """
+        The line is too long: keep its start, which has the size, and its last byte, which may be
+        the first of its end.
+        """
+        self._refuse(BAD_FORMAT)
+        self._text = self._text[: MAX_LINE_BYTES - 1] + b" " + self._text[-1:]
+
+    def _begin_update(self, line: JobLine | None) -> None:
+        """
+        :param line: None if no body follows.
+        """
+        if line is not None:
+            self._begin_body(line)
+            return
+        self._left = 0
+        if self.parsed is not None:
+            self.jobs.append(self.parsed[1])
 
     def _begin_body(self, line: JobLine) -> None:
         """
@@ -123,7 +161,7 @@ class IncomingJobs(Incoming):
         if line.size is None:
             self._lose()
             return
-        self._values = line.values
+        self._values, self._tags = line.values, line.tags
         self._missing = line.size + len(CRLF)
         self._total += line.size
         if line.values is None:
@@ -138,7 +176,7 @@ class IncomingJobs(Incoming):
         """
         Bytes that all bodies may have: one alone may have as many as any job.
         """
-        return self._max_job_bytes if self.command.fields[-1] is BYTES else MAX_BATCH_BYTES
+        return MAX_BATCH_BYTES if self.is_batch else self._max_job_bytes
 
     def _take_body(self, data: bytes, at: int) -> int:
         """
@@ -172,8 +210,8 @@ class IncomingJobs(Incoming):
         self._pieces.clear()
         if body.endswith(CRLF):
             assert self._values is not None
-            priority, delay_s, ttr_s = self._values
-            self.jobs.append((priority, delay_s, ttr_s, body[: -len(CRLF)]))
+            tags = () if self.command.is_update else (self._tags,)
+            self.jobs.append((*self._values, *tags, body[: -len(CRLF)]))
         else:
             self._refuse(EXPECTED_CRLF)
 
@@ -188,9 +226,8 @@ class IncomingJobs(Incoming):
 
     def _lose(self) -> None:
         """
-        Where the jobs end cannot be known, which is what is answered.
+        Where the jobs end cannot be known, or is too far to be waited for.
         """
-        self.refusal = BAD_FORMAT
         self._refuse(BAD_FORMAT)
         self.is_lost = True
         self._left = 0

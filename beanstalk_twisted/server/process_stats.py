@@ -5,7 +5,7 @@ What `stats` says of the process and of its log.
 import os
 import resource
 
-from beanstalk_twisted.jobs.statistics import ProcessFacts
+from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.store import LogFacts
 from beanstalk_twisted.version import VERSION

@@ -23,7 +23,8 @@ too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some 
 the next command.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from twisted.internet.interfaces import IHalfCloseableProtocol, ITCPTransport
 from twisted.internet.protocol import Factory, connectionDone
@@ -32,12 +33,12 @@ from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.connection_host import ConnectionHost
 from beanstalk_twisted.server.epoll_reader import SocketSource
 from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
-from beanstalk_twisted.server.incoming import Incoming
+from beanstalk_twisted.server.incoming import Incoming, IncomingLine
 from beanstalk_twisted.server.output import Output
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
@@ -52,6 +53,8 @@ MAX_HELD_BYTES: Final = 1 << 20
 Bytes of held replies above which no further command is parsed: a pipeline of tens of thousands of
 puts for one group commit.
 """
+
+Line = TypeVar("Line", bytes, IncomingLine)
 
 
 @implementer(IHalfCloseableProtocol)
@@ -157,8 +160,11 @@ class BeanstalkProtocol(LineReceiver):
         A `put` whose body is still to come, or is too large, or a command that jobs follow: what
         the executor leaves.
         """
+        self._begin(self._executor.begin_body, line)
+
+    def _begin(self, begin: Callable[[Line, int], Incoming], line: Line) -> None:
         try:
-            self._incoming = self._executor.begin_body(line, self._context.now_ns())
+            self._incoming = begin(line, self._context.now_ns())
         except BaseException:
             self._answer_failure()
             if not self._is_leaving:
@@ -189,7 +195,10 @@ class BeanstalkProtocol(LineReceiver):
             if rest is not None:
                 self._incoming = None
                 self.setLineMode(rest)
-                self._executor.finish(incoming, self._context.now_ns())
+                if isinstance(incoming, IncomingLine) and incoming.has_jobs:
+                    self._begin(self._executor.begin_jobs, incoming)
+                else:
+                    self._executor.finish(incoming, self._context.now_ns())
                 if self._executor.is_over:
                     self._quit()
         except BaseException:
@@ -246,7 +255,8 @@ class BeanstalkProtocol(LineReceiver):
 
     @property
     def buffered_bytes(self) -> int:
-        return len(self._input) + self.replies.held_bytes
+        incoming = 0 if self._incoming is None else self._incoming.held_bytes
+        return len(self._input) + incoming + self.replies.held_bytes
 
     def answer(self, answer: Answer) -> None:
         try:

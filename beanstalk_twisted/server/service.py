@@ -20,12 +20,13 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.replay import Replay
-from beanstalk_twisted.jobs.connections import ConnectionFacts
-from beanstalk_twisted.jobs.reservations import Answer
+from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.workqueue import WorkQueue
 from beanstalk_twisted.printable import escape_all
+from beanstalk_twisted.rules.connections import ConnectionFacts
+from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
+from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.accepting import RefusalLog
 from beanstalk_twisted.server.connection_host import ServedConnection
 from beanstalk_twisted.server.epoll_reader import EpollReader, SocketSource, has_place_in
@@ -99,7 +100,8 @@ class BeanstalkService(Service):
         self.process = Process(clock, settings.segment_bytes)
         self._headroom = Headroom()
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
-        self.queue.draining_changed = self._tell_of_draining
+        self.queue.state.unique.most = settings.max_keys
+        self.queue.puts.draining_changed = self._tell_of_draining
         self.queue.connections.facts = self._connection_facts
         self.queue.tell_wall_clock(clock.wall_offset_ns)
         self._protocols: dict[Session, ServedConnection] = {}
@@ -155,6 +157,8 @@ class BeanstalkService(Service):
             if self._found is None:
                 self.load()
             self._open_log(self._directory)
+        else:
+            self.queue.policies.hold_all()
         super().startService()
         turns = self.turns
         turns.start()
@@ -258,10 +262,22 @@ class BeanstalkService(Service):
         """
         Take no new jobs from now on.
         """
-        self.queue.set_draining(True)
+        self.queue.puts.set_draining(True)
+
+    @fail_stop
+    def declare_policies(self, declared: DeclaredPolicies) -> None:
+        """
+        A file says this of the policies of tubes; to be called before the jobs are loaded, or when
+        the server runs.
+        """
+        if not self.running:
+            self.queue.policies.declared = declared
+            return
+        self.queue.policies.declare(declared, self.now_ns())
+        self.turns.after_change()
 
     def _tell_of_draining(self) -> None:
-        if self.queue.is_draining:
+        if self.queue.puts.is_draining:
             self.log.info("draining: new jobs are refused")
         else:
             self.log.info("draining has ended: new jobs are taken")

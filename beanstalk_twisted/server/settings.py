@@ -5,6 +5,7 @@ How a server was told to be: its options as values.
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
+from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.store import LogOptions
@@ -24,6 +25,7 @@ class Settings(NamedTuple):
     :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar v1_ttr_s: the TTR of jobs that are put in the older dialect.
+    :ivar max_keys: how many unique keys there may be.
     """
 
     max_job_bytes: int
@@ -38,6 +40,7 @@ class Settings(NamedTuple):
     has_hub: bool = True
     v1_ttr_s: int = DEFAULT_TTR_S
     fsync_inline_us: int = DEFAULT_LIMIT_US
+    max_keys: int = MAX_KEYS
 
     @property
     def log(self) -> LogOptions:

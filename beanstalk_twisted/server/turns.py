@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from twisted.internet.interfaces import IDelayedCall
 
-from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.connection_host import ServedConnection
 from beanstalk_twisted.server.executor import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue

@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records import Trim
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.environment import Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.group_commit import GroupCommit
@@ -96,7 +96,7 @@ class Compactor:
         On a full disk, a segment is begun only if it can be finished.
         """
         _, record_bytes = self._queue.state.live.of(self._log.oldest)
-        return self._log.budget.takes_copies(record_bytes, len(self._queue.state.jobs))
+        return self._log.budget.takes_copies(record_bytes, self._queue.state.ends)
 
     def _pressure(self) -> Pressure:
         log = self._log

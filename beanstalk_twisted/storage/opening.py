@@ -13,18 +13,19 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted import __version__
-from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import CannotUse, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.format import parse_segment_name
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.loss_warnings import loss_warnings
+from beanstalk_twisted.binlog.reading import replay
+from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
+from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.records import Start
-from beanstalk_twisted.binlog.survey import Progress, beanstalkd_file
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.jobs.unique_keys import Remembered
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 
 WRITER: Final = f"beanstalk-twisted/{__version__}"
@@ -163,7 +164,10 @@ def _load(queue: WorkQueue, found: replay.Replay, now_ns: int, report: Report) -
         if len(queue.state.jobs) >= told + REPORT_JOBS:
             told = len(queue.state.jobs)
             report.loaded(told)
-    queue.finish_loading(list(found.pauses(now_ns)), now_ns)
+    queue.finish_loading(
+        found.pauses(now_ns), now_ns, small.policies.values(),
+        [Remembered(record, segment) for record, segment in found.keys(now_ns)],
+    )  # fmt: skip
 
 
 def _begin(

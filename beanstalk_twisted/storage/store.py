@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.batches import Rehoming
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.records import ClockStep
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.directory_check import DirectoryCheck

@@ -73,7 +73,7 @@ class Inspection(Harness, Assertions):
 
         :raise LookupError: there is no such tube.
         """
-        return TubeStats(self._content("stats_tube", tube.encode()))
+        return TubeStats(self._content("stats-tube", tube.encode()))
 
     def stats_job(self, job_id: int) -> JobStats:
         """
@@ -81,20 +81,21 @@ class Inspection(Harness, Assertions):
 
         :raise LookupError: there is no such job.
         """
-        return JobStats(self._content("stats_job", job_id))
+        return JobStats(self._content("stats-job", job_id))
 
-    def _content(self, method: str, *args: bytes | int) -> bytes:
+    def _content(self, command: str, *args: bytes | int) -> bytes:
         """
-        Call a method of the queue that gives statistics, without a connection: none looks at who
-        asks.
+        Carry out a command that gives statistics, without a connection: none looks at who asks.
         """
         with self._turn():
-            queue, now_ns = self._service.queue, self._service.clock.now_ns()
-            session = Session(0, queue.state.default())
-            reply, _ = getattr(queue, method)(session, now_ns, *args)
+            context, now_ns = self._service.context, self._service.clock.now_ns()
+            session = Session(0, context.queue.state.default())
+            answer = context.methods[command](session, now_ns, *args)
+        assert answer is not None
+        reply, _ = answer
         content: bytes | None = getattr(reply, "content", None)
         if content is None:
             about = " ".join(arg.decode() if isinstance(arg, bytes) else str(arg) for arg in args)
             why = reply.encode().decode().strip()
-            raise LookupError(f"{method.replace('_', '-')} {about}: {why}")
+            raise LookupError(f"{command} {about}: {why}")
         return content

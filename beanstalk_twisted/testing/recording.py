@@ -14,14 +14,16 @@ from typing import Any, Final
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.binlog.records import Kind, Reason, State
-from beanstalk_twisted.jobs.reservations import SAFETY_MARGIN_NS, Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.rules.reservations import SAFETY_MARGIN_NS, Answer
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.dialects import MODERN, Parsed
+from beanstalk_twisted.wire.extensions import InsertedDuplicate
 from beanstalk_twisted.wire.replies import Inserted, Reply, Reserved, Word
+from beanstalk_twisted.wire.tags import PutTags, write_tags
 
 PLANTABLE: Final = (
     "OUT_OF_MEMORY", "INTERNAL_ERROR", "DRAINING", "BAD_FORMAT", "UNKNOWN_COMMAND", "NOT_FOUND",
@@ -49,9 +51,11 @@ class Command:
 
     :ivar connection: its number, from 1 in each run of the server.
     :ivar time: when its line came, seconds since the double was made; ``answered_at`` likewise.
-    :ivar line: without its CR LF; of one that is too long, the first 224 bytes.
+    :ivar line: without its CR LF; of one that is too long, the first 224 bytes, or as many as it
+        may have if it has tags.
     :ivar name: the command's word, such as ``put``; empty if it is none.
-    :ivar args: what follows, as numbers and text, by the names of the protocol: ``pri``, ``delay``.
+    :ivar args: what follows, as numbers and text, by the names of the protocol: ``pri``, ``delay``;
+        ``tags`` as they may be written: ``idp:a con:b:2``.
     :ivar tube: the tube that it is about: the one put into, or the job's.
     :ivar job_id: the job that it is about, or that it got.
     :ivar body: that job's body.
@@ -172,6 +176,8 @@ class Recorder:
             self._note_job(command, reply.job_id)
         elif isinstance(reply, Inserted):
             command.job_id = int(reply.value)
+        elif isinstance(reply, InsertedDuplicate):
+            command.job_id = reply.job_id
 
     # What a command is about.
 
@@ -251,13 +257,17 @@ class RecordedService(BeanstalkService):
 
 def arguments(parsed: Parsed) -> dict[str, Any]:
     """
-    Give a command's fields by name: tubes as text, times in seconds.
+    Give the fields on a command's line by name: tubes and tags as text, times in seconds.
     """
     command, values, _ = parsed
     args = {}
     for each, value in zip(command.fields, values, strict=False):
         if each.name == "seconds" and value is not None:
             value //= NS
+        elif isinstance(value, PutTags):
+            value = write_tags(value)
+        elif value is None and each.name in ("tags", "bytes"):
+            continue
         args[each.name] = value.decode() if isinstance(value, bytes) else value
     return args
 

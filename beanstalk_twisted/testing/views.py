@@ -5,7 +5,7 @@ What is in the queue, as values: for looking at it without asking over a connect
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records import NEVER_NS, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.storage.clock import NS
@@ -20,7 +20,8 @@ class JobView(NamedTuple):
 
     :ivar state: one of `STATES`.
     :ivar age: seconds since it was put.
-    :ivar time_left: seconds until its delay or its TTR ends; 0 for other jobs.
+    :ivar time_left: seconds until its delay or its TTR ends; 0 for other jobs, and for those that
+        wait for a group.
     :ivar connection: number of the connection that has it reserved, 0 for none.
     """
 
@@ -57,7 +58,7 @@ def _place(job: Job) -> tuple[int, int, int]:
 
 
 def _view(job: Job, state: QueueState, now_ns: int) -> JobView:
-    has_time_left = job.state in (State.RESERVED, State.DELAYED)
+    has_time_left = job.state in (State.RESERVED, State.DELAYED) and job.deadline_ns != NEVER_NS
     return JobView(
         job.job_id, state.tubes.by_id(job.tube_id).name.decode(), job.state.name.lower(), job.body,
         job.priority, job.delay_s, job.ttr_s, (now_ns - job.created_ns) / NS,

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from beanstalk_twisted.wire.commands import COMMANDS, MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.extensions import EXTENSIONS
+from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import CRLF, DELAY, JOB_ID, MAX_U32, PRIORITY, ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND
+from beanstalk_twisted.wire.tags import has_tags
 
 MAX_REMEMBERED: Final = 1024
 """Lines that a dialect remembers, of `MAX_LINE_BYTES` at most: a few per producer, some 200 KB."""
@@ -47,17 +48,26 @@ class Dialect:
     :ivar cancel_lines: the commands that end a wait, as they are sent.
     """
 
-    def __init__(self, name: str, rows: Sequence[Command], *, hears_deadlines: bool = True) -> None:
+    def __init__(
+        self, name: str, rows: Sequence[Command], *, hears_deadlines: bool = True,
+        tagged_put: Command | None = None,
+    ) -> None:  # fmt: skip
+        """
+        :param tagged_put: what a line of the row `put` is if it has tags.
+        """
         self.name = name
         self.rows = tuple(rows)
         self.hears_deadlines = hears_deadlines
         self.cancel_lines = tuple(row.prefix + CRLF for row in rows if row.ends_wait)
-        self._by_prefix = {row.prefix: row for row in rows}
-        self._prefixes = re.compile(b"|".join(map(_beginning, rows)))
+        self._first_forms = tuple(row for row in rows if not row.form)
+        self._other_forms = {row.prefix: row for row in rows if row.form}
+        self._by_prefix = {row.prefix: row for row in self._first_forms}
+        self._prefixes = re.compile(b"|".join(map(_beginning, self._first_forms)))
         self._with_jobs = {row.name.encode(): row for row in rows if row.has_jobs}
         self._by_id = {row.prefix.strip(): row for row in rows if row.fields == (JOB_ID,)}
         releases = [row for row in rows if row.fields == _RELEASE_FIELDS]
         self._release = releases[0] if releases else None
+        self._tagged_put = tagged_put
         self._remembered: dict[bytes, Parsed] = {}
 
     def __repr__(self) -> str:
@@ -80,7 +90,7 @@ class Dialect:
         parsed = self._parse_release(rest) if word == b"release" else None
         if parsed is None:
             parsed = self.parse_by_pattern(line)
-            if word in _REPEATED:
+            if word in _REPEATED and not parsed[0].has_jobs:
                 self._remember(line, parsed)
         return parsed
 
@@ -88,18 +98,25 @@ class Dialect:
         """
         How long a line may be, with its CR LF.
 
-        :param start: of the line; its first word is whole if that is a command.
+        :param start: its first `MAX_LINE_BYTES`: whole is its first word, if that is a command, and
+            the word of its first tag, if it may have more for its tags.
         """
         word, space, _ = start.partition(b" ")
-        row = self._by_prefix.get(word + space)
-        return MAX_LINE_BYTES if row is None else row.max_line_bytes
+        row = self.with_jobs(start) or self._by_prefix.get(word + space)
+        if row is None or (row.has_jobs and not has_tags(start, len(row.prefix))):
+            return MAX_LINE_BYTES
+        return row.max_line_bytes
 
     def with_jobs(self, line: bytes) -> Command | None:
         """
         :param line: or its beginning; it may be wrong.
         :return: its command, if it is one that jobs follow.
         """
-        return self._with_jobs.get(line.partition(b" ")[0])
+        word = line.partition(b" ")[0]
+        tagged = self._tagged_put
+        if tagged is not None and word == b"put" and has_tags(line, len(tagged.prefix)):
+            return tagged
+        return self._with_jobs.get(word)
 
     @property
     def remembered(self) -> int:
@@ -135,10 +152,23 @@ class Dialect:
         match = row.pattern.fullmatch(line, len(row.prefix))
         if match is None:
             raise ParseError(BAD_FORMAT)
-        *texts, rest = match.groups()
-        if rest and not row.has_body:
+        *texts, rest = match.groups(b"")
+        if rest:
+            if not row.has_body:
+                raise ParseError(BAD_FORMAT)
+            tagged = self.with_jobs(line)
+            if tagged is not None:
+                return tagged, _convert(tagged, [*texts, rest]), False
+        try:
+            return row, _convert(row, texts), bool(rest)
+        except ParseError:
+            other = self._other_forms.get(row.prefix)
+            if other is None:
+                raise
+        match = other.pattern.fullmatch(line, len(row.prefix))
+        if match is None or match[match.re.groups]:
             raise ParseError(BAD_FORMAT)
-        return row, _convert(row, texts), bool(rest)
+        return other, _convert(other, match.groups()[:-1]), False
 
     def _first_match(self, line: bytes) -> Command:
         """
@@ -148,7 +178,7 @@ class Dialect:
         match = self._prefixes.match(line)
         if match is None or match.lastindex is None:
             raise ParseError(UNKNOWN_COMMAND)
-        return self.rows[match.lastindex - 1]
+        return self._first_forms[match.lastindex - 1]
 
 
 def _beginning(row: Command) -> bytes:
@@ -174,5 +204,5 @@ def _convert(row: Command, texts: Sequence[bytes]) -> tuple[Any, ...]:
     return (*first, *later)
 
 
-MODERN: Final = Dialect("modern", EXTENSIONS + COMMANDS)
+MODERN: Final = Dialect("modern", EXTENSIONS + COMMANDS, tagged_put=TAGGED_PUT)
 """beanstalkd's protocol as it is now, with our extensions."""

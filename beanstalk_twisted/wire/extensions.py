@@ -2,7 +2,9 @@
 The commands that beanstalkd does not have, and their replies (docs/extensions.md).
 
 They have no counters, since `stats` has no new keys.  A line is one of them if its first word is:
-``reserve-batch 5`` is no `reserve`, so these rows stand before beanstalkd's.
+``reserve-batch 5`` is no `reserve`, so these rows stand before beanstalkd's.  A `watch` with a
+weight and a `put` with tags are other forms: a `watch` is looked at again if it is BAD_FORMAT to
+beanstalkd, and the row of a `put` with tags is used where that of `put` finds tags behind the size.
 """
 
 from collections.abc import Sequence
@@ -14,8 +16,10 @@ from beanstalk_twisted.wire.grammar import (
     BATCH_COUNT,
     BYTES,
     CRLF,
+    DELAY,
     JOB_ID,
     MAX_BATCH_JOBS,
+    OPTIONAL_BYTES,
     PRIORITY,
     SECONDS,
     TTR,
@@ -23,10 +27,14 @@ from beanstalk_twisted.wire.grammar import (
     Field,
     ParseError,
 )
-from beanstalk_twisted.wire.replies import BAD_FORMAT, Line, Reply, Reserved, Word
+from beanstalk_twisted.wire.replies import BAD_FORMAT, Inserted, Line, Reply, Reserved, Word
+from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, OPTIONAL_TAGS, TAG_WORDS, TAGS
 
 MAX_BATCH_LINE_BYTES: Final = 21_000
 """A `delete-batch` line with its CR LF: 1,000 ids of 19 digits take 20,014 bytes."""
+
+MAX_POLICY_LINE_BYTES: Final = 1024
+"""A `tube-policy` line with its CR LF: a long name and all keys take some 800 bytes."""
 
 MIN_PIECE_BYTES: Final = 4 << 10
 """Bytes of a body that a batch's reply does not copy: 1,000 smaller ones are copied in 2 ms."""
@@ -63,6 +71,17 @@ OPTIONAL_SECONDS: Final = Field("seconds", rb"((?: ++[0-9]++)?+)", _seconds, is_
 JOB_IDS: Final = Field("ids", rb" *+([0-9]++(?: ++[0-9]++)*+)", _job_ids)
 
 
+def _pairs(text: bytes) -> tuple[tuple[str, str], ...]:
+    """
+    :return: the keys and values, any of them.
+    """
+    pairs = []
+    for pair in text.decode("ascii").split():
+        key, _, value = pair.partition("=")
+        pairs.append((key, value))
+    return tuple(pairs)
+
+
 def _limit(text: bytes) -> int:
     limit = int(text)
     if not 1 <= limit <= MAX_PAGE_JOBS:
@@ -70,14 +89,34 @@ def _limit(text: bytes) -> int:
     return limit
 
 
+MAX_WEIGHT: Final = 1000
+"""
+Of a watched tube: with more, one of weight 1 would wait for tens of thousands of jobs.
+
+Differs from Tuber: 9,999 there.
+"""
+
+
+def _weight(text: bytes) -> int:
+    weight = int(text)
+    if not 1 <= weight <= MAX_WEIGHT:
+        raise ParseError(BAD_FORMAT)
+    return weight
+
+
+WEIGHT: Final = Field("weight", rb" ([0-9]++)", _weight)
+MODE: Final = Field("mode", rb"(fifo|weighted-fair|weighted)", bytes)
+WATCHED: Final = Field("tube", rb"([^ ]*+)", grammar.TUBE.convert)
+
+
 def _row(
     word: bytes, fields: Sequence[Field] = (), *, operation: str = "", has_jobs: bool = False,
-    ends_wait: bool = False, max_line_bytes: int = MAX_LINE_BYTES,
+    ends_wait: bool = False, max_line_bytes: int = MAX_LINE_BYTES, form: str = "",
 ) -> Command:  # fmt: skip
     prefix = word + b" " if fields else word
     return Command(
         prefix, fields, operation=operation, is_whole_word=True, is_counted=False,
-        has_jobs=has_jobs, ends_wait=ends_wait, max_line_bytes=max_line_bytes,
+        has_jobs=has_jobs, ends_wait=ends_wait, max_line_bytes=max_line_bytes, form=form,
     )  # fmt: skip
 
 
@@ -90,25 +129,57 @@ CURSOR: Final = Field(
     "cursor", rb"(?: ([a-z0-9-]++))?+", lambda text: text or b"", is_optional=True
 )
 
-_FLUSH_FIELDS: Final = (grammar.TUBE_THEN, FLUSHED_STATE)
+GROUP: Final = grammar.TUBE_WORD._replace(name="group")
+POLICY_PAIRS: Final = Field(
+    "policy", rb"((?: ++[a-z-]++=[\x21-\x7e]++)*+) *+", _pairs, is_optional=True
+)
+TARGET: Final = Field("tube", rb" ([A-Za-z0-9\-+/;.$_()]++)", grammar.TUBE.convert)
+DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
+
+_FLUSH_FIELDS: Final = (grammar.TUBE_WORD, FLUSHED_STATE)
 
 EXTENSIONS: Final = (
     _row(b"capabilities"),
-    _row(b"put-at", (PRIORITY, UNIX_SECONDS, TTR, BYTES), has_jobs=True),
+    _row(
+        b"put-at",
+        (PRIORITY, UNIX_SECONDS, TTR, BYTES, OPTIONAL_TAGS),
+        has_jobs=True,
+        max_line_bytes=MAX_TAGGED_LINE_BYTES,
+    ),
     _row(b"put-batch", (BATCH_COUNT,), has_jobs=True),
     _row(b"reserve-batch", (BATCH_COUNT, OPTIONAL_SECONDS)),
     _row(b"delete-batch", (JOB_IDS,), max_line_bytes=MAX_BATCH_LINE_BYTES),
-    _row(b"list-jobs", (grammar.TUBE_THEN, LISTED_STATE, LIMIT, CURSOR)),
+    _row(b"list-jobs", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR)),
     _row(b"flush-tube", _FLUSH_FIELDS),
     _row(b"truncate", _FLUSH_FIELDS, operation="flush-tube"),
+    _row(b"move-job", (JOB_ID, TARGET)),
+    _row(b"update-job", (JOB_ID, PRIORITY, DELAY, TTR, OPTIONAL_BYTES), has_jobs=True),
     _row(b"wait-job", (JOB_ID, SECONDS)),
     _row(b"cancel-reserve", ends_wait=True),
+    _row(b"stats-group", (GROUP,)),
+    _row(b"watch", (WATCHED, WEIGHT), operation="watch-weighted", form="watch <weight>"),
+    _row(b"reserve-mode", (MODE,)),
+    _row(b"tube-policy", (grammar.TUBE_WORD, POLICY_PAIRS), max_line_bytes=MAX_POLICY_LINE_BYTES),
+    _row(b"kick-dead", (grammar.TUBE_WORD, DEAD_BOUND)),
     _row(b"list-connections"),
     _row(b"drain"),
     _row(b"undrain"),
 )
 
+TAGGED_PUT: Final = Command(
+    b"put ", (PRIORITY, DELAY, TTR, BYTES, TAGS), operation="put-tagged", has_jobs=True,
+    max_line_bytes=MAX_TAGGED_LINE_BYTES,
+)  # fmt: skip
+"""A `put` whose size is followed by tags."""
+
+CAPABILITIES: Final = (
+    *[(row.form or row.name).encode() for row in EXTENSIONS],
+    *[TAGGED_PUT.prefix + word for word in TAG_WORDS],
+)
+"""What `capabilities` lists."""
+
 CANCELLED: Final = Word(b"CANCELLED")
+POLICY: Final = Word(b"POLICY")
 
 
 class ReservedBatch(Reply):
@@ -163,34 +234,82 @@ class DeletedBatch(Reply):
         return self.deleted, self.not_found
 
 
+MOVED: Final = Word(b"MOVED")
+UPDATED: Final = Word(b"UPDATED")
+
+
+class Duplicate(Line):
+    """
+    Nothing was moved, since a job with its unique key is there: that one's id.
+    """
+
+    __slots__ = ()
+    template = b"DUPLICATE %d\r\n"
+
+
 NOT_DRAINING: Final = Word(b"NOT_DRAINING")
+
+
+class InsertedDuplicate(Reply):
+    """
+    Nothing was put, since there is a job with this key: its id and its state.
+    """
+
+    __slots__ = ("job_id", "state")
+    template: ClassVar[bytes] = b"INSERTED %d %s\r\n"
+
+    def __init__(self, job_id: int, state: bytes) -> None:
+        """
+        :param state: READY, RESERVED, DELAYED, BURIED or DELETED.
+        """
+        self.job_id = job_id
+        self.state = state
+
+    def encode(self) -> bytes:
+        return self.template % (self.job_id, self.state)
+
+    def fields(self) -> tuple[object, ...]:
+        return self.job_id, self.state
 
 
 class InsertedBatch(Reply):
     """
-    The jobs of a batch were put: the first one's id, the others' follow, and how many.
+    The jobs of a batch were put.
+
+    :ivar ids: of each, in order.
+    :ivar states: of each, None for one that was put; empty if all were.
     """
 
-    __slots__ = ("count", "first_id")
+    __slots__ = ("ids", "states")
 
-    def __init__(self, first_id: int, count: int) -> None:
-        self.first_id = first_id
-        self.count = count
+    def __init__(self, ids: Sequence[int], states: Sequence[bytes | None] = ()) -> None:
+        """
+        :param ids: a range, if all were put.
+        """
+        self.ids = ids
+        self.states = states
 
     def encode(self) -> bytes:
         """
         :return: the reply's bytes, its CR LF included.
         """
-        ids = range(self.first_id, self.first_id + self.count)
-        return b"INSERTED_BATCH %d\r\n" % self.count + b"".join(
-            [b"INSERTED %d\r\n" % job_id for job_id in ids]
-        )
+        if self.states:
+            jobs = zip(self.ids, self.states, strict=True)
+            lines = [_inserted(job_id, state) for job_id, state in jobs]
+        else:
+            lines = [b"INSERTED %d\r\n" % job_id for job_id in self.ids]
+        return b"INSERTED_BATCH %d\r\n" % len(lines) + b"".join(lines)
 
     def fields(self) -> tuple[object, ...]:
         """
         What it says, in the order of its class's arguments.
         """
-        return self.first_id, self.count
+        return tuple(self.ids), tuple(self.states)
+
+
+def _inserted(job_id: int, state: bytes | None) -> bytes:
+    reply = Inserted(job_id) if state is None else InsertedDuplicate(job_id, state)
+    return reply.encode()
 
 
 class Flushed(Line):

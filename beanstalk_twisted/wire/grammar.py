@@ -143,6 +143,9 @@ PRIORITY: Final = Field("pri", _DIGITS, _u32)
 DELAY: Final = Field("delay", _DIGITS, _u32)
 TTR: Final = Field("ttr", _DIGITS, _ttr)
 BYTES: Final = Field("bytes", _DIGITS, _u32)
+OPTIONAL_BYTES: Final = Field(
+    "bytes", rb"((?: ++[0-9]++)?+)", lambda text: _u32(text) if text else None, is_optional=True
+)
 UNIX_SECONDS: Final = Field("unix-seconds", _DIGITS, int)
 BATCH_COUNT: Final = Field("count", _DIGITS, _batch_count)
 PAUSE: Final = Field("pause", _DIGITS, _u32)
@@ -154,3 +157,5 @@ COUNT: Final = Field("count", _DIGITS, _u32)
 BOUND: Final = Field("bound", rb"[ \t\n\v\f\r]*+([+-]?[0-9]++).*+", _loose_count)
 TUBE: Final = Field("tube", rb"(.*+)", _tube)
 TUBE_THEN: Final = Field("tube", rb" *+([A-Za-z0-9\-+/;.$_()]++)", _counted_tube)
+# The same behind one space, as in the commands that beanstalkd does not have.
+TUBE_WORD: Final = Field("tube", rb"([A-Za-z0-9\-+/;.$_()]++)", _tube)

@@ -19,6 +19,9 @@ class Quoted(NamedTuple):
 
 Value = int | str | Quoted
 
+Pair = tuple[str, str]
+"""A key and its value, as text."""
+
 
 def mapping(pairs: Iterable[tuple[str, Value]]) -> bytes:
     """
@@ -32,6 +35,13 @@ def listing(names: Iterable[bytes]) -> bytes:
     ``- name`` lines in the order given.
     """
     return b"".join([b"---\n", *(b"- %s\n" % name for name in names)])
+
+
+def item(name: bytes) -> bytes:
+    """
+    :return: the name as an item of a list: in quotes if it ends in a colon, as a key does.
+    """
+    return b'"%s"' % name if name.endswith(b":") else name
 
 
 def record(pairs: Iterable[tuple[str, Value]]) -> str:
@@ -55,32 +65,58 @@ def _scalar(value: Value) -> str:
     return f'"{value.text}"' if isinstance(value, Quoted) else str(value)
 
 
-def read_mapping(content: bytes) -> list[tuple[str, str]]:
+def read_mapping(content: bytes) -> list[Pair]:
     """
     Take a document of ``key: value`` lines apart; quotes around a value are removed.
 
     :raise ValueError: it is none.
     """
-    pairs = []
-    for line in _lines(content):
-        key, colon, text = line.decode(errors="replace").partition(": ")
-        if not colon:
-            raise ValueError(f"no key and value: {line!r}")
-        is_quoted = len(text) >= 2 and text[0] == text[-1] == '"'
-        pairs.append((key, text[1:-1] if is_quoted else text))
-    return pairs
+    return [_pair(line) for line in _lines(content)]
+
+
+def read_records(name: str, content: bytes) -> tuple[list[list[Pair]], list[Pair]]:
+    """
+    Take apart what `records` has made.
+
+    :param name: the key of the list.
+    :return: the pairs of each item, and those behind the list.
+    :raise ValueError: it is no such document.
+    """
+    items: list[list[Pair]] = []
+    more: list[Pair] = []
+    first, *lines = _lines(content) or [b""]
+    if first.removesuffix(b" []") != f"{name}:".encode():
+        raise ValueError(f"no list of {name}: {first[:40]!r}")
+    for line in lines:
+        if line.startswith(b"- "):
+            items.append([_pair(line[2:])])
+        elif not line.startswith(b"  "):
+            more.append(_pair(line))
+        elif items:
+            items[-1].append(_pair(line[2:]))
+        else:
+            raise ValueError(f"of no item: {line!r}")
+    return items, more
 
 
 def read_listing(content: bytes) -> list[bytes]:
     """
-    Take a document of ``- name`` lines apart.
+    Take a document of ``- name`` lines apart; quotes around a name are removed.
 
     :raise ValueError: it is none.
     """
     lines = _lines(content)
     if wrong := [line for line in lines if not line.startswith(b"- ")]:
         raise ValueError(f"no item of a list: {wrong[0]!r}")
-    return [line[2:] for line in lines]
+    return [line[3:-1] if line.startswith(b'- "') else line[2:] for line in lines]
+
+
+def _pair(line: bytes) -> Pair:
+    key, colon, text = line.decode(errors="replace").partition(": ")
+    if not colon:
+        raise ValueError(f"no key and value: {line!r}")
+    is_quoted = len(text) >= 2 and text[0] == text[-1] == '"'
+    return key, text[1:-1] if is_quoted else text
 
 
 def _lines(content: bytes) -> list[bytes]:

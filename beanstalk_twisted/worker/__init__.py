@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from beanstalk_twisted.worker.policy import Retry as Retry
     from beanstalk_twisted.worker.policy import times_given_back as times_given_back
     from beanstalk_twisted.worker.policy import times_reserved as times_reserved
+    from beanstalk_twisted.worker.recurring import Recurring as Recurring
+    from beanstalk_twisted.worker.recurring import Run as Run
+    from beanstalk_twisted.worker.schedule import Schedule as Schedule
     from beanstalk_twisted.worker.serialisers import Bytes as Bytes
     from beanstalk_twisted.worker.serialisers import Json as Json
     from beanstalk_twisted.worker.serialisers import Serialiser as Serialiser
@@ -58,6 +61,8 @@ else:
         "policy": "Policy Retry times_given_back times_reserved",
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
+        "recurring": "Recurring Run",
+        "schedule": "Schedule",
         "threads": "InlineThreads PoolThreads Threads",
         "on_asyncio": "NeedsAsyncio",
         "shell": "CommandFailed Shell",

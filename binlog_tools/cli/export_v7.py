@@ -5,21 +5,27 @@
 import shlex
 import time
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
-from beanstalk_twisted.binlog.survey import Progress, Survey
+from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import DAMAGED, SOUND, TORN
+from binlog_tools.cli.exits import DAMAGED, SOUND, TORN, warn
 from binlog_tools.cli.making import tell_unusable, warn_if_running
 from binlog_tools.cli.opening import open_source
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.new_directory import NewDirectory
-from binlog_tools.logs.stored import StoredJob, loaded_jobs, loaded_pauses
+from binlog_tools.logs.stored import (
+    StoredJob,
+    loaded_jobs,
+    loaded_keys,
+    loaded_pauses,
+    loaded_policies,
+)
 from binlog_tools.tube_names import is_tube_name
-from binlog_tools.v7.exporting import Exported, Tally, export_jobs
+from binlog_tools.v7.exporting import DROPPED, Exported, Tally, export_jobs
 from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, MAX_FILE_BYTES, MIN_FILE_BYTES
 from binlog_tools.v7.records import NS
 
@@ -49,6 +55,7 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
 
     SRC is only read.  Stop its server first, or jobs that are done from now on are done twice.
     Reserved jobs become ready.  Pauses of tubes cannot be expressed; they are listed, as commands.
+    Nor can tags of jobs, remembered keys and policies of tubes; they are counted.
 
     Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged or not all jobs can be held,
     4 cannot be read or written.
@@ -84,12 +91,25 @@ def command(path: str, output: str | None, file_size: int, is_json: bool) -> Non
         # No command pauses another one.
         if is_tube_name(pause.tube)
     ]
+    tally.dropped["keys"] = sum(1 for _ in loaded_keys(survey, log_ns))
+    tally.dropped["policies"] = sum(1 for _ in loaded_policies(survey))
     tell_unusable(tally.unusable, "were not exported")
+    for name, count in tally.dropped.items():
+        if count:
+            warn(f"not held: {_DROPPED_NAMES.get(name, name)}: {count}: {DROPPED[name]}")
     out, result = Output(is_json), _Result(survey, tally, pauses, output, exported)
     out.result(result.document, result.rows(), lambda: result.show(out))
     if tally.not_held:
         raise SystemExit(DAMAGED)
     raise SystemExit(TORN if survey.torn else SOUND)
+
+
+_DROPPED_NAMES: Final = {
+    "unique_key": "unique keys of jobs", "concurrency_key": "concurrency keys of jobs",
+    "group": "groups of jobs", "after": "groups that jobs are to come after",
+    "dead_letters": "marks of dead letters", "keys": "remembered keys",
+    "policies": "policies of tubes",
+}  # fmt: skip
 
 
 def _counted(jobs: Iterator[StoredJob], report: Progress) -> Iterator[StoredJob]:
@@ -132,6 +152,7 @@ class _Result(NamedTuple):
             yield "torn", str(survey.torn)
         yield from (("not-held", *job) for job in tally.not_held)
         yield from (("pause-tube", *pause) for pause in self.pauses)
+        yield from (("dropped", name, count) for name, count in tally.dropped.items() if count)
         if self.written:
             yield "written", self.output, *self.written
         yield "start", self.start
@@ -170,6 +191,7 @@ class _Result(NamedTuple):
             "next_job_id": survey.small.next_job_id,
             "needs_max_job_size": tally.needs_max_job_size,
             "not_held": [job._asdict() for job in tally.not_held],
+            "dropped": tally.dropped,
             "pauses": [{"tube": tube, "seconds": seconds} for tube, seconds in self.pauses],
             "written": {"path": self.output, **self.written._asdict()} if self.written else None,
             "start": self.start,

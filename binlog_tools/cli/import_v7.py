@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.format import (
     MIN_SEGMENT_BYTES,
     parse_segment_name,
 )
-from beanstalk_twisted.binlog.survey import beanstalkd_file
+from beanstalk_twisted.binlog.reading.survey import beanstalkd_file
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, USAGE, fail
 from binlog_tools.console.output import Output, progress

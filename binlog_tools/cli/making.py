@@ -3,13 +3,13 @@ What commands that make a log have in common.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from beanstalk_twisted.binlog.directory import holder_of
 from binlog_tools.cli.exits import warn
 from binlog_tools.console.output import Output
-from binlog_tools.console.wording import told
-from binlog_tools.logs.new_log import Written
+from binlog_tools.console.wording import text_of, told
+from binlog_tools.logs.new_log import SharedKey, Written
 from binlog_tools.logs.quantities import Span, format_size
 from binlog_tools.tube_names import quoted
 
@@ -42,6 +42,17 @@ def tell(output: Output, written: Written, **more: object) -> None:
         f"{told(written.segments, 'segment')}, LSN {Span(written.first_lsn, written.last_lsn)}"
     )
     output.result(lambda: {**written._asdict(), **more}, [row], lambda: output.line(line))
+
+
+def tell_shared_keys(jobs: Sequence[SharedKey]) -> None:
+    """
+    :param jobs: that are in the new log without their unique keys.
+    """
+    for each in jobs:
+        warn(
+            f"job {each.job_id}: its unique key {text_of(each.key)} was taken off it: job "
+            f"{each.holder} of tube {text_of(each.tube)} has that"
+        )
 
 
 def tell_unusable(tubes: Mapping[bytes, int], what: str) -> None:

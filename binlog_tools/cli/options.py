@@ -20,7 +20,15 @@ from binlog_tools.console.parameters import Parsed as Parsed
 from binlog_tools.logs import outputs, quantities
 from binlog_tools.logs.outputs import STDOUT as STDOUT
 from binlog_tools.logs.quantities import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
-from binlog_tools.logs.selection import STATES_BY_NAME, TYPES_BY_NAME, Selection, types_named
+from binlog_tools.logs.selection import (
+    STATES_BY_NAME,
+    TAG_WORDS,
+    TYPES_BY_NAME,
+    Selection,
+    WantedTag,
+    parse_tag,
+    types_named,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +38,7 @@ DURATION: Final = Parsed("duration", quantities.parse_duration)
 SIZE: Final = Parsed("size", quantities.parse_size)
 IDS: Final = Parsed("ids", quantities.parse_numbers)
 LSNS: Final = Parsed("a..b", quantities.parse_lsns)
+TAG: Final = Parsed("tag", parse_tag)
 TUBE: Final = Parsed("name", lambda text: text.encode("utf-8", "surrogateescape"))
 
 LOG: Final = click.Path(exists=True)
@@ -83,11 +92,18 @@ state_option = click.option(
 )  # fmt: skip
 
 
+tag_option = click.option(
+    "--tag", "tags", multiple=True, type=TAG, metavar="TAG",
+    help=f"Only with this tag: grp:NAME, or grp for any; {', '.join(TAG_WORDS)}.",
+)  # fmt: skip
+dead_option = click.option("--dead", "is_dead", is_flag=True, help="Only dead letters.")
+
+
 def of_jobs(function: F) -> F:
     """
     All that chooses jobs; `selection` makes a `Selection` of it.
     """
-    return job_option(tube_option(state_option(function)))
+    return job_option(tube_option(state_option(tag_option(dead_option(function)))))
 
 
 def output_directory(
@@ -191,7 +207,8 @@ def refuse_beside(allowed: str, *more: str) -> None:
 def selection(
     jobs: tuple[list[Span], ...] = (), tubes: tuple[bytes, ...] = (),
     types: tuple[str, ...] = (), states: tuple[str, ...] = (), since_ns: int | None = None,
-    until_ns: int | None = None, lsns: Span | None = None,
+    until_ns: int | None = None, lsns: Span | None = None, tags: tuple[WantedTag, ...] = (),
+    is_dead: bool = False,
 ) -> Selection:  # fmt: skip
     return Selection(
         Numbers([span for spans in jobs for span in spans]) if jobs else None,
@@ -201,4 +218,6 @@ def selection(
         EARLIEST_NS if since_ns is None else since_ns,
         LATEST_NS if until_ns is None else until_ns,
         lsns or ALL_NUMBERS,
+        frozenset(tags) if tags else None,
+        is_dead or None,
     )

@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records import State
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, SOUND, fail
-from binlog_tools.cli.making import warn_if_running
+from binlog_tools.cli.making import tell_shared_keys, warn_if_running
 from binlog_tools.cli.opening import open_source
 from binlog_tools.cli.options import IDS, OUTPUT_FILE
 from binlog_tools.console.output import Output, columns, progress
@@ -121,6 +121,7 @@ def command(
     if output is None and not is_in_place:
         is_needless = is_needless or _is_nothing_to_mend(report)
     command = None if is_needless else _command(path, None, False, more)
+    tell_shared_keys(report.shared_keys)
     out = Output(is_json)
     show = partial(_show, report, out, command)
     out.result(report.document, _rows(report, command), show)
@@ -160,9 +161,14 @@ def _carried_out(salvage: Salvage, source: Source, target: str | None) -> Report
         deque(report.jobs(), maxlen=0)
     else:
         pauses = list(salvage.judge.pauses())
-        with NewLog(target, salvage.origin, floors=salvage.floors, pauses=pauses) as new:
+        with NewLog(
+            target, salvage.origin, floors=salvage.floors, pauses=pauses,
+            policies=salvage.judge.policies(),
+        ) as new:  # fmt: skip
             for job in report.jobs():
                 new.add(job)
+            new.add_keys(salvage.judge.remembered_keys())
+            report.shared_keys = list(new.shared_keys)
             report.written = new.finish()
     if CODES[report.verdict] == SOUND:
         report.compare(check(source))
@@ -216,6 +222,7 @@ def _rows(report: Report, command: str | None) -> Iterator[tuple[object, ...]]:
         yield from ((kind, name) for name in names)
     for kind, jobs in (("doubtful", report.doubtful), ("lost", report.lost)):
         yield from ((kind, *_cells(each), str(each.why), each.new_tube) for each in jobs)
+    yield from (("shared-key", *each) for each in report.shared_keys)
     yield (
         "log", report.verdict, salvage.directory.path, report.certain, len(report.doubtful),
         len(report.lost), report.hidden,
@@ -244,6 +251,8 @@ def _show(report: Report, out: Output, command: str | None) -> None:
             out.line(f"{kind}: {', '.join(map(str, names))}")
     _show_jobs(out, "Doubtful jobs", report.doubtful)
     _show_jobs(out, "Lost jobs", report.lost)
+    if report.keys or report.policies:
+        out.line(f"remembered keys: {report.keys}; policies of tubes: {report.policies}")
     out.line(
         f"{report.verdict}: jobs: {report.certain} certain, {len(report.doubtful)} doubtful, "
         f"{len(report.lost)} lost; records that cannot be read: {report.hidden}"

@@ -19,7 +19,7 @@ from binlog_tools.console.wording import text_of
 
 if TYPE_CHECKING:
     # `beanstalk` comes here too, and needs nothing of the log.
-    from beanstalk_twisted.binlog.survey import Progress
+    from beanstalk_twisted.binlog.reading.survey import Progress
 
 VERSION: Final = 1
 """Of the JSON, as docs/inspect.md says it; each document carries it as ``v``."""

@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.frames import Frame
-from beanstalk_twisted.binlog.segment import is_sealed
+from beanstalk_twisted.binlog.reading.segment import is_sealed
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import pieces
 from binlog_tools.logs.sources import ArchivedName, NoLog, parse_archived_name

@@ -10,18 +10,34 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog import records
+from beanstalk_twisted.binlog import frames, records
 from beanstalk_twisted.binlog.format import (
+    EXTENSIONS,
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     U32,
     segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.loss_warnings import loss_warnings
-from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, Raw, State
-from beanstalk_twisted.binlog.segment import has_content, is_trailer
-from beanstalk_twisted.binlog.survey import Problem, Progress, Segment, Survey, import_command
+from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
+from beanstalk_twisted.binlog.reading.segment import has_content, is_trailer
+from beanstalk_twisted.binlog.reading.survey import (
+    Problem,
+    Progress,
+    Segment,
+    Survey,
+    import_command,
+)
+from beanstalk_twisted.binlog.records import (
+    FULL,
+    JOB_KINDS,
+    Flag,
+    Kind,
+    NotUnderstood,
+    Raw,
+    State,
+)
+from beanstalk_twisted.binlog.tags import BadTags, split_tags
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import Broken, Hole, OpenSegment, pieces, raw_records, segments
 from binlog_tools.logs.sources import NoLog, Source, holds_something, parse_archived_name
@@ -32,6 +48,8 @@ SOUND, TORN, DAMAGED = 0, 1, 3
 
 NO_HARM: Final = "nothing: a server cuts it off when it starts, and keeps a copy"
 NO_LOSS: Final = "nothing: no record is missing, and a server starts"
+
+UNDECLARED_MEND: Final = "do not start a server of format 1.0 on it; a compacted copy says it"
 
 HARMLESS: Final = frozenset({"warning", "note"})
 """Kinds of troubles that a server starts in spite of; they do not change a verdict."""
@@ -366,12 +384,17 @@ class _Contents:
         self._bodies: set[int] = set()
         self._lacking: set[int] = set()
         self._unnamed: dict[int, int] = {}
+        self._undeclared: list[str] = []
         for segment in survey.segments:
             buffer = survey.read(segment)
+            is_extended = False
             for offset in segment.frame_offsets:
                 frame = segment.frame(buffer, offset)
                 for index, raw in enumerate(raw_records(buffer, frame)):
                     self._look(segment.name, buffer, frame, index, raw)
+                    is_extended = is_extended or _is_extended(raw)
+            if is_extended and not segment.header.incompat & EXTENSIONS:
+                self._undeclared.append(segment.name)
         self._has_beginning = not source.is_partial
 
     def _look(self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw) -> None:
@@ -384,6 +407,8 @@ class _Contents:
         if raw[records.STATE] not in _STATES:
             self._note(name, frame, index, raw, f"job state {raw[records.STATE]} is unknown")
         if kind in FULL:
+            if raw[records.FLAGS] & Flag.EXT:
+                self._look_at_extensions(name, buffer, frame, index, raw)
             self._bodies.add(job_id)
             self._lacking.discard(job_id)
         elif kind == Kind.DELETE:
@@ -396,6 +421,14 @@ class _Contents:
         if raw[records.TUBE_ID] not in self._tubes:
             self._unnamed[job_id] = raw[records.TUBE_ID]
 
+    def _look_at_extensions(
+        self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw
+    ) -> None:  # fmt: skip
+        try:
+            split_tags(frames.data_of(buffer, frame, raw))
+        except (BadTags, NotUnderstood) as problem:
+            self._note(name, frame, index, raw, str(problem))
+
     def _note(self, name: str, frame: Frame, index: int, raw: Raw, why: str) -> None:
         lsn = frame.base_lsn + index
         self._wrong.append(
@@ -407,6 +440,9 @@ class _Contents:
 
     def troubles(self) -> Iterator[Trouble]:
         yield from self._wrong
+        for name in self._undeclared:
+            what = "it holds extensions, and its header does not say so: an older version errs"
+            yield Trouble("warning", name, None, None, None, None, what, UNDECLARED_MEND)
         mend = self._survey.salvage_command
         if self._lacking and self._has_beginning:
             ids = tuple(sorted(self._lacking))
@@ -418,3 +454,13 @@ class _Contents:
 
 
 _STATES: Final = frozenset(int(state) for state in State)
+
+
+def _is_extended(raw: Raw) -> bool:
+    return raw[records.TYPE] in _EXTENDED or bool(raw[records.FLAGS] & Flag.EXT)
+
+
+_EXTENDED: Final = frozenset({
+    Kind.MOVE, Kind.UPDATE, Kind.GROUP_ENDED, records.KEY, records.TubePolicy.kind,
+})  # fmt: skip
+"""The types that only a segment with extensions may hold."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from binlog_tools.client import Line, Reply, parse_stats
 from binlog_tools.console.wording import text_of
-from binlog_tools.inspect.dumping import Fields, job_fields
+from binlog_tools.inspect.dumping import Fields, job_fields, tags_text
 from binlog_tools.inspect.listing import chosen_jobs, chosen_live, sound_snapshot
 from binlog_tools.logs.live_set import Bodies
 from binlog_tools.logs.loading import Loaded
@@ -23,7 +23,7 @@ WINDOW_JOBS: Final = 64
 
 FIELDS: Final = (
     "tube", "state", "priority", "delay_s", "ttr_s", "created", "deadline", "reserves", "timeouts",
-    "releases", "buries", "kicks", "body",
+    "releases", "buries", "kicks", "body", "tags",
 )  # fmt: skip
 """What is compared."""
 
@@ -85,7 +85,10 @@ def values_of(job: StoredJob) -> Fields:
     """
     What is compared of a job; of the body, its size and checksum.
     """
-    return {"tube": text_of(job.tube), **job_fields(job), "body": _summary(job.body)}
+    return {
+        "tube": text_of(job.tube), **job_fields(job), "body": _summary(job.body),
+        "tags": tags_text(job.tags),
+    }  # fmt: skip
 
 
 def _summary(body: bytes) -> str:

@@ -8,18 +8,35 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import frames, records
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.records import DATA_LEN, JOB_ID, JOB_KINDS, STATE, TUBE_ID, TYPE, Raw
+from beanstalk_twisted.binlog.records import (
+    DATA_LEN,
+    FLAGS,
+    FULL,
+    JOB_ID,
+    JOB_KINDS,
+    KEY,
+    NEVER_NS,
+    STATE,
+    TUBE_ID,
+    TYPE,
+    Flag,
+    Raw,
+    TubePolicy,
+)
+from beanstalk_twisted.binlog.tags import NO_TAGS, BadTags, Tags, split_tags
 from beanstalk_twisted.printable import escape_all
 from binlog_tools.console import wording
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs import reading
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.reading import Bounds, Broken, Hole, OpenSegment
-from binlog_tools.logs.selection import STATE_NAMES, Selection, type_name
+from binlog_tools.logs.selection import OF_JOBS, STATE_NAMES, Selection, type_name
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob
 
-REASON_NAMES: Final = {int(reason): reason.name.lower() for reason in records.Reason}
+REASON_NAMES: Final = {
+    int(reason): reason.name.lower().replace("_", "-") for reason in records.Reason
+}
 
 
 class RawRecord(NamedTuple):
@@ -57,6 +74,8 @@ class Entry(NamedTuple):
     :ivar data: the body of a job, the name of a tube, and so on.
     :ivar offset: of its frame in the segment.
     :ivar time_ns: when its frame was built.
+    :ivar size: of the data, also where nobody asked for them.
+    :ivar tags: what a job carries beside its body; None where the record does not say.
     """
 
     lsn: int
@@ -66,6 +85,8 @@ class Entry(NamedTuple):
     segment: str
     offset: int
     time_ns: int
+    size: int
+    tags: Tags | None = None
 
 
 class Gap(NamedTuple):
@@ -124,9 +145,10 @@ class Records:
         if not chosen.since_ns <= frame.time_ns < chosen.until_ns:
             return
         for index, raw in self._chosen(buffer, frame):
+            tags, data, size = self._data(buffer, frame, raw)
             yield Entry(
                 frame.base_lsn + index, RawRecord(*raw), self._tubes.get(raw[TUBE_ID], b""),
-                self._data(buffer, frame, raw), segment, frame.offset, frame.time_ns,
+                data, segment, frame.offset, frame.time_ns, size, tags,
             )  # fmt: skip
 
     def _learn_from(self, buffer: Buffer, frame: Frame) -> None:
@@ -150,19 +172,36 @@ class Records:
             or (
                 first <= index <= last
                 and (types is None or raw[TYPE] in types)
-                and (jobs is None or (raw[JOB_ID] in jobs and raw[TYPE] in JOB_KINDS))
+                and (jobs is None or (raw[JOB_ID] in jobs and raw[TYPE] in OF_JOBS))
                 and (tube_ids is None or raw[TUBE_ID] in tube_ids)
                 and (states is None or (raw[STATE] in states and raw[TYPE] in JOB_KINDS))
             )
         )
 
-    def _data(self, buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
-        if not raw[DATA_LEN] or (raw[TYPE] in JOB_KINDS and not self._with_data):
-            return b""
+    def _data(self, buffer: Buffer, frame: Frame, raw: Raw) -> tuple[Tags | None, bytes, int]:
+        """
+        What a job carries, the data behind that, and their size.
+        """
+        is_extended = raw[TYPE] in FULL and raw[FLAGS] & Flag.EXT
+        is_wanted = self._with_data or raw[TYPE] not in JOB_KINDS
+        if not raw[DATA_LEN] or not (is_wanted or is_extended):
+            return None, b"", raw[DATA_LEN]
         try:
-            return frames.data_of(buffer, frame, raw)
+            data = frames.data_of(buffer, frame, raw)
         except records.NotUnderstood:
-            return b""
+            return None, b"", raw[DATA_LEN]
+        tags, data = split_leniently(data) if is_extended else (None, data)
+        return tags, data if is_wanted else b"", len(data)
+
+
+def split_leniently(data: bytes) -> tuple[Tags | None, bytes]:
+    """
+    What the data of a record with extensions say; what cannot be understood is passed over.
+    """
+    try:
+        return split_tags(data)
+    except BadTags:
+        return None, data[2 + int.from_bytes(data[:2], "little") :]
 
 
 def bounds_of(selection: Selection) -> Bounds:
@@ -235,17 +274,44 @@ def fields_of(entry: Entry) -> Fields:
 
 def _job_fields(entry: Entry) -> Fields:
     raw = entry.raw
-    return {
+    fields: Fields = {
         "job": raw.job_id, "tube": text_of(entry.tube), "tube_id": raw.tube_id,
         "state": state_name(raw.state), "priority": raw.priority, "delay_s": raw.delay_s,
-        "ttr_s": raw.ttr_s, "deadline": _deadline(raw.deadline_ns), "reserves": raw.reserves,
+        "ttr_s": raw.ttr_s, "deadline": deadline_of(raw.deadline_ns), "reserves": raw.reserves,
         "timeouts": raw.timeouts, "releases": raw.releases, "buries": raw.buries,
-        "kicks": raw.kicks, "connection": raw.aux, "bytes": raw.data_len,
+        "kicks": raw.kicks, "connection": raw.aux, "bytes": entry.size,
     }  # fmt: skip
+    return fields if entry.tags is None else {**fields, "tags": named_tags(entry.tags)}
 
 
-def _deadline(deadline_ns: int) -> str | None:
-    return format_time_exactly(deadline_ns) if deadline_ns else None
+def deadline_of(deadline_ns: int) -> str | None:
+    """
+    A deadline; None for none, and for a job that waits for no moment.
+    """
+    return format_time_exactly(deadline_ns) if deadline_ns not in (0, NEVER_NS) else None
+
+
+def named_tags(tags: Tags) -> Fields:
+    """
+    What a job carries, by the names of docs/inspect.md.
+    """
+    fields: Fields = {
+        name: text_of(value) if isinstance(value, bytes) else value
+        for name, value in tags._asdict().items()
+        if value != getattr(NO_TAGS, name) and name not in ("dead_reason", "dead_at_ns")
+    }
+    if tags.dead_from:
+        fields["dead_reason"] = reason_name(tags.dead_reason)
+        fields["dead_at"] = format_time_exactly(tags.dead_at_ns)
+    return fields
+
+
+def tags_text(tags: Tags | None) -> str:
+    """
+    The same in a line of text; empty if it carries nothing.
+    """
+    fields = {} if tags is None else named_tags(tags)
+    return " ".join(f"{name}={value}" for name, value in fields.items())
 
 
 def job_fields(job: StoredJob) -> Fields:
@@ -255,7 +321,7 @@ def job_fields(job: StoredJob) -> Fields:
     return {
         "state": state_name(job.state), "priority": job.priority, "delay_s": job.delay_s,
         "ttr_s": job.ttr_s, "created": format_time_exactly(job.created_ns),
-        "deadline": _deadline(job.deadline_ns), "reserves": job.reserves,
+        "deadline": deadline_of(job.deadline_ns), "reserves": job.reserves,
         "timeouts": job.timeouts, "releases": job.releases, "buries": job.buries,
         "kicks": job.kicks,
     }  # fmt: skip
@@ -267,7 +333,12 @@ def _other_fields(entry: Entry) -> Fields:
     if kind == records.TubeDef.kind:
         return {**tube, "tube": text_of(entry.data)}
     if kind == records.Pause.kind:
-        return {**tube, "seconds": raw.delay_s, "deadline": _deadline(raw.deadline_ns)}
+        return {**tube, "seconds": raw.delay_s, "deadline": deadline_of(raw.deadline_ns)}
+    if kind == KEY:
+        return {"job": raw.job_id, **tube, "key": text_of(entry.data),
+                "deadline": deadline_of(raw.deadline_ns)}  # fmt: skip
+    if kind == TubePolicy.kind:
+        return {**tube, "rules": text_of(entry.data)}
     if kind == records.Counters.kind:
         return {**(tube if raw.tube_id else {}), "counters": text_of(entry.data)}
     if kind == records.Trim.kind:

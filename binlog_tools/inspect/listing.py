@@ -2,14 +2,24 @@
 The jobs of a log: those that a server would load, those of an earlier moment, and one job's story.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import FULL, Kind, State
+from beanstalk_twisted.binlog.records import FULL, KEY, NEVER_NS, Kind, State
+from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.console.wording import text_of
-from binlog_tools.inspect.dumping import Entry, Fields, Gap, entries, state_name
+from binlog_tools.inspect.dumping import (
+    Entry,
+    Fields,
+    Gap,
+    deadline_of,
+    entries,
+    named_tags,
+    reason_name,
+    state_name,
+)
 from binlog_tools.logs import live_set, quantities
 from binlog_tools.logs.live_set import END, Bodies, LiveJob, LiveSet, Point, Snapshot
 from binlog_tools.logs.loading import Loaded
@@ -107,16 +117,18 @@ def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
 
     :param size: of the body, bytes.
     """
-    left = job.deadline_ns - now_ns if job.state in (State.DELAYED, State.RESERVED) else None
+    is_timed = job.state in (State.DELAYED, State.RESERVED) and job.deadline_ns != NEVER_NS
+    left = job.deadline_ns - now_ns if is_timed else None
     return {
         "job": job.job_id, "tube": text_of(job.tube), "state": state_name(job.state),
         "priority": job.priority, "delay_s": job.delay_s, "ttr_s": job.ttr_s,
         "created": format_time_exactly(job.created_ns),
         "age_s": max(0, now_ns - job.created_ns) // NS,
-        "deadline": format_time_exactly(job.deadline_ns) if job.deadline_ns else None,
+        "deadline": deadline_of(job.deadline_ns),
         "left_s": None if left is None else max(0, left) // NS,
         "reserves": job.reserves, "timeouts": job.timeouts, "releases": job.releases,
         "buries": job.buries, "kicks": job.kicks, "bytes": size,
+        "tags": None if job.tags is None else named_tags(job.tags),
     }  # fmt: skip
 
 
@@ -163,8 +175,9 @@ def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
         is_start = entry.raw.type == records.Start.kind
         if is_start and not (events and events[-1].entry.raw.state == State.RESERVED):
             continue
-        # A full record says when the job was put, a COPY is written when it is written.
-        at = entry.time_ns if entry.raw.type == Kind.COPY else entry.raw.ts_ns
+        # All full records say when the job was put.
+        is_later = entry.raw.type in FULL and entry.raw.type != Kind.PUT
+        at = entry.time_ns if is_later else entry.raw.ts_ns
         words = "a server started; ready again" if is_start else _in_words(entry)
         events.append(Event(entry, words, at, max(0, at - before) if before else 0))
         before = at
@@ -173,32 +186,59 @@ def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
 
 def _in_words(entry: Entry) -> str:
     raw = entry.raw
-    tube = text_of(entry.tube)
-    words = _WORDS.get(raw.type, "changed")
+    if raw.type == KEY:
+        until = format_time(raw.deadline_ns)
+        return f"its key {text_of(entry.data)} is remembered in {text_of(entry.tube)} until {until}"
+    tags = entry.tags or NO_TAGS
+    is_dead = raw.type == Kind.MOVE and tags.dead_at_ns == raw.deadline_ns and tags.dead_from
+    words = _DEAD if is_dead else _WORDS.get(raw.type, "changed")
     text = words.format(
-        tube=tube, by=f" by connection {raw.aux}" if raw.aux else "", priority=raw.priority,
-        state=state_name(raw.state), delay=raw.delay_s, ttr=raw.ttr_s,
-        why=_WHY.get(raw.reason, ""), size=raw.data_len,
+        tube=text_of(entry.tube), by=f" by connection {raw.aux}" if raw.aux else "",
+        priority=raw.priority, state=state_name(raw.state), delay=raw.delay_s, ttr=raw.ttr_s,
+        why=_WHY.get(raw.reason, ""), size=entry.size, dead_from=text_of(tags.dead_from),
+        dead_reason=reason_name(tags.dead_reason),
     )  # fmt: skip
-    if raw.state == State.DELAYED:
+    if raw.type in _TELLING_TAGS:
+        text += "".join(_tags_in_words(tags))
+    if raw.state == State.DELAYED and raw.deadline_ns == NEVER_NS:
+        text += f", until group {text_of(tags.after)} ends" if tags.after else ", for its group"
+    elif raw.state == State.DELAYED:
         text += f", ready at {format_time(raw.deadline_ns)}"
     elif raw.state == State.RESERVED:
         text += f", until {format_time(raw.deadline_ns)}"
     return text
 
 
-_WORDS: Final = {
-    1: "put into {tube}{by}, {state}: priority {priority}, TTR {ttr} s, {size} bytes",
-    2: "reserved{by}",
-    3: "released{by}, {state}: priority {priority}, delay {delay} s",
-    4: "buried{by}: priority {priority}",
-    5: "kicked{by}",
-    6: "touched{by}",
-    7: "deleted{by}",
-    8: "its TTR ran out; ready again",
-    9: "its connection{by} ended; ready again",
-    16: "stated again by compaction or a tool, {state} in {tube}{why}: priority {priority}",
+def _tags_in_words(tags: Tags) -> Iterator[str]:
+    if tags.unique_key:
+        kept = f", remembered for {tags.unique_s} s" if tags.unique_s else ""
+        yield f", unique key {text_of(tags.unique_key)}{kept}"
+    if tags.concurrency_key:
+        key = text_of(tags.concurrency_key)
+        yield f", at most {tags.concurrency_limit} of key {key} reserved at once"
+    if tags.group:
+        yield f", of group {text_of(tags.group)}"
+    if tags.after:
+        yield f", after group {text_of(tags.after)}"
+
+
+_WORDS: Final[Mapping[int, str]] = {
+    Kind.PUT: "put into {tube}{by}, {state}: priority {priority}, TTR {ttr} s, {size} bytes",
+    Kind.RESERVE: "reserved{by}",
+    Kind.RELEASE: "released{by}, {state}: priority {priority}, delay {delay} s",
+    Kind.BURY: "buried{by}: priority {priority}",
+    Kind.KICK: "kicked{by}",
+    Kind.TOUCH: "touched{by}",
+    Kind.DELETE: "deleted{by}",
+    Kind.TTR_EXPIRED: "its TTR ran out; {state} again",
+    Kind.DISCONNECT_RELEASE: "its connection{by} ended; {state} again",
+    Kind.MOVE: "moved into {tube}{by}, {state}",
+    Kind.UPDATE: "updated{by}, {state}: priority {priority}, TTR {ttr} s, {size} bytes",
+    Kind.GROUP_ENDED: "the group that it waited for has ended; {state}",
+    Kind.COPY: "stated again by compaction or a tool, {state} in {tube}{why}: priority {priority}",
 }
+_DEAD: Final = "a dead letter of {dead_from}, reason {dead_reason}: {state} in {tube}"
+_TELLING_TAGS: Final = frozenset({Kind.PUT, Kind.UPDATE, Kind.COPY})
 _WHY: Final = {
     int(records.Reason.IMPORT): ", made by a tool",
     int(records.Reason.DAMAGED): ", damaged",
@@ -208,7 +248,10 @@ _WHY: Final = {
 def _ending(events: list[Event], now_ns: int) -> str:
     if not events:
         return "the log has no record of it"
-    last = events[-1].entry
+    of_job = [event for event in events if event.entry.raw.type != KEY]
+    if not of_job:
+        return "gone: the log has only its key"
+    last, at_ns = of_job[-1].entry, of_job[-1].at_ns
     if last.raw.type == Kind.DELETE:
         return f"gone since {format_time(last.raw.ts_ns)}"
     if not any(event.entry.raw.type in FULL for event in events):
@@ -216,9 +259,16 @@ def _ending(events: list[Event], now_ns: int) -> str:
     state = "ready" if last.raw.type == records.Start.kind else state_name(last.raw.state)
     if last.raw.state == State.RESERVED:
         return "reserved; a server that starts now has it ready"
+    if last.raw.state == State.DELAYED and last.raw.deadline_ns == NEVER_NS:
+        return "delayed until the group ends that it waits for"
     if last.raw.state == State.DELAYED and last.raw.deadline_ns <= now_ns:
         return "ready, its delay is over"
-    return f"{state} for {quantities.format_duration(max(0, now_ns - last.raw.ts_ns))}"
+    since_ns = at_ns if last.raw.type in _REMAKES else last.raw.ts_ns
+    return f"{state} for {quantities.format_duration(max(0, now_ns - since_ns))}"
+
+
+_REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
+"""Events whose records do not say when they happened."""
 
 
 def body_of(source: Source, job_id: int) -> bytes | None:
@@ -231,14 +281,5 @@ def body_of(source: Source, job_id: int) -> bytes | None:
     body = None
     for entry in entries(source, chosen):
         if isinstance(entry, Entry):
-            body = without_extensions(entry)
+            body = entry.data
     return body
-
-
-def without_extensions(entry: Entry) -> bytes:
-    """
-    The body in the data of a full record.
-    """
-    if not entry.raw.flags & 1:
-        return entry.data
-    return entry.data[2 + int.from_bytes(entry.data[:2], "little") :]

@@ -41,7 +41,8 @@ class SegmentStats(NamedTuple):
     One segment.
 
     :ivar end: where its frames end, ``size`` that of the file.
-    :ivar live: bytes of the full records of living jobs; ``dead``, the others up to ``end``.
+    :ivar live: bytes of the full records of living jobs, and of remembered keys; ``dead``, the
+        others up to ``end``.
     :ivar pinned_by: how many living jobs have their full records here; ``pins`` are their ids.
     """
 
@@ -98,6 +99,21 @@ class Depth(NamedTuple):
         return (self.until_ns - self.since_ns) / len(self.jobs) / NS if self.jobs else 0.0
 
 
+class ExtensionCounts(NamedTuple):
+    """
+    What only a log with extensions holds.
+
+    :ivar tagged: living jobs with tags; ``dead_letters`` among them.
+    :ivar keys: that are remembered at the end of the log.
+    :ivar policies: tubes that have one.
+    """
+
+    tagged: int
+    dead_letters: int
+    keys: int
+    policies: int
+
+
 class Stats(NamedTuple):
     """
     A whole log.
@@ -118,6 +134,7 @@ class Stats(NamedTuple):
     compacted: int
     is_due: bool
     depth: Depth
+    extensions: ExtensionCounts
 
 
 class _Segment:
@@ -245,11 +262,13 @@ def _sum_up(
     tubes: defaultdict[bytes, Counter[str]] = defaultdict(Counter)
     for job_id, job in live.jobs.items():
         pins[job.seq].append(job_id)
-        bytes_of[job.seq] += RECORD_BYTES + job.size
+        bytes_of[job.seq] += RECORD_BYTES + job.data_bytes
         raw = RECORD.unpack(job.record)
         tubes[live.tubes.get(raw[TUBE_ID], b"")].update(
             {STATE_NAMES[raw[STATE]]: 1, "jobs": 1, "bytes": job.size}
         )
+    for remembered, seq in live.keys_at(live.time_ns):
+        bytes_of[seq] += RECORD_BYTES + len(remembered.key)
     for (kind, tube_id), count in traffic.items():
         if kind in _TRAFFIC:
             tubes[live.tubes.get(tube_id, b"")][_TRAFFIC[kind]] += count
@@ -262,11 +281,20 @@ def _sum_up(
         {name: sum(counts[name] for counts in tubes.values()) for name in STATES},
         _oldest(live.jobs), total, live_bytes, _compacted(live, live_bytes),
         Policy().should_compact(Pressure(total, live_bytes, segment_bytes)),
-        depth.sum_up(len(live.jobs)),
+        depth.sum_up(len(live.jobs)), _extensions(live),
     )  # fmt: skip
 
 
 _TRAFFIC: Final[Mapping[int, str]] = {Kind.PUT: "puts", Kind.DELETE: "deletes"}
+
+
+def _extensions(live: LiveSet) -> ExtensionCounts:
+    tags = [job.tags for job in live.jobs.values() if job.tags is not None]
+    return ExtensionCounts(
+        len(tags), sum(bool(each.dead_from) for each in tags),
+        sum(1 for _ in live.keys_at(live.time_ns)),
+        sum(bool(policy.rules) for policy in live.policies.values()),
+    )  # fmt: skip
 
 
 def _segment_stats(segment: _Segment, pins: list[int], live: int) -> SegmentStats:

@@ -18,7 +18,9 @@ from beanstalk_twisted.binlog.records import (
     DEADLINE_NS,
     DELAY_S,
     FLAGS,
+    FULL,
     JOB_KINDS,
+    KEY,
     RESERVES,
     STATE,
     TS_NS,
@@ -28,11 +30,15 @@ from beanstalk_twisted.binlog.records import (
     Kind,
     NotUnderstood,
     Pause,
+    Record,
+    RememberedKey,
     Start,
     State,
     TubeDef,
+    TubePolicy,
     decode_record,
 )
+from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
 from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER
 from binlog_tools.logs.reading import Broken, OpenSegment, names_ahead, segments, tubes_named
 from binlog_tools.logs.sources import Source
@@ -63,6 +69,7 @@ class LiveJob(NamedTuple):
     :ivar created_ns: when it was put.
     :ivar seq: the segment with its newest full record, ``at`` the place of its body there.
     :ivar size: of the body.
+    :ivar tags: what else that full record says that it carries.
     """
 
     record: bytes
@@ -70,14 +77,23 @@ class LiveJob(NamedTuple):
     seq: int
     at: int
     size: int
+    tags: Tags | None = None
+
+    @property
+    def data_bytes(self) -> int:
+        """
+        What the body takes in the log, with all beside it.
+        """
+        return self.size if self.tags is None else self.size + self.tags.encoded_bytes
 
 
 class LiveSet:
     """
-    The jobs, tubes and pauses after each frame that is taken.
+    The jobs, tubes, pauses, policies and remembered keys after each frame that is taken.
 
     :ivar jobs: by id; in the order of their first records.
     :ivar lacking: newest records of jobs whose bodies have not come yet.
+    :ivar policies: by tube id; ``keys`` by tube id and key, with the segment that says so.
     :ivar time_ns: of the newest frame.
     """
 
@@ -86,6 +102,8 @@ class LiveSet:
         self.lacking: dict[int, bytes] = {}
         self.tubes: dict[int, bytes] = {}
         self.pauses: dict[int, Pause] = {}
+        self.policies: dict[int, TubePolicy] = {}
+        self.keys: dict[tuple[int, bytes], tuple[RememberedKey, int]] = {}
         self.time_ns = 0
         self.last_lsn = 0
         self._reserved: set[int] = set()
@@ -103,8 +121,8 @@ class LiveSet:
                 break
             at = frame.records_at + index * frame.rec_size
             if kind not in JOB_KINDS:
-                self._take_other(buffer, frame, index, kind)
-            elif kind == Kind.PUT or kind == Kind.COPY:
+                self._take_other(buffer, frame, index, kind, seq)
+            elif kind in FULL:
                 job = self.jobs[job_id] = full_job(buffer, at, seq, frame.heap_at)
                 self.lacking.pop(job_id, None)
                 if job.record[1] == State.RESERVED:
@@ -126,7 +144,7 @@ class LiveSet:
         if job is None:
             self.lacking[job_id] = record
         else:
-            self.jobs[job_id] = LiveJob(record, job.created_ns, job.seq, job.at, job.size)
+            self.jobs[job_id] = job._replace(record=record)
         if record[1] == State.RESERVED:
             self._reserved.add(job_id)
 
@@ -143,7 +161,9 @@ class LiveSet:
                 self.lacking[job_id] = _made_ready(newest)
         self._reserved.clear()
 
-    def _take_other(self, buffer: Buffer, frame: Frame, index: int, kind: int) -> None:
+    def _take_other(
+        self, buffer: Buffer, frame: Frame, index: int, kind: int, seq: int
+    ) -> None:  # fmt: skip
         raw = frames.raw_record(buffer, frame, index)
         try:
             if kind == Pause.kind:
@@ -154,8 +174,16 @@ class LiveSet:
                 self._end_reservations()
             elif kind == TubeDef.kind:
                 self.tubes[raw[TUBE_ID]] = frames.data_of(buffer, frame, raw)
+            elif kind in (KEY, TubePolicy.kind):
+                self._take_extension(decode_record(raw, frames.data_of(buffer, frame, raw)), seq)
         except NotUnderstood:
             return
+
+    def _take_extension(self, record: Record, seq: int) -> None:
+        if isinstance(record, RememberedKey):
+            self.keys[record.tube_id, record.key] = record, seq
+        elif isinstance(record, TubePolicy):
+            self.policies[record.tube_id] = record
 
     def pauses_at(self, now_ns: int) -> Iterator[StoredPause]:
         """
@@ -165,6 +193,14 @@ class LiveSet:
             if pause.seconds and pause.until_ns > now_ns:
                 name = self.tubes.get(pause.tube_id, b"")
                 yield StoredPause(name, pause.seconds, pause.until_ns)
+
+    def keys_at(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
+        """
+        The keys that are remembered, and the segments that say so.
+        """
+        for record, seq in self.keys.values():
+            if record.until_ns > now_ns:
+                yield record, seq
 
 
 def _made_ready(record: bytes) -> bytes:
@@ -185,10 +221,23 @@ def full_job(buffer: Buffer, at: int, seq: int, heap_at: int) -> LiveJob:
     record = bytes(memoryview(buffer)[at : at + RECORD_BYTES])
     raw = RECORD.unpack(record)
     body_at, size = heap_at + raw[DATA_OFF], raw[DATA_LEN]
+    tags = None
     if raw[FLAGS] & Flag.EXT:
-        extensions = 2 + int.from_bytes(memoryview(buffer)[body_at : body_at + 2], "little")
+        data = memoryview(buffer)[body_at : body_at + size]
+        extensions = 2 + int.from_bytes(data[:2], "little")
+        tags = _tags_in(bytes(data[:extensions]))
         body_at, size = body_at + extensions, max(0, size - extensions)
-    return LiveJob(record, raw[TS_NS], seq, body_at, size)
+    return LiveJob(record, raw[TS_NS], seq, body_at, size, tags)
+
+
+def _tags_in(data: bytes) -> Tags | None:
+    """
+    What extensions say; None if they cannot be understood, of which `check` tells.
+    """
+    try:
+        return split_tags(data)[0]
+    except BadTags:
+        return None
 
 
 def sound_segments(source: Source, first_seq: int = 0) -> Iterator[OpenSegment]:
@@ -313,7 +362,8 @@ class _Later:
             elif kind == Kind.COPY:
                 at = frame.records_at + index * frame.rec_size
                 self._restate(job_id, full_job(view, at, seq, frame.heap_at))
-            elif job_id not in self._live.lacking:
+            elif kind in FULL or job_id not in self._live.lacking:
+                # A job that was moved or updated since was another one before.
                 self._lose(job_id)
 
     def _lose(self, job_id: int) -> None:
@@ -366,13 +416,16 @@ class Bodies:
 
 def image_of(job: LiveJob, body: bytes = b"") -> JobImage:
     """
-    A living job as the newest record has it, its birth and its body as the full one.
+    A living job as the newest record has it, its birth, tags and body as the full one.
 
     :raise NotUnderstood: the record says what this version does not know.
     """
-    image = decode_record(RECORD.unpack(job.record), b"")
+    raw = RECORD.unpack(job.record)
+    if raw[FLAGS] & Flag.EXT:
+        raw = (*raw[:FLAGS], 0, *raw[FLAGS + 1 :])
+    image = decode_record(raw, b"")
     assert isinstance(image, JobImage)
-    return image._replace(kind=Kind.COPY, ts_ns=job.created_ns, body=body)
+    return image._replace(kind=Kind.COPY, ts_ns=job.created_ns, body=body, tags=job.tags)
 
 
 def stored(job: LiveJob, tubes: "dict[int, bytes]", body: bytes = b"") -> StoredJob:

@@ -6,9 +6,18 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.survey import Progress, Survey
+from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs, loaded_pauses
+from binlog_tools.logs.stored import (
+    StoredJob,
+    StoredKey,
+    StoredPause,
+    StoredPolicy,
+    loaded_jobs,
+    loaded_keys,
+    loaded_pauses,
+    loaded_policies,
+)
 
 
 class Loaded(NamedTuple):
@@ -33,6 +42,18 @@ class Loaded(NamedTuple):
         Those in force.
         """
         return list(loaded_pauses(self.survey, self.now_ns))
+
+    def remembered_keys(self) -> list[StoredKey]:
+        """
+        Those that are still remembered.
+        """
+        return list(loaded_keys(self.survey, self.now_ns))
+
+    def policies(self) -> list[StoredPolicy]:
+        """
+        Those that commands have set.
+        """
+        return list(loaded_policies(self.survey))
 
 
 def load(

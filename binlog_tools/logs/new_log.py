@@ -16,6 +16,7 @@ from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.format import (
     DEFAULT_SEGMENT_BYTES,
+    EXTENSIONS,
     FRAME_TARGET_BYTES,
     MADE_BY_TOOL,
     MAX_BODY_BYTES,
@@ -27,10 +28,22 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.framing import Framing
-from beanstalk_twisted.binlog.records import CleanStop, Pause, Reason, Record, State, TubeDef
-from beanstalk_twisted.binlog.survey import Survey
+from beanstalk_twisted.binlog.reading.survey import Survey
+from beanstalk_twisted.binlog.records import (
+    CleanStop,
+    JobImage,
+    Pause,
+    Reason,
+    Record,
+    RememberedKey,
+    State,
+    TubeDef,
+    TubePolicy,
+)
+from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
+from binlog_tools.console.wording import text_of
 from binlog_tools.logs.new_directory import NewDirectory
-from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPolicy
 
 WRITER: Final = f"beanstalk-twisted/{__version__}"
 """How the headers name us."""
@@ -150,14 +163,36 @@ class Written(NamedTuple):
     store_uuid: str
 
 
+class SharedKey(NamedTuple):
+    """
+    A job that was written without its unique key, since another job of its tube has it.
+    """
+
+    job_id: int
+    tube: bytes
+    key: bytes
+    holder: int
+
+
+def shared_key_fields(shared: SharedKey) -> Mapping[str, object]:
+    """
+    Such a job, by the names of docs/inspect.md.
+    """
+    tube, key = text_of(shared.tube), text_of(shared.key)
+    return {"job": shared.job_id, "tube": tube, "key": key, "holder": shared.holder}
+
+
 class SegmentMaker:
     """
     Writes the segments of a new log into an empty directory.
+
+    :ivar shared_keys: the jobs that have lost their keys to others: a tube has each key once.
     """
 
     def __init__(
         self, directory: Directory, origin: Origin, *, floors: Floors = NO_FLOORS,
-        pauses: Iterable[StoredPause] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        pauses: Iterable[StoredPause] = (), policies: Iterable[StoredPolicy] = (),
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         flags: int = 0, now_ns: int | None = None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
@@ -172,6 +207,10 @@ class SegmentMaker:
         self._flags = flags | MADE_BY_TOOL
         self._segment_bytes = segment_bytes
         self._pauses = list(pauses)
+        self._policies = list(policies)
+        self._incompat = 0
+        self.shared_keys: list[SharedKey] = []
+        self._holders: dict[tuple[bytes, bytes], int] = {}
         self._next_job_id = floors.next_job_id
         self._store_uuid = random(16)
         self._first_lsn = self._lsn = floors.last_lsn + 1
@@ -190,11 +229,42 @@ class SegmentMaker:
         :raise ValueError: it cannot stand in a log; the message says why.
         """
         _refuse_impossible(job)
-        self._make_room(RECORD_BYTES + len(job.body))
+        if job.tags is not None and job.tags.holds_key:
+            job = self._with_own_key(job, job.tags)
+        beside = 0 if job.tags is None else job.tags.encoded_bytes
+        self._make_room(RECORD_BYTES + len(job.body) + beside)
         self._append(job.image(self._tube_id(job.tube)))
         self._jobs += 1
         self._body_bytes += len(job.body)
         self._next_job_id = max(self._next_job_id, job.job_id + 1)
+
+    def add_keys(self, keys: Iterable[StoredKey]) -> int:
+        """
+        State remembered keys, behind all jobs.  One that a job has is that job's.
+
+        :return: how many there are.
+        """
+        count = 0
+        for key in keys:
+            if (key.tube, key.key) not in self._holders:
+                self._holders[key.tube, key.key] = key.job_id
+                self._make_room(RECORD_BYTES + len(key.key))
+                self._append(key.record(self._tube_id(key.tube)))
+                self._next_job_id = max(self._next_job_id, key.job_id + 1)
+                count += 1
+        return count
+
+    def _with_own_key(self, job: StoredJob, tags: Tags) -> StoredJob:
+        """
+        The job, without its unique key if another one has it.
+        """
+        place = job.tube, tags.unique_key
+        holder = self._holders.setdefault(place, job.job_id)
+        if holder == job.job_id:
+            return job
+        self.shared_keys.append(SharedKey(job.job_id, *place, holder))
+        tags = tags._replace(unique_key=b"", unique_s=0)
+        return job._replace(tags=None if tags == NO_TAGS else tags)
 
     @property
     def last_lsn(self) -> int:
@@ -243,6 +313,8 @@ class SegmentMaker:
         return tube_id
 
     def _append(self, record: Record) -> None:
+        if _is_extended(record):
+            self._incompat = EXTENSIONS
         self._open.append(record)
         self._open_bytes += RECORD_BYTES + len(record.data)
 
@@ -258,6 +330,8 @@ class SegmentMaker:
         for pause in self._pauses:
             tube_id = self._tube_id(pause.tube)
             self._append(Pause(tube_id, pause.seconds, pause.until_ns, self._now_ns, Reason.IMPORT))
+        for policy in self._policies:
+            self._append(policy.record(self._tube_id(policy.tube), self._now_ns))
         # However many tubes there are, a segment takes at least as much in jobs.
         opening = SEGMENT_HEADER_BYTES + self._open_bytes
         self._limit = max(self._segment_bytes, opening + self._open_bytes, opening + MIN_ROOM_BYTES)
@@ -265,7 +339,7 @@ class SegmentMaker:
     def _header(self) -> bytes:
         return SegmentHeader(
             self._seq, self._segment_lsn, self._now_ns, self._prev_end, 1, self._next_job_id,
-            self._store_uuid, self._salt, self._flags, 0, WRITER,
+            self._store_uuid, self._salt, self._flags, 0, WRITER, self._incompat,
         ).encode(self._description)  # fmt: skip
 
     def _flush(self) -> None:
@@ -300,6 +374,15 @@ class SegmentMaker:
         self._prev_end = self._framing.end
 
 
+def _is_extended(record: Record) -> bool:
+    """
+    Whether only a segment with extensions may hold it.
+    """
+    if isinstance(record, JobImage):
+        return record.tags is not None
+    return isinstance(record, RememberedKey | TubePolicy)
+
+
 def _refuse_impossible(job: StoredJob) -> None:
     if job.state is State.GONE or job.job_id < 1:
         raise ValueError(f"job {job.job_id} is gone; only living jobs can be written")
@@ -317,8 +400,8 @@ class NewLog:
 
     def __init__(
         self, path: str, origin: Origin, *, floors: Floors = NO_FLOORS,
-        pauses: Iterable[StoredPause] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
-        flags: int = 0, now_ns: int | None = None,
+        pauses: Iterable[StoredPause] = (), policies: Iterable[StoredPolicy] = (),
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES, flags: int = 0, now_ns: int | None = None,
     ) -> None:  # fmt: skip
         """
         :param path: must not exist, or be an empty directory.
@@ -329,7 +412,7 @@ class NewLog:
         try:
             self._maker = SegmentMaker(
                 self._new.directory, origin, floors=floors, pauses=pauses,
-                segment_bytes=segment_bytes, flags=flags, now_ns=now_ns,
+                policies=policies, segment_bytes=segment_bytes, flags=flags, now_ns=now_ns,
             )  # fmt: skip
         except BaseException:
             self._new.discard()
@@ -340,6 +423,19 @@ class NewLog:
         State a job.
         """
         self._maker.add(job)
+
+    def add_keys(self, keys: Iterable[StoredKey]) -> int:
+        """
+        State remembered keys, behind all jobs; see `SegmentMaker.add_keys`.
+        """
+        return self._maker.add_keys(keys)
+
+    @property
+    def shared_keys(self) -> Sequence[SharedKey]:
+        """
+        The jobs that have lost their keys to others.
+        """
+        return self._maker.shared_keys
 
     @property
     def last_lsn(self) -> int:

@@ -18,10 +18,10 @@ from beanstalk_twisted.binlog.format import (
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
+from beanstalk_twisted.binlog.reading.searching import resynchronise
+from beanstalk_twisted.binlog.reading.segment import NO_FRAME, content_end, continues, no_frame
+from beanstalk_twisted.binlog.reading.survey import NamedHeader, under_their_numbers
 from beanstalk_twisted.binlog.records import TUBE_ID, NotUnderstood, Raw, TubeDef
-from beanstalk_twisted.binlog.searching import resynchronise
-from beanstalk_twisted.binlog.segment import NO_FRAME, content_end, continues, no_frame
-from beanstalk_twisted.binlog.survey import NamedHeader, under_their_numbers
 from binlog_tools.logs.sources import Source
 
 

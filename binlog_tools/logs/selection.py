@@ -5,22 +5,65 @@ Which records, or jobs, a command is about.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import JOB_KINDS, State
+from beanstalk_twisted.binlog import records
+from beanstalk_twisted.binlog.records import JOB_KINDS, KEY, Kind, State
+from beanstalk_twisted.binlog.tags import NO_TAGS
 from binlog_tools.logs.quantities import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
 from binlog_tools.logs.stored import StoredJob
 
 TYPE_NAMES: Final[Mapping[int, str]] = {
-    1: "put", 2: "reserve", 3: "release", 4: "bury", 5: "kick", 6: "touch", 7: "delete",
-    8: "ttr-expired", 9: "disconnect-release", 16: "copy", 32: "tube-def", 33: "pause",
-    40: "state", 48: "trim", 49: "seal", 51: "start", 52: "clean-stop", 53: "clock-step",
+    **{int(kind): kind.name.lower().replace("_", "-") for kind in Kind},
+    records.TubeDef.kind: "tube-def", records.Pause.kind: "pause",
+    records.RememberedKey.kind: "key", records.TubePolicy.kind: "policy",
+    records.Counters.kind: "state", records.Trim.kind: "trim", records.Seal.kind: "seal",
+    records.Start.kind: "start", records.CleanStop.kind: "clean-stop",
+    records.ClockStep.kind: "clock-step",
 }  # fmt: skip
 """What the types of records are called by the tools; docs/binlog-format.md has the numbers."""
 
 TYPES_BY_NAME: Final = {name: number for number, name in TYPE_NAMES.items()}
-STATE_NAMES: Final = {
-    0: "gone", 1: "ready", 2: "reserved", 3: "buried", 4: "delayed",
-}  # fmt: skip
+STATE_NAMES: Final = {int(state): state.name.lower() for state in State}
 STATES_BY_NAME: Final = {name: State(number) for number, name in STATE_NAMES.items()}
+
+OF_JOBS: Final = frozenset(JOB_KINDS) | {KEY}
+"""The types of records that tell of a job, be it one that is gone."""
+
+TAG_WORDS: Final[Mapping[str, str]] = {
+    "idp": "unique_key", "con": "concurrency_key", "grp": "group", "aft": "after",
+}  # fmt: skip
+"""The tags that a client gives, by the words of the protocol; what `Tags` calls them."""
+
+
+class WantedTag(NamedTuple):
+    """
+    A tag that a job has.
+
+    :ivar word: one of `TAG_WORDS`.
+    :ivar name: its key or group; None for any.
+    """
+
+    word: str
+    name: bytes | None
+
+    def is_of(self, job: StoredJob) -> bool:
+        """
+        Whether a job has it.
+        """
+        found: bytes = getattr(job.tags or NO_TAGS, TAG_WORDS[self.word])
+        return bool(found) if self.name is None else found == self.name
+
+
+def parse_tag(text: str) -> WantedTag:
+    """
+    ``grp:NAME``, or ``grp`` for any.
+
+    :raise ValueError: it is none.
+    """
+    word, colon, name = text.partition(":")
+    if word not in TAG_WORDS or (colon and not name):
+        words = ", ".join(TAG_WORDS)
+        raise ValueError(f"{text!r} is no tag: one of {words}, alone or as in grp:NAME")
+    return WantedTag(word, name.encode("utf-8", "surrogateescape") if colon else None)
 
 
 def type_name(number: int) -> str:
@@ -34,6 +77,8 @@ class Selection(NamedTuple):
     """
     Records; None selects all.  A job's tube and state are those of the record.
 
+    :ivar tags: a job has one of them.
+    :ivar is_dead: whether a job is a dead letter.
     :ivar since_ns: records were logged at this time or later; ``until_ns``, before this one.
     """
 
@@ -44,6 +89,8 @@ class Selection(NamedTuple):
     since_ns: int = EARLIEST_NS
     until_ns: int = LATEST_NS
     lsns: Span = ALL_NUMBERS
+    tags: frozenset[WantedTag] | None = None
+    is_dead: bool | None = None
 
     @property
     def is_by_record(self) -> bool:
@@ -69,6 +116,8 @@ class Selection(NamedTuple):
             (self.jobs is None or job.job_id in self.jobs)
             and (self.tubes is None or job.tube in self.tubes)
             and (self.states is None or job.state in self.states)
+            and (self.tags is None or any(tag.is_of(job) for tag in self.tags))
+            and (self.is_dead is None or self.is_dead is bool((job.tags or NO_TAGS).dead_from))
         )
 
 

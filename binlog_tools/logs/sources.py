@@ -30,7 +30,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.survey import Progress, Survey
+from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 
 COPY_BYTES: Final = 1 << 20
 """How much of an unfinished segment is read at once: a copy of it is as consistent as one read."""

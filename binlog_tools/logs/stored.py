@@ -2,12 +2,21 @@
 A job as it stands in a log, apart from the log: what tools hand from one log to another.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.replay import Replay
-from beanstalk_twisted.binlog.survey import Survey
+from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.binlog.reading.survey import Survey
+from beanstalk_twisted.binlog.records import (
+    NEVER_NS,
+    JobImage,
+    Kind,
+    Reason,
+    RememberedKey,
+    State,
+    TubePolicy,
+)
+from beanstalk_twisted.binlog.tags import Tags
 
 NS: Final = 1_000_000_000
 
@@ -17,9 +26,10 @@ class StoredJob(NamedTuple):
     All that a log says of a job.
 
     :ivar created_ns: when it was put.
-    :ivar deadline_ns: ready 0; delayed, when it becomes ready; buried, when it was buried, which
-        orders the buried jobs of a tube; reserved, when its TTR ends.
+    :ivar deadline_ns: ready 0; delayed, when it becomes ready, or `NEVER_NS`; buried, when it was
+        buried, which orders the buried jobs of a tube; reserved, when its TTR ends.
     :ivar body: without its CR LF.
+    :ivar tags: what else it carries, None for nothing.
     """
 
     job_id: int
@@ -36,6 +46,7 @@ class StoredJob(NamedTuple):
     releases: int = 0
     buries: int = 0
     kicks: int = 0
+    tags: Tags | None = None
 
     def image(self, tube_id: int) -> JobImage:
         """
@@ -44,7 +55,7 @@ class StoredJob(NamedTuple):
         return JobImage(
             Kind.COPY, self.state, Reason.IMPORT, self.priority, self.job_id, self.created_ns,
             self.deadline_ns, self.delay_s, self.ttr_s, tube_id, self.reserves, self.timeouts,
-            self.releases, self.buries, self.kicks, 0, self.body,
+            self.releases, self.buries, self.kicks, 0, self.body, self.tags,
         )  # fmt: skip
 
     @classmethod
@@ -55,8 +66,18 @@ class StoredJob(NamedTuple):
         return cls(
             image.job_id, tube, image.state, image.priority, image.delay_s, image.ttr_s,
             image.ts_ns, image.deadline_ns, image.body, image.reserves, image.timeouts,
-            image.releases, image.buries, image.kicks,
+            image.releases, image.buries, image.kicks, image.tags,
         )  # fmt: skip
+
+
+def without_group(job: StoredJob) -> StoredJob:
+    """
+    For those who have no groups: a job that waits for one is buried, behind all that are, since it
+    must not be done too early.
+    """
+    if job.state is State.DELAYED and job.deadline_ns == NEVER_NS:
+        return job._replace(state=State.BURIED)
+    return job
 
 
 class StoredPause(NamedTuple):
@@ -69,6 +90,49 @@ class StoredPause(NamedTuple):
     tube: bytes
     seconds: int
     until_ns: int
+
+
+class StoredKey(NamedTuple):
+    """
+    A unique key of a deleted job, which is remembered until ``until_ns``.
+
+    :ivar job_id: of the job that had it.
+    :ivar since_ns: when it was deleted.
+    """
+
+    tube: bytes
+    key: bytes
+    job_id: int
+    since_ns: int
+    until_ns: int
+
+    def record(self, tube_id: int) -> RememberedKey:
+        """
+        What states it in another log.
+        """
+        return RememberedKey(tube_id, self.key, self.job_id, self.until_ns, self.since_ns)
+
+    @classmethod
+    def of(cls, record: RememberedKey, tube: bytes) -> "StoredKey":
+        """
+        A key apart from its log.
+        """
+        return cls(tube, record.key, record.job_id, record.ts_ns, record.until_ns)
+
+
+class StoredPolicy(NamedTuple):
+    """
+    A tube's policy, as commands have set it.
+    """
+
+    tube: bytes
+    rules: Mapping[str, str]
+
+    def record(self, tube_id: int, now_ns: int) -> TubePolicy:
+        """
+        What states it in another log.
+        """
+        return TubePolicy(tube_id, self.rules, now_ns, Reason.IMPORT)
 
 
 def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
@@ -92,3 +156,22 @@ def loaded_pauses(survey: Survey, now_ns: int) -> Iterator[StoredPause]:
     replay = Replay(survey)
     for pause in replay.pauses(now_ns):
         yield StoredPause(replay.small.tubes[pause.tube_id], pause.seconds, pause.until_ns)
+
+
+def loaded_keys(survey: Survey, now_ns: int) -> Iterator[StoredKey]:
+    """
+    The remembered keys that a server would load.
+    """
+    replay = Replay(survey)
+    for record, _ in replay.keys(now_ns):
+        yield StoredKey.of(record, replay.small.tubes[record.tube_id])
+
+
+def loaded_policies(survey: Survey) -> Iterator[StoredPolicy]:
+    """
+    The policies that a server would load.
+    """
+    tubes = survey.small.tubes
+    for tube_id, record in sorted(survey.small.policies.items()):
+        if record.rules and tube_id in tubes:
+            yield StoredPolicy(tubes[tube_id], record.rules)

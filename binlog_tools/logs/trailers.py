@@ -10,8 +10,8 @@ from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import SEAL_HEAD
 from beanstalk_twisted.binlog.frames import Buffer, Frame
 from beanstalk_twisted.binlog.framing import encode_trailer
+from beanstalk_twisted.binlog.reading.segment import has_content
 from beanstalk_twisted.binlog.records import TYPE, NotUnderstood, Seal
-from beanstalk_twisted.binlog.segment import has_content
 
 
 class Remark(NamedTuple):

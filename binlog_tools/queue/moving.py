@@ -42,6 +42,8 @@ class Mover:
     """
     Moves jobs.
 
+    :ivar target: the tube that they are moved into.
+    :ivar keeps_buried: whether to bury there what was buried.
     :ivar later: the number of the job at which `move_all` stopped, as that was put since it began;
         None if it did not.
     """
@@ -51,8 +53,8 @@ class Mover:
         :param keeps_buried: bury in the new tube what was buried; else it is ready there.
         """
         self._queue = queue
-        self._target = target
-        self._keeps_buried = keeps_buried
+        self.target = target
+        self.keeps_buried = keeps_buried
         self._end = float("inf")
         self.later: int | None = None
 
@@ -92,7 +94,7 @@ class Mover:
         if self._is_later(job):
             self._queue.release(job.id, stats.number("pri"))
             return None
-        return self._move(job, stats, "ready", 0)
+        return self.move_reserved(job, stats, "ready", 0)
 
     def _move_first(self, source: bytes, state: str) -> Moved | None:
         while True:
@@ -122,30 +124,39 @@ class Mover:
         # A reserved job is refused here, and so is one that was taken since.
         taken = self._queue.reserve_job(job)
         delay_s = stats.number("time-left") if stats["state"] == "delayed" else 0
-        return self._move(taken, stats, stats["state"], delay_s)
+        return self.move_reserved(taken, stats, stats["state"], delay_s)
 
-    def _move(self, job: Job, stats: Stats, state: str, delay_s: int) -> Moved:
+    def move_reserved(self, job: Job, stats: Stats, state: str, delay_s: int) -> Moved:
+        """
+        Move a job that we have reserved.
+
+        :param state: its state before, and what was left of its delay.
+        :raise Refused: it cannot be put, and is again what it was.
+        """
         priority, ttr_s = stats.number("pri"), stats.number("ttr")
         is_buried = state == "buried"
-        buries = is_buried and self._keeps_buried
+        buries = is_buried and self.keeps_buried
         try:
-            self._queue.use(self._target)
+            self._queue.use(self.target)
             new = self._queue.put(job.body, priority, BURYING_S if buries else delay_s, ttr_s)
         except Refused:
-            self._give_back(job.id, priority, is_buried, delay_s)
+            self.give_back(job.id, priority, is_buried, delay_s)
             raise
         try:
             if buries:
                 self._queue.bury_free(new, priority)
             self._queue.delete(job.id)
         except (OSError, Refused) as problem:
-            target = self._target.decode()
+            target = self.target.decode()
             raise Broken(
                 f"job {job.id} is job {new} of {target} now, but may still be there too: {problem}"
             ) from problem
         return Moved(job.id, new)
 
-    def _give_back(self, job: int, priority: int, is_buried: bool, delay_s: int) -> None:
+    def give_back(self, job: int, priority: int, is_buried: bool, delay_s: int) -> None:
+        """
+        Let a job that we have reserved be what it was before.
+        """
         if is_buried:
             self._queue.bury(job, priority)
         else:

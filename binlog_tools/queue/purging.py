@@ -34,7 +34,10 @@ class TubePurge:
 
     :ivar counts: how many there are, by state.
     :ivar deleted: how many have been.
+    :cvar at_once: how many a command deletes at most, for people.
     """
+
+    at_once = "one"
 
     def __init__(self, queue: Queue, tube: bytes, states: Sequence[str]) -> None:
         """

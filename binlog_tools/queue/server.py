@@ -41,13 +41,17 @@ class Refused(Exception):
 
 def _meaning(what: str, reply: Reply) -> str:
     """
-    What a NOT_FOUND means: nearly always a number or a name that is wrong.
+    What a refusal means; NOT_FOUND is nearly always a number or a name that is wrong.
     """
     command, _, about = what.partition(" ")
+    if reply.name == b"DUPLICATE":
+        return f": job {reply.number} has, or had, its unique key there"
+    if reply.name == b"BAD_FORMAT" and command == "tube-policy":
+        return ": a key or a value is wrong, and nothing was changed"
     if reply.name != b"NOT_FOUND" or not about:
         return ""
     first = about.split()[0]
-    if command in ("stats-tube", "pause-tube"):
+    if command in ("stats-tube", "pause-tube", "list-jobs", "flush-tube"):
         return f": there is no tube {first}"
     if command in ("peek", "stats-job"):
         return f": there is no job {first}"
@@ -113,11 +117,14 @@ class Queue:
             raise Refused(what or request.split(b"\r\n")[0].decode(), reply)
         return reply
 
-    def ask_many(self, requests: Iterable[bytes | None]) -> Iterable[Reply]:
+    def ask_many(
+        self, requests: Iterable[bytes | None], window: int = WINDOW
+    ) -> Iterable[Reply]:  # fmt: skip
         """
         Send commands, many at once, and give their answers in order, whatever they are.
 
         :param requests: None among them is no command: the next answer is there, and is given.
+        :param window: how many may be on their way at once.
         """
         waiting = 0
         for request in requests:
@@ -130,7 +137,7 @@ class Queue:
                 continue
             self._line.send(request)
             waiting += 1
-            if waiting >= WINDOW:
+            if waiting >= window:
                 yield self._line.reply()
                 waiting -= 1
         for _ in range(waiting):
@@ -143,6 +150,16 @@ class Queue:
         """
         self._line.send(b"".join(requests))
         return [self._line.reply() for _ in requests]
+
+    def capabilities(self) -> list[str]:
+        """
+        Ask which commands the server has beside those of beanstalkd.
+
+        :return: their first words; none where it does not know this command either.
+        """
+        self._line.send(b"capabilities\r\n")
+        reply = self._line.reply()
+        return [name.decode(errors="replace") for name in _listed(reply)] if reply.data else []
 
     # Tubes.
 
@@ -164,11 +181,7 @@ class Queue:
         self._watched = wanted
 
     def tubes(self) -> list[bytes]:
-        reply = self.ask(b"list-tubes\r\n", b"OK")
-        try:
-            return yaml.read_listing(reply.data)
-        except ValueError as problem:
-            raise Lost(0, f"{NO_SERVER} ({problem})") from None
+        return _listed(self.ask(b"list-tubes\r\n", b"OK"))
 
     def pause(self, tube: bytes, seconds: int) -> None:
         self.ask(tube_request(b"pause-tube", tube, seconds), b"PAUSED")
@@ -274,6 +287,16 @@ class Queue:
 
 def put_request(body: bytes, priority: int, delay_s: int, ttr_s: int) -> bytes:
     return b"put %d %d %d %d\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), body)
+
+
+def _listed(reply: Reply) -> list[bytes]:
+    """
+    :raise Lost: it is no list.
+    """
+    try:
+        return yaml.read_listing(reply.data)
+    except ValueError as problem:
+        raise Lost(0, f"{NO_SERVER} ({problem})") from None
 
 
 def parsed(reply: Reply) -> Stats:

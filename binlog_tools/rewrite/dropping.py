@@ -10,23 +10,29 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
-from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SegmentHeader, segment_name
+from beanstalk_twisted.binlog.format import (
+    EXTENSIONS,
+    MADE_BY_TOOL,
+    SegmentHeader,
+    segment_name,
+)
 from beanstalk_twisted.binlog.framing import Framing
+from beanstalk_twisted.binlog.reading.replay import Replay, read
+from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Record, State
-from beanstalk_twisted.binlog.replay import Replay, read
-from beanstalk_twisted.binlog.survey import Progress
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.logs.new_log import WRITER, Floors, NewLog, Origin, OriginSource
 from binlog_tools.logs.outputs import PART, NamingDirectory
 from binlog_tools.logs.sources import NoLog
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import NS, StoredJob
 from binlog_tools.rewrite.rewriting import Choice
 
 
@@ -67,8 +73,17 @@ def _drop(directory: RealDirectory, choice: Choice, progress: Progress) -> Dropp
     now_ns = max(time.time_ns(), found.small.time_ns)
     kept_at, images, left = _keep(directory, found, choice, now_ns)
     if images:
-        append_deletions(directory, found, images, now_ns)
-    return Dropped(len(images), left, kept_at if images else "")
+        append_deletions(directory, found, images, now_ns, left.tagged > 0)
+    return Dropped(len(images), left.jobs, kept_at if images else "")
+
+
+class _Left(NamedTuple):
+    """
+    How many jobs stay, and of those how many have tags.
+    """
+
+    jobs: int
+    tagged: int
 
 
 def free_path(path: str) -> str:
@@ -80,7 +95,7 @@ def free_path(path: str) -> str:
 
 def _keep(
     directory: RealDirectory, found: Replay, choice: Choice, now_ns: int
-) -> tuple[str, list[JobImage], int]:
+) -> tuple[str, list[JobImage], _Left]:
     """
     Write the jobs that go into a log of their own; nothing of that if there are none.
     """
@@ -91,40 +106,52 @@ def _keep(
     shutil.rmtree(kept_at + PART, ignore_errors=True)
     tubes = found.small.tubes
     going: list[JobImage] = []
-    left = 0
+    left = tagged = 0
     origin = Origin("filter", [OriginSource.of(found.survey)])
     with NewLog(kept_at, origin, floors=Floors.of(found.survey)) as log:
         for image, _ in found.survivors(now_ns):
             job = StoredJob.of(image, tubes[image.tube_id])
             if choice.keeps(job, now_ns):
                 left += 1
+                tagged += job.tags is not None
             else:
                 log.add(job)
                 going.append(image._replace(body=b""))
         if going:
             log.finish()
-    return kept_at, going, left
+    return kept_at, going, _Left(left, tagged)
 
 
 def append_deletions(
-    directory: Directory, found: Replay, images: Sequence[JobImage], now_ns: int
-) -> None:
+    directory: Directory, found: Replay, images: Sequence[JobImage], now_ns: int,
+    has_tags: bool = False,
+) -> None:  # fmt: skip
     """
     The same steps as those of a server that starts, deletes the jobs and stops; the segment gets
     its name when it is durable.
+
+    :param has_tags: whether some of the jobs that stay have any.
     """
     found.tidy(directory)
     position = found.position(b"")
     small = found.small
     wall_offset_ns = time.time_ns() - now_ns
+    policies = [
+        replace(policy, ts_ns=now_ns, reason=Reason.NONE)
+        for tube_id, policy in sorted(small.policies.items())
+        if policy.rules and tube_id in small.tubes
+    ]
     content: list[Record] = [
         *(records.TubeDef(each, name, now_ns) for each, name in sorted(found.small.tubes.items())),
         *found.pauses(now_ns),
+        *policies,
         records.Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
-        *(_deletion(image, now_ns) for image in images),
+        *(record for image in images for record in _end_of(image, now_ns)),
         records.CleanStop(now_ns),
     ]
-    raw = _segment(position, content, small.next_job_id, now_ns)
+    is_extended = has_tags or policies or any(found.keys(now_ns)) or _keys_in(content)
+    incompat = position.incompat | (EXTENSIONS if is_extended else 0)
+    raw = _segment(position._replace(incompat=incompat), content, small.next_job_id, now_ns)
     unnamed = spare_name(position.seq)
     found.remove_dead(directory, segments=False)
     write_file(directory, unnamed, raw)
@@ -154,19 +181,40 @@ def _segment(position: Position, content: list[Record], next_job_id: int, now_ns
     header = SegmentHeader(
         position.seq, position.first_lsn, now_ns, position.prev_end, position.trim_seq,
         next_job_id, position.store_uuid, salt, position.flags | MADE_BY_TOOL,
-        position.incarnation, WRITER,
+        position.incarnation, WRITER, position.incompat,
     )  # fmt: skip
     chunks = [header.encode(Origin("filter").description(now_ns))]
     framing = Framing(salt)
     lsn = position.next_lsn
     chunks += framing.add_rehomed(position.rehomed)
-    chunks += framing.add(content, lsn, now_ns)
+    chunks += framing.add(content, lsn, now_ns, whole=_keys_in(content))
     chunks += framing.seal(lsn + len(content), now_ns)
     return b"".join(chunks)
+
+
+def _keys_in(content: Sequence[Record]) -> list[tuple[int, int]]:
+    """
+    Where a DELETE and the KEY behind it stand, which one frame has to hold.
+    """
+    keys = (at for at, record in enumerate(content) if isinstance(record, records.RememberedKey))
+    return [(at - 1, at + 1) for at in keys]
+
+
+def _end_of(image: JobImage, now_ns: int) -> Iterator[Record]:
+    """
+    The deletion of a job, and the key that it leaves.
+    """
+    yield _deletion(image, now_ns)
+    tags = image.tags
+    if tags is not None and tags.leaves_key:
+        until_ns = now_ns + tags.unique_s * NS
+        yield records.RememberedKey(
+            image.tube_id, tags.unique_key, image.job_id, until_ns, now_ns
+        )  # fmt: skip
 
 
 def _deletion(image: JobImage, now_ns: int) -> JobImage:
     return image._replace(
         kind=Kind.DELETE, state=State.GONE, reason=Reason.ADMIN, ts_ns=now_ns, deadline_ns=0,
-        connection=0, body=b"",
+        connection=0, body=b"", tags=None,
     )  # fmt: skip

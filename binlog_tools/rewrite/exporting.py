@@ -3,22 +3,32 @@ A log as JSON lines and back; docs/inspect.md, "JSON lines of an export".
 """
 
 import base64
-import binascii
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, count
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
-from beanstalk_twisted.binlog.records import State
-from binlog_tools.inspect.dumping import Fields, body_fields, job_fields
+from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.tags import Tags
+from binlog_tools.inspect.dumping import (
+    Fields,
+    body_fields,
+    job_fields,
+    named_tags,
+)
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
-from binlog_tools.logs.quantities import format_time_exactly, parse_time
-from binlog_tools.logs.selection import STATES_BY_NAME, Selection
-from binlog_tools.logs.stored import NS, StoredJob, StoredPause
-from binlog_tools.tube_names import NoTube, is_tube_name
+from binlog_tools.logs.quantities import format_time_exactly
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.stored import NS, StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.rewrite.line_fields import (
+    MAX_GIVEN,
+    MAX_U32,
+    NAMES_OF_TAGS,
+    LineFields,
+    WrongLine,
+)
 
 VERSION: Final = 1
 
@@ -35,22 +45,12 @@ MAX_LINE_BYTES: Final = 8 << 30
 """The largest body of a job, each byte of it escaped, and its fields: nothing that was exported is
 longer."""
 
-MAX_U32: Final = (1 << 32) - 1
-"""The largest priority, delay, TTR and counter."""
-
 DEFAULT_PRIORITY: Final = 1024
 DEFAULT_TTR_S: Final = 60
 """Of jobs whose lines say none; what most clients give."""
 
-MAX_GIVEN: Final = (1 << 63) - 1
-"""The highest LSN and next id: the server that goes on with the log has as many again to give."""
-
 MAX_JOB_ID: Final = MAX_GIVEN - 1
 """The highest id of a job: the next one is in an export of the new log, and can be read again."""
-
-MAX_LOG_TIME_NS: Final = 4_102_444_800 * NS
-"""The year 2100: the latest time of a log.  To it a server adds delays of up to 136 years, and the
-nanoseconds since 1970 end in 2262."""
 
 MAX_IGNORED: Final = 100
 """Unknown fields that are counted by name: what a newer version adds is few, what is no export may
@@ -64,15 +64,20 @@ _TUBE: Final = frozenset({"tube", "tube_base64"})
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "log": _ALL | {"path", "store_uuid", "last_lsn", "next_job_id", "time"},
     "pause": _ALL | _TUBE | {"seconds", "until"},
+    "policy": _ALL | _TUBE | {"rules"},
+    "key": _ALL | _TUBE | {"key", "key_base64", "job", "since", "until"},
     "job": _ALL | _TUBE | {"job", "state", "priority", "delay_s", "ttr_s", "created", "deadline",
-                           "body", "body_base64", *COUNTERS},
+                           "body", "body_base64", "tags", *COUNTERS},
+    "tags": frozenset({*NAMES_OF_TAGS, *(f"{name}_base64" for name in NAMES_OF_TAGS), "unique_s",
+                       "concurrency_limit", "dead_reason", "dead_at"}),
 }  # fmt: skip
-"""What a line of each kind may say."""
+"""What a line of each kind may say, and the tags of a job."""
 
 
 def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
     """
-    A document for the log, one for each pause in force, and one for each job.
+    A document for the log, one for each pause in force, policy and remembered key, and one for
+    each job.
     """
     origin = OriginSource.of(loaded.survey)
     yield {
@@ -83,31 +88,48 @@ def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
     for pause in loaded.pauses():
         until = format_time_exactly(pause.until_ns)
         yield {
-            "v": VERSION, "kind": "pause", **_tube_fields(pause.tube), "seconds": pause.seconds,
-            "until": until,
+            "v": VERSION, "kind": "pause", **_name_fields("tube", pause.tube),
+            "seconds": pause.seconds, "until": until,
+        }  # fmt: skip
+    for policy in loaded.policies():
+        yield {
+            "v": VERSION, "kind": "policy", **_name_fields("tube", policy.tube),
+            "rules": policy.rules,
+        }  # fmt: skip
+    for remembered in loaded.remembered_keys():
+        yield {
+            "v": VERSION, "kind": "key", **_name_fields("tube", remembered.tube),
+            **_name_fields("key", remembered.key), "job": remembered.job_id,
+            "since": format_time_exactly(remembered.since_ns),
+            "until": format_time_exactly(remembered.until_ns),
         }  # fmt: skip
     for job in loaded.jobs():
         if selection.has_job(job):
             yield {
-                "v": VERSION, "kind": "job", "job": job.job_id, **_tube_fields(job.tube),
-                **job_fields(job), **body_fields(job.body, "text"),
+                "v": VERSION, "kind": "job", "job": job.job_id,
+                **_name_fields("tube", job.tube), **job_fields(job), **_tags_field(job.tags),
+                **body_fields(job.body, "text"),
             }  # fmt: skip
 
 
-def _tube_fields(tube: bytes) -> Fields:
+def _name_fields(field: str, name: bytes) -> Fields:
     try:
-        return {"tube": tube.decode()}
+        return {field: name.decode()}
     except UnicodeDecodeError:
-        return {"tube_base64": base64.b64encode(tube).decode()}
+        return {f"{field}_base64": base64.b64encode(name).decode()}
 
 
-class WrongLine(ValueError):
+def _tags_field(tags: Tags | None) -> Fields:
     """
-    A line that says no job, pause or log.
+    What a job carries; nothing if it carries nothing.
     """
-
-    def __init__(self, number: int, why: str) -> None:
-        super().__init__(f"line {number}: {why}")
+    if tags is None:
+        return {}
+    fields: Fields = {}
+    for field, value in named_tags(tags).items():
+        is_name = field in NAMES_OF_TAGS
+        fields |= _name_fields(field, getattr(tags, field)) if is_name else {field: value}
+    return {"tags": fields}
 
 
 def bounded_lines(file: BinaryIO, max_bytes: int = DEFAULT_LINE_BYTES) -> Iterator[bytes]:
@@ -137,6 +159,8 @@ class _Head(NamedTuple):
     floors: Floors
     sources: list[OriginSource]
     pauses: list[StoredPause]
+    policies: list[StoredPolicy]
+    keys: list[StoredKey]
     lsn_line: int = 0
 
 
@@ -155,14 +179,18 @@ def import_lines(
     head, first = _read_head(documents, now_ns)
     origin = Origin("import", head.sources)
     with NewLog(
-        output, origin, floors=head.floors, pauses=head.pauses, segment_bytes=segment_bytes,
-        now_ns=now_ns,
+        output, origin, floors=head.floors, pauses=head.pauses, policies=head.policies,
+        segment_bytes=segment_bytes, now_ns=now_ns,
     ) as log:  # fmt: skip
-        jobs = _Jobs(head.floors.next_job_id, now_ns)
+        jobs = _Jobs(head.floors.next_job_id, now_ns, head.keys)
         for done, (number, document) in enumerate(chain(first, documents), start=1):
             log.add(jobs.read(number, document))
+            for shared in log.shared_keys:
+                why = f"tags: unique_key: job {shared.holder} of the tube has it already"
+                raise WrongLine(number, why)
             if not done % 1000:
                 notice(done)
+        log.add_keys(head.keys)
         if log.last_lsn > MAX_GIVEN:
             why = f"last_lsn: the LSNs of the new log, behind it, would go above {MAX_GIVEN}"
             raise WrongLine(head.lsn_line, why)
@@ -190,18 +218,22 @@ def _documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Numbe
 
 def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
     known = FIELDS.get(str(document.get("kind", "job")), document.keys())
-    for name in document.keys() - known:
+    unknown = document.keys() - known
+    tags = document.get("tags")
+    if isinstance(tags, dict):
+        unknown |= {f"tags.{name}" for name in tags.keys() - FIELDS["tags"]}
+    for name in unknown:
         if name in ignored or len(ignored) < MAX_IGNORED:
             ignored[name] += 1
 
 
 def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
-    head = _Head(Floors(), [], [])
+    head = _Head(Floors(), [], [], [], [])
     for number, document in documents:
         kind = document.get("kind", "job")
         if kind == "job":
             return head, [(number, document)]
-        fields = _Fields(number, document)
+        fields = LineFields(number, document)
         if kind == "log":
             head.sources.append(fields.source())
             last_lsn = fields.whole("last_lsn", MAX_GIVEN, 0)
@@ -216,9 +248,26 @@ def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list
             seconds = fields.whole("seconds", MAX_U32, 0)
             until = fields.time("until", now_ns + seconds * NS)
             head.pauses.append(StoredPause(fields.tube(), seconds, until))
+        elif kind == "policy":
+            head.policies.append(StoredPolicy(fields.tube(), fields.rules()))
+        elif kind == "key":
+            head.keys.append(_read_key(fields, now_ns))
         else:
-            raise WrongLine(number, f"kind {kind!r} is unknown: job, pause or log")
+            raise WrongLine(number, f"kind {kind!r} is unknown: job, pause, policy, key or log")
     return head, []
+
+
+def _read_key(fields: LineFields, now_ns: int) -> StoredKey:
+    """
+    A remembered key, and the job that had it.
+    """
+    until = fields.time("until", now_ns)
+    job_id = fields.whole("job", MAX_JOB_ID, 0)
+    if job_id < 1:
+        raise WrongLine(fields.number, "job: the id of the job that had the key, 1 or more")
+    return StoredKey(
+        fields.tube(), fields.name("key"), job_id, min(fields.time("since", now_ns), until), until
+    )
 
 
 class _Jobs:
@@ -226,10 +275,13 @@ class _Jobs:
     Reads jobs, and gives ids to those that have none.
     """
 
-    def __init__(self, next_id: int, now_ns: int) -> None:
-        self._next_id = next_id
+    def __init__(self, next_id: int, now_ns: int, keys: Iterable[StoredKey]) -> None:
+        """
+        :param keys: whose jobs are gone, and their ids given.
+        """
         self._now_ns = now_ns
-        self._given: set[int] = set()
+        self._given = {key.job_id for key in keys}
+        self._next_id = max([next_id, *(job_id + 1 for job_id in self._given)])
 
     def read(self, number: int, document: Mapping[str, Any]) -> StoredJob:
         """
@@ -237,23 +289,26 @@ class _Jobs:
         """
         if document.get("kind", "job") != "job":
             raise WrongLine(number, "what is no job stands before all jobs")
-        fields = _Fields(number, document)
+        fields = LineFields(number, document)
         state = fields.state()
         job_id = self._id(fields)
         created = fields.time("created", self._now_ns)
         delay_s = fields.whole("delay_s", MAX_U32, 0)
-        deadline = self._deadline(fields, state, delay_s)
-        if state is State.DELAYED and "delay_s" not in document:
+        tags = fields.tags()
+        deadline = self._deadline(fields, state, delay_s, tags)
+        if state is State.DELAYED and "delay_s" not in document and deadline != NEVER_NS:
             # A server lets no job wait longer than its delay: its clock may have jumped.
             delay_s = fields.seconds_until(deadline, self._now_ns)
+        reserves, timeouts, releases, buries, kicks = (
+            fields.whole(name, MAX_U32, 0) for name in COUNTERS
+        )
         return StoredJob(
             job_id, fields.tube(), state, fields.whole("priority", MAX_U32, DEFAULT_PRIORITY),
             delay_s, max(1, fields.whole("ttr_s", MAX_U32, DEFAULT_TTR_S)), created,
-            deadline, fields.body(),
-            *(fields.whole(name, MAX_U32, 0) for name in COUNTERS),
+            deadline, fields.body(), reserves, timeouts, releases, buries, kicks, tags,
         )  # fmt: skip
 
-    def _id(self, fields: "_Fields") -> int:
+    def _id(self, fields: LineFields) -> int:
         if "job" not in fields.document and self._next_id > MAX_JOB_ID:
             raise WrongLine(fields.number, f"job: above {MAX_JOB_ID} there is no id to give it")
         job_id = fields.whole("job", MAX_JOB_ID, self._next_id)
@@ -265,114 +320,17 @@ class _Jobs:
         self._next_id = max(self._next_id, job_id + 1)
         return job_id
 
-    def _deadline(self, fields: "_Fields", state: State, delay_s: int) -> int:
+    def _deadline(
+        self, fields: LineFields, state: State, delay_s: int, tags: Tags | None
+    ) -> int:  # fmt: skip
         """
-        A delayed job without one is delayed from now on; a buried one is buried now, one behind
-        the other.
+        A delayed job without one waits for its group, or else is delayed from now on; a buried one
+        is buried now, one behind the other.
         """
         if state is State.DELAYED:
+            if tags is not None and tags.after and fields.document.get("deadline") is None:
+                return NEVER_NS
             return fields.time("deadline", self._now_ns + delay_s * NS)
         if state is State.BURIED:
             return fields.time("deadline", self._now_ns + fields.number)
         return 0
-
-
-class _Fields:
-    """
-    The fields of a document, checked: each method reads one, and raises `WrongLine`.
-    """
-
-    def __init__(self, number: int, document: Mapping[str, Any]) -> None:
-        self.number = number
-        self.document = document
-
-    def _wrong(self, name: str, why: str) -> WrongLine:
-        return WrongLine(self.number, f"{name}: {why}")
-
-    def whole(self, name: str, most: int, default: int) -> int:
-        value = self.document.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            raise self._wrong(name, f"{value!r} is no whole number from 0 to {most}")
-        return value
-
-    def time(self, name: str, default: int) -> int:
-        value = self.document.get(name)
-        if value is None:
-            return default
-        try:
-            found = parse_time(value, default)
-        except (ValueError, AttributeError):
-            raise self._wrong(name, f"{value!r} is no time such as {_EXAMPLE}") from None
-        if found < 0:
-            raise self._wrong(name, f"{value!r} is before 1970, when the times of a log begin")
-        return found
-
-    def seconds_until(self, deadline_ns: int, now_ns: int) -> int:
-        """
-        The delay that ends then, in whole seconds.
-        """
-        seconds = max(0, -(-(deadline_ns - now_ns) // NS))
-        if seconds > MAX_U32:
-            raise self._wrong("deadline", f"the longest delay has {MAX_U32} seconds")
-        return seconds
-
-    def log_time(self, default: int) -> int:
-        """
-        The time of a log, behind which that of the new one goes on.
-        """
-        found = self.time("time", default)
-        if found > MAX_LOG_TIME_NS:
-            raise self._wrong("time", "it is later than the year 2100, which leaves too few")
-        return found
-
-    def state(self) -> State:
-        """
-        A state that a job can have in a log; reserved ones become ready.
-        """
-        value = self.document.get("state")
-        if value is None:
-            return State.DELAYED if self.whole("delay_s", MAX_U32, 0) else State.READY
-        if not isinstance(value, str) or value not in STATES_BY_NAME or value == "gone":
-            raise self._wrong("state", f"{value!r} is none: ready, reserved, delayed or buried")
-        state = STATES_BY_NAME[value]
-        return State.READY if state is State.RESERVED else state
-
-    def source(self) -> OriginSource:
-        path, uuid = self.document.get("path", ""), self.document.get("store_uuid", "")
-        return OriginSource(str(path), str(uuid), self.whole("last_lsn", MAX_GIVEN, 0))
-
-    def tube(self) -> bytes:
-        name = self._bytes("tube", b"default")
-        if not is_tube_name(name):
-            raise self._wrong("tube", f"{NoTube(name)}")
-        return name
-
-    def body(self) -> bytes:
-        body = self._bytes("body", None)
-        if len(body) > MAX_BODY_BYTES:
-            raise self._wrong("body", f"it is larger than {MAX_BODY_BYTES} bytes")
-        return body
-
-    def _bytes(self, name: str, default: bytes | None) -> bytes:
-        """
-        Text, or bytes as base64 under the same name with ``_base64``.
-        """
-        text, encoded = self.document.get(name), self.document.get(f"{name}_base64")
-        if isinstance(text, str) and encoded is None:
-            try:
-                return text.encode()
-            except UnicodeEncodeError:
-                raise self._wrong(name, "half a surrogate pair is no text") from None
-        if isinstance(encoded, str) and text is None:
-            try:
-                return base64.b64decode(encoded, validate=True)
-            except (binascii.Error, ValueError):
-                raise self._wrong(f"{name}_base64", "this is not base64") from None
-        if text is None and encoded is None and default is not None:
-            return default
-        if text is not None and encoded is not None:
-            raise self._wrong(name, f"there are both {name} and {name}_base64; leave one out")
-        raise self._wrong(name, f"there must be {name} or {name}_base64, a string")
-
-
-_EXAMPLE: Final = "2026-01-31T12:00:00.000000000Z"

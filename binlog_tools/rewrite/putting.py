@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records import NEVER_NS, State
 from binlog_tools.client import Line, Reply, tube_request
 from binlog_tools.inspect.listing import released, sound_snapshot
 from binlog_tools.logs.live_set import Bodies, LiveJob, promoted, stored
 from binlog_tools.logs.outputs import naming
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob, StoredPause
+from binlog_tools.logs.stored import NS, StoredJob, StoredPause, without_group
 from binlog_tools.tube_names import is_tube_name
 
 WINDOW_JOBS: Final = 64
@@ -194,6 +194,8 @@ class Plan(NamedTuple):
     What is to be put, in order.
 
     :ivar unusable: tubes that no client may name, and how many of the chosen jobs are in each.
+    :ivar tagged: how many of the chosen jobs lose tags; ``waiting`` of those wait for a group, and
+        are buried.
     """
 
     source: Source
@@ -202,12 +204,14 @@ class Plan(NamedTuple):
     pauses: dict[bytes, StoredPause]
     now_ns: int
     unusable: Mapping[bytes, int]
+    tagged: int = 0
+    waiting: int = 0
 
     def job(self, each: Waiting) -> StoredJob:
         """
         A job as a server has it after a start, without its body.
         """
-        return released(promoted(stored(each.live, self.tubes), self.now_ns))
+        return without_group(released(promoted(stored(each.live, self.tubes), self.now_ns)))
 
 
 def plan(source: Source, selection: Selection, now_ns: int) -> Plan:
@@ -221,19 +225,23 @@ def plan(source: Source, selection: Selection, now_ns: int) -> Plan:
     found: list[Waiting] = []
     unusable: Counter[bytes] = Counter()
     buried: list[tuple[int, Waiting]] = []
+    tagged = waiting = 0
     for job_id, each in sorted(live.jobs.items()):
         job = released(promoted(stored(each, live.tubes), now_ns))
         if not selection.has_job(job):
             continue
         if not is_tube_name(job.tube):
             unusable[job.tube] += 1
-        elif job.state is State.BURIED:
+            continue
+        tagged += job.tags is not None
+        waiting += job.deadline_ns == NEVER_NS
+        if without_group(job).state is State.BURIED:
             buried.append((job.deadline_ns, Waiting(job_id, True, each)))
         else:
             found.append(Waiting(job_id, False, each))
     found += [each for _, each in sorted(buried, key=lambda pair: (pair[0], pair[1].job_id))]
     pauses = {pause.tube: pause for pause in live.pauses_at(now_ns)}
-    return Plan(source, found, live.tubes, pauses, now_ns, unusable)
+    return Plan(source, found, live.tubes, pauses, now_ns, unusable, tagged, waiting)
 
 
 class Putter:

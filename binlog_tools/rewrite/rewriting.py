@@ -2,15 +2,24 @@
 Making a log of other logs: compact, merge, filter.  Bodies pass through one at a time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, decode_description
 from binlog_tools.logs.loading import Loaded
-from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written, origin_stores
+from binlog_tools.logs.new_log import (
+    Floors,
+    NewLog,
+    Origin,
+    OriginSource,
+    SharedKey,
+    Written,
+    origin_stores,
+)
 from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
 
 
 class SameStore(ValueError):
@@ -83,7 +92,7 @@ def rewrite(
     dropped = 0
     with NewLog(
         output, origin, floors=Floors.of(loaded.survey), pauses=loaded.pauses(),
-        segment_bytes=segment_bytes,
+        policies=loaded.policies(), segment_bytes=segment_bytes,
     ) as log:  # fmt: skip
         for job in loaded.jobs():
             if choice.keeps(job, loaded.now_ns):
@@ -91,6 +100,7 @@ def rewrite(
             else:
                 dropped += 1
                 notice(job)
+        log.add_keys(loaded.remembered_keys())
         return Outcome(log.finish(), dropped)
 
 
@@ -104,13 +114,37 @@ class Renumbered(NamedTuple):
     new_id: int
 
 
+class OtherPolicy(NamedTuple):
+    """
+    A policy that is not in the merged log: the tube has another one, of a log named before.
+    """
+
+    path: str
+    tube: bytes
+    rules: Mapping[str, str]
+
+
+class Merged(NamedTuple):
+    """
+    What `merge` made.
+
+    :ivar shared_keys: jobs whose unique keys jobs of other logs have, in the merged one.
+    :ivar policies: those that are not in it.
+    """
+
+    written: Written
+    shared_keys: Sequence[SharedKey]
+    policies: Sequence[OtherPolicy]
+
+
 def merge(
     logs: Sequence[Loaded], output: str, segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     notice: Callable[[Renumbered], None] = lambda moved: None, accepts_copies: bool = False,
-) -> Written:  # fmt: skip
+) -> Merged:  # fmt: skip
     """
     Write the jobs of several logs into one.  A job keeps its id if no log before has one of it;
-    else it gets a new one, above all that were ever given.
+    else it gets a new one, above all that were ever given.  Of two jobs of a tube with one unique
+    key the first keeps it; of two policies of a tube, the first holds.
 
     :param notice: hears of each job that gets another id.
     :param accepts_copies: whether jobs of one id in logs of one origin are different jobs.
@@ -120,12 +154,14 @@ def merge(
     floors = Floors.of(*(log.survey for log in logs))
     until = attrgetter("until_ns")
     pauses = {pause.tube: pause for log in logs for pause in sorted(log.pauses(), key=until)}
+    policies, others = _merged_policies(logs)
     origin = Origin("merge", [OriginSource.of(log.survey) for log in logs])
     before: list[_Relative] = []
     next_id = floors.next_job_id
     with NewLog(
-        output, origin, floors=floors, pauses=pauses.values(), segment_bytes=segment_bytes
-    ) as new:
+        output, origin, floors=floors, pauses=pauses.values(), policies=policies,
+        segment_bytes=segment_bytes,
+    ) as new:  # fmt: skip
         for log in logs:
             own = _Relative(log.source.path, _stores_of(log), set())
             for job in log.jobs():
@@ -140,7 +176,34 @@ def merge(
                     own.ids.add(job.job_id)
                     new.add(job)
             before.append(own)
-        return new.finish()
+        taken = {job_id for each in before for job_id in each.ids}
+        new.add_keys(_merged_keys(logs, taken, next_id))
+        return Merged(new.finish(), new.shared_keys, others)
+
+
+def _merged_policies(logs: Sequence[Loaded]) -> tuple[list[StoredPolicy], list[OtherPolicy]]:
+    chosen: dict[bytes, StoredPolicy] = {}
+    others: list[OtherPolicy] = []
+    for log in logs:
+        for policy in log.policies():
+            first = chosen.setdefault(policy.tube, policy)
+            if first.rules != policy.rules:
+                others.append(OtherPolicy(log.source.path, policy.tube, policy.rules))
+    return list(chosen.values()), others
+
+
+def _merged_keys(logs: Sequence[Loaded], taken: set[int], next_id: int) -> Iterator[StoredKey]:
+    """
+    The remembered keys, those first that are remembered longest; each with an id of its own.
+
+    :param taken: the ids of the jobs.
+    """
+    keys = chain.from_iterable(log.remembered_keys() for log in logs)
+    for key in sorted(keys, key=lambda key: -key.until_ns):
+        if key.job_id in taken:
+            key, next_id = key._replace(job_id=next_id), next_id + 1
+        taken.add(key.job_id)
+        yield key
 
 
 class _Relative(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog import records
 from beanstalk_twisted.binlog.format import ALIGN_BYTES, MAX_FRAME_RECORDS, RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Raw, State
+from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Flag, Raw, Reason, State
 
 GUESS_BYTES: Final = 1 << 28
 """
@@ -32,10 +32,18 @@ behind them are still found: a page.  Each has to be tried.
 """
 
 _WINDOW_BYTES: Final = 1 << 20
-_FULL_RECORD: Final = re.compile(rb"(?s)(?=[\x01\x10][\x01-\x04][\x00-\x07][\x00-\x08])")
+_LIVING: Final = frozenset(State) - {State.GONE}
+_FLAGS: Final = range(2 * max(Flag))
+_FULL_RECORD: Final = re.compile(
+    b"(?s)(?=%b)"
+    % b"".join(b"[%b]" % re.escape(bytes(sorted(each))) for each in (FULL, _LIVING, _FLAGS, Reason))
+)
 """How a full record begins: type, state, flags and reason."""
 
-WITH_DATA: Final = frozenset({records.TubeDef.kind, records.Counters.kind, records.Seal.kind})
+WITH_DATA: Final = frozenset({
+    records.TubeDef.kind, records.RememberedKey.kind, records.TubePolicy.kind,
+    records.Counters.kind, records.Seal.kind,
+})  # fmt: skip
 """Records that are not of a job and have data."""
 
 _STATES: Final = frozenset(map(int, State))

@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.survey import beanstalkd_file
+from beanstalk_twisted.binlog.reading.survey import beanstalkd_file
 from binlog_tools.logs.quantities import Numbers, id_range, spans_of
 from binlog_tools.salvage.headers import rebuild
 

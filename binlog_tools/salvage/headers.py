@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, U32
 from beanstalk_twisted.binlog.frames import Buffer, Frame
-from beanstalk_twisted.binlog.searching import frames_anywhere, salt_at
+from beanstalk_twisted.binlog.reading.searching import frames_anywhere, salt_at
 
 _REC_CRC_AT: Final = 12
 _HEAP_CRC_AT: Final = 56

@@ -22,7 +22,7 @@ from beanstalk_twisted.binlog.records import (
     decode_record,
 )
 from binlog_tools.inspect.listing import released
-from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.live_jobs import Entry, LiveJobs, Place
@@ -151,6 +151,30 @@ class Judge:
             if known.seq >= live.trim_seq and is_on and tube_id in live.tubes:
                 yield StoredPause(live.tubes[tube_id], pause.seconds, pause.until_ns)
 
+    def policies(self) -> list[StoredPolicy]:
+        """
+        The newest policies that can be read.
+        """
+        live = self._live
+        return [
+            StoredPolicy(live.tubes[tube_id], known.policy.rules)
+            for tube_id, known in sorted(live.policies.items())
+            if known.seq >= live.trim_seq and known.policy.rules and tube_id in live.tubes
+        ]
+
+    def remembered_keys(self) -> list[StoredKey]:
+        """
+        The remembered keys that can be read, as of the end of the log.
+        """
+        live = self._live
+        return [
+            StoredKey.of(known.key, live.tubes[tube_id])
+            for (tube_id, _), known in sorted(live.keys.items())
+            if known.seq >= live.trim_seq
+            and known.key.until_ns > live.time_ns
+            and tube_id in live.tubes
+        ]
+
     def _home(self, job_id: int) -> tuple[int, int]:
         """
         The segment of a job's body, and its id.
@@ -222,17 +246,26 @@ class Judge:
     def _damaged(self, job_id: int, entry: Entry, damaged: Place) -> Outcome:
         raw = self._raw(damaged)
         try:
-            image = self._image(entry, raw, self._data(damaged, raw))
+            image = self._damaged_image(entry, raw, self._data(damaged, raw))
         except NotUnderstood:
             return self._lost(job_id, entry, Why.BODY)
         return self._set_aside(image, entry.lsn, Why.BODY)
+
+    def _damaged_image(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
+        """
+        The same where the extensions may be what is damaged: then they are left in the body.
+        """
+        try:
+            return self._image(entry, raw, data)
+        except NotUnderstood:
+            return self._image(entry, _without_extensions(raw), data)
 
     def _claimed_for(self, job_id: int, entry: Entry, body: Body) -> Outcome:
         self._given[job_id] = self._sum(body)
         assert entry.newest is not None, "it has no full record"
         claimed = self._claimed(body)
         newest = _decoded(RECORD.unpack(entry.newest), b"")
-        image = newest._replace(ts_ns=claimed.ts_ns, body=claimed.body)
+        image = newest._replace(ts_ns=claimed.ts_ns, body=claimed.body, tags=claimed.tags)
         return self._set_aside(image, entry.lsn, Why.RECORD if body.is_proven else Why.BODY)
 
     def _lost(self, job_id: int, entry: Entry, why: Why) -> Outcome:
@@ -273,7 +306,7 @@ class Judge:
         if entry.newest is None:
             return image
         newest = _decoded(RECORD.unpack(entry.newest), b"")
-        return newest._replace(ts_ns=image.ts_ns, body=image.body)
+        return newest._replace(ts_ns=image.ts_ns, body=image.body, tags=image.tags)
 
     def _data(self, place: Place, raw: Raw) -> bytes:
         start = place.heap_at + raw[records.DATA_OFF]
@@ -366,7 +399,7 @@ class Judge:
         try:
             image = _decoded(raw, data)
         except NotUnderstood:
-            image = _decoded((*raw[: records.FLAGS], 0, *raw[records.FLAGS + 1 :]), data)
+            image = _decoded(_without_extensions(raw), data)
         return image._replace(state=state, ts_ns=born_ns)
 
 
@@ -375,10 +408,14 @@ def _decoded(raw: Raw, data: bytes) -> JobImage:
     A record of a job; one without its data has no extensions either.
     """
     if not data:
-        raw = (*raw[: records.FLAGS], 0, *raw[records.FLAGS + 1 :])
+        raw = _without_extensions(raw)
     image = decode_record(raw, data)
     assert isinstance(image, JobImage)
     return image
+
+
+def _without_extensions(raw: Raw) -> Raw:
+    return (*raw[: records.FLAGS], 0, *raw[records.FLAGS + 1 :])
 
 
 def _sum_of(raw: Raw) -> tuple[int, int]:

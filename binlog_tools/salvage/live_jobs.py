@@ -9,29 +9,15 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog import frames, records
 from beanstalk_twisted.binlog.format import MAX_TUBE_NAME_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, decode_record
+from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Kind, NotUnderstood, decode_record
+from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.holes import read_seal
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
 from binlog_tools.salvage.untrusted import untrusted_bodies
 
-_OTHERS: Final = frozenset(
-    {
-        records.TubeDef.kind,
-        records.Pause.kind,
-        records.Trim.kind,
-        records.Seal.kind,
-        records.Start.kind,
-    }
-)
-"""The records beside those of jobs that matter here."""
-
 PAGE_IDS: Final = 1 << 16
 """Ids that follow each other take 8 KiB for so many."""
-
-_UNIMPORTANT: Final = frozenset(
-    {records.Counters.kind, records.CleanStop.kind, records.ClockStep.kind}
-)
 
 
 class Place(NamedTuple):
@@ -74,6 +60,24 @@ class KnownPause(NamedTuple):
     pause: records.Pause
 
 
+class KnownPolicy(NamedTuple):
+    """
+    A policy, and the segment that says so.
+    """
+
+    seq: int
+    policy: records.TubePolicy
+
+
+class KnownKey(NamedTuple):
+    """
+    A remembered key, and the segment that says so.
+    """
+
+    seq: int
+    key: records.RememberedKey
+
+
 class Ids:
     """
     A set of job ids, one bit for each: a log may hold the deletions of many millions.
@@ -100,7 +104,8 @@ class LiveJobs:
     :ivar table: the jobs that live, by id.
     :ivar deleted: the jobs whose deletion was read.
     :ivar claims: bodies whose records cannot be trusted, by the ids that are claimed for them.
-    :ivar tubes: the name of each tube id; ``pauses`` by tube id.
+    :ivar tubes: the name of each tube id; ``pauses`` and ``policies`` by tube id.
+    :ivar keys: remembered keys, by tube id and key.
     :ivar unknown_records: LSN and type of records of a newer version.
     """
 
@@ -110,6 +115,8 @@ class LiveJobs:
         self.claims: dict[int, list[Body]] = {}
         self.tubes: dict[int, bytes] = {}
         self.pauses: dict[int, KnownPause] = {}
+        self.policies: dict[int, KnownPolicy] = {}
+        self.keys: dict[tuple[int, bytes], KnownKey] = {}
         self.unknown_records: list[tuple[int, int]] = []
         self.trim_seq = 0
         self.next_job_id = 1
@@ -146,13 +153,16 @@ class LiveJobs:
             if kind not in JOB_KINDS:
                 self._absorb_other(seq, piece, at, kind, buffer)
             elif kind == Kind.DELETE:
-                self.table.pop(job_id, None)
-                self.claims.pop(job_id, None)
-                self.deleted.add(job_id)
+                self._delete(job_id)
             else:
                 self._absorb_job(seq, piece, at, kind, job_id, buffer)
             if kind in JOB_KINDS and job_id >= self.next_job_id:
                 self.next_job_id = job_id + 1
+
+    def _delete(self, job_id: int) -> None:
+        self.table.pop(job_id, None)
+        self.claims.pop(job_id, None)
+        self.deleted.add(job_id)
 
     def _absorb_job(
         self, seq: int, piece: Piece, at: int, kind: int, job_id: int, buffer: Buffer
@@ -174,8 +184,8 @@ class LiveJobs:
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:
         lsn = piece.frame.base_lsn + at
-        if kind not in _OTHERS:
-            if not kind & 0x80 and kind not in _UNIMPORTANT:
+        if kind not in TYPE_NAMES:
+            if not kind & 0x80:
                 self.unknown_records.append((lsn, kind))
             return
         raw = frames.raw_record(buffer, piece.frame, at)
@@ -190,10 +200,24 @@ class LiveJobs:
             self.trim_seq = max(self.trim_seq, raw[records.JOB_ID])
         elif kind == records.Start.kind:
             self.next_job_id = max(self.next_job_id, raw[records.JOB_ID])
-        else:
+        elif kind == records.Pause.kind:
             record = decode_record(raw, b"")
             assert isinstance(record, records.Pause)
             self.pauses[record.tube_id] = KnownPause(seq, lsn, record)
+        elif kind in (records.KEY, records.TubePolicy.kind) and data is not None:
+            self._absorb_extension(seq, raw, data)
+
+    def _absorb_extension(self, seq: int, raw: records.Raw, data: bytes) -> None:
+        try:
+            record = decode_record(raw, data)
+        except NotUnderstood:
+            return
+        if isinstance(record, records.TubePolicy):
+            self.policies[record.tube_id] = KnownPolicy(seq, record)
+        elif isinstance(record, records.RememberedKey):
+            self.keys[record.tube_id, record.key] = KnownKey(seq, record)
+            # It was written because the job is gone, wherever its deletion stood.
+            self._delete(record.job_id)
 
     def _name(self, tube_id: int, name: bytes | None) -> None:
         if name and len(name) <= MAX_TUBE_NAME_BYTES:

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.records import Kind
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import checking
 from binlog_tools.inspect.checking import Finding
-from binlog_tools.logs.new_log import Written
+from binlog_tools.logs.new_log import SharedKey, Written, shared_key_fields
 from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.salvage.holes import Hole
@@ -29,7 +29,9 @@ class Report:
     :ivar certain: how many are; ``doubtful`` and ``lost`` name the others.
     :ivar tubes: how many jobs are brought back into each tube.
     :ivar places: what is not as it was written.
+    :ivar keys: how many remembered keys are brought back; ``policies`` of tubes.
     :ivar written: the new log, None if none was made.
+    :ivar shared_keys: the jobs that are in it without the keys that others have.
     """
 
     def __init__(self, salvage: Salvage) -> None:
@@ -40,6 +42,9 @@ class Report:
         self.tubes: Counter[bytes] = Counter()
         self.written: Written | None = None
         self.kept_at = ""
+        self.keys = len(salvage.judge.remembered_keys())
+        self.policies = len(salvage.judge.policies())
+        self.shared_keys: list[SharedKey] = []
         self.places = list(salvage.places)
         self._last_id = 0
 
@@ -122,6 +127,9 @@ class Report:
             "doubtful": [_job(each) for each in self.doubtful],
             "lost": [_job(each) for each in self.lost],
             "tubes": {text_of(tube): count for tube, count in sorted(self.tubes.items())},
+            "keys": self.keys,
+            "policies": self.policies,
+            "shared_keys": [shared_key_fields(each) for each in self.shared_keys],
             "records": salvage.live_jobs.records,
             "hidden": self.hidden,
             "most_deleted": self.most_deleted,

@@ -12,9 +12,15 @@ from typing import NamedTuple
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame
+from beanstalk_twisted.binlog.reading.searching import frames_anywhere, proven_lsn
+from beanstalk_twisted.binlog.reading.segment import (
+    NO_FRAME,
+    NO_SEAL,
+    has_content,
+    is_sealed,
+    is_trailer,
+)
 from beanstalk_twisted.binlog.records import DATA_CRC, DATA_LEN, DATA_OFF, Raw
-from beanstalk_twisted.binlog.searching import frames_anywhere, proven_lsn
-from beanstalk_twisted.binlog.segment import NO_FRAME, NO_SEAL, has_content, is_sealed, is_trailer
 from binlog_tools.salvage.claims import Part
 from binlog_tools.salvage.headers import has_heap, has_records
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from beanstalk_twisted.binlog import frames, records
 from beanstalk_twisted.binlog.format import MAX_FRAME_RECORDS, RECORD, RECORD_BYTES
 from beanstalk_twisted.binlog.frames import Buffer
+from beanstalk_twisted.binlog.reading.segment import has_content
 from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, Raw
-from beanstalk_twisted.binlog.segment import has_content
 from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
 from binlog_tools.salvage.scanning import Piece, Scan, start_of_data
 
@@ -214,4 +214,6 @@ def _has_no_data(raw: Raw) -> bool:
 
 
 def _is_of_no_job(raw: Raw) -> bool:
-    return raw[records.TYPE] in WITH_DATA and not raw[records.JOB_ID]
+    # Each job has a TTR; a remembered key names a job, and has none.
+    is_key = raw[records.TYPE] == records.KEY and not raw[records.TTR_S]
+    return is_key or (raw[records.TYPE] in WITH_DATA and not raw[records.JOB_ID])

@@ -101,7 +101,7 @@ def _load(
     if source == "events" or (source == "auto" and any(map(_has_parquet, inputs))):
         return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(
-        copies="keep", body=body, damage=damage, servers=servers
+        copies="keep", tags=True, body=body, damage=damage, servers=servers
     )
     return reader.load(list(inputs))
 
@@ -123,8 +123,8 @@ def events(
     Logs as one events table, or what is new in them into the table.
     """
     with explained():
-        given = {"path": inputs[0], "copies": "keep", "body": str(body).lower(), "damage": damage,
-                 "servers": servers, "live": live}  # fmt: skip
+        given = {"path": inputs[0], "copies": "keep", "tags": "true", "body": str(body).lower(),
+                 "damage": damage, "servers": servers, "live": live}  # fmt: skip
         asked = parse_options(given)._replace(paths=inputs)
         segments, rows = write_events(_session("events", master), asked, Path(output).absolute())
     Output().line(f"{segments} segments, {rows} rows written to {output}")

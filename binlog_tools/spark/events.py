@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
-from binlog_tools.spark.definitions.columns import BY_NAME, ddl
+from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED, ddl
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import Share, Trouble
@@ -127,6 +127,7 @@ def read_events(spark: SparkSession, *paths: str) -> DataFrame:
     :return: with the column ``date``, if the table is in folders by day.
     """
     there = spark.read.parquet(*paths).columns
-    names = [name for name in BY_NAME if name in there]
+    # Spark looks at one file; an older one has no tags, as its jobs had none.
+    names = [name for name in BY_NAME if name in there or name in UNASKED["tags"]]
     read = spark.read.schema(ddl(tuple(names))).parquet(*paths)
     return read.select(*names, *(name for name in ("date",) if name in read.columns))

@@ -6,11 +6,22 @@ with the jobs that the server would have had.
 import shlex
 import time
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES, REHOMED
+from beanstalk_twisted.binlog.records import NotUnderstood
+from binlog_tools.console.wording import text_of
 from binlog_tools.logs.live_set import END, Point
-from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
+from binlog_tools.logs.new_log import (
+    Floors,
+    NewLog,
+    Origin,
+    OriginSource,
+    SharedKey,
+    Written,
+)
+from binlog_tools.logs.stored import StoredPolicy
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import BrokenFile
 from binlog_tools.spark.reading.finding import find
@@ -112,7 +123,8 @@ class Plan:
         if not segments:
             raise _missing("no segment can be read" + self._broken_told())
         self.paths = {each.header.seq: each.path for each in segments}
-        self._wanted = [each for each in segments if self._may_have(each)]
+        # Times never decrease: behind one that is too new all are, those that were re-homed too.
+        self._wanted = list(takewhile(self._may_have, segments))
         if not self._wanted:
             raise SourceError(
                 "REBUILD_GAP",
@@ -218,13 +230,32 @@ def _write(plan: Plan, live: LiveJobs, wall_ns: int) -> Rebuilt:
     origin = Origin(TOOL, [OriginSource(path, store, floors.last_lsn) for path in wish.paths])
     restoring = Restoring(live, plan.paths, wish.damage, now_ns)
     with NewLog(
-        wish.output, origin, floors=floors, pauses=live.pauses(now_ns),
+        wish.output, origin, floors=floors, pauses=live.pauses(now_ns), policies=_policies(live),
         segment_bytes=wish.segment_bytes, now_ns=now_ns,
     ) as log:  # fmt: skip
         for job in restoring.jobs():
             log.add(job)
+        log.add_keys(live.keys(now_ns))
         written = log.finish()
     records = sum(note.records for note in live.notes)
-    flaws = (*plan.flaws, *restoring.flaws)
+    flaws = (*plan.flaws, *restoring.flaws, *map(_shared, log.shared_keys))
     lost = tuple(sorted(restoring.lost))
     return Rebuilt(written, len(live.notes), records, flaws, lost, tuple(plan.not_missed))
+
+
+def _policies(live: LiveJobs) -> list[StoredPolicy]:
+    try:
+        return list(live.policies())
+    except NotUnderstood as problem:
+        what = f"the policy of a tube: {problem}; nothing was written"
+        raise SourceError("BINLOG_UNKNOWN_FORMAT", what) from None
+
+
+def _shared(shared: SharedKey) -> str:
+    """
+    A job whose key another one has: its deletion is in what was left out.
+    """
+    return (
+        f"the unique key {text_of(shared.key)} of job {shared.job_id}: job {shared.holder} of tube "
+        f"{text_of(shared.tube)} has it"
+    )

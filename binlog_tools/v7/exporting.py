@@ -3,13 +3,14 @@ From a log of ours to a directory that beanstalkd loads.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.records import State
-from binlog_tools.logs.stored import StoredJob
+from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
+from binlog_tools.logs.stored import StoredJob, without_group
 from binlog_tools.tube_names import is_tube_name, quoted
 from binlog_tools.v7 import records
 from binlog_tools.v7.filemaker import DEFAULT_FILE_BYTES, DEFAULT_MAX_BODY_SIZE, FileMaker, Spool
@@ -28,9 +29,23 @@ class NotHeld(NamedTuple):
     why: str
 
 
+DROPPED: Final[Mapping[str, str]] = {
+    "unique_key": "a put with the key of one of these jobs makes another job",
+    "concurrency_key": "more of these jobs may be reserved at once than was asked for",
+    "group": "jobs are of no group",
+    "after": "those jobs that wait for the end of a group are buried; kick them when it has come",
+    "dead_letters": "these jobs are buried, and nothing says from which tube they came, or why",
+    "keys": "a put with the key of a job that was deleted makes another job",
+    "policies": "tubes have no limits, delays between attempts or dead-letter tubes",
+}
+"""What beanstalkd has nothing for, and what comes of it."""
+
+
 class Tally:
     """
     What an export has to hold.
+
+    :ivar dropped: how much of `DROPPED` there is.
 
     :ivar states: how many jobs in each state.
     :ivar max_body_size: of the largest body, with its CR LF.
@@ -43,6 +58,7 @@ class Tally:
         self.body_bytes = 0
         self.max_job_id = 0
         self.max_body_size = 0
+        self.dropped = dict.fromkeys(DROPPED, 0)
         self.not_held: list[NotHeld] = []
         self.unusable: Counter[bytes] = Counter()
 
@@ -61,11 +77,17 @@ class Tally:
             why = f"no client may use the name of its tube, {quoted(job.tube)}"
             self.not_held.append(NotHeld(job.job_id, why))
             return False
-        self.states[job.state.name.lower()] += 1
+        self._count_tags(job.tags or NO_TAGS)
+        self.states[without_group(job).state.name.lower()] += 1
         self.body_bytes += len(job.body)
         self.max_job_id = max(self.max_job_id, job.job_id)
         self.max_body_size = max(self.max_body_size, body_size)
         return True
+
+    def _count_tags(self, tags: Tags) -> None:
+        for name in ("unique_key", "concurrency_key", "group", "after"):
+            self.dropped[name] += bool(getattr(tags, name))
+        self.dropped["dead_letters"] += bool(tags.dead_from)
 
     @property
     def jobs(self) -> int:
@@ -104,7 +126,7 @@ def export_jobs(
     """
     shift_ns = wall_ns - log_ns
     with closing(FileMaker(directory, file_bytes)) as maker, closing(Spool(directory)) as spool:
-        for job in filter(tally.take, jobs):
+        for job in map(without_group, filter(tally.take, jobs)):
             fields = _fields(job, shift_ns)
             record = encode(fields, job.tube, job.body)
             if job.state is State.BURIED:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.survey import Progress
+from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.wire import grammar
 from binlog_tools.v7 import records
 from binlog_tools.v7.files import Skipped, files_of, open_file, walk

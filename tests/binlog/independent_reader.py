@@ -32,7 +32,10 @@ RECORD = {
 }  # fmt: skip
 SEGMENT_MAGIC = bytes.fromhex("8954514C0D0A1A0A")
 FRAME_MAGIC = bytes.fromhex("B55451460D0A1A01")
-PUT, COPY, DELETE, STATE, SEAL, START, CLEAN_STOP = 1, 16, 7, 40, 49, 51, 52
+PUT, MOVE, UPDATE, COPY, DELETE = 1, 10, 11, 16, 7
+STATE, SEAL, START, CLEAN_STOP = 40, 49, 51, 52
+EXT = 1
+EXTENSIONS = {1: "unique", 2: "concurrency", 3: "group", 4: "after", 5: "dead", 6: "origin"}
 REHOMED, MADE_BY_TOOL = 4, 8
 
 Fields = dict[str, Any]
@@ -103,6 +106,31 @@ def read_record(array: bytes, at: int, heap: bytes, lsn: int) -> Fields:
     data = heap[record["data_off"] : record["data_off"] + record["data_len"]]
     assert zlib.crc32(data) == record["data_crc"], f"LSN {lsn}: the data's own checksum is wrong"
     return {"lsn": lsn, **record, "data": data}
+
+
+def taken_apart(record: Fields) -> tuple[Fields, bytes]:
+    """
+    The extensions and the body of a full record.
+    """
+    data: bytes = record["data"]
+    if not record["flags"] & EXT:
+        return {}, data
+    end, at, found = 2 + int.from_bytes(data[:2], "little"), 2, {}
+    while at < end:
+        tag, zero, size = struct.unpack_from("<BBH", data, at)
+        assert zero == 0
+        found[EXTENSIONS[tag]] = _extension(tag, data[at + 4 : at + 4 + size])
+        at += 4 + size
+    assert at == end
+    return found, data[end:]
+
+
+def _extension(tag: int, value: bytes) -> Any:
+    if tag in (1, 2):
+        return int.from_bytes(value[:4], "little"), value[4:]
+    if tag == 5:
+        return value[0], int.from_bytes(value[1:9], "little", signed=True), value[9:]
+    return value
 
 
 def read_segment(raw: bytes, end: int | None = None) -> Fields | None:
@@ -252,10 +280,14 @@ def jobs_of(records: list[Fields]) -> dict[int, Fields]:
     """
     jobs: dict[int, Fields] = {}
     for record in records:
-        if record["type"] in (PUT, COPY):
-            jobs[record["job_id"]] = {**record, "body": record["data"], "born_ns": record["ts_ns"]}
+        if record["type"] in (PUT, MOVE, UPDATE, COPY):
+            extensions, body = taken_apart(record)
+            jobs[record["job_id"]] = {
+                **record, "body": body, "born_ns": record["ts_ns"], "extensions": extensions,
+            }  # fmt: skip
         elif record["type"] == DELETE:
             jobs.pop(record["job_id"], None)
         elif record["type"] < COPY and (old := jobs.get(record["job_id"])) is not None:
-            jobs[record["job_id"]] = {**record, "body": old["body"], "born_ns": old["born_ns"]}
+            kept = {name: old[name] for name in ("body", "born_ns", "extensions")}
+            jobs[record["job_id"]] = {**record, **kept}
     return jobs

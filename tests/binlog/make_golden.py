@@ -10,20 +10,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.records import (
+    NEVER_NS,
     ClockStep,
     Counters,
     Kind,
     Pause,
     Reason,
+    Record,
+    RememberedKey,
     Start,
     State,
     Trim,
     TubeDef,
+    TubePolicy,
 )
+from beanstalk_twisted.binlog.tags import Tags
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import Fields
 from tests.binlog.scribe import (
@@ -124,12 +129,33 @@ def rehomed() -> Files:
     return files_of(directory)
 
 
+def extensions() -> Files:
+    """
+    What version 1.1 has brought: each kind of record, and a job with all that one can carry.
+    """
+    opening: list[Record] = [DEFAULT_TUBE, MAIL, TubePolicy(2, {"max-jobs": "9"}, T0, Reason.NONE)]
+    scribe = Scribe(opening=opening, next_job_id=7, has_extensions=True)
+    tags = Tags(b"key", 60, b"con", 2, b"group", b"after")
+    waits = put(7)._replace(tags=tags, state=State.DELAYED, deadline_ns=NEVER_NS)
+    scribe.write(Start(T0, 7, 3, 0), waits, put(8))
+    scribe.write(image(Kind.GROUP_ENDED, 7), image(Kind.TTR_EXPIRED, 8, reason=Reason.TTR))
+    dead = tags._replace(dead_from=b"default", dead_reason=10, dead_at_ns=T0 + 5, origin=b"default")
+    buried = {"state": State.BURIED, "deadline_ns": T0 + 5, "tube_id": 2}
+    scribe.write(image(Kind.MOVE, 7, body=b"hello", tags=dead, **buried))
+    scribe.write(image(Kind.UPDATE, 8, body=b"another", priority=1, tags=Tags(group=b"group")))
+    scribe.write(delete(7), RememberedKey(2, b"key", 7, T0 + 60 * NS, T0))
+    scribe.write(TubePolicy(2, {}, T0 + 9))
+    scribe.finish()
+    return scribe.files()
+
+
 STORES: dict[str, Callable[[], Files]] = {
     "v1-every-kind": every_kind,
     "v1-rotated": rotated,
     "v1-torn": torn,
     "v1-damaged": damaged,
     "v1-rehomed": rehomed,
+    "v1.1-extensions": extensions,
 }
 
 

@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.binlog.survey import Survey
+from beanstalk_twisted.binlog.reading.survey import Survey
 from tests.binlog import independent_reader
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, edited, flipped, put, quiet
 from tests.storage.test_opening import Started

@@ -30,7 +30,7 @@ from beanstalk_twisted.binlog.directory import (
 )
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.opening import begin, load
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put

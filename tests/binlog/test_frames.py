@@ -19,7 +19,8 @@ from beanstalk_twisted.binlog.format import (
     MAX_FRAME_RECORDS,
     RECORD_BYTES,
 )
-from beanstalk_twisted.binlog.frames import Damage, Frame, Incomplete
+from beanstalk_twisted.binlog.frames import PIECEWISE_BYTES, Damage, Frame, Incomplete
+from beanstalk_twisted.binlog.reading.searching import resynchronise
 from beanstalk_twisted.binlog.records import (
     CleanStop,
     Counters,
@@ -30,7 +31,6 @@ from beanstalk_twisted.binlog.records import (
     TubeDef,
     decode_record,
 )
-from beanstalk_twisted.binlog.searching import resynchronise
 from tests.binlog import independent_reader
 from tests.binlog.scribe import DEFAULT_TUBE, SALT, T0, delete, flipped, image, put
 from tests.binlog.test_format import U32
@@ -224,12 +224,23 @@ def test_records_with_columns_of_a_newer_version_are_read() -> None:
     old = encode(records)
     array = b"".join(old[64 + i * 80 : 144 + i * 80] + b"\xee" * 16 for i in range(2))
     raw = frames.assemble(
-        array, b"onetwo", n_rec=2, base_lsn=5, durable_lsn=4, time_ns=T0, salt=SALT, rec_size=96
+        array, (b"onetwo",), n_rec=2, base_lsn=5, durable_lsn=4, time_ns=T0, salt=SALT, rec_size=96
     )
     frame = decode(raw)
     assert isinstance(frame, Frame)
     assert records_of(raw, frame) == records
     assert list(frames.kinds_and_ids(raw, frame)) == [(1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("size", [PIECEWISE_BYTES - 1, PIECEWISE_BYTES])
+def test_a_large_heap_reads_back_in_one_piece_or_many(size: int) -> None:
+    records = [put(1, b"a" * 1000), delete(7), put(2, b"b" * (size - 1001)), put(3, b"c")]
+    raw = frames.encode(records, base_lsn=5, durable_lsn=4, time_ns=T0, salt=SALT)
+    seen = independent_reader.read_frame(raw, 0, SALT)
+    assert seen is not None and seen["heap_len"] == size
+    assert [record["data"] for record in seen["records"]] == [each.data for each in records]
+    frame = decode(raw)
+    assert isinstance(frame, Frame) and frame.end == len(raw)
 
 
 def test_data_outside_its_frame_is_not_read() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
-from beanstalk_twisted.client import errors
+from beanstalk_twisted.client import errors, extension_specs
 from beanstalk_twisted.client.command_specs import CommandSpec, Job, Reply
 from beanstalk_twisted.client.command_specs_v1 import SPECS, JobV1, in_v1
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
@@ -79,7 +79,7 @@ def test_every_other_command_is_refused_by_its_name() -> None:
     sayable = {spec for spec, _, _ in SAID}
     others = [spec for spec in specs.SPECS.values() if spec not in sayable]
     assert len(others) == len(specs.SPECS) - len(SAID) == 14
-    for spec in [*others, specs.CAPABILITIES]:
+    for spec in [*others, *extension_specs.SPECS.values()]:
         with pytest.raises(errors.NotInDialect, match=rf"^{spec.name}: .* protocol v1$"):
             in_v1(spec, ())
 

@@ -642,6 +642,8 @@ def test_an_extended_command_is_not_sent_to_a_server_that_has_not_announced_it()
     world = World()
     connection = world.connection()
     not_sent = connection.send(extended(), (9,), b"delete 1\n")
+    assert world.link.transport.unread == b"capabilities\r\n"
+    world.settle()
     assert "put-elsewhere" in str(error(not_sent, errors.NotAnnounced))
     assert "put-elsewhere" not in world.result(connection.probe())
     error(connection.send(extended(), (9,), b"delete 1\n"), errors.NotAnnounced)

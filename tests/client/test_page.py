@@ -7,11 +7,22 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from beanstalk_twisted.client import command_specs as specs
-from beanstalk_twisted.client import connection, errors, outbox, reading, reconnecting
+from beanstalk_twisted.client import (
+    connection,
+    errors,
+    extension_specs,
+    outbox,
+    reading,
+    reconnecting,
+)
 from beanstalk_twisted.client.pool import hashing, member, reserving
 from beanstalk_twisted.client.pool.pool import Pool
+from tests.client import test_extension_methods as extension_methods
 from tests.client.test_methods import METHODS
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import names_in, quoted, section, table, tables
@@ -34,19 +45,28 @@ def written(method: object) -> str:
     for each in parameters:
         if each.kind is each.KEYWORD_ONLY and "*" not in words:
             words.append("*")
-        words.append(each.name if each.default is each.empty else f"{each.name}={each.default}")
+        words.append(each.name if each.default is each.empty else f"{each.name}={each.default!r}")
     return ", ".join(words)
 
 
-def test_the_methods_are_those_of_the_code() -> None:
-    listed = names_in(table(PAGE, "Commands"))
-    assert sorted(listed) == sorted(f"{name}({written(each)})" for name, each in METHODS.items())
+EACH_TABLE = pytest.mark.parametrize(
+    ("heading", "methods"), [("Commands", METHODS), ("Extensions", extension_methods.METHODS)]
+)
 
 
-def test_what_a_method_gives_is_what_its_annotation_says() -> None:
-    for row in table(PAGE, "Commands"):
+@EACH_TABLE
+def test_the_methods_are_those_of_the_code(heading: str, methods: dict[str, Any]) -> None:
+    listed = names_in(table(PAGE, heading))
+    assert sorted(listed) == sorted(f"{name}({written(each)})" for name, each in methods.items())
+
+
+@EACH_TABLE
+def test_what_a_method_gives_is_what_its_annotation_says(
+    heading: str, methods: dict[str, Any]
+) -> None:
+    for row in table(PAGE, heading):
         for method in names_in([row]):
-            signature = inspect.signature(METHODS[method.partition("(")[0]])
+            signature = inspect.signature(methods[method.partition("(")[0]])
             assert quoted(row[1]) in str(signature.return_annotation), method
 
 
@@ -76,8 +96,8 @@ def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
     rows = table(PAGE, "Lost connections")
     again = {word for what, fate in rows if fate.startswith("sent again") for word in
              re.findall(r"`(\w+…?)`", what)}  # fmt: skip
-    for name, spec in specs.SPECS.items():
-        method = name.replace("-", "_")
+    for name, spec in (specs.SPECS | extension_specs.SPECS).items():
+        method = extension_methods.CALLED.get(name, name.replace("-", "_"))
         is_listed = any(
             method == word or (word.endswith("…") and method.startswith(word[:-1]))
             for word in again
@@ -100,6 +120,10 @@ def test_what_a_pool_does_and_when_is_what_the_page_says() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     assert table(PAGE, "Limits") == [
         ["silence of the server (`grace_s`)", f"{connection.GRACE_S:g} seconds"],
+        [
+            "the same during a `flush_tube` or `kick_dead`, besides",
+            f"{extension_specs.FLUSH_S:g} seconds",
+        ],
         ["closing a connection, before it is cut", f"{connection.PART_S:g} seconds"],
         [
             "waits before the next try",
@@ -109,9 +133,10 @@ def test_the_limits_are_those_of_the_code() -> None:
             "commands without an answer, before `room()` waits",
             f"{connection.MAX_UNANSWERED:,} commands",
         ],
-        ["what waits to be sent", f"{connection.MAX_WAITING_BYTES:,} bytes"],
+        ["what waits to be sent", f"{outbox.MAX_WAITING_BYTES:,} bytes"],
         ["one piece given to the connection", f"{outbox.PIECE_BYTES:,} bytes"],
         ["line of a reply", f"{reading.MAX_LINE_BYTES:,} bytes"],
         ["body of a reply", f"{specs.MAX_BODY_BYTES:,} bytes"],
     ]
     assert f"{outbox.REQUEST_BYTES} bytes more" in section(PAGE, "Limits")
+    assert f"{extension_specs.FLUSH_S:g} seconds for `flush_tube`" in section(PAGE, "Deadlines")

@@ -23,11 +23,20 @@ from tests.sampling import share
 TUBES = ("default", "a", "b")
 STEPS = st.one_of(
     st.tuples(st.just("put"), st.sampled_from([0, 30, 200_000])),
+    st.tuples(st.just("batch"), st.lists(st.sampled_from([0, 30, 50_000]), min_size=1, max_size=3)),
     st.tuples(st.just("use"), st.sampled_from(TUBES)),
     st.tuples(st.just("settle"), st.none()),
     st.tuples(st.just("lose"), st.integers(0, 400) | st.just(300_000)),
     st.tuples(st.just("come back"), st.none()),
 )
+
+
+def tell(outcome: Any, at: int, put: Deferred[int]) -> Any:
+    """
+    Tell what became of one job of a batch.
+    """
+    put.callback(outcome if isinstance(outcome, Failure) else outcome[at])
+    return outcome
 
 
 class Story:
@@ -40,6 +49,7 @@ class Story:
         self.client: Client = self.world.client()
         self.used = "default"
         self.puts: list[tuple[bytes, str, Deferred[int]]] = []
+        self.batches: list[list[bytes]] = []
         self.uses: list[Deferred[str]] = []
 
     def put(self, size: int) -> None:
@@ -48,6 +58,20 @@ class Story:
         """
         body = b"%d:" % len(self.puts) + bytes(size)
         self.puts.append((body, self.used, self.client.put(body)))
+
+    def batch(self, sizes: list[int]) -> None:
+        """
+        Put jobs together.
+        """
+        first = len(self.puts)
+        bodies = [b"%d:" % (first + at) + bytes(size) for at, size in enumerate(sizes)]
+        self.batches.append(bodies)
+        sent = self.client.put_batch(bodies)
+        for at, body in enumerate(bodies):
+            put: Deferred[int] = Deferred()
+            self.puts.append((body, self.used, put))
+            sent.addBoth(tell, at, put)
+        sent.addErrback(lambda failure: None)
 
     def use(self, tube: str) -> None:
         """
@@ -122,4 +146,5 @@ def test_what_was_confirmed_is_there_once_and_what_was_not_at_most_once(
             assert times[body] == 1
             confirmed.append(outcome)
     assert confirmed == sorted(confirmed)
+    assert all(len({times[body] for body in batch}) == 1 for batch in story.batches)
     assert all(use.called for use in story.uses)

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.client import reading
-from beanstalk_twisted.client.command_specs import MAX_BODY_BYTES, SPECS, Reply
+from beanstalk_twisted.client import command_specs, extension_specs, reading
+from beanstalk_twisted.client.command_specs import MAX_BODY_BYTES, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
-from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire import extensions, replies
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Kicked, Reserved, Using
 
+SPECS = command_specs.SPECS | extension_specs.SPECS
 BODY = b"\r\nRESERVED 1 2\r\nab\r\n\x00"
 CASES: list[tuple[str, replies.Reply, Reply]] = [
     ("put", Inserted(7), Reply(b"INSERTED", 7, b"")),
@@ -26,6 +27,17 @@ CASES: list[tuple[str, replies.Reply, Reply]] = [
     ("kick-job", replies.KICKED_JOB, Reply(b"KICKED", None, b"")),
     ("bury", replies.BURIED, Reply(b"BURIED", None, b"")),
     ("watch", replies.Watching(3), Reply(b"WATCHING", 3, b"")),
+    (
+        "put-batch",
+        extensions.InsertedBatch([9, 10], [None, None]),
+        Reply(b"INSERTED_BATCH", 2, b"", (Reply(b"INSERTED", 9, b""), Reply(b"INSERTED", 10, b""))),
+    ),
+    (
+        "reserve-batch",
+        extensions.ReservedBatch([Reserved(7, BODY, 0), Reserved(8, b"", 0)]),
+        Reply(b"RESERVED_BATCH", 2, b"", (Reply(b"RESERVED", 7, BODY), Reply(b"RESERVED", 8, b""))),
+    ),
+    ("reserve-batch", extensions.ReservedBatch([]), Reply(b"RESERVED_BATCH", 0, b"")),
 ]
 
 

@@ -1,21 +1,62 @@
 """
-The three stats answers as typed mappings.
+What a server tells of itself, as typed mappings.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.client.stats import JobStats, ServerStats, Stats, TubeStats
+from beanstalk_twisted.client.stats import (
+    CarriedStats,
+    ConnectionStats,
+    GroupStats,
+    JobStats,
+    ListedJob,
+    ServerStats,
+    Stats,
+    TubePolicy,
+    TubeStats,
+)
 from tests.client.world import World
-from tests.test_docs import PROTOCOL, names_in, table
+from tests.test_docs import PROTOCOL, ROOT, names_in, table
 
+CARRIED = list(CarriedStats._known)
 KINDS = {"stats": ServerStats, "stats-tube": TubeStats, "stats-job": JobStats}
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_key_of_the_protocols_page_is_known_in_its_order(name: str) -> None:
-    assert list(KINDS[name]._known) == names_in(table(PROTOCOL, name))
+    known = [key for key in KINDS[name]._known if key not in CARRIED or name != "stats-job"]
+    assert known == names_in(table(PROTOCOL, name))
+
+
+def test_the_keys_of_a_policy_are_known_in_their_order() -> None:
+    names = names_in(table(ROOT / "docs" / "extensions.md", "Tube policies"))
+    both = [key for name in names for key in (name, f"{name}-from")]
+    assert list(TubePolicy._known) == both
+
+
+def test_what_a_job_carries_is_known_in_its_order() -> None:
+    assert names_in(table(ROOT / "docs" / "extensions.md", "What a job carries")) == CARRIED
+
+
+@pytest.mark.parametrize(
+    ("kind", "heading"),
+    [(ListedJob, "Listing jobs"), (GroupStats, "Groups"), (ConnectionStats, "Listing connections")],
+)
+def test_every_key_of_the_page_on_extensions_is_known_in_its_order(
+    kind: type[Stats], heading: str
+) -> None:
+    known = [name for name in kind._known if kind is not ListedJob or name not in CARRIED]
+    assert known == names_in(table(ROOT / "docs" / "extensions.md", heading))
+
+
+def test_the_times_of_a_connections_jobs_are_numbers_by_their_ids() -> None:
+    assert ConnectionStats(b"---\ntime-left: {7: 55, 9: -1}\n").time_left == {7: 55, 9: -1}
+    assert ConnectionStats(b"---\ntime-left: {}\n").time_left == {}
+    for wrong in (b"7: 55", b"{7}", b"{7: x}", b"", b"{7: 1"):
+        with pytest.raises(ValueError, match="the value of 'time-left'"):
+            ConnectionStats(b"---\ntime-left: %b\n" % wrong)
 
 
 def test_all_that_our_server_sends_is_there_as_a_key_and_as_an_attribute() -> None:
@@ -27,7 +68,7 @@ def test_all_that_our_server_sends_is_there_as_a_key_and_as_an_attribute() -> No
         world.result(client.stats_job(job)),
     ]  # fmt: skip
     for stats in answers:
-        assert list(stats) == list(stats._known)
+        assert list(stats) == [key for key in stats._known if key not in CARRIED]
         for key, value in stats.items():
             assert getattr(stats, key.replace("-", "_")) == value
             assert type(value) in (int, float, bool, str)
@@ -41,10 +82,10 @@ def test_all_that_our_server_sends_is_there_as_a_key_and_as_an_attribute() -> No
 
 
 def test_an_unknown_key_is_kept_as_text() -> None:
-    stats = JobStats(b'---\nid: 3\ngroup: 12\nnote: "a: b"\n')
-    assert (stats.id, stats["group"], stats["note"]) == (3, "12", "a: b")
-    assert dict(stats) == {"id": 3, "group": "12", "note": "a: b"}
-    assert repr(stats) == "JobStats({'id': 3, 'group': '12', 'note': 'a: b'})"
+    stats = JobStats(b'---\nid: 3\nband: 12\nnote: "a: b"\n')
+    assert (stats.id, stats["band"], stats["note"]) == (3, "12", "a: b")
+    assert dict(stats) == {"id": 3, "band": "12", "note": "a: b"}
+    assert repr(stats) == "JobStats({'id': 3, 'band': '12', 'note': 'a: b'})"
 
 
 def test_a_key_that_the_server_did_not_send_is_missing_by_name() -> None:

@@ -31,7 +31,8 @@ from tests.interruption import Interruption, files_of
 
 WAY: Final = files_of(
     "binlog.log", "binlog.framing", "binlog.frames", "binlog.batches",
-    "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "storage.group_commit",
+    "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "rules",
+    "storage.group_commit",
     "storage.space", "storage.inline_sync", "storage.store", "storage.compactor",
     "server.service", "server.turns", "server.protocol", "server.executor", "server.incoming",
     "server.incoming_jobs", "server.reply_queue", "server.output",

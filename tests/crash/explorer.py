@@ -11,8 +11,8 @@ from typing import Final
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.replay import Replay
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.opening import begin, load
 from tests.crash.disks import Left, after_kill, after_power_loss, only_synced

@@ -15,10 +15,10 @@ from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.binlog.reading.searching import resynchronise
+from beanstalk_twisted.binlog.reading.survey import Problem, Progress, Survey
 from beanstalk_twisted.binlog.records import Trim
-from beanstalk_twisted.binlog.replay import Replay
-from beanstalk_twisted.binlog.searching import resynchronise
-from beanstalk_twisted.binlog.survey import Problem, Progress, Survey
 from beanstalk_twisted.storage.compactor import Compactor
 
 # Flaws of what is done with files.

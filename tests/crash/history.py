@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, State
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.rules.workqueue import WorkQueue
 
 
 class Broken(BaseException):

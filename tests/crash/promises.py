@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, Record
-from beanstalk_twisted.jobs.changes import JobLog
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.rules.changes import JobLog
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from tests.crash.history import Broken, History, difference, picture, tube_seen
 

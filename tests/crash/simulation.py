@@ -16,8 +16,9 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.replay import Replay, read
-from beanstalk_twisted.binlog.survey import Progress
+from beanstalk_twisted.binlog.reading.replay import Replay, read
+from beanstalk_twisted.binlog.reading.survey import Progress
+from beanstalk_twisted.server.bindings import methods_of
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.compactor import Compactor
@@ -169,6 +170,7 @@ class Server(MemoryServer):
             service.process.facts, COUNTERS, service.settings.max_job_bytes
         )  # fmt: skip
         service.queue.promises = self.promises
+        service.context.methods = methods_of(service.queue)
         service.compactor = self._parts.compactor
         return service
 

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.reading import replay
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.scribe import Files
 from tests.server_process import LIMIT_S, TWISTD, Connection, ServerProcess, ours

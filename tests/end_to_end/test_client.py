@@ -15,10 +15,11 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.connection import connect
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses
-from beanstalk_twisted.wire.extensions import EXTENSIONS
+from beanstalk_twisted.client.tags import Tags
+from beanstalk_twisted.wire.extensions import CAPABILITIES
+from tests.client.test_announcement import CALLS
 from tests.server_process import ServerProcess, theirs
 
 MAX_JOB_BYTES = 3_000_000
@@ -116,13 +117,76 @@ async def every_command(client: Client) -> None:
     await client.delete(later)
 
 
-async def test_a_server_announces_no_more_than_it_knows_and_one_without_the_probe_nothing(
-    server: ServerProcess,
-) -> None:
-    connection = await connect(endpoint_of(server))
-    assert await connection.probe() <= {row.name for row in EXTENSIONS}
-    assert await connection.use("in-step") == "in-step"
-    await connection.quit()
+async def test_our_server_announces_what_it_knows_and_each_of_it_works(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0), tmp_path) as server:
+        async with connected(endpoint_of(server)) as client:
+            assert await client.probe() == {name.decode() for name in CAPABILITIES}
+            await every_extension(client)
+            await client.quit()
+
+
+async def every_extension(client: Client) -> None:
+    """
+    Use each of them once, at least.
+    """
+    await client.use("t")
+    await client.watch("t")
+    ids = await client.put_batch([bytes(1000), b"", b"\r\n"] * 300)
+    later = await client.put_at(b"", 1 << 32)
+    assert [job.id async for job in client.each_job("t", "ready")] == [*ids]
+    assert [job.id for job in (await client.list_jobs("t", "delayed")).jobs] == [later]
+    first, second = await client.reserve_batch(2, 5)
+    assert (first, second.body) == ((ids[0], bytes(1000)), b"")
+    (connection,) = await client.list_connections()
+    assert connection.time_left.keys() == {ids[0], ids[1]}
+    assert await client.delete_batch([first, second, 10_000]) == (2, 1)
+    with pytest.raises(errors.TimedOut):
+        await client.wait_job(ids[2], 0)
+    assert await client.flush_tube("t", "ready") == 898
+    tags = Tags(
+        unique_key="k", unique_seconds=60, concurrency_key="c", concurrency_limit=3, group="g",
+        after="none",
+    )  # fmt: skip
+    tagged = await client.put(b"tagged", tags=tags, delay=60)
+    (again,) = await client.put_batch([b"again"], tags=tags)
+    assert (tagged.is_new, again, again.state) == (True, tagged, "delayed")
+    assert (await client.put_at(b"again", 0, tags=tags)).state == "delayed"
+    assert (await client.stats_group("g")).pending == 1
+    await client.move_job(tagged, "elsewhere")
+    await client.update_job(tagged, 1, 60, 9, body=b"other")
+    stats = await client.stats_job(tagged)
+    assert (stats.tube, stats.origin, stats.pri, stats.ttr) == ("elsewhere", "t", 1, 9)
+    assert await client.kick_dead("t", 5) == 0
+    assert await client.tube_policy("t", {"max-jobs": 10_000}) is None
+    policy = await client.tube_policy("t")
+    assert policy is not None and policy.max_jobs == 10_000
+    await client.move_job(tagged, "t")
+    assert await client.watch("t", 5) == 2
+    assert await client.reserve_mode("weighted-fair") == "weighted-fair"
+    reserve = client.reserve()
+    cancelled = client.cancel_reserve()
+    with pytest.raises(errors.TimedOut):
+        await reserve
+    await cancelled
+    await client.drain()
+    with pytest.raises(errors.Draining):
+        await client.put_batch([b"a"])
+    await client.undrain()
+    assert await client.put(b"a") > tagged
+
+
+async def test_beanstalkd_is_sent_the_question_and_nothing_else(tmp_path: Path) -> None:
+    with ServerProcess(theirs("-p", 0), tmp_path) as server:
+        async with connected(endpoint_of(server)) as client:
+            job = await client.put(b"x")
+            assert await client.probe() == frozenset()
+            for name, call in CALLS.items():
+                with pytest.raises(errors.NotAnnounced, match=f"^{name}: not sent: tcp:127.0.0.1:"):
+                    await call(client)
+            stats = await client.stats()
+            assert (stats.cmd_delete, stats.current_jobs_ready, stats.total_jobs) == (0, 1, 1)
+            assert (stats.cmd_put, stats.cmd_watch) == (1, 0)
+            assert await client.reserve() == (job, b"x")
 
 
 async def test_a_deep_pipeline_of_large_and_small_jobs_goes_through(server: ServerProcess) -> None:

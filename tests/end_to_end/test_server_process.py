@@ -19,8 +19,8 @@ from typing import BinaryIO
 import greenstalk
 import pytest
 
-from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.reading import replay
 from tests.server_process import (
     LIMIT_S,
     TWISTD,

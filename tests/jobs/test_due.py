@@ -5,7 +5,7 @@ Who wants to be called when.
 from __future__ import annotations
 
 from beanstalk_twisted.jobs.due import DueTimes
-from tests.jobs.memory import growth_bytes
+from tests.rules.memory import growth_bytes
 
 
 def due(agenda: DueTimes[str], now_ns: int) -> list[str]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, FEW, ID_MASK, LEAST, OrderedJobs
-from tests.jobs.memory import growth_bytes
+from tests.rules.memory import growth_bytes
 from tests.sampling import one_in, share
 
 Jobs = list[tuple[int, int]]

@@ -12,7 +12,7 @@ from beanstalk_twisted.jobs.ready_index import MANY_TUBES, ReadyIndex
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from tests.jobs.memory import growth_bytes
+from tests.rules.memory import growth_bytes
 
 TUBES = 5
 

@@ -9,7 +9,7 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, TubeList
-from tests.jobs.memory import growth_bytes
+from tests.rules.memory import growth_bytes
 
 
 class Place:

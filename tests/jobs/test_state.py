@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, State
-from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
+from beanstalk_twisted.binlog.records import RECORD_BYTES, JobImage, Kind, Pause, Reason, State
+from beanstalk_twisted.binlog.space_budget import KEY_ENDS
+from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.jobs.job import ALIVE, LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.state import REMAKES, QueueState
 from beanstalk_twisted.jobs.tube import Tube
 
 TUBE_ID = 2
@@ -90,6 +92,7 @@ LEGAL = [
     for kind, (befores, afters) in LEGAL_MOVES.items()
     for before in befores - {State.GONE}
     for after in afters
+    if kind not in REMAKES
 ]
 ILLEGAL = [
     (kind, before) for kind, (befores, _) in LEGAL_MOVES.items() for before in INTO.keys() - befores
@@ -109,6 +112,38 @@ def test_an_image_moves_a_job_from_its_place_to_another(
         job = job_of(state)
         assert (job.priority, job.reserves, job.deadline_ns) == (9, 3, image.deadline_ns)
         assert job.body == b"hello", "it keeps what its put said"
+
+
+REMADE = [
+    (kind, before, after)
+    for kind in sorted(REMAKES)
+    for before in sorted(ALIVE)
+    for after in sorted(LEGAL_MOVES[kind][1])
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "before", "after"), REMADE)
+def test_an_image_gives_a_job_another_tube_body_and_tags(
+    kind: Kind, before: State, after: State
+) -> None:
+    state = make_state()
+    state.define(8, b"other")
+    state.apply(INTO[before], segment=3)
+    tags = Tags(unique_key=b"k", unique_s=9, group=b"g")
+    image = INTO[after]._replace(kind=kind, tube_id=8, body=b"longer than before", tags=tags)
+    state.apply(image, segment=4)
+    job = job_of(state)
+    assert (job.tube_id, job.body, job.tags, job.state) == (8, b"longer than before", tags, after)
+    assert work(state).job_count == 0
+    assert state.tubes.by_id(8).job_count == 1
+    assert sum(state.counts.values()) == 1
+    assert state.live.of(3) == (0, 0)
+    assert state.live.of(4) == (1, RECORD_BYTES + len(image.data))
+    assert state.unique.holder(8, b"k", 0) == job.job_id
+    assert state.ends == 1 + KEY_ENDS
+    state.apply(OUT._replace(tube_id=8))
+    assert (state.live.live_bytes, state.tagged, state.ends) == (0, 0, 0)
+    assert state.unique.holder(8, b"k", 0) is None
 
 
 @pytest.mark.parametrize(("kind", "before"), ILLEGAL)

@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.cold import ColdJobs, Records
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import JobTable
-from tests.jobs.memory import growth_bytes
+from tests.rules.memory import growth_bytes
 
 MAX_U32, MAX_U64 = (1 << 32) - 1, (1 << 64) - 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube, TubeList
-from tests.jobs.memory import growth_bytes
+from tests.rules.memory import growth_bytes
 
 
 def make_list(*names: str) -> TubeList:

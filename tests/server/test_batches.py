@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.batches import BATCH_SLICE_JOBS
+from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
 from beanstalk_twisted.server.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.testing import Beanstalk
@@ -146,12 +146,14 @@ def test_who_hangs_up_during_a_large_batch_gives_its_jobs_back(is_logged: bool) 
 def test_others_are_served_while_a_large_batch_goes_on() -> None:
     server = a_server()
     client, other = server.connect(), server.connect()
-    client.ask(PUT * MAX_BATCH_JOBS)
-    client.send(line(MAX_BATCH_JOBS) + USED)
-    other.send(b"reserve-batch 1\r\n")
-    assert (client.take(), other.take()) == (b"", b"RESERVED_BATCH 1\r\nRESERVED 201 1\r\nx\r\n")
+    client.ask(b"".join(b"put 0 0 60 60000\r\n%s\r\n" % bytes(60_000) for _ in range(100)))
+    client.send(line(100) + USED)
+    other.send(b"use default\r\nreserve-batch 1\r\n")
+    assert (client.take(), other.take()[:40]) == (
+        b"", USING + b"RESERVED_BATCH 1\r\nRESERVE",
+    )  # fmt: skip
     server.advance()
-    assert client.take() == b"DELETED_BATCH 999 1\r\n" + USING
+    assert client.take() == b"DELETED_BATCH 99 1\r\n" + USING
 
 
 def test_what_others_have_waits_for_no_batch_that_waits() -> None:

@@ -4,21 +4,26 @@ Which method of the queue each command runs.
 
 from __future__ import annotations
 
-from beanstalk_twisted.jobs.workqueue import WorkQueue
-from beanstalk_twisted.server.bindings import LOOKS, METHODS
+from beanstalk_twisted.server.bindings import LOOKS, methods_of
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COMMANDS
-from beanstalk_twisted.wire.extensions import EXTENSIONS
+from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
+from tests.rules.conversation import Server
 
-ALL_COMMANDS = (*COMMANDS, *EXTENSIONS, *v1.dialect().rows)
+METHODS = methods_of(Server().queue)
+ALL_COMMANDS = (*COMMANDS, TAGGED_PUT, *EXTENSIONS, *v1.dialect().rows)
 
 
-def test_each_modern_command_but_quit_runs_the_method_of_its_own_name() -> None:
-    rows = [row for row in (*COMMANDS, *EXTENSIONS) if not row.ends_connection]
-    names = {row.operation for row in rows}
-    assert sorted(METHODS) == sorted(names)
-    for name, method in METHODS.items():
-        assert method is getattr(WorkQueue, name.replace("-", "_"))
+def test_each_of_beanstalkds_commands_but_quit_is_the_queues_method_of_that_name() -> None:
+    names = {row.operation for row in COMMANDS if not row.ends_connection}
+    for name in names:
+        assert METHODS[name].__name__ == name.replace("-", "_")
+
+
+def test_each_operation_is_a_method_of_its_own() -> None:
+    rows = [row for row in (*COMMANDS, TAGGED_PUT, *EXTENSIONS) if not row.ends_connection]
+    assert sorted(METHODS) == sorted({row.operation for row in rows})
+    assert len(set(METHODS.values())) == len(METHODS)
 
 
 def test_every_command_of_every_dialect_runs_something_or_ends_the_connection() -> None:

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from beanstalk_twisted.jobs.changes import JobLog
-from beanstalk_twisted.jobs.reservations import Answer
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.workqueue import WorkQueue
+from beanstalk_twisted.rules.changes import JobLog
+from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.executor import (
     ALL,
     LEFT,

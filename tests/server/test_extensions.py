@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
+from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.held_io import HeldIo
@@ -163,3 +163,61 @@ def test_connections_are_listed_with_their_peers_and_what_waits_of_them() -> Non
     assert reply.endswith(b"  buffered: 8\n\r\n")
     other.hang_up()
     assert client.ask(b"list-connections\r\n").count(b"- connection: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "held"),
+    [
+        (b"put 0 0 60 9\r\nhalf", 4), (b"put-at 0 0 60 9\r\nhalf", 4), (b"put-batch 2\r\n0 0 6", 5),
+        (b"put-batch 3\r\n0 0 60 5\r\nwhole\r\n0 0 60 9\r\nhalf", 9),
+    ],
+)  # fmt: skip
+def test_what_has_come_of_an_unfinished_job_is_buffered(sent: bytes, held: int) -> None:
+    server = MemoryServer()
+    asker, producer = server.connect(), server.connect()
+    producer.send(sent)
+    assert asker.ask(b"list-connections\r\n").endswith(b"  buffered: %d\n\r\n" % held)
+
+
+WEIGHED = (
+    b"watch a 3\r\nwatch b 1\r\nignore default\r\nreserve-mode weighted\r\nuse b\r\n"
+    b"put 0 0 60 1\r\nx\r\nput 0 0 60 19\r\nreserve-mode fifo\r\n\r\nreserve-mode x\r\n"
+    b"watch a 1001\r\nreserve-with-timeout 0\r\nreserve\r\nreserve-mode fifo\r\n"
+)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 7, 50, 1000])
+def test_weights_and_modes_may_come_in_pieces_and_between_bodies(cut: int) -> None:
+    client = MemoryServer().connect()
+    replies = b"".join(client.ask(WEIGHED[at : at + cut]) for at in range(0, len(WEIGHED), cut))
+    assert replies == (
+        b"WATCHING 2\r\nWATCHING 3\r\nWATCHING 2\r\nUSING weighted\r\nUSING b\r\n"
+        b"INSERTED 1\r\nINSERTED 2\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nRESERVED 1 1\r\nx\r\n"
+        b"RESERVED 2 19\r\nreserve-mode fifo\r\n\r\nUSING fifo\r\n"
+    )
+
+
+def test_a_mode_behind_a_reserve_that_waits_is_set_when_that_has_ended() -> None:
+    server = MemoryServer()
+    client, other = server.connect(), server.connect()
+    client.send(b"reserve-with-timeout 5\r\nreserve-mode weighted\r\nwatch a 2\r\n")
+    assert b"  mode: fifo\n" in other.ask(b"list-connections\r\n")
+    server.advance(5)
+    assert client.take() == b"TIMED_OUT\r\nUSING weighted\r\nWATCHING 2\r\n"
+    assert b"  mode: weighted\n" in other.ask(b"list-connections\r\n")
+    client.send(b"reserve\r\n")
+    client.hang_up()
+    assert other.ask(b"use a\r\nput 0 0 60 1\r\nx\r\n") == b"USING a\r\nINSERTED 1\r\n"
+    assert b"current-watching: 0\n" in other.ask(b"stats-tube a\r\n")
+
+
+def test_the_double_records_a_weight(beanstalk: Beanstalk) -> None:
+    with beanstalk.connect() as client:
+        client.ask(b"watch mail 5\r\nreserve-mode weighted\r\n")
+    first, second = beanstalk.commands[:2]
+    assert (first.name, first.args, first.word) == (
+        "watch", {"tube": "mail", "weight": 5}, "WATCHING",
+    )  # fmt: skip
+    assert (second.name, second.args, second.word) == (
+        "reserve-mode", {"mode": "weighted"}, "USING",
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from beanstalk_twisted.server.headroom import (
     COPIES,
     HEADROOM_BYTES,
     JOB_BYTES,
+    LARGE_AGAIN_S,
     LOOK_BYTES,
     REHOMING_COPIES,
     Headroom,
@@ -84,6 +85,25 @@ def test_while_memory_is_short_it_is_asked_for_now_and_then_and_taken_when_it_is
     assert len(bench.asked) == 3
 
 
+@pytest.mark.parametrize("past", [0, 1])
+def test_what_is_too_large_for_the_memory_does_not_make_it_short_for_others(past: int) -> None:
+    bench = Bench()
+    bench.free = HEADROOM_BYTES + COPIES * LOOK_BYTES - 1
+    assert not bench.headroom.takes(LOOK_BYTES + past)
+    assert bench.headroom.takes(1) is bool(past)
+
+
+def test_what_is_too_large_is_looked_for_now_and_then() -> None:
+    bench = Bench()
+    bench.free = HEADROOM_BYTES + COPIES * LOOK_BYTES
+    size = 2 * LOOK_BYTES
+    assert not any(bench.headroom.takes(size) for _ in range(50))
+    assert bench.asked == [HEADROOM_BYTES + COPIES * size]
+    bench.now_s += LARGE_AGAIN_S
+    bench.free = 1 << 40
+    assert bench.headroom.takes(size)
+
+
 def test_so_much_is_kept_too_that_a_full_server_can_start_again() -> None:
     bench = Bench()
     headroom = bench.headroom
@@ -136,7 +156,7 @@ class ShortServer(MemoryServer):
     def __init__(self) -> None:
         super().__init__(directory=MemoryDirectory(), max_job_bytes=1 << 20)
         self.bench = Bench()
-        puts = self.service.queue._puts
+        puts = self.service.queue.puts
         puts.memory = self.service.queue.memory = self.bench.headroom
         self.service._headroom = self.bench.headroom
 

@@ -54,12 +54,32 @@ OTHERS = (
     b"put 0 0 1 5 junk\r\nabcde\r\n", b"put 0 0 1\r\n", b"put 0 0 1 -1\r\n", b"peek\r\n",
     b"flush-tube default\r\n", b"truncate a buried\r\n", b"flush-tube a x\r\n", b"drain\r\n",
     b"list-jobs default all 2\r\n", b"list-jobs a ready 1 r0-1\r\n", b"list-jobs a all 1 x\r\n",
-    b"undrain\r\n", b"capabilities\r\n",
+    b"undrain\r\n", b"capabilities\r\n", b"move-job 1 a\r\n", b"move-job 2 default\r\n",
+    b"move-job 3 a\r\n", b"move-job 1 -\r\n", b"kick-dead a 5\r\n", b"stats-job 1\r\n",
+    b"watch a 3\r\n", b"watch default 2\r\n",
+    b"watch a 0\r\n", b"watch a 1001\r\n", b"watch a 1 1\r\n", b"watch -a 1\r\n",
+    b"reserve-mode weighted\r\n", b"reserve-mode weighted-fair\r\n", b"reserve-mode fifo\r\n",
+    b"reserve-mode x\r\n",
+    b"tube-policy a\r\n", b"tube-policy a max-jobs=2 max-bytes=9\r\n",
+    b"tube-policy default max-reserved=1 backoff=1:1\r\n", b"tube-policy a max-jobs=-\r\n",
+    b"tube-policy default max-job-size=3 max-reserves=1\r\n", b"tube-policy a max-jobs\r\n",
+    b"tube-policy a" + b" rate=9" * 40 + b"\r\n", b"tube-policy b" + b" " * 240 + b"rate=9\r\n",
+    b"tube-policy a" + b" " * 1009 + b"\r\n", b"tube-policy a" + b" " * 1010 + b"\r\n",
     b"reserve-batch 3 1\r\n", b"reserve-batch 2 0\r\n", b"reserve-batch 0\r\n",
     b"delete-batch 3 2 1 2\r\n", b"delete-batch 1 x\r\n", b"delete-batch\r\n",
     b"delete-batch" + b" 1 2" * 100 + b"\r\n", b"delete-batch" + b" 3" * 1001 + b"\r\n",
     b"delete-batch 1" + b" " * 20_985 + b"\r\n", b"delete-batch 1" + b" " * 20_986 + b"\r\n",
+    b"put 0 0 1 5 junk idp:a\r\nabcde\r\n", b"put 0 0 1 idp:a\r\n", b"put 0 0 1 x idp:a\r\n",
+    b"put 0 0 1 5" + b" " * 250 + b"idp:a\r\nabcde\r\n",
     b"put 0 5 junk\r\nabcde\r\n", b"put 0 %d junk\r\n%s\r\n" % (LARGEST + 1, bytes(LARGEST + 1)),
+)  # fmt: skip
+
+
+TAGS = (
+    b" idp:a", b" con:b:2", b" idp:a:60 con:b grp:g aft:h", b" aft:g", b" aft:a grp:a",
+    b" idp:a idp:a", b" idp:a ", b" idp:", b" con:a:0", b" grp:a junk", b" idp:" + b"k" * 200,
+    b" idp:" + b"k" * 201, b" grp:a" + b" " * 300 + b"aft:b", b" idp:a" + b"\r" * 1100,
+    b" grp:a" + b" " * 1001 + b"con:a", b" grp:a" + b" " * 1000 + b"con:a", b" idp:a" + b" " * 3000,
 )  # fmt: skip
 
 
@@ -72,15 +92,17 @@ def puts(draw: st.DrawFn) -> bytes:
     size = len(body) + draw(st.sampled_from([0, 0, 0, 0, 1, -1]))
     end = draw(st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\n", b""]))
     fields = draw(NUMBER), draw(st.sampled_from([b"0", b"0", b"1"])), draw(NUMBER), max(0, size)
-    if draw(st.integers(0, 3)) == 0:
+    kind = draw(st.integers(0, 7))
+    if kind < 2:
         return b"put %s %d\r\n" % (fields[0], fields[-1]) + body + end
-    return b"put %s %s %s %d\r\n" % fields + body + end
+    tags = draw(st.sampled_from(TAGS)) if kind < 4 else b""
+    return b"put %s %s %s %d" % fields + tags + b"\r\n" + body + end
 
 
 JOB_LINES = (
     b"0 0 1 %d", b"3 0 1 %d", b"1 1 60 %d", b"0  0 0 %d", b"0 0 1 %d", b"0 0 1 %d junk",
     b"4294967296 0 1 %d", b"0 -1 1 %d", b"0 x 1 %d", b"0 0 1 %dx", b"0 0", b"",
-    b"0 0 1 %d " + b"y" * 230,
+    b"0 0 1 %d " + b"y" * 230, *[b"0 0 1 %d" + tags for tags in TAGS], b"0 x 1 %d idp:a",
 )  # fmt: skip
 FOLLOWED = (
     b"put-batch %d", b"put-batch %d", b"put-batch %d", b"put-batch  %d", b"put-batch %d ",
@@ -114,10 +136,36 @@ def puts_at(draw: st.DrawFn) -> bytes:
     words = line.split(b" ", 1)
     rest = words[1].split(b" ", 1)[-1] if len(words) > 1 else b""
     line = b" ".join([b"put-at", words[0], draw(st.sampled_from(MOMENTS)), rest])
+    if draw(st.integers(0, 3)) == 0:
+        line = b"put " + b" ".join(words)
     return (line % len(body) if b"%d" in line else line) + b"\r\n" + body + b"\r\n"
 
 
+UPDATES = (
+    b"1 0 0 60 %d", b"2 5 1 0 %d", b"3 5 0 1  %d", b"1 0 1 60", b"2 7 0 60", b" 1  0 0 60",
+    b"1 0 0", b"1 0 0 60 %d junk", b"1 0 0 60 %dx", b"1 0 0 60 -%d", b"1 x 0 60 %d",
+    b"1 0 4294967296 60 %d",
+    b"18446744073709551616 0 0 60 %d", b"1 0 0 60 ", b"1 0 0 60x", b"1 0 0 60 %d idp:a",
+    b"1 0 0 60\t%d", b"1 0 0 60 %d\0", b"1 0 0 60 %d" + b" " * 300, b"1 0 0 60" + b" " * 207,
+    b"1 0 0 60" + b" " * 300 + b"%d",
+)  # fmt: skip
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> bytes:
+    """
+    Draw an update; now and then its body is not as long as it says.
+    """
+    line: bytes = draw(st.sampled_from(UPDATES[:6] if draw(st.booleans()) else UPDATES))
+    if b"%d" not in line:
+        return b"update-job " + line + b"\r\n"
+    body: bytes = draw(BODY)
+    size = max(0, len(body) + draw(st.sampled_from([0, 0, 0, 0, 1, -1])))
+    return b"update-job " + line % size + b"\r\n" + body + b"\r\n"
+
+
 COMMAND = st.one_of(
+    updates(),
     puts(),
     puts(),
     batches(),

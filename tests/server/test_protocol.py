@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.changes import JobLog
+from beanstalk_twisted.rules.changes import JobLog
 from beanstalk_twisted.server.protocol import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
 from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES

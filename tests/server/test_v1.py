@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.statistics import ProcessFacts
-from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
+from beanstalk_twisted.rules.statistics import ProcessFacts
+from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.server.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
 from beanstalk_twisted.wire import yaml

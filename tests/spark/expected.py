@@ -6,7 +6,6 @@ Slow, one record at a time, and sharing no code with what it is compared to but 
 
 from __future__ import annotations
 
-import struct
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,12 +13,28 @@ from tests.binlog import independent_reader as reader
 
 EVENTS = {
     1: "put", 2: "reserve", 3: "release", 4: "bury", 5: "kick", 6: "touch", 7: "delete",
-    8: "ttr-expired", 9: "disconnect-release", 16: "copy", 32: "tube-def", 33: "pause",
-    40: "state", 48: "trim", 49: "seal", 51: "start", 52: "clean-stop", 53: "clock-step",
+    8: "ttr-expired", 9: "disconnect-release", 10: "move", 11: "update", 12: "group-ended",
+    16: "copy", 32: "tube-def", 33: "pause", 34: "key", 35: "policy", 40: "state", 48: "trim",
+    49: "seal", 51: "start", 52: "clean-stop", 53: "clock-step",
 }  # fmt: skip
 STATES = {0: "gone", 1: "ready", 2: "reserved", 3: "buried", 4: "delayed"}
-REASONS = ["none", "client", "disconnect", "ttr", "delay", "admin", "import", "restart", "damaged"]
-OF_JOBS = {*range(1, 10), 16}
+REASONS = [
+    "none",
+    "client",
+    "disconnect",
+    "ttr",
+    "delay",
+    "admin",
+    "import",
+    "restart",
+    "damaged",
+    "expired",
+    "max-reserves",
+]
+OF_JOBS = {*range(1, 13), 16}
+FULL = {1, 10, 11, 16}
+KEY, POLICY = 34, 35
+NEVER_NS = (1 << 63) - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, Any]
@@ -59,16 +74,17 @@ def row_of(record: Row, frame: Row, header: Row, names: dict[int, str], server: 
     """
     kind = record["type"]
     job = kind in OF_JOBS
-    body = body_of(record) if kind in (1, 16) else None
-    deadline = record["deadline_ns"] or None if job or kind == 33 else None
-    has_tube = (job or kind in (32, 33, 40)) and record["tube_id"]
+    extensions, body = reader.taken_apart(record) if kind in FULL else ({}, None)
+    deadline = record["deadline_ns"] or None if job or kind in (33, KEY) else None
+    deadline = None if deadline == NEVER_NS else deadline
+    has_tube = (job or kind in (32, 33, KEY, POLICY, 40)) and record["tube_id"]
     counted = ("reserves", "timeouts", "releases", "buries", "kicks")
     return {
         "server": server, "segment": header["seq"],
         "offset": frame["offset"], "lsn": record["lsn"], "event": EVENTS[kind],
         "time": moment(record["ts_ns"]), "time_ns": record["ts_ns"],
         "logged": moment(frame["time_ns"]), "logged_ns": frame["time_ns"],
-        "job": record["job_id"] if job else None,
+        "job": record["job_id"] if job or kind == KEY else None,
         "tube": names[record["tube_id"]] if has_tube else None,
         "state": STATES[record["state"]] if job else None,
         "priority": record["priority"] if job else None,
@@ -79,18 +95,36 @@ def row_of(record: Row, frame: Row, header: Row, names: dict[int, str], server: 
         "reason": REASONS[record["reason"]],
         "connection": (record["aux"] or None) if job else None,
         "copy": bool(record["flags"] & 2), "relaxed": bool(record["flags"] & 4),
-        "bytes": len(body) if body is not None else None, "body": body, "problem": None,
+        "bytes": len(body) if body is not None else None, "body": body,
+        **tags_of(extensions), "policy": None, "problem": None,
+        **({"unique_key": text_of(record["data"])} if kind == KEY else {}),
+        **({"policy": text_of(record["data"])} if kind == POLICY else {}),
     }  # fmt: skip
 
 
-def body_of(record: Row) -> bytes:
+def tags_of(extensions: Row) -> Row:
     """
-    The body without the extensions before it.
+    The columns of what a job carries beside its body.
     """
-    data: bytes = record["data"]
-    if not record["flags"] & 1:
-        return data
-    return data[2 + struct.unpack_from("<H", data)[0] :]
+    unique_s, unique = extensions.get("unique", (None, None))
+    limit, concurrency = extensions.get("concurrency", (None, None))
+    reason, dead_ns, dead_from = extensions.get("dead", (None, None, None))
+    return {
+        "unique_key": text_of(unique), "unique_s": unique_s,
+        "concurrency_key": text_of(concurrency), "concurrency_limit": limit,
+        "job_group": text_of(extensions.get("group")), "after": text_of(extensions.get("after")),
+        "dead_from": text_of(dead_from),
+        "dead_reason": None if reason is None else REASONS[reason],
+        "dead_at": None if dead_ns is None else moment(dead_ns), "dead_at_ns": dead_ns,
+        "origin": text_of(extensions.get("origin")),
+    }  # fmt: skip
+
+
+def text_of(name: bytes | None) -> str | None:
+    """
+    A name; bytes that are no UTF-8 are written out.
+    """
+    return None if name is None else name.decode("utf-8", "backslashreplace")
 
 
 def moment(ns: int) -> datetime:

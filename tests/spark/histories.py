@@ -5,20 +5,25 @@ Logs for tests of the tables: random ones, and frames of any shape.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from beanstalk_twisted.binlog import frames
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.records import (
+    FULL,
+    NEVER_NS,
     Counters,
     JobImage,
     Kind,
     Pause,
     Reason,
     Record,
+    RememberedKey,
     State,
     TubeDef,
+    TubePolicy,
 )
+from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from tests.binlog.scribe import NS, SALT, T0, UUID, Scribe, header
 
 TUBES = {1: b"default", 2: b"mail", 7: b"caf\xc3\xa9", 9: b"raw\xff"}
@@ -29,24 +34,71 @@ STATES = {
     Kind.DELETE: State.GONE, Kind.TTR_EXPIRED: State.READY, Kind.DISCONNECT_RELEASE: State.READY,
     Kind.COPY: State.READY,
 }  # fmt: skip
+REASONS = [reason for reason in Reason if reason <= Reason.DAMAGED]
+"""Those of version 1.0."""
+
+EXTENDED_STATES = {
+    **STATES, Kind.MOVE: State.BURIED, Kind.UPDATE: State.DELAYED, Kind.GROUP_ENDED: State.READY,
+}  # fmt: skip
 
 
-def any_image(dice: random.Random) -> JobImage:
+def any_image(dice: random.Random, states: Mapping[Kind, State] = STATES) -> JobImage:
     """
     A record of a job; what it says need not make sense.
+
+    :param states: the kinds that there are, and the state of each.
     """
-    kind = dice.choice(list(STATES))
-    state = STATES[kind]
-    is_full = kind in (Kind.PUT, Kind.COPY)
+    kind = dice.choice(list(states))
+    state = states[kind]
+    is_full = kind in FULL
     reserves, timeouts, releases, buries, kicks = dice.choices([0, 1, 2**32 - 1], k=5)
     return JobImage(
-        kind, state, dice.choice(list(Reason)), dice.choice([0, 1024, 2**32 - 1]),
+        kind, state, dice.choice(REASONS), dice.choice([0, 1024, 2**32 - 1]),
         dice.choice([dice.randint(1, 40), 2**40]), T0 + dice.randint(-NS, 10**12),
         0 if state in (State.READY, State.GONE) else T0 + dice.randint(0, 10**12),
         dice.choice([0, 5, 2**32 - 1]), dice.randint(1, 100), dice.choice(list(TUBES)),
         reserves, timeouts, releases, buries, kicks, dice.choice([0, 7, 2**31]),
         dice.randbytes(dice.choice([0, 1, 7, 100, 3000])) if is_full else b"",
     )  # fmt: skip
+
+
+def any_tags(dice: random.Random) -> Tags | None:
+    """
+    What a job may carry, some of it or nothing.
+    """
+    name = dice.choice([b"a", b"key-%d" % dice.randrange(99), b"raw\xff", b"x" * 200])
+    dead_ns = T0 + dice.randint(0, 10**12)
+    tags = Tags(group=dice.choice([b"", name]), after=dice.choice([b"", b"other"]))
+    if dice.random() < 0.5:
+        tags = tags._replace(unique_key=name, unique_s=dice.choice([0, 60, 2**32 - 1]))
+    if dice.random() < 0.5:
+        limit = dice.choice([1, 2**32 - 1])
+        tags = tags._replace(concurrency_key=b"c" + name[1:], concurrency_limit=limit)
+    if dice.random() < 0.5:
+        reason = dice.randrange(11)
+        tags = tags._replace(dead_from=b"mail", dead_reason=reason, dead_at_ns=dead_ns)
+    tags = tags._replace(origin=dice.choice([b"", b"caf\xc3\xa9"]))
+    return None if tags == NO_TAGS else tags
+
+
+def any_extended_record(dice: random.Random) -> Record:
+    """
+    As `any_record`, of format 1.1.
+    """
+    if dice.random() < 0.1:
+        tube = dice.choice(list(TUBES))
+        job_id, until_ns = dice.randint(1, 40), T0 + dice.randint(0, 10**12)
+        others: list[Record] = [
+            RememberedKey(tube, b"old-%d" % job_id, job_id, until_ns, T0),
+            TubePolicy(tube, {"max-jobs": "9"}, T0), TubePolicy(tube, {}, T0),
+        ]  # fmt: skip
+        return dice.choice(others)
+    if dice.random() < 0.2:
+        return any_record(dice)
+    image = any_image(dice, EXTENDED_STATES)._replace(reason=dice.choice(list(Reason)))
+    if image.state is State.DELAYED and dice.random() < 0.5:
+        image = image._replace(deadline_ns=NEVER_NS)
+    return image._replace(tags=any_tags(dice)) if image.kind in FULL else image
 
 
 def any_record(dice: random.Random) -> Record:
@@ -66,16 +118,21 @@ def any_record(dice: random.Random) -> Record:
 
 def any_log(
     seed: int, batches: int = 30, directory: Directory | None = None, finished: bool = True,
-    segment_bytes: int = 8192,
+    segment_bytes: int = 8192, has_extensions: bool = False,
 ) -> Scribe:  # fmt: skip
     """
     A log of some segments.
+
+    :param has_extensions: whether it is of format 1.1.
     """
     dice = random.Random(seed)
-    scribe = Scribe(directory, opening=NAMES, segment_bytes=segment_bytes)
+    any_of = any_extended_record if has_extensions else any_record
+    scribe = Scribe(
+        directory, opening=NAMES, segment_bytes=segment_bytes, has_extensions=has_extensions
+    )
     scribe.write(*NAMES)
     for _ in range(batches):
-        scribe.write(*(any_record(dice) for _ in range(dice.choice([1, 1, 2, 8, 64]))))
+        scribe.write(*(any_of(dice) for _ in range(dice.choice([1, 1, 2, 8, 64]))))
         if dice.random() < 0.1:
             scribe.mark()
     if finished:
@@ -113,6 +170,6 @@ def _stretched(raw: bytes, rec_size: int, count: int) -> bytes:
     array = b"".join(record.ljust(rec_size, b"\xa5") for record in records)
     heap = raw[found.heap_at : found.heap_at + found.heap_len]
     return frames.assemble(
-        array, heap, n_rec=count, base_lsn=found.base_lsn, durable_lsn=found.durable_lsn,
+        array, (heap,), n_rec=count, base_lsn=found.base_lsn, durable_lsn=found.durable_lsn,
         time_ns=found.time_ns, salt=SALT, rec_size=rec_size,
     )  # fmt: skip

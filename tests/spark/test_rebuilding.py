@@ -22,12 +22,20 @@ from beanstalk_twisted.binlog.format import (
     decode_description,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.records import Kind, State, Trim
+from beanstalk_twisted.binlog.records import JobImage, Kind, State, Trim
+from beanstalk_twisted.binlog.tags import Tags
 from benchmarks.history import Made
 from binlog_tools.inspect.archives import stores_of
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.sources import open_source
-from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs, loaded_pauses
+from binlog_tools.logs.stored import (
+    StoredJob,
+    StoredPause,
+    loaded_jobs,
+    loaded_keys,
+    loaded_pauses,
+    loaded_policies,
+)
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.errors import exit_code
 from binlog_tools.spark.rebuilding import Rebuilt, Wish, rebuild
@@ -46,7 +54,7 @@ from tests.binlog.scribe import (
     put,
     segment_files,
 )
-from tests.spark.histories import NAMES, any_image, any_record
+from tests.spark.histories import NAMES, any_extended_record, any_image, any_record
 from tests.tools.conversation import Conversation, Spoken
 from tests.tools.folders import archived, contents, stats, written
 from tests.tools.served import order_of_burial, served, started_on
@@ -139,23 +147,40 @@ def test_the_pauses_in_force_are_taken_along(tmp_path: Path) -> None:
     assert loaded(tmp_path / "later", now_ns)[1] == []
 
 
-def any_sensible_log(seed: int, unsafe: int = 5, batches: int = 60) -> Scribe:
+def remembered(path: Path | str, now_ns: int = LATER) -> tuple[object, ...]:
     """
-    Any records, but of jobs that were put and not yet deleted.
+    The unique keys and the policies that a server would load.
+    """
+    survey = open_source(str(path)).survey()
+    policies = {policy.tube: dict(policy.rules) for policy in loaded_policies(survey)}
+    return sorted(loaded_keys(survey, now_ns)), policies
+
+
+def any_sensible_log(
+    seed: int, unsafe: int = 5, batches: int = 60, has_extensions: bool = False
+) -> Scribe:
+    """
+    Any records, but of jobs that were put and not yet deleted, each with a unique key of its own.
 
     :param unsafe: how many batches at the end are not known durable.
+    :param has_extensions: whether it is of format 1.1.
     """
     dice = random.Random(seed)
-    scribe = Scribe(opening=NAMES)
+    any_of = any_extended_record if has_extensions else any_record
+    scribe = Scribe(opening=NAMES, has_extensions=has_extensions)
     scribe.write(*NAMES)
     alive: set[int] = set()
     put_once: set[int] = set()
     for batch in range(batches):
         records = []
         for _ in range(dice.choice([1, 2, 8, 40])):
-            record = any_record(dice) if dice.random() < 0.2 else any_image(dice)
-            kind, job_id = record.kind, getattr(record, "job_id", None)
-            if job_id is not None:
+            record = any_of(dice) if has_extensions or dice.random() < 0.2 else any_image(dice)
+            kind = record.kind
+            if isinstance(record, JobImage) and record.tags and record.tags.unique_key:
+                own = record.tags._replace(unique_key=b"key-%d" % record.job_id)
+                record = record._replace(tags=own)
+            if isinstance(record, JobImage):
+                job_id = record.job_id
                 if (kind == Kind.PUT) == (job_id in put_once) or (
                     kind != Kind.PUT and job_id not in alive
                 ):
@@ -177,6 +202,36 @@ def test_any_records_are_loaded_alike(seed: int, tmp_path: Path) -> None:
     now_ns = newest_time(log)
     assert loaded(tmp_path / "new", now_ns) == loaded(log, now_ns)
     assert made.written.next_job_id == open_source(str(log)).survey().small.next_job_id
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tags_keys_and_policies_are_loaded_alike(seed: int, tmp_path: Path) -> None:
+    scribe = any_sensible_log(seed, has_extensions=True)
+    log = written(tmp_path / "log", segment_files(scribe.directory))
+    now_ns = newest_time(log)
+    jobs, _ = loaded(log, now_ns)
+    assert len({job.tags for job in jobs}) > 2
+    keys, policies = remembered(log, now_ns)
+    assert keys and policies
+    for number, paths in enumerate(((log,), (tmp_path / "new-0",))):
+        new = tmp_path / f"new-{number}"
+        made = rebuilt(*paths, to=new)
+        assert loaded(new, now_ns) == loaded(log, now_ns)
+        assert remembered(new, now_ns) == (keys, policies)
+        assert (made.flaws, made.lost) == ((), ())
+
+
+def test_a_key_that_two_jobs_have_is_told_and_stays_with_the_first(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
+    tags = Tags(b"order-7", 60, group=b"night")
+    scribe.write(put(1, tags=tags), put(2, tags=tags))
+    scribe.finish()
+    log = written(tmp_path / "log", segment_files(scribe.directory))
+    made = rebuilt(log, to=tmp_path / "new")
+    (flaw,) = made.flaws
+    assert flaw == "the unique key order-7 of job 2: job 1 of tube default has it"
+    one, two = loaded(tmp_path / "new")[0]
+    assert (one.tags, two.tags) == (tags, Tags(group=b"night"))
 
 
 def crashed(seed: int) -> tuple[Files, Files]:

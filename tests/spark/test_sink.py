@@ -5,10 +5,16 @@ Rows into a queue, by Spark.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import runpy
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +48,7 @@ from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import Progress, name_of
 from binlog_tools.spark.writing.putting import Tally
 from binlog_tools.spark.writing.sending import spans
-from tests.server_process import Connection, ServerProcess, ours_at_once
+from tests.server_process import Connection, ServerProcess, ours, ours_at_once
 from tests.spark.writing.scripted import ScriptedServer, inserted
 
 if TYPE_CHECKING:
@@ -176,6 +182,68 @@ def test_a_batch_of_a_stream_that_is_tried_again_is_put_once(
     (incoming / "two").write_text("d\n")
     assert run() == {"complete": True, "batch": 1, **Tally(1, 1)._asdict()}
     assert jobs_in(client, "stream") == ["a", "b", "c", "d"]
+
+
+DRIVER = """
+import sys
+from binlog_tools.spark.session import session
+
+spark = session("killed", {"spark.master": "local[2,100]", "spark.ui.enabled": "false"})
+rows = spark.range(0, 6000, 1, 4)
+rows = rows.selectExpr("concat('job ', id) body", "concat('k-', id) unique_key")
+write = rows.write.format("beanstalk").mode("append").option("window", "1")
+write.option("address", sys.argv[1]).save()
+"""
+"""A driver that tries each task again, and puts row by row."""
+
+
+@contextmanager
+def driver_of(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """
+    Run that driver, and kill it with its JVM and its workers.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER, f"127.0.0.1:{port}"], cwd=folder,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as driver:  # fmt: skip
+        try:
+            yield driver
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+
+
+def wait_for_jobs(client: Connection, count: int, driver: subprocess.Popen[bytes]) -> None:
+    """
+    Return when so many jobs were put, while the driver runs.
+    """
+    while int(parse_stats(client.ask(b"stats\r\n"))[b"total-jobs"]) < count:
+        assert driver.poll() is None
+        time.sleep(0.01)
+
+
+def test_keys_keep_each_row_once_through_kills_of_the_server_its_tasks_and_the_driver(
+    sinking: SparkSession, tmp_path: Path
+) -> None:
+    result, log = tmp_path / "result.json", tmp_path / "log"
+    with ServerProcess(ours("-p", 0, "-b", log), tmp_path) as server:
+        port = server.port()
+        with driver_of(port, tmp_path) as driver:
+            wait_for_jobs(server.connect(), 300, driver)
+            server.kill()
+            with ServerProcess(ours("-p", port, "-b", log), tmp_path) as again:
+                assert again.port() == port
+                wait_for_jobs(again.connect(), 1000, driver)
+    with ServerProcess(ours("-p", port, "-b", log), tmp_path) as last:
+        assert last.port() == port
+        rows = sinking.range(0, 6000, 1, 3)
+        rows = rows.selectExpr("concat('job ', id) body", "concat('k-', id) unique_key")
+        write = rows.write.format("beanstalk").mode("append").option("resultPath", str(result))
+        write.option("address", f"127.0.0.1:{port}").save()
+        found = jobs_in(last.connect(), "default")
+    assert Counter(found) == {f"job {number}": 1 for number in range(6000)}
+    told = json.loads(result.read_text())
+    assert told["rows"] == told["put"] + told["before"] == 6000 and told["before"] >= 300
 
 
 def test_the_example_puts_what_lives_in_a_log(

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from binlog_tools.spark.definitions.columns import COLUMNS
+from binlog_tools.spark.definitions.columns import COLUMNS, UNASKED
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.segments.footers import read_footer
 from binlog_tools.spark.source import BinlogSource
@@ -70,6 +70,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"columns": "lsn,jobs"}, "no column 'jobs'; did you mean job?"),
         ({"columns": "lsn,lsn"}, "twice"),
         ({"columns": "lsn", "body": "true"}, "either columns or body"),
+        ({"columns": "lsn", "tags": "true"}, "either columns or tags"),
         ({"servers": "mail:1"}, "not UUID:name"),
         ({"servers": f"{'1' * 32}:a,{'2' * 32}:a"}, "this name, was there before"),
         ({"servers": f"{'1' * 32}:a,{'1' * 32}:b"}, "this store, or this name"),
@@ -101,13 +102,15 @@ def test_options_may_be_written_in_any_case() -> None:
     assert BinlogSource({"PATH": "/log", "COLUMNS": "lsn"}).schema() == "`lsn` bigint"
 
 
-def test_without_options_there_are_all_columns_but_the_body() -> None:
+def test_without_options_there_are_all_columns_but_the_body_and_the_tags() -> None:
     given = [column.name for column in COLUMNS]
     assert given.index("body") > 0
-    without = [name for name in given if name != "body"]
+    without = [name for name in given if not any(name in each for each in UNASKED.values())]
     schema = BinlogSource({"path": "/log"}).schema()
     assert [field.split("`")[1] for field in schema.split(", ")] == without
     assert "`body` binary" in BinlogSource({"path": "/log", "body": "true"}).schema()
+    every = BinlogSource({"path": "/log", "body": "true", "tags": "true"}).schema()
+    assert [field.split("`")[1] for field in every.split(", ")] == given
 
 
 # Schemas.

@@ -69,7 +69,9 @@ def test_what_a_session_sets_is_a_setting_of_this_spark(spark: SparkSession, nam
 
 
 def test_spark_gives_the_rows_of_the_second_reader(spark: SparkSession, archive: Path) -> None:
-    table = load(spark, archive, body=True, records="all", copies="keep", partitionBytes="64K")
+    table = load(
+        spark, archive, body=True, tags=True, records="all", copies="keep", partitionBytes="64K"
+    )
     expected = [row for raw in FILES.values() for row in rows_of(raw, None, "all", "keep")]
     assert rows(table) == expected
     assert table.rdd.getNumPartitions() > 1

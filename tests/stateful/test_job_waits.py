@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.jobs.conversation import NS, Client, Server
+from tests.rules.conversation import NS, Client, Server
 
 EXAMPLES = 4 * settings().max_examples
 STEPS = 50

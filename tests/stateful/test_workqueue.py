@@ -29,12 +29,12 @@ from hypothesis.stateful import (
 
 from beanstalk_twisted.binlog.records import Counters, JobImage, Pause, State, TubeDef
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.kicks import RUN_JOBS
-from beanstalk_twisted.jobs.reservations import SAFETY_MARGIN_NS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.jobs.timekeeping import SLICE_JOBS
-from tests.jobs.conversation import NS, Client, Server
+from beanstalk_twisted.rules.kicks import RUN_JOBS
+from beanstalk_twisted.rules.reservations import SAFETY_MARGIN_NS
+from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
+from tests.rules.conversation import NS, Client, Server
 
 EXAMPLES = 4 * settings().max_examples
 STEPS = 60
@@ -510,7 +510,7 @@ class Clients(RuleBasedStateMachine):
         states = [which] if which else ["ready", "delayed", "buried"]
         flushed = [job_id for state in states for job_id in self.ordered(tube, state)]
         if len(flushed) >= SLICE_JOBS or not self.is_at_rest():
-            return  # Others may act between slices: tests/jobs/test_flushes.py.
+            return  # Others may act between slices: tests/rules/test_flushes.py.
         expected = f"FLUSHED {len(flushed)}" if is_there else "NOT_FOUND"
         self.tell(client, f"flush-tube {tube} {which}".strip(), expected)
         for job_id in flushed:
@@ -582,7 +582,7 @@ class Clients(RuleBasedStateMachine):
     @rule()
     def a_segment_begins(self) -> None:
         segment = self.server.log.segment + 1
-        next_id, head = self.server.queue.opening(segment, self.server.now_ns)
+        next_id, head, _ = self.server.queue.opening(segment, self.server.now_ns)
         assert next_id == self.next_id
         self.server.log.begin_segment(head)
 

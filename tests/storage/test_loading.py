@@ -13,19 +13,20 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog import cold, replay
+from beanstalk_twisted.binlog import cold
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.reading import replay
+from beanstalk_twisted.binlog.reading.replay import PART_BYTES, Replay, parts
 from beanstalk_twisted.binlog.records import JobImage, Kind, Record, State, TubeDef
-from beanstalk_twisted.binlog.replay import PART_BYTES, Replay, parts
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
+from tests.binlog.reading.test_replay import AFTER
 from tests.binlog.scribe import NS, T0, Files, Scribe, delete, image, put, quiet
-from tests.binlog.test_replay import AFTER
 from tests.jobs.test_table import FIELDS
 from tests.sampling import share
 

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.format import segment_name
-from beanstalk_twisted.binlog.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.survey import Survey
+from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
+from beanstalk_twisted.binlog.reading.survey import Survey
 from binlog_tools.inspect.checking import check
 from binlog_tools.logs.sources import open_source
 from tests.binlog import independent_reader

@@ -55,9 +55,19 @@ def test_replies_come_one_by_one_with_what_belongs_to_them() -> None:
     assert str(replies[0]) == "INSERTED 7"
 
 
+def test_the_jobs_of_a_batch_belong_to_its_reply() -> None:
+    raw = b"INSERTED_BATCH 2\r\nINSERTED 7\r\nINSERTED 8\r\nINSERTED_BATCH 0\r\nNOT_FOUND\r\n"
+    with saying(raw) as connection:
+        replies = [connection.reply() for _ in range(3)]
+    assert [reply.data for reply in replies] == [b"INSERTED 7\r\nINSERTED 8", b"", b""]
+    assert [reply.name for reply in replies] == [b"INSERTED_BATCH"] * 2 + [b"NOT_FOUND"]
+
+
 @pytest.mark.parametrize(
     "raw", [b"", b"INSERTED 7", b"FOUND 7 5\r\nab", b"OK x\r\n", b"OK 99999999999\r\n",
-            b"x" * 2000 + b"\r\n"],
+            b"x" * 2000 + b"\r\n", b"INSERTED_BATCH\r\n", b"INSERTED_BATCH -1\r\n",
+            b"INSERTED_BATCH 1001\r\n" + b"INSERTED 1\r\n" * 1001,
+            b"INSERTED_BATCH 2\r\nINSERTED 1\r\n"],
 )  # fmt: skip
 def test_a_server_that_breaks_off_or_is_none_is_lost(raw: bytes) -> None:
     with saying(raw) as connection, pytest.raises(Lost):

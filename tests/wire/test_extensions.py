@@ -6,17 +6,22 @@ from __future__ import annotations
 
 import pytest
 
+from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COMMANDS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect
 from beanstalk_twisted.wire.extensions import (
     EXTENSIONS,
     MAX_BATCH_LINE_BYTES,
+    MAX_POLICY_LINE_BYTES,
+    MAX_WEIGHT,
     MIN_PIECE_BYTES,
+    TAGGED_PUT,
     DeletedBatch,
     ReservedBatch,
 )
-from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, MAX_TIMEOUT_S, MAX_U64, NS
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, MAX_TIMEOUT_S, MAX_U32, MAX_U64, NS
 from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND, Reserved
+from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, PutTags, write_tags
 from tests.wire.test_dialects import meaning
 
 STOCK = Dialect("stock", COMMANDS)
@@ -26,7 +31,9 @@ EACH = pytest.mark.parametrize("row", EXTENSIONS, ids=lambda row: row.name)
 @EACH
 def test_the_word_alone_is_never_unknown(row: Command) -> None:
     line = row.name.encode()
-    if not row.fields:
+    if row.form:
+        assert meaning(MODERN.parse, line) == meaning(STOCK.parse, line)
+    elif not row.fields:
         assert MODERN.parse(line) == (row, (), False)
     else:
         assert meaning(MODERN.parse, line) == (BAD_FORMAT, None)
@@ -64,7 +71,8 @@ def test_a_flush_names_a_tube_and_perhaps_a_state(word: bytes) -> None:
         row, parsed, _ = MODERN.parse(word + line)
         assert (row.operation, parsed) == ("flush-tube", args)
     for line in (
-        b"", b" ", b" a ", b" a  ready", b" a reserved", b" a readyx", b" a ready x", b" -a",
+        b"", b" ", b" a ", b"  a", b" a  ready", b" a reserved", b" a readyx", b" a ready x",
+        b" -a",
         b" -a ready", b" a Ready", b" a ready ", b" a\0", b" " + b"a" * 201, b" a\tready",
     ):  # fmt: skip
         assert meaning(MODERN.parse, word + line) == (BAD_FORMAT, None)
@@ -78,11 +86,80 @@ def test_a_list_names_a_tube_a_state_how_many_and_perhaps_where_to_go_on() -> No
     }.items():  # fmt: skip
         assert MODERN.parse(b"list-jobs " + line)[1] == args
     for line in (
-        b"", b"a", b"a all", b"a all 0", b"a all 1001", b"a all -1", b"a all 1 ", b"a all 1 r 1",
+        b"", b"a", b" a all 1", b"a all", b"a all 0", b"a all 1001", b"a all -1", b"a all 1 ",
+        b"a all 1 r 1",
         b"a gone 1", b"a  all 1", b"a all  1", b"-a all 1", b"a all 1 R1-1", b"a 1", b"a all x",
         b"a all 1  r1-1", b"a all 99999999999999999999", b"a" * 201 + b" all 1",
     ):  # fmt: skip
         assert meaning(MODERN.parse, b"list-jobs " + line) == (BAD_FORMAT, None)
+
+
+# Weights.
+
+
+@pytest.mark.parametrize(
+    ("behind", "args"),
+    [
+        (b"a 1", (b"a", 1)),
+        (b"a %d" % MAX_WEIGHT, (b"a", MAX_WEIGHT)),
+        (b"a 005", (b"a", 5)),
+        (b"5 5", (b"5", 5)),
+        (b"a" * 200 + b" 1000", (b"a" * 200, 1000)),
+        (b"a %d" % (MAX_WEIGHT + 1), None),
+        (b"a 0", None),
+        (b"a -1", None),
+        (b"a +1", None),
+        (b"a 1.5", None),
+        (b"a x", None),
+        (b"a  1", None),
+        (b" a 1", None),
+        (b"a 1 ", None),
+        (b"a 1 1", None),
+        (b"a ", None),
+        (b" 1", None),
+        (b"-a 1", None),
+        (b"a\t1", None),
+        (b"a 1\0", None),
+        (b"a" * 201 + b" 1", None),
+        (b"a " + b"9" * 200, None),
+    ],
+)
+def test_watch_may_have_a_weight(behind: bytes, args: tuple[object, ...] | None) -> None:
+    assert meaning(STOCK.parse, b"watch " + behind) == (BAD_FORMAT, None)
+    assert arguments(b"watch " + behind) == args
+    if args is not None:
+        row, _, has_more = MODERN.parse(b"watch " + behind)
+        assert (row.name, row.form, row.counter, has_more) == (
+            "watch", "watch <weight>", None, False,
+        )  # fmt: skip
+
+
+def test_a_plain_watch_is_that_of_beanstalkd() -> None:
+    for line in (b"watch a", b"watch 5", b"watch", b"watch ", b"watch -", b"watcha 1", b"watch a/"):
+        assert meaning(MODERN.parse, line) == meaning(STOCK.parse, line)
+
+
+def test_other_dialects_have_no_weights() -> None:
+    assert meaning(v1.dialect().parse, b"watch a 5") == (UNKNOWN_COMMAND, None)
+
+
+@pytest.mark.parametrize(
+    ("behind", "args"),
+    [
+        (b"fifo", (b"fifo",)),
+        (b"weighted", (b"weighted",)),
+        (b"weighted-fair", (b"weighted-fair",)),
+        (b"default", None),
+        (b"Weighted", None),
+        (b"weighted-", None),
+        (b"weighted ", None),
+        (b" weighted", None),
+        (b"weighted 1", None),
+        (b"", None),
+    ],
+)
+def test_reserve_mode_names_one_of_three(behind: bytes, args: tuple[object, ...] | None) -> None:
+    assert arguments(b"reserve-mode " + behind) == args
 
 
 # Batches.
@@ -144,20 +221,103 @@ def test_delete_batch_has_ids(behind: bytes, ids: tuple[int, ...] | None) -> Non
     assert arguments(b"delete-batch " + behind) == (None if ids is None else (ids,))
 
 
+@pytest.mark.parametrize(
+    ("behind", "args"),
+    [
+        (b"a", (b"a", ())),
+        (b"a  ", (b"a", ())),
+        (b"a rate=1  max-jobs=x=y ", (b"a", (("rate", "1"), ("max-jobs", "x=y")))),
+        (b" a rate=1", None),
+        (b"a colour=red", (b"a", (("colour", "red"),))),
+        (b"a rate", None),
+        (b"a rate=", None),
+        (b"a =1", None),
+        (b"a Rate=1", None),
+        (b"a rate=1\t", None),
+        (b"a rate=\xff", None),
+        (b"a,rate=1", None),
+        (b"-a rate=1", None),
+        (b"", None),
+    ],
+)
+def test_tube_policy_has_a_tube_and_pairs(behind: bytes, args: tuple[object, ...] | None) -> None:
+    assert arguments(b"tube-policy " + behind) == args
+
+
+def test_a_line_with_all_keys_of_a_policy_is_no_longer_than_it_may_be() -> None:
+    u32, u64, name = MAX_U32, MAX_U64, "a" * 200
+    line = (
+        f"tube-policy {name} max-reserves={u32} dead-letter={name} backoff={u32}:1000:{u32} "
+        f"max-age={u32} expired=dead-letter max-jobs={u64} max-bytes={u64} max-job-size={u32} "
+        f"max-reserved={u32} rate=1000000:1000000\r\n"
+    )
+    assert len(line) <= MAX_POLICY_LINE_BYTES
+
+
 def test_delete_batch_has_no_more_ids_than_a_batch_may_have() -> None:
     most = [str(number).encode() for number in range(MAX_BATCH_JOBS)]
     assert arguments(b"delete-batch " + b" ".join(most)) == (tuple(range(MAX_BATCH_JOBS)),)
     assert arguments(b"delete-batch " + b" ".join([*most, b"1"])) is None
 
 
-def test_only_delete_batch_has_a_longer_line() -> None:
+LONG_LINES = {"delete-batch": MAX_BATCH_LINE_BYTES, "tube-policy": MAX_POLICY_LINE_BYTES}
+
+
+def test_only_these_have_a_longer_line_whatever_is_on_it() -> None:
     for row in MODERN.rows:
         longest = MODERN.max_line_bytes(row.prefix.strip() + b" 1 1")
-        is_long = row.name == "delete-batch"
-        assert longest == (MAX_BATCH_LINE_BYTES if is_long else MAX_LINE_BYTES)
+        assert longest == LONG_LINES.get(row.name, MAX_LINE_BYTES)
         assert STOCK.max_line_bytes(row.prefix + b"1") == MAX_LINE_BYTES
     for other in (b"delete-batchx 1", b"xdelete-batch 1", b" delete-batch 1", b"delete-batch"):
         assert MODERN.max_line_bytes(other) == MAX_LINE_BYTES
+
+
+TAGGED = (
+    b"put 0 0 1 5 idp:a",
+    b"put  x  y z -  aft:",
+    b"put-at 0 0 1 5 con:\0 x",
+    b"put 0 0 1 x grp:",
+)
+
+
+@pytest.mark.parametrize("start", TAGGED)
+def test_a_put_with_tags_may_have_a_longer_line_right_or_wrong(start: bytes) -> None:
+    assert MODERN.max_line_bytes(start) == MAX_TAGGED_LINE_BYTES
+    row = MODERN.with_jobs(start)
+    assert row is (TAGGED_PUT if start.startswith(b"put ") else MODERN.parse(b"put-at 0 0 1 5")[0])
+
+
+NOT_TAGGED = (
+    b"put 0 0 1 5", b"put 0 0 1 5 ", b"put 0 0 1 5 junk", b"put 0 0 1 5 x idp:a",
+    b"put 0 0 1 idp:a", b"put 0 0 1 5 idp", b"put 0 0 1 5idp:a", b"put 0 0 1 5 IDP:a", b"put",
+    b"put 0 0 1 5\tidp:a", b"putx 0 0 1 5 idp:a", b"put-batch 0 0 1 5 idp:a",
+    b"release 0 0 1 5 idp:a", b"put 0 0 1 5 xidp:a",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", NOT_TAGGED)
+def test_any_other_junk_is_what_it_is_to_beanstalkd(line: bytes) -> None:
+    assert MODERN.max_line_bytes(line) == MAX_LINE_BYTES
+    assert MODERN.with_jobs(line) is None or line.startswith(b"put-batch")
+    if not line.startswith(b"put-"):
+        assert meaning(MODERN.parse, line) == meaning(STOCK.parse, line)
+
+
+def test_a_put_with_tags_is_counted_as_a_put_and_not_remembered() -> None:
+    dialect = Dialect("new", MODERN.rows, tagged_put=TAGGED_PUT)
+    row, args, _ = dialect.parse(b"put 1 2 3 4 grp:g")
+    assert row is TAGGED_PUT and row.counter == "cmd-put" and row.ends_run
+    assert args == (1, 2, 3, 4, PutTags(group=b"g"))
+    assert not dialect.remembered
+    assert dialect.parse(b"put-at 1 2 3 4")[1] == (1, 2, 3, 4, None)
+    assert dialect.parse(b"put-at 1 2 3 4 grp:g")[1] == args
+
+
+def test_the_longest_tags_fit_on_a_line() -> None:
+    tags = PutTags(b"a" * 200, MAX_U32, b"b" * 200, MAX_U32, b"c" * 200, b"d" * 200)
+    line = b"put-at" + b" %d" % MAX_U32 * 4 + b" " + write_tags(tags)
+    assert len(line) + 2 == 894 <= MAX_TAGGED_LINE_BYTES
+    assert MODERN.parse(line)[1][-1] == tags
 
 
 def test_a_thousand_ids_of_19_digits_fit_on_a_line() -> None:

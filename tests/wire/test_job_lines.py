@@ -7,10 +7,11 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.extensions import InsertedBatch
+from beanstalk_twisted.wire.extensions import InsertedBatch, InsertedDuplicate
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, ParseError
 from beanstalk_twisted.wire.job_lines import JobLine, parse_count, parse_job_line
 from beanstalk_twisted.wire.replies import BAD_FORMAT
+from beanstalk_twisted.wire.tags import PutTags
 
 LINES = {
     b"1 2 3 4": JobLine(4, (1, 2, 3), False),
@@ -31,6 +32,14 @@ LINES = {
     b"1 2 3": JobLine(None, None, False),
     b"": JobLine(None, None, False),
     b"put 1 2 3 4": JobLine(3, None, False),
+    b"1 2 3 4 idp:a": JobLine(4, (1, 2, 3), False, PutTags(unique_key=b"a")),
+    b"1 2 3 4  aft:b  con:c:2": JobLine(4, (1, 2, 3), False, PutTags(b"", 0, b"c", 2, b"", b"b")),
+    b"1 2 3 4 idp:a ": JobLine(4, (1, 2, 3), True),
+    b"1 2 3 4 idp:": JobLine(4, (1, 2, 3), True),
+    b"1 2 3 4idp:a": JobLine(4, (1, 2, 3), True),
+    b"1 2 3 4 idp:a junk": JobLine(4, (1, 2, 3), True),
+    b"x 2 3 4 idp:a": JobLine(4, None, False),
+    b"4294967296 2 3 4 idp:a": JobLine(4, None, True),
 }
 
 
@@ -70,6 +79,21 @@ def test_a_wrong_line_is_known_as_one_that_jobs_follow() -> None:
 
 
 def test_the_reply_to_a_batch_has_a_line_for_each_job() -> None:
-    reply = InsertedBatch(9, 3)
+    reply = InsertedBatch(range(9, 12))
     assert reply.encode() == b"INSERTED_BATCH 3\r\nINSERTED 9\r\nINSERTED 10\r\nINSERTED 11\r\n"
-    assert reply == InsertedBatch(9, 3) != InsertedBatch(9, 2)
+    assert reply == InsertedBatch([9, 10, 11]) != InsertedBatch(range(9, 11))
+
+
+def test_the_reply_to_a_batch_says_which_jobs_were_there_already() -> None:
+    reply = InsertedBatch([9, 2, 10, 9], [None, b"READY", None, b"DELETED"])
+    assert reply.encode() == (
+        b"INSERTED_BATCH 4\r\n"
+        b"INSERTED 9\r\nINSERTED 2 READY\r\nINSERTED 10\r\nINSERTED 9 DELETED\r\n"
+    )
+    assert reply != InsertedBatch([9, 2, 10, 9])
+
+
+def test_the_reply_to_a_duplicate_has_its_state() -> None:
+    reply = InsertedDuplicate(7, b"BURIED")
+    assert reply.encode() == b"INSERTED 7 BURIED\r\n"
+    assert reply == InsertedDuplicate(7, b"BURIED") != InsertedDuplicate(7, b"READY")

@@ -59,3 +59,31 @@ def test_records_are_a_list_of_mappings_under_a_key_and_other_keys_behind_it() -
     written = yaml.records("jobs", [yaml.record(item) for item in items], [("cursor", "r0-2")])
     assert written == b'---\njobs:\n- id: 1\n  tube: "a"\n- id: 2\ncursor: r0-2\n'
     assert yaml.records("jobs", []) == b"---\njobs: []\n"
+    assert yaml.read_records("jobs", written) == (
+        [[("id", "1"), ("tube", "a")], [("id", "2")]],
+        [("cursor", "r0-2")],
+    )
+    assert yaml.read_records("jobs", yaml.records("jobs", [])) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"---\n",
+        b"---\njob:\n",
+        b"---\n- id: 1\n",
+        b"---\njobs:\n  id: 1\n",
+        b"---\njobs:\n- id\n",
+        b"",
+    ],
+)  # fmt: skip
+def test_what_is_no_list_of_that_name_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        yaml.read_records("jobs", content)
+
+
+def test_a_name_that_would_be_a_key_is_quoted() -> None:
+    names = [b"put-at", b"put idp:", b"a:b"]
+    written = yaml.listing(map(yaml.item, names))
+    assert written == b'---\n- put-at\n- "put idp:"\n- a:b\n'
+    assert yaml.read_listing(written) == names

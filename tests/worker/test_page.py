@@ -5,6 +5,7 @@ exchange happens as it is told.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
@@ -12,11 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.worker import command, demand, service, settings, verdicts
+from beanstalk_twisted.worker import (
+    command,
+    demand,
+    recurring,
+    schedule,
+    service,
+    settings,
+    verdicts,
+)
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import Hooks
 from beanstalk_twisted.worker.keepalive import EARLIEST, LATEST
 from beanstalk_twisted.worker.policy import Retry
+from beanstalk_twisted.worker.schedule import Schedule
 from beanstalk_twisted.worker.shell import KILL_S, USELESS, Shell
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import blocks, section, table
@@ -26,7 +36,7 @@ EXAMPLES = examples_of(PAGE)
 
 
 def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 4
     see_that_examples_print(EXAMPLES, tmp_path)
 
 
@@ -97,6 +107,28 @@ def test_the_policy_has_these_options_with_these_defaults() -> None:
 
 def _each(value: Any) -> Any:
     return value if isinstance(value, tuple) else (value,)
+
+
+def test_a_schedule_has_these_values_with_these_defaults() -> None:
+    fields = {each.name: each.default for each in dataclasses.fields(Schedule)}
+    defaults: list[Any] = []
+    for row in tables_of("Recurring jobs")[0]:
+        told = [ast.literal_eval(word) if word[:2] == 'b"' else word
+                for word in row[1].replace("`", "").split(", ") if word]  # fmt: skip
+        defaults += told or [dataclasses.MISSING]
+    assert dict(zip(named(tables_of("Recurring jobs")[0]), defaults, strict=True)) == {
+        name: str(value) if isinstance(value, int) else value for name, value in fields.items()
+    }
+
+
+def test_runs_are_missed_as_the_page_tells() -> None:
+    text = " ".join(section(PAGE, "Recurring jobs").split())
+    assert f"1 to {schedule.MAX_NAME} bytes" in text
+    assert f"up to {schedule.MAX_CATCH_UP_S:,} |" in text
+    assert f"cannot be put within {schedule.LATE_S} seconds" in text
+    assert f"(the newest {schedule.MAX_MISSED:,})" in text
+    assert f"tried again after {recurring.RETRY_S:g} seconds" in text
+    assert schedule.SKEW_S == 3600 and "and an hour more" in text
 
 
 def test_the_hooks_are_those_of_the_code() -> None:

@@ -154,7 +154,7 @@ class Shop:
         """
         Put a job, and let happen what follows at once.
         """
-        return self.world.result(self.producer.put(body, **options))
+        return int(self.world.result(self.producer.put(body, **options)))
 
     def stats(self, job: int) -> JobStats:
         """

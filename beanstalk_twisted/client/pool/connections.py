@@ -8,7 +8,7 @@ as long as somebody waits; and those that were blocking and have got their job, 
 ended.
 
 A blocking `reserve` that nobody wants any more is ended by closing its connection, the only way
-that the protocol has.  A job given out in the same moment is ready again at once.
+that beanstalkd's protocol has.  A job given out in the same moment is ready again at once.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

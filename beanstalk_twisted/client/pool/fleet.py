@@ -70,7 +70,7 @@ def added_up(servers: Iterable[ServerStats]) -> dict[str, float]:
     total: dict[str, float] = {}
     for stats in servers:
         for key, value in stats.items():
-            if key.startswith(SUMMED) and not isinstance(value, str):
+            if key.startswith(SUMMED) and isinstance(value, int | float):
                 total[key] = total.get(key, 0) + value
     return total
 

@@ -18,8 +18,10 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import addresses
 from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client.addresses import the_reactor
 from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S, CommandSpec, Job
-from beanstalk_twisted.client.connection import GRACE_S, the_reactor
+from beanstalk_twisted.client.connection import GRACE_S
+from beanstalk_twisted.client.extension_specs import JobPage, NewJob
 from beanstalk_twisted.client.methods import DEFAULT_PRIORITY, Args
 from beanstalk_twisted.client.pool.connections import JobConnection, JobConnections, PoolJob
 from beanstalk_twisted.client.pool.fleet import Misplaced, PoolStats, misplaced_on, stats_of
@@ -28,6 +30,8 @@ from beanstalk_twisted.client.pool.member import PATIENCE_S, PoolMember
 from beanstalk_twisted.client.pool.reserving import BlockingReserves, Source
 from beanstalk_twisted.client.service import Client, tell
 from beanstalk_twisted.client.stats import JobStats, TubeStats
+from beanstalk_twisted.client.tags import Inserted, Tags
+from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 
 T = TypeVar("T")
 
@@ -171,21 +175,78 @@ class Pool(Service):
 
     def put(
         self, tube: Tube, body: bytes, *, priority: int = DEFAULT_PRIORITY, delay: int = 0,
-        ttr: int = DEFAULT_TTR_S,
+        ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
         """
-        Put a job into a tube.  See `Commands.put`.
+        Put a job into a tube.  See `ExtensionCommands.put`.  Concurrency keys and groups count
+        within one server.
 
+        :return: a job whose `id` is an `Inserted`, if there are tags.
         :raise ServerDown: its server is down.
         """
         name = self.server_of(tube)
+
+        def put(client: Client) -> Deferred[int] | Deferred[Inserted]:
+            if tags is None:
+                return client.put(body, tube=tube, priority=priority, delay=delay, ttr=ttr)
+            return client.put(body, tube=tube, priority=priority, delay=delay, ttr=ttr, tags=tags)
+
+        number: Deferred[Any] = self._members[name].send("put", put)
+        return number.addCallback(lambda found: PoolJob(name, found, body))
+
+    def put_at(
+        self, tube: Tube, body: bytes, unix_seconds: int, *, priority: int = DEFAULT_PRIORITY,
+        ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
+    ) -> Deferred[PoolJob]:  # fmt: skip
+        """
+        Put a job that is ready at that moment of the wall clock.  See `ExtensionCommands.put_at`.
+        """
+        name = self.server_of(tube)
         number = self._members[name].send(
-            "put",
-            lambda client: client.put(
-                body, tube=tube, priority=priority, delay=delay, ttr=ttr
+            "put-at",
+            lambda client: client.put_at(
+                body, unix_seconds, tube=tube, priority=priority, ttr=ttr, tags=tags
             ),
         )  # fmt: skip
         return number.addCallback(lambda found: PoolJob(name, found, body))
+
+    def put_batch(
+        self, tube: Tube, jobs: Iterable[bytes | NewJob], *, priority: int = DEFAULT_PRIORITY,
+        delay: int = 0, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
+    ) -> Deferred[tuple[PoolJob, ...]]:  # fmt: skip
+        """
+        Put jobs into a tube, all or none.  See `ExtensionCommands.put_batch`.
+        """
+        name = self.server_of(tube)
+        batch = [job if isinstance(job, NewJob) else NewJob(job) for job in jobs]
+        numbers = self._members[name].send(
+            "put-batch",
+            lambda client: client.put_batch(
+                batch, tube=tube, priority=priority, delay=delay, ttr=ttr, tags=tags
+            ),
+        )  # fmt: skip
+
+        def put(found: tuple[Inserted, ...]) -> tuple[PoolJob, ...]:
+            pairs = zip(found, batch, strict=True)
+            return tuple(PoolJob(name, number, job.body) for number, job in pairs)
+
+        return numbers.addCallback(put)
+
+    def list_jobs(
+        self, tube: Tube, state: str = "all", limit: int = MAX_PAGE_JOBS, cursor: str | None = None
+    ) -> Deferred[JobPage]:
+        """
+        Describe some jobs of a tube.  See `ExtensionCommands.list_jobs`.
+        """
+        return self._at(tube).send(
+            "list-jobs", lambda client: client.list_jobs(tube, state, limit, cursor)
+        )
+
+    def flush_tube(self, tube: Tube, state: str = "all") -> Deferred[int]:
+        """
+        Delete all jobs of a tube that nobody has reserved.  See `ExtensionCommands.flush_tube`.
+        """
+        return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
 
     def room(self, tube: Tube) -> Deferred[None]:
         """
@@ -198,6 +259,12 @@ class Pool(Service):
         Make up to so many jobs of a tube ready.  See `Commands.kick`.
         """
         return self._in(tube, specs.KICK, (bound,))
+
+    def kick_dead(self, tube: Tube, bound: int) -> Deferred[int]:
+        """
+        Let dead letters of a tube be tried again.  See `ExtensionCommands.kick_dead`.
+        """
+        return self._at(tube).send("kick-dead", lambda client: client.kick_dead(tube, bound))
 
     def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:
         """

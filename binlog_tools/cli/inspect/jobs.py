@@ -16,7 +16,14 @@ from binlog_tools.cli.opening import code_of_gaps, end_with_gaps, load, open_sou
 from binlog_tools.console.output import Escaped, Output, columns
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import listing
-from binlog_tools.inspect.dumping import Fields, body_fields, body_text, fields_of, preview
+from binlog_tools.inspect.dumping import (
+    Fields,
+    body_fields,
+    body_text,
+    fields_of,
+    preview,
+    tags_text,
+)
 from binlog_tools.inspect.listing import JobHistory, PastJobs, fields_of_job
 from binlog_tools.logs import quantities
 from binlog_tools.logs.live_set import END, Point
@@ -28,6 +35,7 @@ from binlog_tools.logs.stored import NS, StoredJob
 COLUMNS: Final = (
     "job", "tube", "state", "priority", "delay_s", "ttr_s", "created", "age_s", "deadline",
     "left_s", "reserves", "timeouts", "releases", "buries", "kicks", "bytes", "body",
+    "tags",
 )  # fmt: skip
 """Of a line in a pipe; docs/inspect.md says what they are."""
 
@@ -154,7 +162,7 @@ def _list(output: Output, found: Iterable[Listed], now_ns: int, how: str) -> Non
             output.document({**fields_of_job(job, size, now_ns), **body_fields(job.body, how)})
     elif output.is_terminal:
         titles = columns(
-            "#job", "tube", "state", "#pri", "#ttr", "#age", "#left", "#size", "~history",
+            "#job", "tube", "state", "#pri", "#ttr", "#age", "#left", "#size", "~history", "~tags",
             *(["~body"] if how != "none" else []),
         )  # fmt: skip
         output.table(titles, (_for_people(*listed, now_ns, how) for listed in found))
@@ -166,7 +174,8 @@ def _for_programs(found: Iterable[Listed], now_ns: int, how: str) -> Iterator[tu
     for job, size in found:
         fields = fields_of_job(job, size, now_ns)
         body = body_text(job.body, how) if how != "none" else None
-        yield (*(fields[name] for name in COLUMNS[:-1]), Escaped(body) if body else None)
+        row = (fields[name] for name in COLUMNS[:-2])
+        yield (*row, Escaped(body) if body else None, tags_text(job.tags) or None)
 
 
 def _for_people(job: StoredJob, size: int, now_ns: int, how: str) -> tuple[object, ...]:
@@ -175,7 +184,7 @@ def _for_people(job: StoredJob, size: int, now_ns: int, how: str) -> tuple[objec
     row = (
         job.job_id, job.tube, fields["state"], job.priority, job.ttr_s,
         format_duration(max(NS, now_ns - job.created_ns)), left, format_size(size),
-        _history(job),
+        _history(job), tags_text(job.tags),
     )  # fmt: skip
     if how == "none":
         return row

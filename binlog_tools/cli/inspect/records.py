@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, Final, TextIO
 
-from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, State
+from beanstalk_twisted.binlog.records import FULL, JOB_KINDS, NEVER_NS, State
 from beanstalk_twisted.printable import escape
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.output import as_json
@@ -18,10 +18,12 @@ from binlog_tools.inspect.dumping import (
     Fields,
     body_fields,
     body_text,
+    deadline_of,
     fields_of,
     preview,
     reason_name,
     state_name,
+    tags_text,
 )
 from binlog_tools.logs.quantities import format_time, format_time_exactly
 from binlog_tools.logs.selection import type_name
@@ -29,7 +31,7 @@ from binlog_tools.logs.selection import type_name
 COLUMNS: Final = (
     "lsn", "time", "type", "job", "tube", "state", "priority", "delay_s", "ttr_s", "deadline",
     "reserves", "timeouts", "releases", "buries", "kicks", "reason", "connection", "flags",
-    "logged", "segment", "offset", "bytes", "body",
+    "logged", "segment", "offset", "bytes", "body", "tags",
 )  # fmt: skip
 """Of CSV, of tab-separated text and of Parquet; docs/inspect.md says what they are."""
 
@@ -60,8 +62,9 @@ def _json_line(entry: Entry, how: str) -> str:
     fields = fields_of(entry)
     if entry.raw.type in FULL:
         fields.update(body_fields(entry.data, how))
-    if "counters" in fields:
-        fields["counters"] = _parsed(str(fields["counters"]))
+    for name in ("counters", "rules"):
+        if name in fields:
+            fields[name] = _parsed(str(fields[name]))
     return as_json(fields)
 
 
@@ -86,10 +89,14 @@ def _line_for_people(entry: Entry, how: str) -> str:
     )
     if raw.delay_s:
         text += f" delay {raw.delay_s}"
-    if raw.deadline_ns and raw.state != State.BURIED:
+    if raw.deadline_ns == NEVER_NS:
+        text += " until its group ends"
+    elif raw.deadline_ns and raw.state != State.BURIED:
         text += f" until {format_time(raw.deadline_ns)}"
+    if entry.tags is not None:
+        text += f"  {escape(tags_text(entry.tags))}"
     if raw.type in FULL:
-        text += f"  {raw.data_len} bytes  {preview(entry.data, how, PREVIEW_CHARACTERS)}"
+        text += f"  {entry.size} bytes  {preview(entry.data, how, PREVIEW_CHARACTERS)}"
     return head + text
 
 
@@ -114,10 +121,11 @@ def row_of(entry: Entry, how: str) -> Row:
     return (
         entry.lsn, format_time_exactly(raw.ts_ns), type_name(raw.type), raw.job_id,
         text_of(entry.tube), state_name(raw.state), raw.priority, raw.delay_s, raw.ttr_s,
-        format_time_exactly(raw.deadline_ns) if raw.deadline_ns else None, raw.reserves,
+        deadline_of(raw.deadline_ns), raw.reserves,
         raw.timeouts, raw.releases, raw.buries, raw.kicks, reason_name(raw.reason), raw.aux,
         "+".join(FLAG_NAMES[raw.flags]), format_time_exactly(entry.time_ns), entry.segment,
-        entry.offset, raw.data_len, body_text(entry.data, how) if raw.type in FULL else None,
+        entry.offset, entry.size, body_text(entry.data, how) if raw.type in FULL else None,
+        tags_text(entry.tags) or None,
     )  # fmt: skip
 
 
@@ -218,7 +226,7 @@ def _schema(pyarrow: Any) -> Any:
     kinds: Mapping[str, Any] = {
         "lsn": pyarrow.uint64(), "job": pyarrow.uint64(), "time": time, "deadline": time,
         "logged": time, "type": text, "tube": text, "state": text, "reason": text, "flags": text,
-        "segment": text, "body": pyarrow.binary(),
+        "segment": text, "body": pyarrow.binary(), "tags": text,
     }  # fmt: skip
     return pyarrow.schema([(name, kinds.get(name, whole)) for name in COLUMNS])
 

@@ -15,7 +15,7 @@ from binlog_tools.cli.opening import open_sources
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.inspect import measuring
-from binlog_tools.inspect.measuring import Depth, SegmentStats, Stats, TubeStats
+from binlog_tools.inspect.measuring import Depth, ExtensionCounts, SegmentStats, Stats, TubeStats
 from binlog_tools.logs import quantities
 from binlog_tools.logs.quantities import format_duration, format_size, format_time_exactly
 from binlog_tools.logs.stored import NS
@@ -46,7 +46,7 @@ def command(paths: tuple[str, ...], top: int, is_json: bool) -> None:
     A segment is kept as long as a living job has its full record in it: those jobs pin it.  Bytes
     are live if they are full records of living jobs; the rest is what compaction can free.
 
-    In a pipe the first field of each line says what it is: log, segment, tube or depth.
+    In a pipe the first field of each line says what it is: log, segment, tube, extensions or depth.
 
     \b
     Examples:
@@ -69,6 +69,7 @@ def _document(stats: Stats) -> dict[str, object]:
         "compaction_due": stats.is_due, "oldest": _oldest(stats),
         "segments": [_segment(segment) for segment in stats.segments],
         "tubes": [{**tube._asdict(), "name": text_of(tube.name)} for tube in stats.tubes],
+        "extensions": stats.extensions._asdict(),
         "depth": {
             "since": format_time_exactly(stats.depth.since_ns),
             "until": format_time_exactly(stats.depth.until_ns),
@@ -103,6 +104,8 @@ def _rows(output: Output, stats: Stats, top: int) -> Iterator[tuple[object, ...]
             ",".join(f"{name}={count}" for name, count in s.types.items()),
         )  # fmt: skip
     yield from (("tube", *tube) for tube in stats.tubes[: top or None])
+    if any(stats.extensions):
+        yield ("extensions", *stats.extensions)
     depth = stats.depth
     since, until = format_time_exactly(depth.since_ns), format_time_exactly(depth.until_ns)
     bars, most = _bars(output, depth), max(depth.jobs, default=0)
@@ -133,6 +136,8 @@ def _show(output: Output, stats: Stats, top: int) -> None:
     if stats.oldest:
         age = format_duration(max(0, time.time_ns() - stats.oldest[1]))
         output.line(f"  oldest job: {stats.oldest[0]}, put {age} ago")
+    if any(stats.extensions):
+        output.line(f"  {_extensions(stats.extensions)}")
     output.heading("segments")
     titles = columns("#seq", "#first LSN", "#last LSN", "since", "#size", "#live", "~pinned by")
     output.table(titles, (_segment_row(segment) for segment in stats.segments))
@@ -145,6 +150,14 @@ def _show(output: Output, stats: Stats, top: int) -> None:
     if len(stats.tubes) > top > 0:
         output.line(f"  and {len(stats.tubes) - top} more; --top 0 shows all")
     _show_depth(output, stats)
+
+
+def _extensions(counts: ExtensionCounts) -> str:
+    return (
+        f"{told(counts.tagged, 'job')} with tags, {told(counts.dead_letters, 'dead letter')} among "
+        f"them; {told(counts.keys, 'remembered key')}, "
+        f"{told(counts.policies, 'policy', 'policies')} of tubes"
+    )
 
 
 def _segment_row(segment: SegmentStats) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import told
 from binlog_tools.logs.outputs import naming
 from binlog_tools.rewrite import exporting
+from binlog_tools.rewrite.line_fields import WrongLine
 
 
 @click.command("import", cls=options.Command)
@@ -48,7 +49,7 @@ def command(file: BinaryIO, output: str, segment_bytes: int, max_line: int, is_j
                 exporting.bounded_lines(file, max_line), output, segment_bytes, time.time_ns(),
                 lambda jobs: report(jobs, 0), ignored,
             )  # fmt: skip
-    except exporting.WrongLine as problem:
+    except WrongLine as problem:
         fail(USAGE, f"{_name(file)}: {problem}; nothing was written")
     _tell_ignored(ignored)
     tell(Output(is_json), written)

@@ -5,12 +5,13 @@
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import USAGE, fail
-from binlog_tools.cli.making import tell, warn_if_running
+from binlog_tools.cli.exits import USAGE, fail, warn
+from binlog_tools.cli.making import tell, tell_shared_keys, warn_if_running
 from binlog_tools.cli.opening import load, open_sources
 from binlog_tools.console.output import Output, columns
-from binlog_tools.console.wording import told
-from binlog_tools.rewrite.rewriting import Renumbered, SameStore, merge
+from binlog_tools.console.wording import text_of, told
+from binlog_tools.logs.new_log import shared_key_fields
+from binlog_tools.rewrite.rewriting import Merged, Renumbered, SameStore, merge
 
 
 @click.command("merge", cls=options.Command)
@@ -30,8 +31,9 @@ def command(
     Write the jobs of several logs into one new log.
 
     A job keeps its id, unless a log named before has one of that id: then it gets a new one, which
-    is told.  Copies of one store are refused, and
-    logs that were made from one another and have jobs in common.
+    is told.  Of two jobs of a tube with one unique key the first keeps it, and of two policies of a
+    tube the first holds; what is left out is told.  Copies of one store are refused, and logs that
+    were made from one another and have jobs in common.
 
     \b
     Example:
@@ -43,15 +45,32 @@ def command(
     moved: list[Renumbered] = []
     shown = Output(is_json)
     try:
-        written = merge(logs, output, segment_bytes, moved.append, accept_copies)
+        merged = merge(logs, output, segment_bytes, moved.append, accept_copies)
     except SameStore as problem:
         fail(USAGE, str(problem))
+    tell_shared_keys(merged.shared_keys)
+    _tell_policies(merged)
     if is_json:
-        tell(shown, written, renumbered=[each._asdict() for each in moved])
+        tell(
+            shown, merged.written, renumbered=[each._asdict() for each in moved],
+            shared_keys=[shared_key_fields(each) for each in merged.shared_keys],
+            policies=[{**each._asdict(), "tube": text_of(each.tube)} for each in merged.policies],
+        )  # fmt: skip
         return
-    tell(shown, written)
+    tell(shown, merged.written)
     if not shown.is_terminal:
         shown.rows(("renumbered", *each) for each in moved)
+        shown.rows(("shared-key", *each) for each in merged.shared_keys)
+        shown.rows(("policy", each.path, each.tube, each.rules) for each in merged.policies)
     elif moved:
         shown.heading(f"{told(len(moved), 'job')} got another id")
         shown.table(columns("log", "#old id", "#new id"), moved)
+
+
+def _tell_policies(merged: Merged) -> None:
+    for each in merged.policies:
+        rules = " ".join(f"{name}={value}" for name, value in each.rules.items())
+        warn(
+            f"{each.path}: tube {text_of(each.tube)}: its policy is not in the new log, which has "
+            f"that of a log named before: {rules}"
+        )

@@ -19,7 +19,7 @@ from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.new_log import OriginSource
 from binlog_tools.logs.outputs import refuse_inside_sources
-from binlog_tools.rewrite.putting import Journal, Put, Putter, Stopped, plan
+from binlog_tools.rewrite.putting import Journal, Plan, Put, Putter, Stopped, plan
 
 ADDRESS = options.Parsed("host:port", parse_address)
 
@@ -69,6 +69,7 @@ def command(
     host, port = address
     source = open_source(path)
     wanted = plan(source, options.selection(**chosen), time.time_ns())
+    _tell_tags(wanted)
     journal_path = journal_path or f"binlog-replay-{host}-{port}.journal".replace(os.sep, "_")
     refuse_inside_sources(journal_path, [path])
     uuid = OriginSource.of(source.survey()).store_uuid
@@ -85,6 +86,13 @@ def command(
             fail(INTERRUPTED, f"interrupted: {problem}; run again to go on")
         fail(CANNOT_READ, str(problem))
     _tell(Output(is_json), outcome, journal, wanted.unusable)
+
+
+def _tell_tags(wanted: Plan) -> None:
+    if wanted.tagged:
+        buried = "those that wait for a group are buried; kick them when it has ended"
+        more = f"; {buried}: {wanted.waiting}" if wanted.waiting else ""
+        warn(f"jobs that are put without their tags: {wanted.tagged}{more}")
 
 
 class _Interrupted:

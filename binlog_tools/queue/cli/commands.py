@@ -15,16 +15,22 @@ from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.parameters import LateGroup, Parsed
 from binlog_tools.console.streams import forgive_stderr
 from binlog_tools.queue.addresses import Address
-from binlog_tools.queue.cli.exits import INTERRUPTED, PROGRAM, REFUSED, fail, reason
+from binlog_tools.queue.cli.exits import INTERRUPTED, MISSING, PROGRAM, REFUSED, fail, reason
+from binlog_tools.queue.extensions import Missing
 from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "put", "reserve": "reserve", "peek": "jobs", "delete": "delete", "bury": "jobs",
-    "kick": "jobs", "move": "move", "tubes": "tubes", "stats": "tubes", "pause": "tubes",
-    "top": "top", "tail": "tail",
+    "put": "put", "reserve": "reserve", "list": "listing", "peek": "jobs", "delete": "delete",
+    "bury": "jobs", "kick": "jobs", "move": "move", "edit": "edit", "wait": "wait",
+    "flush": "flush", "tubes": "tubes", "stats": "tubes", "pause": "tubes", "policy": "tubes",
+    "dead": "dead", "top": "top", "tail": "tail", "connections": "listing", "drain": "draining",
+    "undrain": "draining",
 }  # fmt: skip
 """The module of each subcommand, in the order of the help; there it is the function so named."""
+
+PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs"}
+"""Functions that cannot be named like their subcommands."""
 
 
 COMMANDS_V1: Final[Mapping[str, str]] = {
@@ -43,7 +49,10 @@ STREAMS: Final = (
 
 
 def _places(commands: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-    return {name: (f"binlog_tools.queue.cli.{module}", name) for name, module in commands.items()}
+    return {
+        name: (f"binlog_tools.queue.cli.{module}", PYTHON_NAMES.get(name, name))
+        for name, module in commands.items()
+    }
 
 
 class CommandsV1(LateGroup):
@@ -89,6 +98,8 @@ class Commands(LateGroup):
             return super().invoke(ctx)
         except (Refused, Broken) as problem:
             fail(REFUSED, str(problem))
+        except Missing as problem:
+            fail(MISSING, str(problem))
         except OSError as problem:
             fail(REFUSED, reason(problem))
 
@@ -111,10 +122,12 @@ def cli(address: Address | None, dialect: str) -> None:
     Put jobs into a beanstalkd, take them out, look at them and after them.
 
     The server is --server, before the subcommand or behind it, or BEANSTALK_SERVER, or
-    127.0.0.1:11300.  It may be any beanstalkd.
+    127.0.0.1:11300.  It may be any beanstalkd; list, edit, wait, flush, policy, dead,
+    connections, drain and undrain need commands that only some servers have.
 
-    Exit codes: 0 done, 1 there was no job, 2 wrong usage, 4 no server, no such job or tube, or the
-    server has refused, 130 interrupted.
+    Exit codes: 0 done, 1 there was no job, 2 wrong usage, 3 wait: the job was buried, 4 no server,
+    no such job or tube, or the server has refused, 5 the server lacks a command, 124 wait: the time
+    is up, 130 interrupted.
     """
 
 

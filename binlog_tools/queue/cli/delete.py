@@ -3,12 +3,13 @@
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
+from binlog_tools.queue.batch_purging import purge_of
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.jobs import each
@@ -39,7 +40,8 @@ def delete(
     Delete jobs that nobody has reserved: those of these numbers, or all of a tube and state.
 
     --all says how many there are, and asks; without a terminal it wants --yes.  Jobs that are put
-    later stay.  SIGINT and SIGTERM end it with the job in hand, and it says how many were deleted.
+    later stay.  SIGINT and SIGTERM end it with the job, or the batch of 200, in hand, and it says
+    how many were deleted.
 
     \b
     Examples:
@@ -65,9 +67,9 @@ def _empty(
     address: Address, tube: bytes, states: Sequence[str], is_agreed: bool, is_json: bool
 ) -> None:
     with options.connected(address) as queue:
-        purge = TubePurge(queue, tube, states)
+        purge = purge_of(queue, tube, states)
         if purge.total and not is_agreed:
-            _ask(purge, tube)
+            ask(told_counts(purge.counts, tube))
         with DeferredSignal() as stop:
             _run(purge, stop)
     options.show_count(purge.deleted, "deleted", is_json)
@@ -76,13 +78,23 @@ def _empty(
         raise SystemExit(NOTHING)
 
 
-def _ask(purge: TubePurge, tube: bytes) -> None:
-    counts = [f"{count} {state}" for state, count in purge.counts.items()]
-    what = f"{' and '.join(counts)} job{'s' * (purge.total != 1)} of {tube.decode()}"
+def told_counts(counts: Mapping[str, int], tube: bytes) -> str:
+    """
+    Say how many jobs in these states a tube has, at least one.
+    """
+    *parts, last = [f"{count} {state}" for state, count in counts.items() if count]
+    named = f"{', '.join(parts)} and {last}" if parts else last
+    return f"{named} job{'s' * (sum(counts.values()) != 1)} of {tube.decode()}"
+
+
+def ask(what: str, verb: str = "delete", done: str = "deleted") -> None:
+    """
+    Ask whether that is to be done to these jobs; end the command if not, or if nobody can be asked.
+    """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        fail(USAGE, f"{what} would be deleted; nobody is there to be asked, so give --yes")
-    if not click.confirm(f"Delete {what}?", err=True):
-        fail(NOTHING, "nothing was deleted")
+        fail(USAGE, f"{what} would be {done}; nobody is there to be asked, so give --yes")
+    if not click.confirm(f"{verb.capitalize()} {what}?", err=True):
+        fail(NOTHING, f"nothing was {done}")
 
 
 def _run(purge: TubePurge, stop: DeferredSignal) -> None:
@@ -99,5 +111,5 @@ def _run(purge: TubePurge, stop: DeferredSignal) -> None:
                     f"{gone.later}, put since, is now the first, so it stopped there"
                 )
     except (OSError, Refused) as problem:
-        done = f"{told(purge.deleted, 'job')} deleted, and perhaps one more"
+        done = f"{told(purge.deleted, 'job')} deleted, and perhaps {purge.at_once} more"
         fail(REFUSED, f"{reason(problem)}; {done}")

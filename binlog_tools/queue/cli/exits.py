@@ -1,5 +1,5 @@
 """
-How a command ends; the codes are those of ``binlog-inspect``.
+How a command ends; what ``binlog-inspect`` has too has its codes.
 """
 
 from typing import Final, NoReturn
@@ -13,8 +13,14 @@ DONE: Final = 0
 NOTHING: Final = 1
 """There was no job."""
 USAGE: Final = 2
+BURIED: Final = 3
+"""The job that was waited for was buried."""
 REFUSED: Final = 4
 """There is no server, or no such job or tube, or the server has refused."""
+MISSING: Final = 5
+"""The server does not have the command that is needed."""
+TIMED_OUT: Final = 124
+"""The job that was waited for is still there; as of timeout(1)."""
 INTERRUPTED: Final = 130
 
 

@@ -36,12 +36,13 @@ class Answering(Protocol):
 
 def lines_of(
     source: BinaryIO, server: Answering, goes_on: Callable[[], bool]
-) -> Iterator[bytes | None]:
+) -> Iterator[list[bytes] | None]:
     """
-    Give each line, without its line end; None where the server's answer can be read.
+    Give the lines that have come, without their line ends; None where the server's answer can be
+    read.
 
-    :param goes_on: asked between two lines, and now and then; without it the rest is left, and so
-        is a line that is not there as a whole.
+    :param goes_on: asked now and then; without it the rest is left, and so is a line that is not
+        there as a whole.
     """
     begun: list[bytes] = []
     for part in _parts(source, server, goes_on):
@@ -50,13 +51,12 @@ def lines_of(
             continue
         first, *rest = part.split(b"\n")
         begun.append(first)
-        for following in rest:
-            yield b"".join(begun).removesuffix(b"\r")
-            begun = [following]
-            if not goes_on():
-                return
+        if rest:
+            whole = [b"".join(begun), *rest[:-1]]
+            begun = [rest[-1]]
+            yield [line.removesuffix(b"\r") for line in whole]
     if goes_on() and any(begun):
-        yield b"".join(begun).removesuffix(b"\r")
+        yield [b"".join(begun).removesuffix(b"\r")]
 
 
 def _parts(

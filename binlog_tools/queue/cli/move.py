@@ -2,17 +2,23 @@
 ``beanstalk move``.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import closing
 
 import click
 
 from binlog_tools.console.output import Output, aside
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
+from binlog_tools.queue.batch_moving import BatchMover, can_batch
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, end_if_told, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told, warn
 from binlog_tools.queue.cli.signals import DeferredSignal
+from binlog_tools.queue.direct_moving import DirectMover, can_move_directly
+from binlog_tools.queue.extensions import Extensions
 from binlog_tools.queue.moving import Moved, Mover
+from binlog_tools.queue.server import Queue
 
 
 @click.command("move")
@@ -31,12 +37,15 @@ def move(
     """
     Move jobs into the tube TO: those of these numbers, or with --from those of a tube.
 
-    A job is put into its new tube before it is deleted in the old one.  SIGINT and SIGTERM let the
-    job in hand be finished.  If it is killed, that one job is ready in its old tube, and may be in
-    the new one too; none is lost.  A job gets a new number, and keeps its priority, its
-    TTR, what is left of its delay, and whether it is buried.  Workers may go on meanwhile.  Jobs
-    that are put into the old tube since it began stay there.  Needs beanstalkd 1.12 or newer but
-    for ready jobs.
+    A server with move-job moves a job as it is: its number, age, counters and tags stay.  Any other
+    gets it put into its new tube before it is deleted in the old one: then it has a new number, and
+    keeps its priority, its TTR, what is left of its delay, and whether it is buried.  Needs
+    beanstalkd 1.12 or newer but for ready jobs.
+
+    SIGINT and SIGTERM let the jobs in hand be finished.  If it is killed, none is lost.  Without
+    move-job those in hand, one, or with --from on some servers 200, are then ready in their old
+    tube, and may be in the new one too.  Workers may go on meanwhile.  Jobs that are put into the
+    old tube since it began stay there.
 
     \b
     Examples:
@@ -50,28 +59,65 @@ def move(
         raise click.UsageError("a tube cannot be moved into itself")
     output, moved = Output(is_json), 0
     with options.connected(address) as queue:
-        mover = Mover(queue, target, keeps_buried=not kick)
-        found: Iterator[Moved] = map(mover.move_job, jobs)
-        if source is not None:
+        extensions = Extensions(queue)
+        mover: Mover | DirectMover
+        if can_move_directly(extensions):
+            mover = DirectMover(queue, extensions, target, keeps_buried=not kick)
+        else:
+            mover = Mover(queue, target, keeps_buried=not kick)
+        if source is None:
+            found = _each_of(mover, jobs)
+        elif isinstance(mover, DirectMover):
             found = mover.move_all(source, state, count)
-        with DeferredSignal() as stop:
-            while stop.number is None and (each := next(found, None)) is not None:
-                moved += 1
-                _show(output, each)
+        else:
+            found = _all_of(queue, extensions, mover, source, state, count)
+        with DeferredSignal() as stop, closing(found):
+            while stop.number is None and (batch := next(found, None)) is not None:
+                moved += len(batch)
+                _show(output, batch)
         if mover.later is not None:
             warn(
                 f"{told(moved, 'job')} moved; job {mover.later}, put since, is now the first, so "
                 "it stopped there"
             )
+        taken = mover.duplicates if isinstance(mover, DirectMover) else []
+    for sentence in taken:
+        warn(sentence)
     end_if_told(stop, f"{told(moved, 'job')}, the last one whole")
     if not is_json:
         aside(f"{told(moved, 'job')} moved into {target.decode()}")
+    if taken:
+        raise SystemExit(REFUSED)
     if not moved:
         raise SystemExit(NOTHING)
 
 
-def _show(output: Output, moved: Moved) -> None:
-    if output.is_json:
-        output.document(moved._asdict())
-    else:
-        output.row((moved.old, moved.new))
+_Batches = Generator[Sequence[Moved], None, None]
+"""Jobs that were moved; what is given together must not stay half done."""
+
+
+def _each_of(mover: Mover | DirectMover, jobs: Sequence[int]) -> _Batches:
+    for job in jobs:
+        yield [mover.move_job(job)]
+
+
+def _all_of(
+    queue: Queue, extensions: Extensions, mover: Mover, source: bytes, state: str, most: int | None
+) -> _Batches:
+    """
+    Put the jobs of a tube anew in the quickest way that the server has.
+    """
+    if can_batch(extensions, source):
+        yield from BatchMover(queue, extensions, mover).move_all(source, state, most)
+        return
+    for moved in mover.move_all(source, state, most):
+        yield [moved]
+
+
+def _show(output: Output, batch: Sequence[Moved]) -> None:
+    for moved in batch:
+        if output.is_json:
+            output.document(moved._asdict())
+        else:
+            output.row(moved)
+    sys.stdout.flush()  # Somebody may wait for what we know.

@@ -4,12 +4,12 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import click
 
-from binlog_tools.client import Connection, Reply
+from binlog_tools.client import MAX_BATCH_JOBS, Connection, Reply
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
@@ -17,13 +17,84 @@ from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.lines import lines_of
 from binlog_tools.queue.cli.signals import ENDING, DeferredSignal
-from binlog_tools.queue.server import Queue, put_request
+from binlog_tools.queue.extensions import (
+    MAX_BATCH_BYTES,
+    Extensions,
+    NewJob,
+    inserted_ids,
+    put_batch_request,
+)
+from binlog_tools.queue.server import WINDOW, Queue, put_request
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG", b"NOT_INSERTED")
 """After other answers the rest is not sent: it would be refused too, or misunderstood."""
 
 ANSWERS_S: Final = 5.0
 """How long each answer may take when a signal has come, seconds; whoever sent it waits."""
+
+
+BATCHES: Final = 4
+"""Of lines, on their way at once: the server has always one to do, and few are in doubt."""
+
+
+class Request(NamedTuple):
+    """
+    A request that puts jobs.
+
+    :ivar sizes: of their bodies, bytes.
+    """
+
+    sizes: Sequence[int]
+    sent: bytes
+
+
+Requests = Callable[[Sequence[bytes]], Iterator[Request]]
+"""Makes what puts jobs with these bodies."""
+
+
+def one_by_one(request: Callable[[bytes], bytes]) -> Requests:
+    """
+    Make a request for each job.
+
+    :param request: makes the bytes of the `put` of a body.
+    """
+    return lambda bodies: (Request([len(body)], request(body)) for body in bodies)
+
+
+class Batches:
+    """
+    Makes requests that put many jobs each, all or none; what the server would find too big goes
+    alone, as it would refuse the others too.
+    """
+
+    def __init__(self, priority: int, delay_s: int, ttr_s: int, max_body_bytes: int) -> None:
+        """
+        :param max_body_bytes: the largest body that the server takes.
+        """
+        self._fields = (priority, delay_s, ttr_s)
+        self._max_body_bytes = min(max_body_bytes, MAX_BATCH_BYTES)
+
+    def __call__(self, bodies: Sequence[bytes]) -> Iterator[Request]:
+        batch: list[bytes] = []
+        size = 0
+        for body in bodies:
+            is_alone = len(body) > self._max_body_bytes
+            if is_alone or len(batch) == MAX_BATCH_JOBS or size + len(body) > MAX_BATCH_BYTES:
+                yield from self._request(batch)
+                batch, size = [], 0
+            if is_alone:
+                yield from self._request([body])
+            else:
+                batch.append(body)
+                size += len(body)
+        yield from self._request(batch)
+
+    def _request(self, bodies: Sequence[bytes]) -> Iterator[Request]:
+        if len(bodies) == 1:
+            yield Request([len(bodies[0])], put_request(bodies[0], *self._fields))
+        elif bodies:
+            jobs = [NewJob(body, *self._fields) for body in bodies]
+            yield Request([len(body) for body in bodies], put_batch_request(jobs))
 
 
 class Putter:
@@ -36,23 +107,25 @@ class Putter:
     """
 
     def __init__(
-        self, queue: Queue, request: Callable[[bytes], bytes], of_lines: bool,
-        show: Callable[[Reply], object] = lambda reply: None,
+        self, queue: Queue, requests: Requests, of_lines: bool,
+        show: Callable[[Reply], object] = lambda reply: None, window: int = WINDOW,
     ) -> None:  # fmt: skip
         """
-        :param request: makes the bytes of the `put` of a body.
         :param of_lines: each line of the input is a job.
-        :param show: called with the answer to each job that was put.
+        :param show: called with the answer to each request that put jobs.
+        :param window: requests on their way at once.
         """
         self.put = 0
         self.refused = 0
         self.too_big = 0
         self._queue = queue
-        self._request = request
+        self._requests = requests
         self._of_lines = of_lines
         self._show = show
+        self._window = window
         self._is_stopped = False
-        self._sizes: deque[int] = deque()
+        self._answered_lines = 0
+        self._waiting: deque[Sequence[int]] = deque()
 
     def goes_on(self) -> bool:
         """
@@ -60,39 +133,49 @@ class Putter:
         """
         return not self._is_stopped
 
-    def run(self, bodies: Iterator[bytes | None], stop: DeferredSignal) -> None:
+    def run(self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal) -> None:
         """
         Put all of them; end the command if the connection ends.
         """
         try:
-            for number, reply in enumerate(self._queue.ask_many(self._requests(bodies)), 1):
-                self._answered(number, reply)
+            for reply in self._queue.ask_many(self._sent(bodies, stop), self._window):
+                self._answered(reply)
         except OSError as problem:
-            on_their_way = len(self._sizes)
+            on_their_way = sum(map(len, self._waiting))
             done = f"{told(self.put, 'job')} put, and up to {on_their_way} more may be"
             code = REFUSED if stop.number is None else stop.exit_code
             fail(code, f"{reason(problem)}; {done}")
 
-    def _requests(self, bodies: Iterator[bytes | None]) -> Iterator[bytes | None]:
-        for body in bodies:
-            if self._is_stopped:
-                return
-            if body is not None:
-                self._sizes.append(len(body))
-            yield None if body is None else self._request(body)
+    def _sent(
+        self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal
+    ) -> Iterator[bytes | None]:
+        for group in bodies:
+            if group is None:
+                yield None
+                continue
+            for request in self._requests(group):
+                if self._is_stopped or stop.number is not None:
+                    break  # Those who gave the bodies notice it too.
+                self._waiting.append(request.sizes)
+                yield request.sent
 
-    def _answered(self, number: int, reply: Reply) -> None:
-        size = self._sizes.popleft()
-        if reply.name == b"INSERTED":
-            self.put += 1  # Whether or not its number can be written.
+    def _answered(self, reply: Reply) -> None:
+        sizes = self._waiting.popleft()
+        first = self._answered_lines + 1
+        self._answered_lines += len(sizes)
+        if reply.name in (b"INSERTED", b"INSERTED_BATCH"):
+            self.put += len(sizes)  # Whether or not their numbers can be written.
             self._show(reply)
             return
-        self.refused += 1
+        self.refused += len(sizes)
         self._is_stopped = self._is_stopped or reply.name not in GOES_ON
         self.too_big += reply.name == b"JOB_TOO_BIG"
-        which = f"line {number} of the input" if self._of_lines else "the job"
-        is_big = f" of {size:,} bytes" if reply.name == b"JOB_TOO_BIG" else ""
-        warn(f"{which}{is_big} was not put: the server says {reply}")
+        which = f"line {first} of the input" if self._of_lines else "the job"
+        if len(sizes) > 1:
+            which = f"lines {first} to {self._answered_lines} of the input"
+        is_big = f" of {sum(sizes):,} bytes" if reply.name == b"JOB_TOO_BIG" else ""
+        were = "were" if len(sizes) > 1 else "was"
+        warn(f"{which}{is_big} {were} not put: the server says {reply}")
 
 
 @click.command("put")
@@ -128,7 +211,8 @@ def put(
     Put a job: BODY, or without it the input, or with --lines each line of the input.
 
     The numbers of the jobs are printed, one a line, as soon as the server has answered.  A signal
-    ends --lines when the numbers of all that was sent are printed.
+    ends --lines when the numbers of all that was sent are printed.  To a server with put-batch,
+    lines that have come together go together, at most 1,000: all are put, or none.
 
     An empty input puts nothing, unless --empty is given; an empty BODY does.
 
@@ -143,15 +227,22 @@ def put(
     output = Output(is_json)
 
     def show(reply: Reply) -> None:
-        if is_json:
-            output.document({"id": reply.number})
-        else:
-            output.line(str(reply.number))
+        is_one = reply.name == b"INSERTED"
+        for job in [reply.number] if is_one else inserted_ids(reply, reply.number):
+            if is_json:
+                output.document({"id": job})
+            else:
+                output.line(str(job))
 
     with address.connect() as line:
         queue = Queue(line)
         queue.use(tube)
-        putter = Putter(queue, lambda each: put_request(each, priority, delay, ttr), lines, show)
+        if lines and Extensions(queue).has("put-batch"):
+            largest = queue.stats().number("max-job-size")
+            putter = Putter(queue, Batches(priority, delay, ttr, largest), lines, show, BATCHES)
+        else:
+            requests = one_by_one(lambda each: put_request(each, priority, delay, ttr))
+            putter = Putter(queue, requests, lines, show)
         with deferred_signal(lines) as stop:
             putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
         end_if_told(stop, f"{told(putter.put, 'job')} put")
@@ -172,10 +263,10 @@ def deferred_signal(lines: bool) -> DeferredSignal:
 def bodies_of(
     body: str | None, lines: bool, may_be_empty: bool, server: Connection, stop: DeferredSignal,
     goes_on: Callable[[], bool],
-) -> Iterator[bytes | None]:  # fmt: skip
+) -> Iterator[Sequence[bytes] | None]:  # fmt: skip
     """
-    Give the bodies of the jobs to put: the argument, the input, or each line of it, and None where
-    an answer can be read meanwhile.
+    Give the bodies of the jobs to put, as many as have come: the argument, the input, or each line
+    of it, and None where an answer can be read meanwhile.
 
     A signal ends the lines, and then the answers that are missing may take `ANSWERS_S` each.
 
@@ -183,7 +274,7 @@ def bodies_of(
     :param goes_on: whether more lines are wanted.
     """
     if body is not None:
-        yield body.encode("utf-8", "surrogateescape")
+        yield [body.encode("utf-8", "surrogateescape")]
         return
     source = sys.stdin.buffer
     if lines:
@@ -194,4 +285,4 @@ def bodies_of(
     whole = source.read()
     if not whole and not may_be_empty:
         fail(NOTHING, "the input is empty, nothing was put; --empty puts an empty job")
-    yield whole
+    yield [whole]

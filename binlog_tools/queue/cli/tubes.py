@@ -1,16 +1,19 @@
 """
-``beanstalk tubes``, ``stats`` and ``pause``.
+``beanstalk tubes``, ``stats``, ``pause`` and ``policy``.
 """
 
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
 
 from binlog_tools.console.output import Output, columns
+from binlog_tools.console.parameters import Parsed
 from binlog_tools.queue.addresses import Address
 from binlog_tools.queue.cli import options
+from binlog_tools.queue.extensions import Extensions, Policy
 from binlog_tools.queue.server import Stats
 
 TITLES = columns(
@@ -27,8 +30,17 @@ NOT_IF_NARROW: Final = (
     "current-jobs-urgent", "current-watching", "cmd-delete", "total-jobs", "current-waiting",
 )  # fmt: skip
 """What a terminal without room is not shown, the first first."""
+TEXTS: Final = frozenset({
+    "name", "tube", "id", "hostname", "version", "os", "platform", "idempotency-key", "group",
+    "after-group", "concurrency-key", "dead-from", "dead-reason", "origin", "dead-letter",
+    "backoff", "expired", "rate",
+})  # fmt: skip
+"""Values that may look like numbers and are none; `id` is one where it is the number of a job."""
 BETWEEN: Final = 2
 """Blanks between two columns, and around all of them together."""
+
+_CHANGE: Final = re.compile(r"[a-z-]+=[!-~]+")
+"""Of a policy, on the command line."""
 
 
 def show_stats(found: Stats, is_json: bool) -> None:
@@ -42,7 +54,7 @@ def show_stats(found: Stats, is_json: bool) -> None:
         output.table(columns("key", "value"), found.items())
 
 
-def numbers(stats: Stats) -> dict[str, object]:
+def numbers(stats: Mapping[str, str]) -> dict[str, object]:
     """
     Statistics for JSON: what looks like a number is one, but for names.
     """
@@ -50,7 +62,7 @@ def numbers(stats: Stats) -> dict[str, object]:
 
 
 def _number(key: str, value: str) -> object:
-    if key in ("name", "tube", "id", "hostname", "version", "os", "platform"):
+    if key in TEXTS:
         return int(value) if key == "id" and value.isdigit() else value
     try:
         return float(value) if "." in value else int(value)
@@ -75,22 +87,29 @@ def tubes(address: Address, is_json: bool) -> None:
     rows = [[_number(key, each[key]) for key in KEYS] for each in found]
     shown = list(range(len(KEYS)))
     if output.is_terminal:
-        shown = fitting(rows, shutil.get_terminal_size().columns)
+        titles = [title.title for title in TITLES]
+        places = [KEYS.index(key) for key in NOT_IF_NARROW]
+        shown = fitting([titles, *rows], places, shutil.get_terminal_size().columns)
     output.table(
         [TITLES[place] for place in shown], ([row[place] for place in shown] for row in rows)
     )
 
 
-def fitting(rows: Sequence[Sequence[object]], columns: int) -> list[int]:
+def fitting(
+    rows: Sequence[Sequence[object]], not_if_narrow: Sequence[int], columns: int
+) -> list[int]:  # fmt: skip
     """
-    Say which columns of the table a terminal has room for, by their places.
+    Say which columns of a table a terminal has room for, by their places.
+
+    :param rows: its titles and its cells.
+    :param not_if_narrow: the places of those that may be left out, the first first.
     """
-    cells = [[title.title for title in TITLES], *([str(cell) for cell in row] for row in rows)]
+    cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) + BETWEEN for column in zip(*cells, strict=True)]
-    shown = list(range(len(KEYS)))
-    for key in NOT_IF_NARROW:
+    shown = list(range(len(widths)))
+    for place in not_if_narrow:
         if BETWEEN + sum(widths[place] for place in shown) > columns:
-            shown.remove(KEYS.index(key))
+            shown.remove(place)
     return shown
 
 
@@ -129,3 +148,51 @@ def pause(tube: bytes, seconds: int, address: Address, is_json: bool) -> None:
         queue.pause(tube, seconds)
     if is_json:
         Output(True).document({"tube": tube.decode(), "seconds": seconds})
+
+
+def _change(text: str) -> str:
+    """
+    :raise ValueError: it is no change of a policy.
+    """
+    if not _CHANGE.fullmatch(text):
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    return text
+
+
+@click.command("policy")
+@click.argument("tube", type=options.TUBE)
+@click.argument("changes", metavar="[KEY=VALUE]...", nargs=-1, type=Parsed("text", _change))
+@options.server
+@options.as_json
+def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: bool) -> None:
+    """
+    Show the policy of TUBE, or change it and show what holds then.
+
+    A value of - removes what a command has set.  Nothing is changed if one key or value is wrong.
+    From is where a value comes from: a command like this one, or the server's file of policies,
+    which wins.  Keys and values are explained in docs/extensions.md.
+
+    \b
+    Examples:
+      beanstalk policy mail
+      beanstalk policy mail max-reserves=5 dead-letter=mail.dead
+      beanstalk policy mail max-reserves=-
+    """
+    with options.connected(address) as queue:
+        extensions = Extensions(queue)
+        extensions.need("tube-policy", "its tubes have no policies")
+        if changes:
+            extensions.set_policy(tube, changes)
+        found = extensions.policy(tube)
+    if is_json:
+        Output(True).document({"tube": tube.decode(), **_document(found)})
+    else:
+        rows = ([key, value, source] for key, (value, source) in found.items())
+        Output().table(columns("key", "~value", "from"), rows)
+
+
+def _document(found: Policy) -> dict[str, object]:
+    shown: dict[str, object] = {}
+    for key, (value, source) in found.items():
+        shown |= {**numbers({key: value}), f"{key}-from": source}
+    return shown

@@ -17,7 +17,7 @@ from binlog_tools.queue.cli.execution import execute
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told
 from binlog_tools.queue.cli.jobs import each as do_each
 from binlog_tools.queue.cli.jobs import numbers as job_numbers
-from binlog_tools.queue.cli.put import Putter, bodies_of, deferred_signal
+from binlog_tools.queue.cli.put import Putter, bodies_of, deferred_signal, one_by_one
 from binlog_tools.queue.cli.reserve import chosen_outcome, settle
 from binlog_tools.queue.cli.tubes import show_stats
 from binlog_tools.queue.server_v1 import QueueV1, put_request
@@ -59,7 +59,8 @@ def put(
     if body is not None and lines:
         raise click.UsageError("--lines reads the input; leave out BODY")
     with address.connect() as line, deferred_signal(lines) as stop:
-        putter = Putter(QueueV1(line), lambda each: put_request(each, priority), lines)
+        requests = one_by_one(lambda each: put_request(each, priority))
+        putter = Putter(QueueV1(line), requests, lines)
         putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
     options.show_count(putter.put, "put", is_json)
     end_if_told(stop, f"{told(putter.put, 'job')} put")

@@ -42,22 +42,25 @@ COLUMNS: Final = (
     Column("offset", "bigint", "of its frame in the segment, in bytes"),
     Column("lsn", "bigint", "number of the record"),
     Column("event", "string", "`put`, `reserve`, `release`, `bury`, `kick`, `touch`, `delete`, "
-           "`ttr-expired`, `disconnect-release`, `copy`; with `records=all` also `tube-def`, "
-           "`pause`, `state`, `trim`, `seal`, `start`, `clean-stop`, `clock-step`; `damage`: see "
-           "below"),
-    Column("time", "timestamp", "when it happened; of `copy`, when the job was put"),
+           "`ttr-expired`, `disconnect-release`, `move`, `update`, `group-ended`, `copy`; with "
+           "`records=all` also `tube-def`, `pause`, `key`, `policy`, `state`, `trim`, `seal`, "
+           "`start`, `clean-stop`, `clock-step`; `damage`: see below"),
+    Column("time", "timestamp", "when it happened; of `copy`, `move` and `update`, when the "
+           "job was put"),
     Column("time_ns", "bigint", "the same, ns since the epoch"),
     Column("logged", "timestamp", "when its frame was built; never goes back in one server"),
     Column("logged_ns", "bigint", "the same, ns since the epoch"),
-    Column("job", "bigint", "id of the job"),
-    Column("tube", "string", "name of the job's tube; bytes that are no UTF-8 are written `\\xff`"),
+    Column("job", "bigint", "id of the job; of `key`, of the one that had it"),
+    Column("tube", "string", "name of the job's tube, after the event; bytes that are no UTF-8 "
+           "are written `\\xff`"),
     Column("state", "string", "of the job, after the event: `ready`, `reserved`, `delayed`, "
            "`buried`, `gone`"),
     Column("priority", "bigint", "0: the most urgent"),
     Column("delay_s", "bigint", "as last given, in seconds"),
     Column("ttr_s", "bigint", "as last given, in seconds"),
-    Column("deadline", "timestamp", "when it becomes ready, its TTR ends, or it was buried; "
-           "null in other states"),
+    Column("deadline", "timestamp", "when it becomes ready, its TTR ends, or it was buried; of "
+           "`key`, how long it is remembered; null in other states, and while it waits for a "
+           "group"),
     Column("deadline_ns", "bigint", "the same, ns since the epoch"),
     Column("reserves", "bigint", "reservations so far, this event included"),
     Column("timeouts", "bigint", "ends of its TTR so far"),
@@ -65,18 +68,41 @@ COLUMNS: Final = (
     Column("buries", "bigint", "burials so far"),
     Column("kicks", "bigint", "kicks so far"),
     Column("reason", "string", "`none`, `client`, `disconnect`, `ttr`, `delay`, `admin`, `import`, "
-           "`restart`, `damaged`"),
+           "`restart`, `damaged`, `expired`, `max-reserves`"),
     Column("connection", "bigint", "of the client, in that incarnation; null: none"),
     Column("copy", "boolean", "restated by compaction or a tool: not an event"),
     Column("relaxed", "boolean", "no reply waited for it; a power loss may have taken others"),
-    Column("bytes", "bigint", "of the body in `put` and `copy`; of what could not be read in "
-           "`damage`; else null"),
-    Column("body", "binary", "in `put` and `copy`, with `body=true`"),
+    Column("bytes", "bigint", "of the body in `put`, `move`, `update` and `copy`; of what could "
+           "not be read in `damage`; else null"),
+    Column("body", "binary", "in `put`, `move`, `update` and `copy`, with `body=true`"),
+    Column("unique_key", "string", "key of `idp:`; of `key`, the one that is remembered"),
+    Column("unique_s", "bigint", "seconds that it is remembered after the deletion"),
+    Column("concurrency_key", "string", "key of `con:`"),
+    Column("concurrency_limit", "bigint", "jobs with the key that may be reserved at once"),
+    Column("job_group", "string", "group of `grp:`"),
+    Column("after", "string", "group of `aft:`, for the end of which it waits"),
+    Column("dead_from", "string", "the tube that it is a dead letter of; null: it is none"),
+    Column("dead_reason", "string", "why, as in `reason`"),
+    Column("dead_at", "timestamp", "since when it is a dead letter"),
+    Column("dead_at_ns", "bigint", "the same, ns since the epoch"),
+    Column("origin", "string", "the tube that it was put into, if it was moved since"),
+    Column("policy", "string", "of `policy`: the tube's policy as commands have set it, JSON"),
     Column("problem", "string", "what is wrong with a `damage`, or with a spoilt body, and where; "
            "else null"),
 )  # fmt: skip
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}
+
+TAGS: Final = (
+    "unique_key", "unique_s", "concurrency_key", "concurrency_limit", "job_group", "after",
+    "dead_from", "dead_reason", "dead_at", "dead_at_ns", "origin",
+)  # fmt: skip
+"""What jobs carry beside their bodies, in full records."""
+
+UNASKED: Final[Mapping[str, frozenset[str]]] = {
+    "body": frozenset({"body"}), "tags": frozenset({*TAGS, "policy"}),
+}  # fmt: skip
+"""Columns that are there only if asked for: by the option, or by name."""
 
 
 def ddl(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> str:

@@ -25,7 +25,7 @@ _CODES_BY_EXIT: Final = {
     73: ("REBUILD_TARGET", "TABLE_EXISTS", "TABLE_UNWRITABLE"),
     74: ("BINLOG_UNREADABLE",),
     75: ("TABLE_BUSY", "SINK_CONNECTION_LOST", "SINK_REFUSED", "SINK_TWICE"),
-    76: ("SINK_REPLY",),
+    76: ("SINK_REPLY", "SINK_NO_TAG"),
 }  # fmt: skip
 
 CODES: Final = {code: number for number, codes in _CODES_BY_EXIT.items() for code in codes}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.survey import beanstalkd_file, import_command
+from beanstalk_twisted.binlog.reading.survey import beanstalkd_file, import_command
 from binlog_tools.logs.sources import open_sources, parse_archived_name
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.reading.candidates import (

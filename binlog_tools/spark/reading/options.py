@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from beanstalk_twisted.binlog.format import SegmentHeader
 from binlog_tools.logs.quantities import parse_size, parse_time
-from binlog_tools.spark.definitions.columns import BY_NAME
+from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import TASK_BYTES
 from binlog_tools.spark.segments.conditions import Condition
@@ -31,7 +31,7 @@ from binlog_tools.spark.segments.framing import MAX_NUMBER, VERIFY, Verify
 OPTIONS: Final[Mapping[str, str]] = {
     "path": "what `load` is given",
     "body": "`false`, or `true`: the column `body` too; not with `columns`",
-    "columns": "the columns wanted, as `lsn,event,job,body`; else all but `body`",
+    "columns": "the columns wanted, as `lsn,event,job,body`; else all but `body` and those of tags",
     "copies": "`drop`, or `keep`: also the records that compaction and tools restate",
     "damage": "`fail`, or `skip`: a row with the event `damage` for each place",
     "job": "only these jobs, as `17,18`",
@@ -43,6 +43,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "records": "`jobs`, or `all`: also those not of jobs",
     "servers": "names for stores, as `UUID:name,UUID:name`",
     "since": "only what was logged then or later: `2026-01-31T12:00Z`, `-2h`, or seconds",
+    "tags": "`false`, or `true`: the columns from `unique_key` to `policy` too; not with `columns`",
     "until": "only what was logged before",
     "verify": "`frames`: all checksums of what is read; `headers`; `none`",
     "view": "`events`, or `segments`: one row a segment, see below",
@@ -62,7 +63,7 @@ class Asked(NamedTuple):
     """
     What the options say.
 
-    :ivar columns: those asked for by name, None: all, with ``body`` or without.
+    :ivar columns: those asked for by name, None: all, with ``body`` and ``tags`` or without.
     :ivar conditions: what every row has to fulfil, but those of damage.
     :ivar pushdown: whether Spark's filters may decide what is read.
     """
@@ -80,12 +81,16 @@ class Asked(NamedTuple):
     partition_bytes: int
     conditions: tuple[Condition, ...] = ()
     pushdown: bool = False
+    tags: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         if self.columns is not None:
             return self.columns
-        return tuple(name for name in BY_NAME if self.body or name != "body")
+        left_out = frozenset().union(
+            *(names for option, names in UNASKED.items() if not getattr(self, option))
+        )
+        return tuple(name for name in BY_NAME if name not in left_out)
 
     def wanted(self, columns: tuple[str, ...]) -> Wanted:
         return Wanted(columns, self.records, self.copies, self.damage, self.verify, self.conditions)
@@ -106,6 +111,8 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
     _refuse_unknown(given, {**OPTIONS, **(also or {})})
     if "columns" in given and "body" in given:
         raise wrong("columns", "give either columns or body; body can be one of the columns")
+    if "columns" in given and "tags" in given:
+        raise wrong("columns", "give either columns or tags; name those of tags that you want")
     if given.get("view", "").strip().lower() == "segments":
         for name in ROWS_ONLY:
             if name.lower() in given:
@@ -120,6 +127,7 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
         _servers(given.get("servers", "")), choice(given, "view", ("events", "segments")),
         _partition_bytes(given), _conditions(given),
         choice(given, "pushdown", ("false", "true")) == "true",
+        choice(given, "tags", ("false", "true")) == "true",
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from beanstalk_twisted.binlog.format import REHOMED
-from beanstalk_twisted.binlog.records import JOB_KINDS, Seal
+from beanstalk_twisted.binlog.records import JOB_KINDS, KEY, Seal
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs.selection import type_name
 from binlog_tools.spark.reading.measuring import Segment
@@ -90,7 +90,9 @@ def _of_footer(segment: Segment, records: str) -> Stats:
     stats: Stats = {"event": frozenset({*map(type_name, kinds), type_name(Seal.kind), DAMAGE})}
     stats["tube"] = frozenset(text_of(name) for name in footer.tubes.values())
     has_jobs = footer.jobs != (0, 0)
-    stats["job"] = Span(*footer.jobs) if has_jobs else NOTHING
+    if KEY not in kinds:
+        # The ids in KEY records are not counted: those jobs are gone.
+        stats["job"] = Span(*footer.jobs) if has_jobs else NOTHING
     if records == "jobs":
         none: Stats = {"time": NOTHING, "time_ns": NOTHING}
         stats.update(_moments("time", *footer.times_ns) if has_jobs else none)

@@ -72,6 +72,8 @@ def _tiles(readings: Readings) -> Iterator[tuple[str, str]]:
         yield _length(readings.oldest_ns), "longest wait at a minute's end"
     if readings.outcomes:
         yield _number(readings.outcomes["alive"]), "jobs still there"
+    if readings.outcomes["dead"]:
+        yield _number(readings.outcomes["dead"]), "dead letters"
     if readings.worker_count:
         yield _number(readings.worker_count), "worker connections"
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from beanstalk_twisted.binlog.records import FULL, Flag
 from binlog_tools.spark.segments.framing import Ints, Run
 from binlog_tools.spark.segments.rows import DATA_CRC, DATA_LEN, DATA_OFF, FLAGS, TYPE, Mask, Rows
+from binlog_tools.spark.segments.slices import Slices
 
 IS_FULL: Final = np.isin(np.arange(256), [int(kind) for kind in FULL])
 """By type: whether a record of it carries the body."""
@@ -94,33 +95,7 @@ class Bodies:
         return pa.array(values, pa.int64(), mask=none)
 
     def array(self) -> Any:
-        indices, none = np.zeros(self._count, np.int64), np.ones(self._count, bool)
-        indices[self.rows] = np.arange(0, 2 * len(self.rows), 2)
-        none[self.rows] = False
-        return self._alternating().take(pa.array(indices, pa.int64(), mask=none))
-
-    def _alternating(self) -> Any:
         """
-        A body, what is between it and the next one, and so on: an array over the segment, not
-        copied.
+        Each row's body; null where it has none.
         """
-        if not len(self.rows):
-            return pa.array([b""], pa.binary())
-        ends = self.starts + self.lengths
-        if (self.starts[1:] < ends[:-1]).any():
-            return self._one_by_one()
-        first = int(self.starts[0])
-        offsets = np.empty(2 * len(ends), np.int32)
-        offsets[::2], offsets[1::2] = self.starts - first, ends - first
-        under = pa.py_buffer(self._buffer[first : int(ends[-1])])
-        buffers = [None, pa.py_buffer(offsets), under]
-        return pa.Array.from_buffers(pa.binary(), 2 * len(ends) - 1, buffers)
-
-    def _one_by_one(self) -> Any:
-        """
-        The same where bodies do not lie in order, which no writer of ours does.
-        """
-        bodies: list[bytes] = []
-        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
-            bodies += (bytes(self._buffer[start : start + length]), b"")
-        return pa.array(bodies, pa.binary())
+        return Slices(self._buffer, self._count, self.rows, self.starts, self.lengths).array()

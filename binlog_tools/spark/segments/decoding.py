@@ -13,7 +13,8 @@ import numpy as np
 from beanstalk_twisted.binlog.format import REHOMED, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.records import Flag, Start
 from binlog_tools.logs.reading import Hole
-from binlog_tools.logs.selection import TYPE_NAMES
+from binlog_tools.logs.selection import OF_JOBS, TYPE_NAMES
+from binlog_tools.spark.definitions.columns import UNASKED
 from binlog_tools.spark.definitions.errors import SourceError, damaged
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import Bodies
@@ -31,6 +32,7 @@ from binlog_tools.spark.segments.framing import (
 )
 from binlog_tools.spark.segments.producing import IS_OF_JOB, Chunk, Place, batch_of, damage_row
 from binlog_tools.spark.segments.rows import Mask, Rows, lsns_of
+from binlog_tools.spark.segments.tags import TagColumns
 from binlog_tools.spark.segments.tubes import TubeNames, tubes_named, tubes_of
 
 BATCH_ROWS: Final = 65_536
@@ -44,6 +46,7 @@ RECORDS_CHOICES: Final[tuple[Records, ...]] = get_args(Records)
 COPIES_CHOICES: Final[tuple[Copies, ...]] = get_args(Copies)
 
 _IS_KNOWN: Final = np.isin(np.arange(256), [*TYPE_NAMES, *range(0x80, 0x100)])
+_HAS_JOB: Final = np.isin(np.arange(256), list(OF_JOBS))
 _NO_FRAMES: Final = np.zeros(0, np.int64)
 
 _COMPARED: Final[Mapping[str, Callable[[Ints, Ints], Mask]]] = {
@@ -153,7 +156,10 @@ def _of_run(buffer: memoryview, place: Place, run: Run, wanted: Wanted, names: T
     bodies = None
     if "body" in wanted.columns or "bytes" in wanted.columns:
         bodies = Bodies(buffer, run, rows, _bad_heaps(buffer, place, run, rows, wanted))
-    chunk = Chunk(place, run, rows, names, bodies)
+    tags = None
+    if not UNASKED["tags"].isdisjoint(wanted.columns):
+        tags = TagColumns(buffer, run, rows, wanted.verify == "frames")
+    chunk = Chunk(place, run, rows, names, bodies, tags)
     batch = batch_of(chunk, wanted.columns)
     if chunk.problems and wanted.damage == "fail":
         row = min(chunk.problems)
@@ -172,7 +178,7 @@ def _mask(rows: Rows, run: Run, wanted: Wanted) -> Mask:
     for column, how, values in wanted.conditions:
         mask &= _COMPARED[how](_CONDITIONED[column](rows, run), np.array(values, np.int64))
         if column == "job":
-            mask &= IS_OF_JOB[rows.byte(at.TYPE)]
+            mask &= _HAS_JOB[rows.byte(at.TYPE)]
     return mask
 
 

@@ -10,14 +10,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beanstalk_twisted.binlog.format import SegmentHeader
-from beanstalk_twisted.binlog.records import JOB_KINDS, Counters, Flag, Pause, TubeDef
+from beanstalk_twisted.binlog.records import (
+    JOB_KINDS,
+    KEY,
+    NEVER_NS,
+    Counters,
+    Flag,
+    Pause,
+    TubeDef,
+    TubePolicy,
+)
 from binlog_tools.inspect.dumping import reason_name, state_name
 from binlog_tools.logs.selection import type_name
 from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, arrow_schema
 from binlog_tools.spark.segments import rows as at
+from binlog_tools.spark.segments import tags as tag
 from binlog_tools.spark.segments.bodies import Bodies
 from binlog_tools.spark.segments.framing import Ints, Run
 from binlog_tools.spark.segments.rows import Mask, Rows
+from binlog_tools.spark.segments.tags import TagColumns
 from binlog_tools.spark.segments.tubes import NO_TUBE, TubeNames
 
 DAMAGE: Final = "damage"
@@ -53,14 +64,17 @@ class Chunk:
     """
 
     def __init__(
-        self, place: Place, run: Run, rows: Rows, tubes: TubeNames, bodies: Bodies | None
-    ) -> None:
+        self, place: Place, run: Run, rows: Rows, tubes: TubeNames, bodies: Bodies | None,
+        tags: TagColumns | None = None,
+    ) -> None:  # fmt: skip
         self.place = place
         self.run = run
         self.rows = rows
         self.tubes = tubes
         self.bodies = bodies
-        self.problems: dict[int, str] = dict(bodies.problems) if bodies is not None else {}
+        self.tags = tags
+        self.problems: dict[int, str] = dict(tags.problems) if tags is not None else {}
+        self.problems |= bodies.problems if bodies is not None else {}
         of_job = IS_OF_JOB[rows.byte(at.TYPE)]
         self.of_job: Mask | None = None if of_job.all() else of_job
         self._tube_at: Ints | None = None
@@ -135,8 +149,8 @@ def _constant(value: Callable[[Place], object], kind: Any) -> Producer:
 
 def _deadlines(chunk: Chunk) -> tuple[Ints, Mask]:
     deadlines = chunk.rows.whole(at.DEADLINE_NS)
-    valid = deadlines != 0
-    has_one = chunk.jobs_and(Pause.kind)
+    valid = (deadlines != 0) & (deadlines != NEVER_NS)
+    has_one = chunk.jobs_and(Pause.kind, KEY)
     return deadlines, valid if has_one is None else valid & has_one
 
 
@@ -149,7 +163,7 @@ def _connection(chunk: Chunk) -> Any:
 def _tube(chunk: Chunk) -> Any:
     found = chunk.tube_at()
     valid = found != NO_TUBE
-    has_one = chunk.jobs_and(TubeDef.kind, Pause.kind, Counters.kind)
+    has_one = chunk.jobs_and(TubeDef.kind, Pause.kind, Counters.kind, KEY, TubePolicy.kind)
     valid = valid if has_one is None else valid & has_one
     return chunk.tubes.texts.take(numbers(pa.int64(), found, None if valid.all() else valid))
 
@@ -169,6 +183,24 @@ def _state(chunk: Chunk) -> Any:
     return _STATES.take(numbers(pa.uint8(), chunk.rows.byte(at.STATE), chunk.of_job))
 
 
+def _tags(chunk: Chunk) -> TagColumns:
+    assert chunk.tags is not None
+    return chunk.tags
+
+
+def _name(number: int) -> Producer:
+    return lambda chunk: _tags(chunk).names(number)
+
+
+def _number(number: int) -> Producer:
+    return lambda chunk: numbers(pa.int64(), *_tags(chunk).numbers(number, 0, 4))
+
+
+def _dead_reason(chunk: Chunk) -> Any:
+    reasons, valid = _tags(chunk).numbers(tag.DEAD, 0, 1)
+    return _REASONS.take(numbers(pa.uint8(), reasons.astype(np.uint8), valid))
+
+
 PRODUCERS: Final[Mapping[str, Producer]] = {
     "server": _constant(lambda place: place.server, pa.string()),
     "incarnation": _incarnation,
@@ -180,7 +212,7 @@ PRODUCERS: Final[Mapping[str, Producer]] = {
     "time_ns": _whole(at.TS_NS),
     "logged": lambda chunk: _moment(chunk.rows.of_frame(chunk.run.time_ns)),
     "logged_ns": lambda chunk: numbers(pa.int64(), chunk.rows.of_frame(chunk.run.time_ns)),
-    "job": lambda chunk: numbers(pa.int64(), chunk.rows.whole(at.JOB_ID), chunk.of_job),
+    "job": lambda chunk: numbers(pa.int64(), chunk.rows.whole(at.JOB_ID), chunk.jobs_and(KEY)),
     "tube": _tube,
     "state": _state,
     "priority": _half(at.PRIORITY),
@@ -201,6 +233,18 @@ PRODUCERS: Final[Mapping[str, Producer]] = {
     "relaxed": _flag(Flag.RELAXED),
     "bytes": lambda chunk: _bodies(chunk).sizes(),
     "body": lambda chunk: _bodies(chunk).array(),
+    "unique_key": _name(tag.UNIQUE),
+    "unique_s": _number(tag.UNIQUE),
+    "concurrency_key": _name(tag.CONCURRENCY),
+    "concurrency_limit": _number(tag.CONCURRENCY),
+    "job_group": _name(tag.GROUP),
+    "after": _name(tag.AFTER),
+    "dead_from": _name(tag.DEAD),
+    "dead_reason": _dead_reason,
+    "dead_at": lambda chunk: _moment(*_tags(chunk).numbers(tag.DEAD, 1, 8)),
+    "dead_at_ns": lambda chunk: numbers(pa.int64(), *_tags(chunk).numbers(tag.DEAD, 1, 8)),
+    "origin": _name(tag.ORIGIN),
+    "policy": lambda chunk: _tags(chunk).policies(),
     "problem": _problem,
 }
 """Each column of `columns`, in its order."""

@@ -3,20 +3,33 @@ From what the segments of a server say (`survivors`) to what a server would load
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from beanstalk_twisted.binlog.format import RECORD
-from beanstalk_twisted.binlog.records import JobImage, Kind, NotUnderstood, State, decode_record
-from binlog_tools.logs.stored import NS, StoredPause
+from beanstalk_twisted.binlog.records import (
+    NEVER_NS,
+    NO_DATA,
+    JobImage,
+    Kind,
+    NotUnderstood,
+    State,
+    TubePolicy,
+    decode_record,
+)
+from binlog_tools.logs.stored import NS, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.spark.segments.framing import Ints
 from binlog_tools.spark.surviving.notes import Note
 from binlog_tools.spark.surviving.survivors import SCHEMA, last_of
 
 SLICE_ROWS: Final = 8192
 """How many jobs become Python objects at once."""
+
+_POLICY: Final = RECORD.unpack(TubePolicy(0, {}, 0).encode(NO_DATA))
+"""A record of a policy, as far as it matters."""
 
 _WIDE: Final = pa.schema([
     (field.name, pa.large_binary() if field.type == pa.binary() else field.type)
@@ -50,10 +63,12 @@ class Survivor(NamedTuple):
         image = _job(self.full, data)
         if self.image != self.full:
             newest = _job(self.image, b"")
-            image = newest._replace(kind=Kind.COPY, ts_ns=image.ts_ns, body=image.body)
+            image = newest._replace(
+                kind=Kind.COPY, ts_ns=image.ts_ns, body=image.body, tags=image.tags
+            )
         if image.state is State.RESERVED:
             return image._replace(state=State.READY, deadline_ns=0)
-        if image.state is State.DELAYED:
+        if image.state is State.DELAYED and image.deadline_ns != NEVER_NS:
             latest = now_ns + image.delay_s * NS
             return image._replace(deadline_ns=min(image.deadline_ns, latest))
         return image
@@ -127,6 +142,31 @@ class LiveJobs:
             ends_ns = min(until_ns, now_ns + seconds * NS)
             if ends_ns > now_ns and number in tubes:
                 yield StoredPause(tubes[number], seconds, ends_ns)
+
+    def policies(self) -> Iterator[StoredPolicy]:
+        """
+        Those that commands have set.
+
+        :raise NotUnderstood: one is no policy of this version.
+        """
+        newest = {number: data for note in self.notes for number, data in note.policies.items()}
+        tubes = self.tubes()
+        for number, data in sorted(newest.items()):
+            policy = decode_record(_POLICY, data)
+            assert isinstance(policy, TubePolicy)
+            if policy.rules and number in tubes:
+                yield StoredPolicy(tubes[number], policy.rules)
+
+    def keys(self, now_ns: int) -> Iterator[StoredKey]:
+        """
+        Those that are remembered, none longer than it was asked for: see `Replay.keys`.
+        """
+        newest = {(key.tube_id, key.key): key for note in self.notes for key in note.keys}
+        tubes = self.tubes()
+        for key in newest.values():
+            until_ns = min(key.until_ns, now_ns + key.until_ns - key.ts_ns)
+            if until_ns > now_ns and key.tube_id in tubes:
+                yield StoredKey.of(replace(key, until_ns=until_ns), tubes[key.tube_id])
 
 
 def _ints(column: Any) -> Ints:

@@ -5,8 +5,9 @@ What segments say beside their jobs, and whether they make one log without holes
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+from beanstalk_twisted.binlog.records import RememberedKey
 from binlog_tools.spark.reading.finding import segments_are
 
 
@@ -19,6 +20,8 @@ class Note(NamedTuple):
     :ivar time_ns: of its newest frame.
     :ivar pauses: by tube id, how many seconds were asked for, and until when.
     :ivar damages: places that cannot be read.
+    :ivar policies: by tube id, JSON as in the records.
+    :ivar keys: remembered unique keys, by tube id and key the newest.
     """
 
     seq: int
@@ -32,19 +35,45 @@ class Note(NamedTuple):
     tubes: Mapping[int, bytes]
     pauses: Mapping[int, tuple[int, int]]
     damages: tuple[str, ...]
+    policies: Mapping[int, bytes] = {}
+    keys: Sequence[RememberedKey] = ()
 
     def encode(self) -> str:
-        tubes = {number: name.decode("latin-1") for number, name in self.tubes.items()}
-        return json.dumps(self._replace(tubes=tubes))  # type: ignore[arg-type]
+        keys = [
+            (each.tube_id, _text(each.key), each.job_id, each.until_ns, each.ts_ns)
+            for each in self.keys
+        ]
+        told: Mapping[str, object] = {
+            **self._asdict(), "tubes": _texts(self.tubes), "policies": _texts(self.policies),
+            "keys": keys,
+        }  # fmt: skip
+        return json.dumps(list(told.values()))
 
     @classmethod
     def decode(cls, text: str) -> "Note":
         note = cls(*json.loads(text))
+        said, keys = note.pauses.items(), cast(Sequence[Any], note.keys)
         return note._replace(
-            tubes={int(number): str(name).encode("latin-1") for number, name in note.tubes.items()},
-            pauses={int(n): (seconds, until) for n, (seconds, until) in note.pauses.items()},
-            damages=tuple(note.damages),
-        )
+            tubes=_bytes(note.tubes), policies=_bytes(note.policies),
+            pauses={int(number): (seconds, until) for number, (seconds, until) in said},
+            damages=tuple(note.damages), keys=tuple(_key(*each) for each in keys),
+        )  # fmt: skip
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("latin-1")
+
+
+def _key(tube_id: int, key: str, job_id: int, until_ns: int, ts_ns: int) -> RememberedKey:
+    return RememberedKey(tube_id, key.encode("latin-1"), job_id, until_ns, ts_ns)
+
+
+def _texts(named: Mapping[int, bytes]) -> dict[int, str]:
+    return {number: _text(raw) for number, raw in named.items()}
+
+
+def _bytes(named: Mapping[Any, Any]) -> dict[int, bytes]:
+    return {int(number): text.encode("latin-1") for number, text in named.items()}
 
 
 def breaks(notes: Sequence[Note], first_seq: int) -> Iterator[str]:

@@ -6,6 +6,7 @@ deleted within the segment is left out.  A deletion of a job of an earlier segme
 an image.  No body is read here, so whoever reads them looks at their checksums.
 """
 
+import zlib
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beanstalk_twisted.binlog.format import RECORD_BYTES
-from beanstalk_twisted.binlog.records import Kind, Pause, Start, Trim
+from beanstalk_twisted.binlog.records import (
+    KEY,
+    Kind,
+    Pause,
+    RememberedKey,
+    Start,
+    Trim,
+    TubePolicy,
+)
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.definitions import errors
@@ -147,6 +156,8 @@ class _Reading:
         self._trim_seq = self._time_ns = self._records = 0
         self.tubes: dict[int, bytes] = {}
         self._pauses: dict[int, tuple[int, int]] = {}
+        self._policies: dict[int, bytes] = {}
+        self._keys: dict[tuple[int, bytes], RememberedKey] = {}
         self._damages: list[str] = []
         self._last: list[_Chosen] = []
         self._full: list[_Chosen] = []
@@ -189,7 +200,7 @@ class _Reading:
         self._records += count
         kinds = rows.byte(at.TYPE)[:count]
         self._add_jobs(run, kinds, rows.whole(at.JOB_ID)[:count])
-        self._add_others(rows, kinds)
+        self._add_others(run, rows, kinds)
 
     def _add_jobs(self, run: Run, kinds: Octets, ids: Ints) -> None:
         of_jobs, full = np.flatnonzero(IS_OF_JOB[kinds]), np.flatnonzero(IS_FULL[kinds])
@@ -201,7 +212,7 @@ class _Reading:
             found.append(_chosen(run, ids[newest], newest))
         self._put.append(ids[kinds == Kind.PUT])
 
-    def _add_others(self, rows: Rows, kinds: Octets) -> None:
+    def _add_others(self, run: Run, rows: Rows, kinds: Octets) -> None:
         for row in np.flatnonzero(~IS_OF_JOB[kinds]).tolist():
             kind = kinds[row]
             if kind == Pause.kind:
@@ -211,6 +222,29 @@ class _Reading:
                 self._trim_seq = max(self._trim_seq, int(rows.whole(at.JOB_ID)[row]))
             elif kind == Start.kind:
                 self._next_job_id = max(self._next_job_id, int(rows.whole(at.JOB_ID)[row]))
+            elif kind in (KEY, TubePolicy.kind):
+                self._add_extension(run, rows, row)
+
+    def _add_extension(self, run: Run, rows: Rows, row: int) -> None:
+        """
+        A remembered key, or a policy.
+        """
+        start = int(rows.of_frame(run.heap_at)[row] + rows.half(at.DATA_OFF)[row])
+        data = bytes(self._buffer[start : start + int(rows.half(at.DATA_LEN)[row])])
+        if zlib.crc32(data) != int(rows.half(at.DATA_CRC)[row]):
+            offset = int(rows.of_frame(run.offset)[row])
+            what = f"LSN {rows.lsn()[row]}: the checksum of its data is wrong"
+            error = damaged(self._place.path, offset, what)
+            if self._damage == "fail":
+                raise error
+            self._damages.append(str(error).partition("; run: ")[0])
+            return
+        tube_id = int(rows.half(at.TUBE_ID)[row])
+        if rows.byte(at.TYPE)[row] == TubePolicy.kind:
+            self._policies[tube_id] = data
+        else:
+            numbers = (rows.whole(word)[row] for word in (at.JOB_ID, at.DEADLINE_NS, at.TS_NS))
+            self._keys[tube_id, data] = RememberedKey(tube_id, data, *map(int, numbers))
 
     def batch(self) -> Any:
         last, full = _Chosen.newest(self._last), _Chosen.newest(self._full)
@@ -253,7 +287,7 @@ class _Reading:
         return Note(
             header.seq, header.first_lsn, self._next_lsn, self._last_lsn, self._next_job_id,
             self._trim_seq, self._time_ns, self._records, self.tubes, self._pauses,
-            tuple(self._damages),
+            tuple(self._damages), self._policies, tuple(self._keys.values()),
         )  # fmt: skip
 
 

@@ -11,20 +11,20 @@ from binlog_tools.spark.tables.querying import in_steps
 from binlog_tools.spark.tables.stays import stays
 
 _RUNS: Final = """
-SELECT server, job, attempt, max(tube) AS tube,
+SELECT server, job, revivals, attempt, max(tube) AS tube,
   max(IF(in_state = 'reserved', incarnation, NULL)) AS incarnation,
   max(IF(in_state = 'ready' OR connection = 0, NULL, connection)) AS connection,
   min(IF(in_state = 'reserved', run_since_ns, NULL)) AS started_ns,
-  max(IF(in_state = 'ready' OR ended_by = 'touch', NULL, until_ns)) AS ended_ns,
-  max(IF(in_state = 'ready' OR ended_by = 'touch', NULL, ended_by)) AS ended_by,
+  max(IF(in_state = 'ready' OR ended_by IN ('touch', 'update'), NULL, until_ns)) AS ended_ns,
+  max(IF(in_state = 'ready' OR ended_by IN ('touch', 'update'), NULL, ended_by)) AS ended_by,
   count_if(is_logged AND event = 'touch') AS touches,
   max(IF(in_state = 'ready' AND since_known, until_ns - since_ns, NULL)) AS wait_ns,
   min(IF(in_state = 'ready', NULL, at_ns)) AS first_ns
-FROM {stays} WHERE attempt IS NOT NULL GROUP BY server, job, attempt
+FROM {stays} WHERE attempt IS NOT NULL GROUP BY server, job, revivals, attempt
 """
 
 _ATTEMPTS: Final = """
-SELECT server, incarnation, connection, job, tube, attempt,
+SELECT server, incarnation, connection, job, tube, revivals, attempt,
   timestamp_micros(first_ns DIV 1000) AS first,
   timestamp_micros(started_ns DIV 1000) AS started,
   timestamp_micros(ended_ns DIV 1000) AS ended,
@@ -34,7 +34,7 @@ FROM {runs}
 
 _SIDE_BY_SIDE: Final = """
 SELECT *, max(IF(started_ns IS NULL, NULL, ended_ns)) OVER (
-    PARTITION BY server, incarnation, connection ORDER BY started_ns, attempt, job
+    PARTITION BY server, incarnation, connection ORDER BY started_ns, revivals, attempt, job
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS busy_until_ns
 FROM {attempts} WHERE connection IS NOT NULL AND incarnation IS NOT NULL
 """
@@ -52,6 +52,7 @@ SELECT server, incarnation, connection,
   count_if(ended_by = 'delete') AS deletes,
   count_if(ended_by = 'release') AS releases,
   count_if(ended_by = 'bury') AS buries,
+  count_if(ended_by = 'move') AS moves,
   count_if(ended_by = 'ttr-expired') AS timeouts,
   count_if(ended_by = 'disconnect-release') AS disconnects,
   count_if(ended_by IN ('restart', 'unlogged')) AS lost,

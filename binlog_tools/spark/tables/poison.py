@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.tables.querying import in_steps, need
+from binlog_tools.spark.tables.querying import in_steps, need, with_tags
 
 FAILURES: Final = 3
 """So many failures make a job poison, unless told otherwise."""
@@ -29,12 +29,14 @@ COLUMNS: Final = (
 """What is needed of the events table; with ``body`` there are fingerprints."""
 
 _COUNTED: Final = """
-SELECT server, job, max(tube) AS tube, max(timeouts) AS timeouts, max(releases) AS releases,
+SELECT server, job, max_by(tube, lsn) AS tube, max(timeouts) AS timeouts, max(releases) AS releases,
   max(buries) AS buries, count_if(event = 'disconnect-release') AS disconnects,
-  max_by(state, lsn) AS state, max(IF(copy, NULL, time_ns)) AS last_ns
+  max_by(state, lsn) AS state, max(IF(copy, NULL, time_ns)) AS last_ns,
+  max_by(struct(dead_from), IF(event IN ('put', 'move', 'update', 'copy'), lsn, NULL))
+    .dead_from AS dead_from
 FROM {events}
 WHERE event IN ('put', 'reserve', 'release', 'bury', 'kick', 'touch', 'delete', 'ttr-expired',
-                'disconnect-release', 'copy')
+                'disconnect-release', 'move', 'update', 'group-ended', 'copy')
 GROUP BY server, job
 """
 
@@ -46,7 +48,7 @@ WHERE timeouts + releases + buries + disconnects >= :failures
 _MARKED: Final = """
 SELECT b.server, b.job, substring(sha2(encode(
     regexp_replace(regexp_replace(regexp_replace(
-      lower(decode(substring(first(b.body), 1, :bytes), 'ISO-8859-1')),
+      lower(decode(substring(max_by(b.body, b.lsn), 1, :bytes), 'ISO-8859-1')),
       '[0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}', 'U'),
       '[0-9]+', '0'), '[ \\\\t\\\\r\\\\n]+', ' '),
     'UTF-8'), 256), 1, :digits) AS fingerprint
@@ -56,20 +58,21 @@ WHERE b.body IS NOT NULL GROUP BY b.server, b.job
 
 _JOBS: Final = """
 SELECT f.server, f.tube, f.job, fingerprint, state, failures, timeouts, releases, buries,
-  disconnects, timestamp_micros(last_ns DIV 1000) AS last
+  disconnects, timestamp_micros(last_ns DIV 1000) AS last,
+  coalesce(state = 'buried' AND dead_from IS NOT NULL, false) AS is_dead
 FROM {failing} AS f LEFT JOIN {marked} AS m ON f.server = m.server AND f.job = m.job
 """
 
 _KINDS: Final = """
 SELECT tube, fingerprint, count(*) AS jobs, sum(failures) AS failures, sum(timeouts) AS timeouts,
   sum(releases) AS releases, sum(buries) AS buries, sum(disconnects) AS disconnects,
-  count_if(state <> 'gone') AS alive, max(failures) AS most_failures,
+  count_if(state <> 'gone') AS alive, count_if(is_dead) AS dead, max(failures) AS most_failures,
   max_by(struct(server, job), struct(failures, server, job)) AS example, max(last) AS last
 FROM {jobs} GROUP BY tube, fingerprint
 """
 _POISON: Final = """
 SELECT tube, fingerprint, jobs, failures, timeouts, releases, buries, disconnects, alive,
-  most_failures, example.server AS example_server, example.job AS example_job, last
+  dead, most_failures, example.server AS example_server, example.job AS example_job, last
 FROM {kinds}
 """
 
@@ -85,7 +88,7 @@ def poison_jobs(events: DataFrame, failures: int = FAILURES) -> DataFrame:
     if failures < 1:
         raise TableError("TABLE_OPTION", f"failures is {failures}: it must be 1 or more")
     spark = need(events, COLUMNS).sparkSession
-    counted = spark.sql(_COUNTED, events=events)
+    counted = spark.sql(_COUNTED, events=with_tags(events))
     failing = spark.sql(_FAILING, {"failures": failures}, counted=counted)
     marked = _fingerprints(events, failing)
     return spark.sql(_JOBS, failing=failing, marked=marked)
@@ -107,5 +110,5 @@ def _fingerprints(events: DataFrame, failing: DataFrame) -> DataFrame:
         return spark.sql("SELECT server, job, CAST(NULL AS STRING) AS fingerprint FROM {failing} "
                          "WHERE false", failing=failing)  # fmt: skip
     settings = {"bytes": BODY_BYTES, "digits": FINGERPRINT_DIGITS}
-    bodies = need(events, ("body",)).select("server", "job", "body")
+    bodies = need(events, ("body",)).select("server", "job", "body", "lsn")
     return spark.sql(_MARKED, settings, failing=failing, events=bodies)

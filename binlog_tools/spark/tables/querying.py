@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import lit
 
-from binlog_tools.spark.definitions.columns import BY_NAME
+from binlog_tools.spark.definitions.columns import BY_NAME, TAGS
 from binlog_tools.spark.definitions.errors import TableError
 
 
@@ -22,6 +23,16 @@ def in_steps(steps: Iterable[tuple[str, str]], **tables: DataFrame) -> DataFrame
     for name, query in steps:
         known[name] = newest = spark.sql(query, **known)
     return newest
+
+
+def with_tags(events: DataFrame) -> DataFrame:
+    """
+    The table with all columns of tags: null where it has none, as those of earlier versions.
+    """
+    missing = {
+        name: lit(None).cast(BY_NAME[name].ddl) for name in TAGS if name not in events.columns
+    }
+    return events.withColumns(missing) if missing else events
 
 
 def need(events: DataFrame, names: Iterable[str]) -> DataFrame:

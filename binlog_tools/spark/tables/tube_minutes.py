@@ -18,7 +18,7 @@ SELECT *, last_ns DIV 60000000000 AS last_minute, at_ns DIV 60000000000 AS at_mi
   since_ns DIV 60000000000 AS since_minute, until_ns DIV 60000000000 AS until_minute,
   IF(in_state = 'ready' AND ended_by = 'reserve' AND since_known, until_ns - since_ns, NULL)
     AS wait_ns,
-  IF(in_state = 'reserved' AND ended_by NOT IN ('touch', 'restart', 'unlogged'),
+  IF(in_state = 'reserved' AND ended_by NOT IN ('touch', 'update', 'restart', 'unlogged'),
     until_ns - run_since_ns, NULL) AS run_ns
 FROM {stays} WHERE in_state <> 'unseen'
 """
@@ -26,7 +26,7 @@ FROM {stays} WHERE in_state <> 'unseen'
 _ENTRIES: Final = """
 SELECT server, tube, last_minute, entry.*
 FROM {dated} LATERAL VIEW inline(filter(array(
-  IF(is_logged AND event NOT IN ('copy', 'touch'),
+  IF(is_logged AND event NOT IN ('copy', 'touch', 'update'),
     struct(at_minute AS minute, event AS kind, 0L AS slot, 1L AS value), NULL),
   IF(in_state <> 'gone' AND since_minute IS DISTINCT FROM until_minute,
     struct(since_minute AS minute, in_state AS kind, 0L AS slot, 1L AS value), NULL),
@@ -80,6 +80,7 @@ SELECT server, tube, minute, max(last_minute) AS last_minute,
   sum(IF(kind = 'bury', total, 0)) AS buries,
   sum(IF(kind = 'kick', total, 0)) AS kicks,
   sum(IF(kind = 'disconnect-release', total, 0)) AS disconnects,
+  sum(IF(kind = 'move', total, 0)) AS moves,
   sum(IF(kind = 'ready', total, 0)) AS more_ready,
   sum(IF(kind = 'reserved', total, 0)) AS more_reserved,
   sum(IF(kind = 'delayed', total, 0)) AS more_delayed,
@@ -112,6 +113,7 @@ SELECT server, tube, timestamp_seconds(this_minute * 60) AS minute,
   IF(is_told, deletes, 0) AS deletes, IF(is_told, timeouts, 0) AS timeouts,
   IF(is_told, releases, 0) AS releases, IF(is_told, buries, 0) AS buries,
   IF(is_told, kicks, 0) AS kicks, IF(is_told, disconnects, 0) AS disconnects,
+  IF(is_told, moves, 0) AS moves,
   ready, reserved, delayed, buried,
   IF(is_told, this_minute * 60000000000 + 60000000000 - oldest_ns, NULL) AS oldest_ns,
   CAST(IF(is_told, wait_percentiles[0], NULL) AS BIGINT) AS wait_p50_ns,

@@ -2,7 +2,7 @@
 Rows into `put` commands, a batch of Arrow at a time: checked as columns, then written out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -10,12 +10,17 @@ import pyarrow.compute as pc
 
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
-from binlog_tools.tube_names import is_tube_name
+from binlog_tools.spark.writing.tags import TAGS, tag_words
+from binlog_tools.tube_names import TUBE_NAMES, is_tube_name
 
 TEXT: Final = ("binary", "string")
 NUMBER: Final = ("tinyint", "smallint", "int", "bigint")
 
-TYPES: Final = {"body": TEXT, "tube": TEXT, "priority": NUMBER, "delay": NUMBER, "ttr": NUMBER}
+TYPES: Final = {
+    "body": TEXT, "tube": TEXT, "priority": NUMBER, "delay": NUMBER, "ttr": NUMBER,
+    "unique_key": TEXT, "unique_s": NUMBER, "concurrency_key": TEXT, "concurrency_limit": NUMBER,
+    "job_group": TEXT, "after": TEXT,
+}  # fmt: skip
 """The columns a row may have, and Spark's types that each may be of."""
 
 
@@ -53,6 +58,17 @@ class JobRows:
             raise _columns("there is no column `body`; it has the job itself, binary or string")
         self._at = {name: at for at, name in enumerate(names)}
         self._options = options
+        self._defaults = {"unique_key": (options.unique_s, 0), "concurrency_key": (1, 1)}
+        for name, tag in TAGS.items():
+            if tag.number in names and name not in names:
+                raise _columns(f"`{tag.number}` says nothing without a column `{name}`")
+
+    @property
+    def tags(self) -> Mapping[str, bytes]:
+        """
+        The columns of tags that there are, and the words that the server has to understand.
+        """
+        return {name: tag.word for name, tag in TAGS.items() if name in self._at}
 
     def puts(self, batch: pa.RecordBatch, first: int, most_bytes: int) -> Puts:
         """
@@ -64,11 +80,45 @@ class JobRows:
         bodies = self._bodies(batch, first, most_bytes)
         defaults = {"priority": options.priority, "delay": options.delay_s, "ttr": options.ttr_s}
         numbers = [self._numbers(batch, name, default, first) for name, default in defaults.items()]
+        if not self.tags:
+            requests = [
+                b"put %d %d %d %d\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), body)
+                for priority, delay_s, ttr_s, body in zip(*numbers, bodies, strict=True)
+            ]
+            return Puts(self._tubes(batch, first), requests, first)
+        tags = self._tag_words(batch, first)
         requests = [
-            b"put %d %d %d %d\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), body)
-            for priority, delay_s, ttr_s, body in zip(*numbers, bodies, strict=True)
+            b"put %d %d %d %d%b\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), words, body)
+            for priority, delay_s, ttr_s, words, body in zip(*numbers, tags, bodies, strict=True)
         ]
         return Puts(self._tubes(batch, first), requests, first)
+
+    def _tag_words(self, batch: pa.RecordBatch, first: int) -> list[bytes]:
+        """
+        All tags of each row, as they stand on its line.
+        """
+        words = []
+        for name in self.tags:
+            tag = TAGS[name]
+            values = None
+            if tag.number:
+                default, least = self._defaults[name]
+                values = self._numbers(batch, tag.number, default, first, least)
+            words.append(tag_words(tag, self._keys(batch, name, first), values))
+        if {"job_group", "after"} <= self.tags.keys():
+            groups, after = (self._keys(batch, name, first) for name in ("job_group", "after"))
+            _refuse_waiting_for_itself(groups, after, first)
+        return [b"".join(each) for each in zip(*words, strict=True)]
+
+    def _keys(self, batch: pa.RecordBatch, name: str, first: int) -> list[bytes | None]:
+        """
+        Keys or groups, which are made as names of tubes are; None where there is none.
+        """
+        found: list[bytes | None] = _as_bytes(self._column(batch, name)).to_pylist()
+        for row, key in enumerate(found):
+            if key is not None and not is_tube_name(key):
+                raise _value(first + row, f"its {name} is {key!r}, and no key: {TUBE_NAMES}")
+        return found
 
     def _column(self, batch: pa.RecordBatch, name: str) -> Any:
         at = self._at.get(name)
@@ -91,14 +141,16 @@ class JobRows:
         found: list[bytes] = column.to_pylist()
         return found
 
-    def _numbers(self, batch: pa.RecordBatch, name: str, default: int, first: int) -> Sequence[int]:
+    def _numbers(
+        self, batch: pa.RecordBatch, name: str, default: int, first: int, least: int = 0
+    ) -> Sequence[int]:
         column = self._column(batch, name)
         if column is None:
             return [default] * batch.num_rows
         column = pc.fill_null(column.cast(pa.int64()), default)
-        row = _first_true(pc.or_(pc.less(column, 0), pc.greater(column, U32_MAX)))
+        row = _first_true(pc.or_(pc.less(column, least), pc.greater(column, U32_MAX)))
         if row is not None:
-            raise _value(first + row, f"its {name} is {column[row]}, not from 0 to {U32_MAX}")
+            raise _value(first + row, f"its {name} is {column[row]}, not from {least} to {U32_MAX}")
         found: list[int] = column.to_pylist()
         return found
 
@@ -113,6 +165,14 @@ class JobRows:
                 raise _value(first + (row or 0), f"{name!r} is no name of a tube")
         found: list[bytes] = column.to_pylist()
         return found
+
+
+def _refuse_waiting_for_itself(
+    groups: Sequence[bytes | None], after: Sequence[bytes | None], first: int
+) -> None:
+    for row, (group, other) in enumerate(zip(groups, after, strict=True)):
+        if group is not None and group == other:
+            raise _value(first + row, f"it waits for {group!r}, its own group, for ever")
 
 
 def _check_column(name: str, kind: str, names: Sequence[str]) -> None:

@@ -25,12 +25,16 @@ WINDOW_BYTES: Final = 1 << 18
 RETRY_S: Final = 60.0
 """How long a server may refuse jobs (draining, disk full) before the task fails."""
 
+UNIQUE_S: Final = 86_400
+"""Longer than a write and all that repeats it may take, by which time workers may be done."""
+
 OPTIONS: Final[Mapping[str, str]] = {
     "address": "the server, as `HOST:PORT`; several with commas: partitions go to them in turn",
     "tube": "for rows that do not say, `default` by default",
     "priority": "likewise, `1024`",
     "delay": "likewise, in seconds, `0`",
     "ttr": "likewise, in seconds, `60`",
+    "uniqueSeconds": "seconds that a `unique_key` is remembered after its job's deletion, `86400`",
     "window": "jobs on their way at once, 1 to 1000, `100` by default",
     "retryTimeout": "seconds that a server may take nothing at all before the task fails, `60`",
     "timeout": "seconds that a reply may take, `60`",
@@ -53,6 +57,7 @@ class SinkOptions(NamedTuple):
     :ivar timeout_s: how long a reply may take.
     :ivar resume: directory for the files of progress, empty: none are written.
     :ivar result_path: file for the counts, empty: none.
+    :ivar unique_s: how long a unique key is remembered when its job is gone.
     """
 
     servers: tuple[tuple[str, int], ...]
@@ -65,6 +70,7 @@ class SinkOptions(NamedTuple):
     timeout_s: float = LIMIT_S
     resume: str = ""
     result_path: str = ""
+    unique_s: int = UNIQUE_S
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "SinkOptions":
@@ -82,6 +88,7 @@ class SinkOptions(NamedTuple):
             _number(given, "window", WINDOW_JOBS, 1, MAX_WINDOW_JOBS),
             _seconds(given, "retryTimeout", RETRY_S), _seconds(given, "timeout", LIMIT_S),
             given.get("resume", ""), given.get("resultpath", ""),
+            _number(given, "uniqueSeconds", UNIQUE_S),
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@ One partition of rows into one server: what a task of a write does.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ class Tally(NamedTuple):
     """
     What a task has done, or all of them: ``put`` and ``before`` are together all rows.
 
-    :ivar before: were put by an earlier attempt.
+    :ivar before: were put by an earlier attempt, or were there by their unique keys.
     :ivar buried: of those put, how many the server has buried at once, for want of memory.
     :ivar refused: how often a row was refused before it was taken.
     """
@@ -52,6 +52,7 @@ def put_partition(
     try:
         with _connected(host, port, options.timeout_s, history) as connection:
             puts = _Puts(rows, batches, _most_bytes(connection, history))
+            _refuse_unless_known(connection, rows.tags, history)
             runs = progress.fresh(puts) if progress else puts
             note = progress.note if progress else lambda rows, others: None
             sender = Sender(connection, options.retry_s, clock, note)
@@ -61,7 +62,7 @@ def put_partition(
     finally:
         if progress:
             progress.close()
-    before = progress.before if progress else 0
+    before = sender.before + (progress.before if progress else 0)
     return Tally(puts.rows, sender.put, before, sender.buried, sender.refused)
 
 
@@ -117,3 +118,28 @@ def _most_bytes(connection: Connection, history: str) -> int:
     raise SinkError(
         "SINK_NO_SERVER", f"{connection.address}: {why}; {history}. Is this a beanstalkd?"
     )
+
+
+def _refuse_unless_known(connection: Connection, tags: Mapping[str, bytes], history: str) -> None:
+    """
+    A server that does not know a tag would take the body for commands.
+
+    :param tags: columns of tags, and their words.
+    """
+    if not tags:
+        return
+    try:
+        connection.send(b"capabilities\r\n")
+        reply = connection.reply()
+    except Lost as problem:
+        raise SinkError(
+            "SINK_NO_SERVER", f"{connection.address}: {problem.strerror}; {history}"
+        ) from None
+    words = {line.removeprefix(b"- ").strip(b'" ') for line in reply.data.splitlines()}
+    for column, word in tags.items():
+        if b"put " + word not in words:
+            raise SinkError(
+                "SINK_NO_TAG",
+                f"{connection.address}: the server does not announce 'put {word.decode()}', which "
+                f"the column `{column}` needs; {history}. Upgrade the server, or drop the column",
+            )

@@ -61,7 +61,8 @@ class Sender:
     """
     Puts rows.
 
-    :ivar put: how many are in the queue.
+    :ivar put: how many it has put.
+    :ivar before: how many were there, by their unique keys.
     :ivar buried: of those, how many the server has buried at once.
     :ivar refused: how often a row was refused.
     """
@@ -71,7 +72,7 @@ class Sender:
         :param retry_s: how long a server may refuse without taking a single row.
         :param note: called after each answer.
         """
-        self.put = self.buried = self.refused = 0
+        self.put = self.before = self.buried = self.refused = 0
         self._line = line
         self._retry_s = retry_s
         self._clock = clock
@@ -151,7 +152,11 @@ class Sender:
 
     def _take(self, line: bytes) -> bool:
         if line.startswith(b"INSERTED "):
-            self.put += 1
+            # A third word is the state of the job that had the key.
+            if line.count(b" ") > 1:
+                self.before += 1
+            else:
+                self.put += 1
             return True
         if line.startswith(b"BURIED "):
             self.put += 1

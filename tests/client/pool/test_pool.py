@@ -5,13 +5,13 @@ A pool of servers: where jobs go, where they come from, and what happens when a 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors
+from beanstalk_twisted.client import Inserted, NewJob, Tags, errors
 from beanstalk_twisted.client.pool.connections import BLOCKING_RESERVE_S, PoolJob
 from beanstalk_twisted.client.pool.member import PATIENCE_S
 from beanstalk_twisted.client.pool.pool import Pool, Server
@@ -71,6 +71,54 @@ def test_commands_about_a_tube_go_to_its_server() -> None:
         assert fleet.result(pool.room(tube)) is None
         fleet.result(pool.delete(job))
         error(pool_peek(fleet, pool, job), errors.NotFound)
+
+
+def test_extensions_about_a_tube_go_to_its_server() -> None:
+    fleet = Fleet(*TWO)
+    pool = fleet.pool()
+    for name, tube in zip(TWO, both(fleet), strict=True):
+        batch: list[bytes | NewJob] = [b"x", NewJob(b"yz", priority=3)]
+        jobs = fleet.result(pool.put_batch(tube, iter(batch), ttr=9))
+        assert jobs == (PoolJob(name, 1, b"x"), PoolJob(name, 2, b"yz"))
+        stats = fleet.result(pool.stats_job(jobs[1]))
+        assert (stats.tube, stats.pri, stats.ttr) == (tube, 3, 9)
+        job = fleet.result(pool.put_at(tube, b"x", 0))
+        assert job == PoolJob(name, 3, b"x")
+        page = fleet.result(pool.list_jobs(tube, "ready", 1))
+        assert [each.id for each in page.jobs] == [2]
+        rest = fleet.result(pool.list_jobs(tube, "ready", cursor=page.cursor))
+        assert [each.id for each in rest.jobs] == [1, 3]
+        assert fleet.result(pool.flush_tube(tube, "buried")) == 0
+        assert fleet.result(pool.flush_tube(tube)) == 3
+        with pytest.raises(TypeError, match="a body is bytes, not str"):
+            pool.put_batch(tube, ["x"])  # type: ignore[list-item]
+    assert fleet.result(pool.stats()).total["total-jobs"] == 6
+
+
+def test_a_pool_puts_with_tags_and_says_whether_the_job_is_new() -> None:
+    fleet = Fleet(*TWO)
+    pool = fleet.pool()
+    tags = Tags(unique_key="k", group="g")
+    for tube in both(fleet):
+        first = fleet.result(pool.put(tube, b"x", tags=tags))
+        again = fleet.result(pool.put_at(tube, b"y", 0, tags=tags))
+        (batch,) = fleet.result(pool.put_batch(tube, [b"z"], tags=tags))
+        assert first.id == again.id == batch.id
+        states = [cast(Inserted, job.id).state for job in (first, again, batch)]
+        assert states == [None, "ready", "ready"]
+        fleet.result(pool.delete(again))
+    assert fleet.result(pool.stats()).total["total-jobs"] == 2
+
+
+def test_a_unique_put_that_waits_to_be_sent_again_is_not_called_undone() -> None:
+    fleet = Fleet("a")
+    pool = fleet.pool(patience_s=5)
+    fleet.result(pool.put("t", b"x", tags=Tags(group="g")))
+    put = pool.put("t", b"x", tags=Tags(unique_key="k", unique_seconds=60))
+    fleet["a"].kill()
+    fleet.advance(6)
+    error(put, errors.Unanswered)
+    error(pool.put("t", b"x"), errors.ServerDown)
 
 
 def pool_peek(fleet: Fleet, pool: Pool, job: PoolJob) -> Deferred[PoolJob]:

@@ -11,7 +11,8 @@ import pytest
 
 from beanstalk_twisted.binlog.format import SegmentHeader, decode_segment_header
 from beanstalk_twisted.binlog.records import Kind, Start, TubeDef
-from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema
+from beanstalk_twisted.binlog.tags import NO_TAGS, BadTags, Tags, split_tags
+from binlog_tools.spark.definitions.columns import BY_NAME, TAGS, arrow_schema
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.segments.decoding import Wanted, batches
 from binlog_tools.spark.segments.framing import Run, Stretch, runs
@@ -24,6 +25,7 @@ from tests.spark.histories import NAMES, any_log, any_record, segment_of
 
 ALL = tuple(BY_NAME)
 WITHOUT_BODY = tuple(name for name in ALL if name != "body")
+WITHOUT_TAGS = tuple(name for name in WITHOUT_BODY if name not in TAGS and name != "policy")
 PATH = "/log/1.tql"
 
 
@@ -78,6 +80,22 @@ def test_random_segments_give_the_rows_of_the_second_reader(
     wanted = Wanted(ALL, records, copies)
     for raw in segment_files(any_log(seed).directory).values():
         assert decoded(raw, wanted) == rows_of(raw, None, records, copies)
+
+
+@pytest.mark.parametrize("seed", one_in(4, range(12)))
+@pytest.mark.parametrize("records", ["jobs", "all"])
+def test_random_segments_with_extensions_give_the_rows_of_the_second_reader(
+    seed: int, records: Any
+) -> None:
+    wanted = Wanted(ALL, records, "keep")
+    found: list[Row] = []
+    for raw in segment_files(any_log(seed, has_extensions=True).directory).values():
+        expected = rows_of(raw, None, records, "keep")
+        assert decoded(raw, wanted) == expected
+        found += expected
+    for name in TAGS:
+        assert any(row[name] is not None for row in found)
+    assert records == "jobs" or {"key", "policy"} <= {row["event"] for row in found}
 
 
 @pytest.mark.parametrize("rec_size", [80, 84, 88, 120])
@@ -160,6 +178,52 @@ def with_extensions(raw: bytes) -> bytes:
     count = int.from_bytes(changed[at + 20 : at + 24], "little")
     changed[at + 64 + (count - 1) * 80 + 2] |= 1
     return rechecked(changed, at)
+
+
+def extensions(*parts: tuple[int, bytes]) -> bytes:
+    """
+    Extensions as a record's data begin with them, whether they are right or not.
+    """
+    raw = b"".join(bytes((tag, 0)) + len(v).to_bytes(2, "little") + v for tag, v in parts)
+    return len(raw).to_bytes(2, "little") + raw
+
+
+@pytest.mark.parametrize(
+    ("data", "is_good"),
+    [
+        (extensions((3, b"x")), True), (extensions((3, b"x" * 200)), True), (b"\0\0", True),
+        (extensions((1, b"\1\0\0\0k"), (5, b"\1" + bytes(8) + b"t"), (6, b"o")), True),
+        (extensions((3, b"")), False), (extensions((3, b"x" * 201)), False),
+        (extensions((1, b"\1\0\0\0")), False), (extensions((5, bytes(9))), False),
+        (extensions((7, b"x")), False), (extensions((0, b"x")), False),
+        (extensions((4, b"x"), (3, b"x")), False), (extensions((3, b"x"), (3, b"y")), False),
+        (b"\5\0\3\0\2\0x", False), (b"\3\0\3\0\1", False), (b"\xff\xff", False), (b"\1", False),
+    ],
+)  # fmt: skip
+def test_extensions_are_understood_or_refused_as_by_the_server(data: bytes, is_good: bool) -> None:
+    raw = with_extensions(segment_of([NAMES, [put(1, b"plain"), put(2, data)]]))
+    plain, row = decoded(raw, Wanted((*TAGS, "problem"), damage="skip"))
+    assert set(plain.values()) == {None}
+    assert (row["problem"] is None) is is_good
+    try:
+        tags, _ = split_tags(data)
+    except BadTags:
+        assert not is_good
+    else:
+        assert is_good and row["job_group"] == ((tags or NO_TAGS).group.decode() or None)
+
+
+def test_damaged_tags_are_damage_only_if_asked_for() -> None:
+    raw = segment_of([NAMES, [put(1, tags=Tags(group=b"night")), put(2)]])
+    changed = flipped(raw, raw.index(b"night"))
+    assert len(decoded(changed, Wanted(WITHOUT_TAGS))) == 2
+    with pytest.raises(SourceError, match=r"LSN 5: the checksum of its data is wrong"):
+        decoded(changed, Wanted(("job_group",)))
+    one, two = decoded(changed, Wanted(("job", "job_group", "problem"), damage="skip"))
+    assert one == {"job": 1, "job_group": None, "problem": "the checksum of its data is wrong"}
+    assert two == {"job": 2, "job_group": None, "problem": None}
+    (row, _) = decoded(changed, Wanted(("job_group",), verify="headers"))
+    assert row["job_group"] is not None
 
 
 def test_extensions_longer_than_their_data_are_damage() -> None:

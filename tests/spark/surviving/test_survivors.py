@@ -12,15 +12,19 @@ import pytest
 
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.records import (
+    NEVER_NS,
     Kind,
     Pause,
     Reason,
     Record,
+    RememberedKey,
     Start,
     State,
     Trim,
     TubeDef,
+    TubePolicy,
 )
+from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import Share
@@ -139,6 +143,56 @@ def test_damage_is_an_error_with_its_place_or_is_noted(tmp_path: Path) -> None:
 def test_a_note_comes_through_spark_as_it_was() -> None:
     note = Note(1, 2, 3, 4, 5, 6, 7, 8, {1: bytes(range(1, 201))}, {2: (3, -4)}, ("a", "b"))
     assert Note.decode(note.encode()) == note
+
+
+def test_a_note_with_keys_and_policies_comes_through_spark_as_it_was() -> None:
+    keys = (RememberedKey(1, b"raw\xff", 7, T0 + NS, T0),)
+    note = Note(1, 2, 3, 4, 5, 6, 7, 8, {}, {}, (), {1: b'{"max-jobs":"9"}'}, keys)
+    assert Note.decode(note.encode()) == note
+
+
+def test_what_is_remembered_is_what_was_said_last(tmp_path: Path) -> None:
+    def key(until_ns: int) -> RememberedKey:
+        return RememberedKey(1, b"key", 7, until_ns, T0)
+
+    one = segment_of([[TUBE, key(T0 + 9 * NS), TubePolicy(1, {"max-jobs": "9"}, T0)]], seq=1)
+    raw = segment_of([[key(T0 + 5 * NS), TubePolicy(1, {"rate": "2"}, T0)]], first_lsn=4, seq=2)
+    live = LiveJobs([survivors(share_of(tmp_path, each)) for each in (one, raw)])
+    (found,) = live.keys(T0)
+    assert (found.tube, found.key, found.until_ns) == (b"default", b"key", T0 + 5 * NS)
+    assert list(live.keys(T0 + 5 * NS)) == []
+    (policy,) = live.policies()
+    assert (policy.tube, dict(policy.rules)) == (b"default", {"rate": "2"})
+
+
+def test_a_damaged_key_is_an_error_or_is_noted(tmp_path: Path) -> None:
+    raw = segment_of([[TUBE, RememberedKey(1, b"remembered", 7, T0 + NS, T0)]])
+    share = share_of(tmp_path, flipped(raw, raw.index(b"remembered")))
+    with pytest.raises(SourceError, match=r"^\[BINLOG_DAMAGED\] .*LSN 2: the checksum"):
+        survivors(share)
+    note = note_of(survivors(share, damage="skip").to_pylist())
+    assert note.keys == () and len(note.damages) == 1
+
+
+def test_a_job_has_what_its_newest_full_record_says(tmp_path: Path) -> None:
+    tags = Tags(b"key", group=b"night", after=b"day")
+    waits = put(1, tags=tags, state=State.DELAYED, deadline_ns=NEVER_NS)
+    moved = tags._replace(dead_from=b"default", dead_reason=10, dead_at_ns=5, origin=b"default")
+    buried = {"state": State.BURIED, "deadline_ns": T0 + 5, "tube_id": 2}
+    raw = segment_of([
+        [waits, put(2, tags=tags), put(3)],
+        [image(Kind.MOVE, 2, ts_ns=T0 - NS, body=b"same", tags=moved, **buried)],
+        [image(Kind.UPDATE, 3, body=b"another", priority=1), image(Kind.BURY, 3, **buried)],
+    ])  # fmt: skip
+    share = share_of(tmp_path, raw)
+    loaded = {}
+    for job in LiveJobs([survivors(share)]):
+        data = raw[job.at : job.at + job.size]
+        loaded[job.job_id] = job.as_loaded(data, T0)
+    assert (loaded[1].deadline_ns, loaded[1].tags) == (NEVER_NS, tags)
+    assert (loaded[2].tube_id, loaded[2].ts_ns, loaded[2].body) == (2, T0 - NS, b"same")
+    assert (loaded[2].state, loaded[2].tags) == (State.BURIED, moved)
+    assert (loaded[3].body, loaded[3].state, loaded[3].tags) == (b"another", State.BURIED, None)
 
 
 def test_batches_may_come_in_any_order(tmp_path: Path) -> None:

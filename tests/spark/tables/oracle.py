@@ -17,6 +17,13 @@ import numpy as np
 
 Row = dict[str, Any]
 MINUTE_NS: Final = 60_000_000_000
+FULL: Final = ("put", "move", "update", "copy")
+
+
+CARRIED: Final = (
+    "unique_key", "concurrency_key", "job_group", "after", "dead_from", "dead_reason", "origin",
+)  # fmt: skip
+"""The tags that a row of lifetimes has as its newest full record has them."""
 
 
 @dataclass
@@ -50,13 +57,22 @@ class Run:
     ended_by: str | None = None
     touches: int = 0
     wait_ns: int | None = None
+    revivals: int = 0
+
+
+def told_ns(row: Row) -> int:
+    """
+    When what a row tells was written, or happened: full records but `put` do not say when.
+    """
+    has_moment = row["event"] not in ("move", "update") and not row["copy"]
+    return int(row["time_ns"] if has_moment else row["logged_ns"])
 
 
 def at_ns(row: Row) -> int:
     """
     When what a row tells was so: a copy tells of the moment in which it was made.
     """
-    return int(row["logged_ns"] if row["copy"] else row["time_ns"])
+    return int(row["at"]) if "at" in row else told_ns(row)
 
 
 class Server:
@@ -70,45 +86,47 @@ class Server:
         self.starts: dict[int, int] = {}
         for row in rows:
             number = row["incarnation"]
-            self.starts[number] = min(self.starts.get(number, at_ns(row)), at_ns(row))
+            self.starts[number] = min(self.starts.get(number, told_ns(row)), told_ns(row))
         self.jobs: dict[int, list[Row]] = defaultdict(list)
         for row in self.rows:
             self.jobs[row["job"]].append(row)
         self.stays: dict[int, list[Stay]] = {}
-        self.runs: dict[int, dict[int, Run]] = {}
+        self.runs: dict[int, dict[tuple[int, int], Run]] = {}
         for job, images in self.jobs.items():
+            _date(images)
+            _count_lives(images)
             self.stays[job], self.runs[job] = self._walk(job, images)
 
     def _restart_after(self, incarnation: int) -> int | None:
         later = [number for number in self.starts if number > incarnation]
         return self.starts[min(later)] if later else None
 
-    def _walk(self, job: int, images: list[Row]) -> tuple[list[Stay], dict[int, Run]]:
+    def _walk(self, job: int, images: list[Row]) -> tuple[list[Stay], dict[tuple[int, int], Run]]:
         """
         From image to image, as one would with a finger on the log.
         """
         news = [row for place, row in enumerate(images) if place == 0 or not row["copy"]]
         stays: list[Stay] = []
-        runs: dict[int, Run] = {}
+        runs: dict[tuple[int, int], Run] = {}
         for place, row in enumerate(news):
             after = news[place + 1] if place + 1 < len(news) else None
             stays += self._stays_of(row, after)
             if row["state"] == "reserved":
                 self._run_goes_on(runs, job, row, stays[-1], after)
             if row["event"] in ("release", "bury", "ttr-expired", "disconnect-release"):
-                run = runs.setdefault(row["reserves"], Run(job, row["tube"], row["reserves"]))
+                run = _run_of(runs, job, row, row)
                 run.ended_ns, run.ended_by = at_ns(row), row["event"]
                 run.connection = run.connection or row["connection"]
             if after and after["event"] == "reserve" and stays[-1].state == "ready":
-                run = runs.setdefault(after["reserves"], Run(job, row["tube"], after["reserves"]))
+                run = _run_of(runs, job, row, after)
                 if stays[-1].since_known:
                     run.wait_ns = at_ns(after) - stays[-1].since_ns
         return stays, runs
 
     def _run_goes_on(
-        self, runs: dict[int, Run], job: int, row: Row, last: Stay, after: Row | None
+        self, runs: dict[tuple[int, int], Run], job: int, row: Row, last: Stay, after: Row | None
     ) -> None:
-        run = runs.setdefault(row["reserves"], Run(job, row["tube"], row["reserves"]))
+        run = _run_of(runs, job, row, row)
         run.incarnation = row["incarnation"]
         run.connection = row["connection"] or run.connection
         if row["event"] == "reserve":
@@ -116,7 +134,7 @@ class Server:
         run.touches += row["event"] == "touch"
         lost = _lost(row, after)
         if not lost and after is not None:
-            if after["event"] != "touch":
+            if after["event"] not in ("touch", "update"):
                 run.ended_ns, run.ended_by = at_ns(after), after["event"]
         elif last.state == "ready":
             run.ended_ns = last.since_ns
@@ -145,12 +163,15 @@ class Server:
         """
         When a delayed job became ready by itself.
         """
-        due: int = max(row["deadline_ns"], at_ns(row))
-        if row["deadline_ns"] > self.last_ns:
+        if row["deadline_ns"] is None or row["deadline_ns"] > self.last_ns:
             return None
+        due: int = max(row["deadline_ns"], at_ns(row))
         if after is None:
             return due
-        return None if after["event"] == "kick" or at_ns(after) < due else due
+        goes_on = after["event"] == "move" and after["state"] == "delayed"
+        if after["event"] in ("kick", "group-ended") or goes_on:
+            return None
+        return None if at_ns(after) < due else due
 
     def _given_up_ns(self, row: Row, until: int | None) -> int | None:
         """
@@ -163,6 +184,39 @@ class Server:
         return max(min(known), at_ns(row)) if known else None
 
 
+def _date(images: list[Row]) -> None:
+    """
+    Say when each `move` and `update` was: before the job's next record that says its moment.
+    """
+    for place, row in enumerate(images):
+        if row["event"] in ("move", "update"):
+            later = [
+                other["time_ns"] for other in images[place + 1 :]
+                if not other["copy"] and other["event"] not in ("move", "update")
+            ]  # fmt: skip
+            row["at"] = min([row["logged_ns"], *later[:1]])
+
+
+def _count_lives(images: list[Row]) -> None:
+    """
+    Note of each row how often the job was brought back from the dead, and whether it dies.
+    """
+    dead, revivals = None, 0
+    for row in images:
+        revivals += row["event"] == "move" and dead is not None and row["dead_from"] is None
+        row["dies"] = row["event"] == "move" and dead is None and row["dead_from"] is not None
+        row["revivals"] = revivals
+        dead = row["dead_from"] if row["event"] in FULL else dead
+
+
+def _run_of(runs: dict[tuple[int, int], Run], job: int, row: Row, begun: Row) -> Run:
+    """
+    The run that a record tells of, in the tube of ``row``.
+    """
+    place = begun["revivals"], begun["reserves"]
+    return runs.setdefault(place, Run(job, row["tube"], place[1], revivals=place[0]))
+
+
 def _lost(row: Row, after: Row | None) -> bool:
     """
     Whether the record that ended this run, if it ended, is missing.
@@ -173,7 +227,7 @@ def _lost(row: Row, after: Row | None) -> bool:
         return True
     if after["event"] in ("ttr-expired", "disconnect-release"):
         return False
-    by_worker = after["event"] in ("touch", "release", "bury", "delete")
+    by_worker = after["event"] in ("touch", "release", "bury", "delete", "move", "update")
     return not (by_worker and after["connection"] == row["connection"])
 
 
@@ -200,18 +254,30 @@ def lifetimes(server: Server) -> Iterator[Row]:
         for stay in stays:
             until_ns = server.last_ns if stay.until_ns is None else stay.until_ns
             spent[stay.state] += until_ns - stay.since_ns
-        puts = [row["time_ns"] for row in news if row["event"] in ("put", "copy")]
+        full = [row for row in news if row["event"] in FULL]
+        carried = dict.fromkeys(CARRIED)
+        for row in images:
+            if row["event"] in FULL and row["lsn"] <= newest["lsn"]:
+                carried = row
+        is_dead = bool(stays) and stays[-1].state == "buried" and bool(carried["dead_from"])
         gone = newest["state"] == "gone"
         done = any(run.ended_by == "delete" for run in server.runs[job].values())
         yield {
             "job": job, "tube": newest["tube"], "state": "gone" if gone else stays[-1].state,
-            "outcome": "alive" if not gone else "done" if done else "deleted",
+            "outcome": (
+                "done" if done else "dead" if is_dead else "deleted" if gone else "alive"
+            ),
+            **{name: carried[name] for name in CARRIED},
+            "moves": sum(row["event"] == "move" for row in news),
+            "updates": sum(row["event"] == "update" for row in news),
+            "deaths": sum(row["dies"] for row in news),
+            "revivals": newest["revivals"],
             "last_event": newest["event"],
-            "life_ns": at_ns(newest) - puts[0] if gone and puts else None,
+            "life_ns": at_ns(newest) - full[0]["time_ns"] if gone and full else None,
             "attempts": newest["reserves"], "timeouts": newest["timeouts"],
             "releases": newest["releases"], "buries": newest["buries"], "kicks": newest["kicks"],
             "priority": newest["priority"], "delay_s": newest["delay_s"], "ttr_s": newest["ttr_s"],
-            "bytes": next((row["bytes"] for row in news if row["body"] is not None), None),
+            "bytes": full[-1]["bytes"] if full else None,
             "disconnects": sum(row["event"] == "disconnect-release" for row in news),
             "waits": sum(stay.state == "ready" and stay.ended_by == "reserve" for stay in stays),
             "wait_ns": spent["ready"], "run_ns": spent["reserved"],
@@ -242,7 +308,8 @@ def workers(server: Server) -> Iterator[Row]:
             "run_ns": sum(end - start for start, end in spans), "busy_ns": _covered(spans),
             "deletes": ends["delete"], "releases": ends["release"], "buries": ends["bury"],
             "timeouts": ends["ttr-expired"], "disconnects": ends["disconnect-release"],
-            "lost": ends["restart"] + ends["unlogged"], "running": ends[None],
+            "moves": ends["move"], "lost": ends["restart"] + ends["unlogged"],
+            "running": ends[None],
         }  # fmt: skip
 
 
@@ -263,7 +330,7 @@ def snapshot(rows: Iterable[Row], now_ns: int | None, lsn: int | None) -> Iterat
     """
     seen = [
         row for row in rows
-        if (now_ns is None or at_ns(row) <= now_ns) and (lsn is None or row["lsn"] <= lsn)
+        if (now_ns is None or told_ns(row) <= now_ns) and (lsn is None or row["lsn"] <= lsn)
     ]  # fmt: skip
     if not seen:
         return
@@ -275,7 +342,7 @@ def snapshot(rows: Iterable[Row], now_ns: int | None, lsn: int | None) -> Iterat
         state = row["state"]
         if state == "gone":
             continue
-        if state in ("delayed", "reserved") and row["deadline_ns"] <= now_ns:
+        if state in ("delayed", "reserved") and (row["deadline_ns"] or now_ns + 1) <= now_ns:
             state = "ready"
         if state == "reserved" and row["incarnation"] < lives:
             state = "ready"
@@ -315,7 +382,7 @@ def tube_minutes(server: Server) -> Iterator[Row]:
 
 def _told_minutes(rows: list[Row], stays: list[Stay]) -> set[int]:
     told = {
-        at_ns(row) // MINUTE_NS for row in rows if row["event"] not in ("touch", "copy")
+        at_ns(row) // MINUTE_NS for row in rows if row["event"] not in ("touch", "update", "copy")
     }  # fmt: skip
     for stay in stays:
         since = stay.since_ns // MINUTE_NS
@@ -361,7 +428,8 @@ def _tube_minute(
         "tube": tube, "minute": minute * 60, "puts": events["put"], "reserves": events["reserve"],
         "deletes": events["delete"], "timeouts": events["ttr-expired"],
         "releases": events["release"], "buries": events["bury"], "kicks": events["kick"],
-        "disconnects": events["disconnect-release"], "ready": standing["ready"],
+        "disconnects": events["disconnect-release"], "moves": events["move"],
+        "ready": standing["ready"],
         "reserved": standing["reserved"], "delayed": standing["delayed"],
         "buried": standing["buried"], "oldest_ns": end - min(ready) if ready else None,
         "wait_histogram": sorted(Counter(waits).items()),
@@ -398,9 +466,11 @@ def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
         }
         counts["disconnects"] = sum(row["event"] == "disconnect-release" for row in images)
         if sum(counts.values()) >= failures:
-            body = next((row["body"] for row in images if row["body"] is not None), None)
+            full = [row for row in images if row["event"] in FULL]
+            body = full[-1]["body"] if full else None
             found = {**counts, "server": server, "job": job, "state": images[-1]["state"]}
-            kinds[images[0]["tube"], None if body is None else fingerprint(body)].append(
+            found["is_dead"] = found["state"] == "buried" and bool(full and full[-1]["dead_from"])
+            kinds[images[-1]["tube"], None if body is None else fingerprint(body)].append(
                 {**found, "failures": sum(counts.values())}
             )
     for (tube, mark), found_jobs in kinds.items():
@@ -408,6 +478,7 @@ def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
         yield {
             "tube": tube, "fingerprint": mark, "jobs": len(found_jobs),
             "alive": sum(job["state"] != "gone" for job in found_jobs),
+            "dead": sum(job["is_dead"] for job in found_jobs),
             "most_failures": worst["failures"], "example_server": worst["server"],
             "example_job": worst["job"],
             **{

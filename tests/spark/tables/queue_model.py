@@ -20,6 +20,12 @@ NS: Final = 1_000_000_000
 EPOCH_NS: Final = 1_763_640_000 * NS
 RELAXED: Final = ("reserve", "touch", "ttr-expired", "disconnect-release")
 TUBES: Final = ("default", "mail", "thumbs")
+DEAD_TUBE: Final = "dead"
+FULL: Final = ("put", "move", "update", "copy")
+NEVER_NS: Final = (1 << 63) - 1
+TAGS: Final = (
+    "unique_key", "job_group", "after", "dead_from", "dead_reason", "dead_at_ns", "origin",
+)  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -45,6 +51,13 @@ class Job:
     buries: int = 0
     kicks: int = 0
     connection: int = 0
+    unique_key: str | None = None
+    job_group: str | None = None
+    after: str | None = None
+    dead_from: str | None = None
+    dead_reason: str | None = None
+    dead_at_ns: int | None = None
+    origin: str | None = None
 
 
 class Model:
@@ -72,7 +85,8 @@ class Model:
         """
         acts = (
             [self.put] * 6 + [self.reserve] * 6 + [self.finish] * 6 + [self.touch] * 2
-            + [self.reserve_job, self.kick, self.delete, self.compact, self.connect, self.hang_up]
+            + [self.reserve_job, self.kick, self.delete, self.compact, self.connect, self.hang_up,
+               self.move, self.update, self.kick_dead, self.end_group]
         )  # fmt: skip
         for _ in range(steps):
             self.pass_time()
@@ -107,18 +121,22 @@ class Model:
         self.logged[job.job] = job
         self.lsn += self.chance.choice([1, 1, 1, 2, 5])
         self.logged_ns = max(self.logged_ns, self.now_ns + self.chance.choice([0, 0, 900]))
-        body = job.body if event in ("put", "copy") else None
+        is_full = event in FULL
+        body = job.body if is_full else None
         self.rows.append({
             "server": self.server, "incarnation": self.incarnation, "segment": self.lsn // 50,
             "offset": 0, "lsn": self.lsn, "event": event,
-            "time_ns": job.put_ns if event in ("put", "copy") else self.now_ns,
+            "time_ns": job.put_ns if is_full else self.now_ns,
             "logged_ns": self.logged_ns, "job": job.job, "tube": job.tube, "state": job.state,
             "priority": job.priority, "delay_s": job.delay_s, "ttr_s": job.ttr_s,
-            "deadline_ns": job.deadline_ns or None, "reserves": job.reserves,
+            "deadline_ns": None if job.deadline_ns in (0, NEVER_NS) else job.deadline_ns,
+            "reserves": job.reserves,
             "timeouts": job.timeouts, "releases": job.releases, "buries": job.buries,
             "kicks": job.kicks, "reason": "none", "connection": connection or None,
             "copy": is_copy, "relaxed": event in RELAXED,
             "bytes": None if body is None else len(body), "body": body, "problem": None,
+            **{name: getattr(job, name) if is_full else None for name in TAGS},
+            "unique_s": None, "concurrency_key": None, "concurrency_limit": None, "policy": None,
         })  # fmt: skip
 
     def tick(self) -> None:
@@ -129,7 +147,9 @@ class Model:
             if job.state == "delayed" and job.deadline_ns <= self.now_ns:
                 self.jobs[job.job] = replace(job, state="ready", deadline_ns=0)
             if job.state == "reserved" and job.deadline_ns <= self.now_ns:
-                self.log("ttr-expired", replace(_ready(job), timeouts=job.timeouts + 1))
+                image = replace(_ready(job), timeouts=job.timeouts + 1)
+                self.log("ttr-expired", image)
+                self.may_die(image, "ttr")
 
     def some(self, *states: str) -> Job | None:
         """
@@ -162,6 +182,11 @@ class Model:
         self.next_job += 1
         if delay_s:
             job = replace(job, state="delayed", deadline_ns=put_ns + delay_s * NS)
+        match self.chance.randrange(10):
+            case 0:
+                job = replace(job, unique_key=f"key-{job.job}", job_group="night")
+            case 1:
+                job = replace(job, state="delayed", deadline_ns=NEVER_NS, after="night")
         self.log("put", job, self.connection())
 
     def reserve(self) -> None:
@@ -215,9 +240,72 @@ class Model:
                         image, state="delayed", delay_s=5, deadline_ns=self.now_ns + 5 * NS
                     )
                 self.log("release", image, job.connection)
+                self.may_die(image, "client")
             case 3:
                 image = replace(_ready(job), state="buried", buries=job.buries + 1)
                 self.log("bury", replace(image, deadline_ns=self.now_ns), job.connection)
+
+    def may_die(self, job: Job, reason: str) -> None:
+        """
+        A job that has come back is now and then a dead letter.
+        """
+        if self.chance.random() < 0.3:
+            tube = self.chance.choice([DEAD_TUBE, job.tube])
+            image = replace(
+                _in_tube(job, tube), state="buried", deadline_ns=self.now_ns, buries=job.buries + 1,
+                dead_from=job.tube, dead_reason=reason, dead_at_ns=self.now_ns,
+            )  # fmt: skip
+            self.log("move", image)
+
+    def kick_dead(self) -> None:
+        """
+        A dead letter is a job again, which was never tried.
+        """
+        dead = [job for job in self.jobs.values() if job.dead_from and job.state == "buried"]
+        if dead:
+            job = self.chance.choice(dead)
+            image = replace(
+                _ready(_in_tube(job, job.dead_from or "")), reserves=0, timeouts=0, releases=0,
+                kicks=job.kicks + 1, dead_from=None, dead_reason=None, dead_at_ns=None,
+            )  # fmt: skip
+            self.log("move", image, self.connection())
+
+    def move(self) -> None:
+        """
+        A job in any state goes to another tube, by who has it if somebody has.
+        """
+        job = self.some("ready", "delayed", "buried", "reserved")
+        if job:
+            connection = job.connection or self.connection()
+            image = _in_tube(job, self.chance.choice(TUBES))
+            self.log("move", _ready(image) if job.state == "reserved" else image, connection)
+
+    def update(self) -> None:
+        """
+        A job gets another priority, delay, TTR and maybe body.
+        """
+        job = self.some("ready", "delayed", "buried", "reserved")
+        if not job:
+            return
+        connection, delay_s = job.connection or self.connection(), self.chance.choice([0, 3])
+        image = replace(job, priority=7, delay_s=delay_s, ttr_s=self.chance.choice([2, 60]))
+        if job.state == "reserved":
+            image = replace(image, deadline_ns=self.now_ns + image.ttr_s * NS)
+        elif job.state != "buried" and job.deadline_ns != NEVER_NS:
+            image = _ready(image)
+            if delay_s:
+                image = replace(image, state="delayed", deadline_ns=self.now_ns + delay_s * NS)
+        if self.chance.random() < 0.5:
+            image = replace(image, body=job.body + b" again")
+        self.log("update", image, connection)
+
+    def end_group(self) -> None:
+        """
+        A job that waits for a group waits no longer.
+        """
+        waiting = [job for job in self.jobs.values() if job.deadline_ns == NEVER_NS]
+        if waiting:
+            self.log("group-ended", _ready(self.chance.choice(waiting)))
 
     def end(self, job: Job, connection: int) -> None:
         """
@@ -279,10 +367,11 @@ class Model:
         self.logged = {}
         for row in self.rows:
             self.logged[row["job"]] = _job_of(row)
-        bodies = {row["job"]: row["body"] for row in self.rows if row["body"]}
-        puts = {row["job"]: row["time_ns"] for row in self.rows if row["body"]}
+        full = {row["job"]: row for row in self.rows if row["body"]}
         for number, job in self.logged.items():
-            job.body, job.put_ns = bodies[number], puts[number]
+            row = full[number]
+            tags = {name: row[name] for name in TAGS}
+            self.logged[number] = replace(job, body=row["body"], put_ns=row["time_ns"], **tags)
         self.jobs = {
             number: _ready(job) if job.state == "reserved" else job
             for number, job in self.logged.items() if job.state != "gone"
@@ -297,10 +386,16 @@ def _ready(job: Job) -> Job:
     return replace(job, state="ready", deadline_ns=0, connection=0)
 
 
+def _in_tube(job: Job, tube: str) -> Job:
+    home = job.origin or job.tube
+    return replace(job, tube=tube, origin=None if tube == home else home)
+
+
 def _job_of(row: Row) -> Job:
+    deadline_ns = row["deadline_ns"] or (NEVER_NS if row["state"] == "delayed" else 0)
     return Job(
         row["job"], row["tube"], 0, b"", row["state"], row["priority"], row["delay_s"],
-        row["ttr_s"], row["deadline_ns"] or 0, row["reserves"], row["timeouts"], row["releases"],
+        row["ttr_s"], deadline_ns, row["reserves"], row["timeouts"], row["releases"],
         row["buries"], row["kicks"], row["connection"] or 0,
     )  # fmt: skip
 
@@ -321,7 +416,7 @@ def table(rows: Iterable[Row]) -> pa.Table:
     names = tuple(columns.BY_NAME)
     told = list(rows)
     for row in told:
-        for name in ("time", "logged", "deadline"):
+        for name in ("time", "logged", "deadline", "dead_at"):
             at_ns = row[f"{name}_ns"]
             row[name] = None if at_ns is None else at_ns // 1000
     return pa.Table.from_pylist(told, columns.arrow_schema(names))

@@ -81,7 +81,9 @@ def test_the_tables_are_what_the_log_says(
     made = {name: pipeline.make for name, pipeline in PIPELINES.items()}
 
     _assert_same(
-        made["attempts"](events), _of_each(servers, oracle.attempts), ("server", "job", "attempt")
+        made["attempts"](events),
+        _of_each(servers, oracle.attempts),
+        ("server", "job", "revivals", "attempt"),
     )
     _assert_same(made["lifetimes"](events), _of_each(servers, oracle.lifetimes), ("server", "job"))
     _assert_same(
@@ -146,7 +148,11 @@ def test_a_log_becomes_an_events_table_and_that_other_tables(
     assert first.exit_code == 0, first.output
     assert _run("events", log, "-o", out, "--body").output.startswith("0 segments, 0 rows")
 
-    direct = register(spark).read.format("beanstalk_binlog").options(copies="keep", body="true")
+    direct = (
+        register(spark)
+        .read.format("beanstalk_binlog")
+        .options(copies="keep", body="true", tags="true")
+    )
     expected = direct.load(str(log)).orderBy("lsn").toArrow().to_pylist()
     read = read_events(spark, str(out)).drop("date").orderBy("lsn")
     assert read.toArrow().to_pylist() == expected

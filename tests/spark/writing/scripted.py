@@ -21,17 +21,23 @@ class ScriptedServer:
     """
     Listens on 127.0.0.1 until the block ends.
 
-    :ivar puts: tube and body of each, in order.
+    :ivar puts: tube and body of each, in order; ``lines``, their lines.
     """
 
-    def __init__(self, answer: Answer, is_slow: bool = False, stats: bytes = STATS) -> None:
+    def __init__(
+        self, answer: Answer, is_slow: bool = False, stats: bytes = STATS,
+        capabilities: bytes | None = None,
+    ) -> None:  # fmt: skip
         """
+        :param capabilities: what it says to that; None: it does not know the command.
         :param is_slow: each byte of a reply is sent by itself.
         """
         self.puts: list[tuple[bytes, bytes]] = []
         self._answer = answer
         self._is_slow = is_slow
         self._stats = stats
+        self._capabilities = capabilities
+        self.lines: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._thread = Thread(target=self._serve, daemon=True)
@@ -76,9 +82,13 @@ class ScriptedServer:
             elif words[0] == b"put":
                 body = commands.read(int(words[4]) + 2)[:-2]
                 self.puts.append((tube, body))
+                self.lines.append(line)
                 reply = self._answer(len(self.puts) - 1)
+            elif words[0] == b"capabilities":
+                said = self._capabilities
+                reply = b"UNKNOWN_COMMAND\r\n" if said is None else ok(said)
             else:
-                reply = b"OK %d\r\n%b\r\n" % (len(self._stats), self._stats)
+                reply = ok(self._stats)
             if reply is None:
                 return
             for part in self._parts(reply):
@@ -86,6 +96,13 @@ class ScriptedServer:
 
     def _parts(self, reply: bytes) -> Iterable[bytes]:
         return (reply[at : at + 1] for at in range(len(reply))) if self._is_slow else (reply,)
+
+
+def ok(data: bytes) -> bytes:
+    """
+    Give data.
+    """
+    return b"OK %d\r\n%b\r\n" % (len(data), data)
 
 
 def inserted(number: int) -> bytes:

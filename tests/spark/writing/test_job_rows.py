@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from beanstalk_twisted.wire.tags import has_tags, parse_tags
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
 
-OPTIONS = SinkOptions((("a", 1),), tube=b"mail", priority=5, delay_s=6, ttr_s=7)
+OPTIONS = SinkOptions((("a", 1),), tube=b"mail", priority=5, delay_s=6, ttr_s=7, unique_s=8)
 KINDS = {pa.string(): "string", pa.binary(): "binary", pa.int32(): "int", pa.int64(): "bigint"}
 
 
@@ -55,6 +56,41 @@ def test_columns_say_what_they_say_and_nulls_take_the_options() -> None:
     assert made.requests == [b"put 4294967295 2 1 3\r\n\r\n\0\r\n", b"put 5 6 7 1\r\nx\r\n"]
 
 
+def test_columns_of_tags_stand_behind_the_size() -> None:
+    made = puts(
+        body=["a", "b"], unique_key=pa.array([b"k-1", None], pa.binary()),
+        unique_s=pa.array([None, 5]), concurrency_key=["c", "d"],
+        concurrency_limit=pa.array([3, None]), after=pa.array([None, "g"]), job_group=["g", "h"],
+    )  # fmt: skip
+    assert made.requests == [
+        b"put 5 6 7 1 idp:k-1:8 con:c:3 grp:g\r\na\r\n",
+        b"put 5 6 7 1 con:d:1 grp:h aft:g\r\nb\r\n",
+    ]
+    for request in made.requests:
+        line = request[4:].split(b"\r\n")[0]
+        assert has_tags(line) and parse_tags(line[line.index(b" 1 ") + 2 :])
+
+
+@pytest.mark.parametrize("key", ["", "-a", "a:b", "a b", "x" * 201, "a\r\nkick 1"])
+@pytest.mark.parametrize("column", ["unique_key", "concurrency_key", "job_group", "after"])
+def test_a_key_that_cannot_be_is_named(column: str, key: str) -> None:
+    said = refusal(first=3, body=["a", "b"], **{column: ["x" * 200, key]})
+    assert said.startswith(f"[SINK_VALUE] row 4 of its partition: its {column} is {key.encode()!r}")
+
+
+def test_numbers_of_tags_have_their_limits() -> None:
+    key: dict[str, Any] = {"body": ["a"], "concurrency_key": ["c"], "unique_key": ["u"]}
+    made = puts(**key, concurrency_limit=[U32_MAX], unique_s=[0])
+    assert made.requests == [b"put 5 6 7 1 idp:u:0 con:c:4294967295\r\na\r\n"]
+    assert "its concurrency_limit is 0, not from 1 to" in refusal(**key, concurrency_limit=[0])
+    assert "its unique_s is 4294967296, not from 0" in refusal(**key, unique_s=[U32_MAX + 1])
+
+
+def test_a_job_that_would_wait_for_itself_is_named() -> None:
+    said = refusal(body=["a", "b"], job_group=["x", "g"], after=["g", "g"])
+    assert said.startswith("[SINK_VALUE] row 1 of its partition: it waits for b'g', its own group")
+
+
 def test_a_body_may_have_as_many_bytes_as_the_server_takes_and_not_one_more() -> None:
     assert len(puts(most_bytes=4, body=["é" * 2]).requests) == 1
     said = refusal(most_bytes=3, first=10, body=["", "é" * 2])
@@ -83,7 +119,8 @@ def test_a_tube_that_cannot_be_is_named_and_sends_no_command_of_its_own() -> Non
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ([("id", "bigint")], "`id` is none of body, tube, priority, delay, ttr; select() what"),
+        ([("id", "bigint")], "`id` is none of body, tube, priority, delay, ttr, unique_key,"),
+        ([("body", "string"), ("unique_s", "int")], "`unique_s` says nothing without a column `un"),
         ([("tube", "string")], "there is no column `body`; it has the job itself"),
         ([("body", "int")], "`body` is of type int; cast it to binary or string"),
         ([("body", "string"), ("ttr", "double")], "`ttr` is of type double; cast it to tinyint"),

@@ -42,9 +42,9 @@ def test_a_pipe_gets_as_many_fields_in_each_line_whatever_is_in_them(tmp_path: P
         result = run("dump", path, "--bodies", how)
         lines = result.stdout.split("\n")[:-1]
         assert [line.count("\t") for line in lines] == [len(COLUMNS) - 1] * 3
-    assert rows(run("dump", path))[1][-1] == "a\\tb\\nc\\\\t\\r\\xff"
-    assert rows(run("dump", path, "--bodies", "hex"))[1][-1] == b"a\tb\nc\\t\r\xff".hex()
-    assert rows(run("dump", path, "--bodies", "none"))[1][-1] == "-"
+    assert rows(run("dump", path))[1][-2] == "a\\tb\\nc\\\\t\\r\\xff"
+    assert rows(run("dump", path, "--bodies", "hex"))[1][-2] == b"a\tb\nc\\t\r\xff".hex()
+    assert rows(run("dump", path, "--bodies", "none"))[1][-2] == "-"
 
 
 def test_bodies_in_json_are_text_where_they_can_be() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records import Kind, State
-from beanstalk_twisted.binlog.survey import Survey
 from binlog_tools.inspect.checking import (
     DAMAGED,
     NO_HARM,

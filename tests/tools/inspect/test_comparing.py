@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.client import Connection, Reply
 from binlog_tools.inspect.comparing import (
     FIELDS,
@@ -65,7 +66,7 @@ CHANGES: dict[str, dict[str, object]] = {
     "delay_s": {"delay_s": 5}, "ttr_s": {"ttr_s": 5}, "created": {"created_ns": T0 + 1},
     "reserves": {"reserves": 1}, "timeouts": {"timeouts": 1}, "releases": {"releases": 1},
     "buries": {"buries": 1}, "kicks": {"kicks": 1}, "body": {"body": b"Hello"},
-    "deadline": {"deadline_ns": T0 + 10**6 * NS},
+    "deadline": {"deadline_ns": T0 + 10**6 * NS}, "tags": {"tags": Tags(group=b"import")},
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import Kind, State, TubeDef
+from beanstalk_twisted.binlog.records import FULL, KEY, Kind, State, TubeDef
 from binlog_tools.inspect.dumping import (
     Entry,
     Gap,
@@ -22,6 +22,7 @@ from binlog_tools.logs.reading import Bounds, OpenSegment, segments
 from binlog_tools.logs.selection import TYPE_NAMES, Selection, types_named
 from binlog_tools.logs.sources import open_source
 from tests.binlog import independent_reader
+from tests.binlog.independent_reader import Fields
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
@@ -36,6 +37,7 @@ from tests.binlog.scribe import (
     put,
 )
 from tests.tools.folders import written
+from tests.tools.salvage.logs import tags_of
 
 ONE, TWO = (f"{n:020d}.tql" for n in (1, 2))
 EVERYTHING = Selection()
@@ -61,12 +63,23 @@ def as_the_page_has_it(entry: Entry) -> dict[str, object]:
     A record by the names of the page.
     """
     named = zip(independent_reader.RECORD, entry.raw, strict=True)
-    return {"lsn": entry.lsn, **dict(named), "data": entry.data}
+    return {"lsn": entry.lsn, **dict(named), "data": entry.data, "tags": entry.tags}
+
+
+def as_we_have_it(record: Fields) -> Fields:
+    """
+    A record of the other reader, its extensions apart from its body.
+    """
+    if record["type"] not in FULL:
+        return {**record, "tags": None}
+    found, body = independent_reader.taken_apart(record)
+    return {**record, "data": body, "tags": tags_of(found)}
 
 
 @pytest.mark.parametrize("name", STORES)
 def test_all_that_the_other_reader_reads_is_shown(name: str) -> None:
-    theirs = independent_reader.read_log(read_golden(name))["records"]
+    records = independent_reader.read_log(read_golden(name))["records"]
+    theirs = [as_we_have_it(record) for record in records]
     ours = [as_the_page_has_it(entry) for entry in dumped(GOLDEN / name)]
     if name == "v1-damaged":
         assert theirs == [], "it stops at damage, we go on behind it"
@@ -111,8 +124,35 @@ def test_the_fields_say_what_the_record_says() -> None:
     assert by_lsn[19]["wall_offset_ns"] == 3600 * 10**9
 
 
+def test_the_fields_say_what_version_1_1_has_brought() -> None:
+    by_lsn = {entry.lsn: fields_of(entry) for entry in dumped(GOLDEN / "v1.1-extensions")}
+    assert by_lsn[5]["tags"] == {
+        "unique_key": "key", "unique_s": 60, "concurrency_key": "con", "concurrency_limit": 2,
+        "group": "group", "after": "after",
+    }  # fmt: skip
+    assert (by_lsn[5]["bytes"], by_lsn[5]["deadline"]) == (5, None)
+    dead = by_lsn[9]["tags"]
+    assert isinstance(dead, dict)
+    assert (dead["dead_from"], dead["dead_reason"], dead["origin"]) == (
+        "default", "max-reserves", "default",
+    )  # fmt: skip
+    assert dead["dead_at"] == "2025-11-20T12:00:00.000000005Z"
+    assert "tags" not in by_lsn[6]
+    assert by_lsn[3]["rules"] == '{"max-jobs":"9"}'
+    key = by_lsn[12]
+    assert (key["job"], key["tube"], key["key"]) == (7, "mail", "key")
+    assert key["deadline"] == "2025-11-20T12:01:00.000000000Z"
+
+
+def test_a_job_is_chosen_together_with_the_key_that_it_has_left() -> None:
+    chosen = Selection(jobs=Numbers([Span(7, 7)]))
+    types = [entry.raw.type for entry in dumped(GOLDEN / "v1.1-extensions", chosen)]
+    assert types == [Kind.PUT, Kind.GROUP_ENDED, Kind.MOVE, Kind.DELETE, KEY]
+
+
 def test_every_type_of_the_page_has_a_name() -> None:
-    golden = {entry.raw[0] for entry in dumped(GOLDEN / "v1-every-kind")}
+    paths = (GOLDEN / "v1-every-kind", GOLDEN / "v1.1-extensions")
+    golden = {entry.raw[0] for path in paths for entry in dumped(path)}
     assert golden == set(TYPE_NAMES)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.records import Start, TubeDef
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import spare_name

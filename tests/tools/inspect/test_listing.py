@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records import Kind, Start, State
+from beanstalk_twisted.binlog.records import JobImage, Kind, Start, State
 from binlog_tools.inspect.listing import (
     PastJobs,
     body_of,
@@ -163,6 +163,27 @@ def test_a_copy_of_a_ready_job_tells_nothing_of_when_it_may_have_been_delayed_or
     assert at.unknown == (not is_told)
 
 
+@pytest.mark.parametrize("before", [[], [image(Kind.RELEASE, 2)]])
+@pytest.mark.parametrize("kind", [Kind.MOVE, Kind.UPDATE])
+def test_a_job_that_was_changed_since_was_another_one_before(
+    kind: Kind, before: list[JobImage], tmp_path: Path
+) -> None:
+    scribe = Scribe(
+        position=FIRST._replace(first_lsn=100), opening=[DEFAULT_TUBE],
+        has_extensions=True,
+    )  # fmt: skip
+    scribe.write(put(1), *before)
+    scribe.now_ns += 100 * NS
+    scribe.write(image(kind, 2, body=b"changed"))
+    scribe.write(image(Kind.COPY, 2, body=b"changed"))
+    source = open_source(str(written(tmp_path / "log", scribe.files())))
+    at = PastJobs(source, Point(time_ns=T0 + 50 * NS))
+    assert [job.job_id for job, _ in at.jobs(EVERYTHING, with_bodies=False)] == [1]
+    assert at.unknown == 1
+    at = PastJobs(source, END)
+    assert [job.body for job, _ in at.jobs(EVERYTHING, with_bodies=True)] == [b"hello", b"changed"]
+
+
 def test_a_point_before_the_log_is_refused(tmp_path: Path) -> None:
     scribe = Scribe(position=FIRST._replace(first_lsn=100), opening=[DEFAULT_TUBE])
     scribe.write(put(1))
@@ -216,7 +237,7 @@ def test_the_fields_of_a_job_say_what_is_left_and_how_old_it_is() -> None:
         "job": 7, "tube": "mail", "state": "delayed", "priority": 5, "delay_s": 90, "ttr_s": 60,
         "created": "2025-11-20T12:00:00.000000000Z", "age_s": 30,
         "deadline": "2025-11-20T12:01:30.000000000Z", "left_s": 60, "reserves": 1, "timeouts": 2,
-        "releases": 3, "buries": 4, "kicks": 5, "bytes": 4,
+        "releases": 3, "buries": 4, "kicks": 5, "bytes": 4, "tags": None,
     }  # fmt: skip
 
 

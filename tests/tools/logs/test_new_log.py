@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog import replay
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import (
     IMPORTED,
@@ -19,8 +18,9 @@ from beanstalk_twisted.binlog.format import (
     decode_segment_header,
 )
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.reading import replay
+from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records import State
-from beanstalk_twisted.binlog.survey import Survey
 from binlog_tools.logs.new_log import (
     NO_FLOORS,
     Floors,

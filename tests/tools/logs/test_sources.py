@@ -9,7 +9,7 @@ import pytest
 
 from beanstalk_twisted.binlog.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC, segment_name
 from beanstalk_twisted.binlog.frames import Buffer
-from beanstalk_twisted.binlog.survey import Survey
+from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.logs.sources import (
     COPY_BYTES,

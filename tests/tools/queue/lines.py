@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire.extensions import EXTENSIONS
 from binlog_tools.client import Reply
 from binlog_tools.queue.server import Queue
 from tests.server_process import body_bytes
+
+EXTENDED = frozenset(row.name for row in EXTENSIONS if not row.form)
+"""The words that beanstalkd does not have; others are forms of commands that it has."""
 
 
 class MemoryLine:
@@ -48,9 +52,29 @@ class MemoryLine:
         See `Line`.
         """
         line, _, rest = self._replies.partition(b"\r\n")
+        if line.startswith(b"INSERTED_BATCH "):
+            *jobs, self._replies = rest.split(b"\r\n", int(line.split()[1]))
+            return Reply(tuple(line.split()), b"\r\n".join(jobs))
         size = body_bytes(line + b"\r\n") or 0
         self._replies = rest[size:]
         return Reply(tuple(line.split()), rest[: max(0, size - 2)])
+
+
+class StockLine(MemoryLine):
+    """
+    A server that has the commands of beanstalkd and no others.
+    """
+
+    def send(self, request: bytes) -> None:
+        """
+        See `Line`.
+        """
+        if request == b"capabilities\r\n":
+            self._replies += b"UNKNOWN_COMMAND\r\n"
+            return
+        commands = [line.split(b" ")[0].decode() for line in request.split(b"\r\n") if line]
+        assert not EXTENDED.intersection(commands), request
+        super().send(request)
 
 
 def jobs_of(server: MemoryServer) -> list[tuple[str, str, bytes]]:

@@ -11,8 +11,12 @@ from pathlib import Path
 import click
 import pytest
 
+from binlog_tools.client import MAX_BATCH_JOBS
+from binlog_tools.queue import direct_moving
 from binlog_tools.queue.addresses import Address
-from binlog_tools.queue.cli import commands, execution, exits
+from binlog_tools.queue.batch_moving import BATCH_JOBS
+from binlog_tools.queue.cli import commands, execution, exits, wait
+from binlog_tools.queue.cli.listing import LISTED
 from binlog_tools.queue.following import OWN_TUBE
 from tests.test_docs import blocks, names_in, section, table
 
@@ -86,10 +90,24 @@ def test_every_example_of_the_older_dialect_is_understood(line: str) -> None:
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
     rows = table(PAGE, "Common to all commands")
-    codes = [exits.DONE, exits.NOTHING, exits.USAGE, exits.REFUSED, exits.INTERRUPTED, 141]
+    codes = [
+        exits.DONE, exits.NOTHING, exits.USAGE, exits.BURIED, exits.REFUSED, exits.MISSING,
+        exits.TIMED_OUT, exits.INTERRUPTED, 141,
+    ]  # fmt: skip
     assert [int(row[0]) for row in rows] == codes
+
+
+def test_the_outcomes_of_a_wait_are_those_of_the_code() -> None:
+    rows = table(PAGE, "wait")
+    told = {name: int(row[1]) for name, row in zip(names_in(rows), rows, strict=True)}
+    assert told == wait.CODES
 
 
 def test_the_numbers_and_names_of_the_text_are_those_of_the_code() -> None:
     assert f"{execution.USELESS}: buried" in section(PAGE, "reserve")
+    for part in ("move", "peek, delete, bury, kick"):
+        assert f"{BATCH_JOBS} jobs at once" in section(PAGE, part)
+    assert f"asks for {direct_moving.BATCH_JOBS} jobs at once" in section(PAGE, "move")
+    assert f"up to {MAX_BATCH_JOBS:,} at once" in section(PAGE, "put")
+    assert all(f"`{state}`" in section(PAGE, "list") for state in LISTED[1:])
     assert f"`{OWN_TUBE.decode()}`" in section(PAGE, "tail")

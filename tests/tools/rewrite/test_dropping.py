@@ -11,8 +11,8 @@ import pytest
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.reading.replay import read
 from beanstalk_twisted.binlog.records import Kind, Reason
-from beanstalk_twisted.binlog.replay import read
 from binlog_tools.inspect.checking import SOUND, check
 from binlog_tools.inspect.dumping import Entry, entries
 from binlog_tools.logs.quantities import Numbers, Span

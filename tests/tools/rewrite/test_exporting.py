@@ -18,15 +18,13 @@ from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import open_source
 from binlog_tools.logs.stored import StoredPause
 from binlog_tools.rewrite.exporting import (
-    MAX_GIVEN,
     MAX_IGNORED,
     MAX_JOB_ID,
-    MAX_U32,
-    WrongLine,
     bounded_lines,
     export,
     import_lines,
 )
+from binlog_tools.rewrite.line_fields import MAX_GIVEN, MAX_U32, WrongLine
 from tests.binlog.scribe import NS, T0, files_of
 from tests.tools.conversation import TUBES, Conversation
 from tests.tools.folders import written

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.client import Connection, Lost, Reply, parse_stats
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
@@ -145,6 +146,22 @@ def test_buried_jobs_come_last_in_their_order_and_nobody_gets_them_before(tmp_pa
         b"reserve-job 0", b"put 1024 0 60 1|c", b"put 1024 %d 60 1|b" % GUARD_S,
         b"put 5 %d 60 1|a" % GUARD_S, b"reserve-job 1002", b"bury 1002 1024", b"reserve-job 1003",
         b"bury 1003 5",
+    ]  # fmt: skip
+    assert (outcome.put, outcome.buried) == (3, 2)
+
+
+def test_a_job_that_waits_for_a_group_is_buried_behind_all(tmp_path: Path) -> None:
+    wanted = log_of(
+        tmp_path, job(1, b"a", state=State.DELAYED, deadline_ns=NEVER_NS, tags=Tags(after=b"g")),
+        job(2, b"b", state=State.BURIED, deadline_ns=T0), job(3, b"c", tags=Tags(group=b"g")),
+    )  # fmt: skip
+    assert (wanted.tagged, wanted.waiting) == (2, 1)
+    server = FakeServer()
+    outcome = put_all(wanted, server, journal_in(tmp_path))
+    assert server.heard == [
+        b"reserve-job 0", b"put 1024 0 60 1|c", b"put 1024 %d 60 1|b" % GUARD_S,
+        b"put 1024 %d 60 1|a" % GUARD_S, b"reserve-job 1002", b"bury 1002 1024",
+        b"reserve-job 1003", b"bury 1003 1024",
     ]  # fmt: skip
     assert (outcome.put, outcome.buried) == (3, 2)
 

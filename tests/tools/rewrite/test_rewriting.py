@@ -140,7 +140,7 @@ def two_logs(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_merged_log_has_the_jobs_of_all(tmp_path: Path) -> None:
     first, second = two_logs(tmp_path)
     moved: list[Renumbered] = []
-    written_log = merge(
+    merged = merge(
         [loaded_log(first), loaded_log(second)], str(tmp_path / "new"), 8192, moved.append
     )
     ours, a, b = served(tmp_path / "new", LATER), served(first, LATER), served(second, LATER)
@@ -150,14 +150,14 @@ def test_a_merged_log_has_the_jobs_of_all(tmp_path: Path) -> None:
     assert {each.path for each in moved} == {str(second)}
     highest = max(started_on(p, LATER).queue.state.next_job_id for p in (first, second))
     assert min(new_ids.values()) == highest
-    assert written_log.next_job_id == highest + len(moved)
+    assert merged.written.next_job_id == highest + len(moved)
 
 
 def test_a_merged_log_begins_above_the_numbers_of_all(tmp_path: Path) -> None:
     first, second = two_logs(tmp_path)
     last = max(open_source(str(p)).survey().segments[-1].ending.next_lsn for p in (first, second))
     new = merge([loaded_log(first), loaded_log(second)], str(tmp_path / "new"))
-    assert new.first_lsn == last
+    assert new.written.first_lsn == last
 
 
 def test_copies_of_one_store_are_not_merged(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog.records import TubeDef
 from tests.binlog import independent_reader
-from tests.binlog.independent_reader import COPY, PUT
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     T0,
@@ -20,7 +19,7 @@ from tests.binlog.scribe import (
     flipped,
     put,
 )
-from tests.tools.salvage.logs import Bytes
+from tests.tools.salvage.logs import FULL, Bytes
 
 MAIL = TubeDef(2, b"mail", T0)
 FILL = b"x" * 600
@@ -90,15 +89,18 @@ class Full(NamedTuple):
 
 def full_records(files: Files) -> list[Full]:
     """
-    All of a log that have a body, as the reader that was written from the document finds them.
+    All of a log that have the last body of their job, as the reader that was written from the
+    document finds them; a job that was updated has had another one before.
     """
-    return [
+    found = [
         _full(name, frame, at)
         for name in sorted(files)
         for frame in batches_of(files, name)
         for at, record in enumerate(frame["records"])
-        if record["type"] in (PUT, COPY) and record["data_len"]
+        if record["type"] in FULL and record["data_len"]
     ]
+    newest = {full.job_id: full.body for full in sorted(found, key=lambda full: full.lsn)}
+    return [full for full in found if full.body == newest[full.job_id]]
 
 
 def _full(name: str, frame: independent_reader.Fields, at: int) -> Full:
@@ -108,7 +110,8 @@ def _full(name: str, frame: independent_reader.Fields, at: int) -> Full:
     return Full(
         record["job_id"], frame["base_lsn"] + at, Bytes(name, start, start + 64),
         Bytes(name, record_at, record_at + 80),
-        Bytes(name, data_at, data_at + record["data_len"]), record["data"],
+        Bytes(name, data_at, data_at + record["data_len"]),
+        independent_reader.taken_apart(record)[1],
     )  # fmt: skip
 
 

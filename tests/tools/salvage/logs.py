@@ -12,14 +12,16 @@ from typing import NamedTuple
 from beanstalk_twisted.binlog.format import segment_name
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records import Kind, State, Trim
+from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.stored import StoredJob
 from tests.binlog import independent_reader
-from tests.binlog.independent_reader import COPY, DELETE, PUT, Fields
+from tests.binlog.independent_reader import COPY, DELETE, MOVE, PUT, UPDATE, Fields
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, files_of, put
 
 TUBE_DEF = 32
+FULL = (PUT, MOVE, UPDATE, COPY)
 
 POLICIES: dict[str, FsyncPolicy] = {"always": ALWAYS, "never": NEVER}
 
@@ -94,7 +96,7 @@ def known(files: Files) -> Known:
     meaningful: list[Fields] = []
     for record, array, data in records:
         job_id = record["job_id"]
-        if record["type"] in (PUT, COPY) or job_id in parts:
+        if record["type"] in FULL or (job_id in parts and record["type"] < COPY):
             # The full record may be in a trimmed segment: then it is dead, or copied further on.
             meaningful.append(record)
         if record["type"] == TUBE_DEF:
@@ -102,7 +104,7 @@ def known(files: Files) -> Known:
             tubes[record["tube_id"]] = record["data"]
         elif record["type"] == DELETE:
             deleted[job_id] = [array]
-        elif record["type"] in (PUT, COPY):
+        elif record["type"] in FULL:
             parts[job_id] = [array, data]
         elif record["type"] < COPY and job_id in parts:
             parts[job_id].append(array)
@@ -133,6 +135,21 @@ def _data(name: str, frame: Fields, record: Fields) -> Bytes:
     return Bytes(name, start, start + record["data_len"])
 
 
+def tags_of(extensions: Fields) -> Tags | None:
+    """
+    What the other reader calls extensions.
+    """
+    if not extensions:
+        return None
+    unique_s, unique_key = extensions.get("unique", (0, b""))
+    limit, concurrency_key = extensions.get("concurrency", (0, b""))
+    reason, at_ns, dead_from = extensions.get("dead", (0, 0, b""))
+    group, after, origin = (extensions.get(name, b"") for name in ("group", "after", "origin"))
+    return Tags(
+        unique_key, unique_s, concurrency_key, limit, group, after, dead_from, reason, at_ns, origin
+    )  # fmt: skip
+
+
 def stored(job: Fields, tube: bytes) -> StoredJob:
     """
     What a server loads.
@@ -143,6 +160,7 @@ def stored(job: Fields, tube: bytes) -> StoredJob:
         job["job_id"], tube, State.READY if is_reserved else state, job["priority"],
         job["delay_s"], job["ttr_s"], job["born_ns"], 0 if is_reserved else job["deadline_ns"],
         job["body"], job["reserves"], job["timeouts"], job["releases"], job["buries"], job["kicks"],
+        tags_of(job["extensions"]),
     )  # fmt: skip
 
 

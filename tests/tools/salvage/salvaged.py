@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.survey import Survey
+from beanstalk_twisted.binlog.reading.survey import Survey
+from beanstalk_twisted.binlog.tags import NO_TAGS
 from binlog_tools.logs.new_log import SegmentMaker
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.stored import StoredJob, loaded_jobs
@@ -64,27 +65,43 @@ def written(found: Salvaged) -> Files:
     """
     The clean log.
     """
+    return _made(found)[0]
+
+
+def _made(found: Salvaged) -> tuple[Files, set[int]]:
+    """
+    The clean log, and the jobs that are in it without their unique keys.
+    """
     salvage = found.report.salvage
     directory = MemoryDirectory()
     maker = SegmentMaker(
-        directory, salvage.origin, floors=salvage.floors, pauses=salvage.judge.pauses(), now_ns=T0
-    )
+        directory, salvage.origin, floors=salvage.floors, pauses=salvage.judge.pauses(),
+        policies=salvage.judge.policies(), now_ns=T0,
+    )  # fmt: skip
     for job in found.jobs.values():
         maker.add(job)
+    maker.add_keys(salvage.judge.remembered_keys())
     maker.finish()
-    return files_of(directory)
+    return files_of(directory), {shared.job_id for shared in maker.shared_keys}
+
+
+def _without_key(job: StoredJob) -> StoredJob:
+    assert job.tags is not None
+    tags = job.tags._replace(unique_key=b"", unique_s=0)
+    return job._replace(tags=None if tags == NO_TAGS else tags)
 
 
 def see_that_it_loads(found: Salvaged) -> None:
     """
     The clean log is sound, says just these jobs, and a server starts on it.
     """
-    directory = MemoryDirectory(written(found))
+    files, shared = _made(found)
+    directory = MemoryDirectory(files)
     assert servers_verdict(files_of(directory)) == "sound"
     survey = Survey(directory, quiet)
     assert survey.small.next_job_id > max(found.jobs, default=0)
     loaded = {job.job_id: job for job in loaded_jobs(survey, survey.small.time_ns)}
-    assert loaded == found.jobs
+    assert loaded == {n: _without_key(j) if n in shared else j for n, j in found.jobs.items()}
     started = Started(directory, now_ns=survey.small.time_ns)
     assert set(started.jobs()) == set(found.jobs)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.survey import Survey
+from beanstalk_twisted.binlog.reading.survey import Survey
 from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, edited, flipped, put, quiet
 from tests.tools.cli.running import run

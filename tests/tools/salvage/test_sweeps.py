@@ -19,6 +19,7 @@ from tests.binlog.scribe import Files, flipped
 from tests.sampling import SHARE, one_in
 from tests.tools.salvage.logs import POLICIES, Bytes, Known, known, log_of, names_of, trimmed_log
 from tests.tools.salvage.salvaged import Salvaged, salvaged, see_that_it_loads, servers_verdict
+from tests.tools.tagged import History
 
 BLOCK_BYTES = 512
 """A sector."""
@@ -26,6 +27,7 @@ BLOCK_BYTES = 512
 LOGS: dict[str, Callable[[], Files]] = {
     **{policy: lambda policy=policy: log_of(policy) for policy in POLICIES},  # type: ignore[misc]
     "trimmed": trimmed_log,
+    "tagged": lambda: History(0).tell(40).files,
 }
 EACH_LOG = pytest.mark.parametrize("name", LOGS)
 

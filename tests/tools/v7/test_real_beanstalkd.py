@@ -155,6 +155,7 @@ def our_jobs(now_ns: int) -> list[StoredJob]:
             State.DELAYED: now_ns + delay_s * NS,
             State.BURIED: now_ns - rng.randrange(1, 1 << 40),
         }.get(state, 0)
+        reserves, timeouts, releases, buries, kicks = (rng.randrange(99) for _ in range(5))
         jobs.append(
             StoredJob(
                 job_id * 3,
@@ -166,7 +167,11 @@ def our_jobs(now_ns: int) -> list[StoredJob]:
                 now_ns - rng.randrange(HOUR_S) * NS,
                 deadline_ns,
                 rng.choice([b"", b"\r\n", b"x\r\ny", rng.randbytes(rng.randrange(3000))]),
-                *(rng.randrange(99) for _ in range(5)),
+                reserves,
+                timeouts,
+                releases,
+                buries,
+                kicks,
             )
         )
     return jobs

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from binlog_tools.queue.cli.listing import CONNECTION_KEYS, JOB_KEYS
 from tests.server_process import LIMIT_S
 from tests.tools.queue.cli.test_commands import MAIN, read_to_the_end
+from tests.tools.queue.lines import EXTENDED
 
 HARM = b"\x1b]0;owned\x07\xc2\x9b2J\xe2\x80\xae\x7f\xff"
 SHOWN = "\\x1b]0;owned\\x07\\u009b2J\\u202e\\x7f\\xff"
@@ -72,6 +74,27 @@ class Hostile(socketserver.StreamRequestHandler):
         return b"OK %d\r\n%b\r\n" % (len(text), text)
 
 
+class Extended(Hostile):
+    """
+    It has all commands, and makes harm of them too.
+    """
+
+    def reply(self, command: bytes) -> bytes:
+        """
+        The answer to a command.
+        """
+        if command == b"capabilities":
+            names = sorted(EXTENDED)
+            text = b"---\n" + b"".join(b"- %b\n" % name.encode() for name in names)
+        elif command in (b"list-jobs", b"list-connections"):
+            keys = (*JOB_KEYS, *CONNECTION_KEYS)
+            said = b"\n  ".join(b"%b: %b" % (key.encode(), HARM) for key in keys)
+            text = b"---\n%b:\n- %b\n" % (command.partition(b"-")[2], said)
+        else:
+            return super().reply(command)
+        return b"OK %d\r\n%b\r\n" % (len(text), text)
+
+
 class Lying(Hostile):
     """
     Its numbers are none.
@@ -80,7 +103,7 @@ class Lying(Hostile):
     numbers = HARM
 
 
-@pytest.fixture(params=[Hostile, Lying])
+@pytest.fixture(params=[Hostile, Extended, Lying])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
     """
     Where it listens.
@@ -102,6 +125,8 @@ COMMANDS = [
     "move there 1", "tubes", "tubes --json", "stats", "stats --json", "stats -j 1", "pause t 1",
     "top -n 1", "top -n 1 --json", "delete -t t --state ready --all --yes", "--dialect v1 stats",
     "--dialect v1 reserve --delete", "--dialect v1 put x", "--dialect v1 kick -n 1",
+    "list t", "list t --json", "connections", "connections --json", "flush t -y", "wait 1",
+    "drain", "undrain", "move there --from t",
 ]  # fmt: skip
 
 

@@ -1,0 +1,458 @@
+"""
+What a sound log holds and how it goes on, for a server that starts.
+
+`Replay.survivors` gives the newest image of each job, which `selection` has chosen.
+`Replay.survivors_in_bulk` gives the same jobs to a server that starts, most of them many at once.
+Whoever wants the jobs applies them; this package knows nothing of queues.
+
+Differs from beanstalkd: priorities, counters, pauses and the order of burial outlive a restart.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import cold, frames
+from beanstalk_twisted.binlog.batches import Position, RehomedFrame
+from beanstalk_twisted.binlog.cold import ColdJobs
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import Damaged, Incompatible
+from beanstalk_twisted.binlog.format import (
+    AFTER_UNCLEAN_STOP,
+    RECORD,
+    REHOMED,
+    SEGMENT_HEADER_BYTES,
+    parse_segment_name,
+)
+from beanstalk_twisted.binlog.frames import Buffer, Frame
+from beanstalk_twisted.binlog.reading.segment import file_content_end
+from beanstalk_twisted.binlog.reading.selection import Found, Pick, Place, Selection
+from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
+from beanstalk_twisted.binlog.records import (
+    NEVER_NS,
+    READY,
+    RESERVED,
+    JobImage,
+    Kind,
+    NotUnderstood,
+    Pause,
+    Reason,
+    RememberedKey,
+    State,
+    decode_job,
+)
+
+NS = 1_000_000_000
+
+
+class Survivor(NamedTuple):
+    """
+    A job of the log that was not deleted.
+
+    :ivar segment_seq: where its full record is, or is about to be.
+    """
+
+    image: JobImage
+    segment_seq: int
+
+
+PART_BYTES: Final = 1 << 20
+"""
+How much of a segment is mapped at a time while jobs are loaded, and how much is copied before it is
+where it stays: a server that starts needs little more memory than it did when it ended.  It is that
+of most frames (`FRAME_TARGET_BYTES`); a larger one is mapped by itself.
+"""
+
+OPEN_PARTS: Final = 32
+"""
+Parts that are mapped at once while jobs are gone through in the order of their ids, mostly that of
+the segments: each takes a file descriptor.
+"""
+
+
+class Part(NamedTuple):
+    """
+    Some frames of a segment, one behind the other.
+
+    :ivar offsets: where they are in the segment; the part begins with the first.
+    :ivar end: where the last one ends.
+    """
+
+    segment: Segment
+    offsets: Sequence[int]
+    end: int
+
+    @property
+    def start(self) -> int:
+        """
+        Where the first one begins.
+        """
+        return self.offsets[0]
+
+    def frames(self, buffer: Buffer) -> Iterator[Frame]:
+        """
+        The frames as they lie in the part, the last one first.
+        """
+        start = self.start
+        return (frames.known(buffer, offset - start) for offset in reversed(self.offsets))
+
+
+def parts(segment: Segment, most: int = PART_BYTES) -> Iterator[Part]:
+    """
+    All frames of a segment, in parts of so many bytes or of one frame, the last one first.
+    """
+    offsets = segment.frame_offsets
+    last, end = len(offsets), segment.ending.offset
+    while last:
+        first = min(bisect_left(offsets, end - most), last - 1)
+        yield Part(segment, offsets[first:last], end)
+        last, end = first, offsets[first]
+
+
+class _Buffers:
+    """
+    The parts that were read last.
+    """
+
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+        self._open: dict[tuple[str, int], Buffer] = {}
+
+    def of(self, place: Place) -> Buffer:
+        """
+        The part that a frame is in.
+        """
+        key = place.segment.name, place.start
+        buffer = self._open.get(key)
+        if buffer is None:
+            if len(self._open) >= OPEN_PARTS:
+                del self._open[next(iter(self._open))]
+            buffer = self._survey.read_part(place.segment, place.start, place.end)
+            self._open[key] = buffer
+        return buffer
+
+
+def read(directory: Directory, progress: Progress) -> "Replay":
+    """
+    Read a log.  Nothing is changed.
+
+    :raise Damaged: durable records cannot be read.
+    :raise Incompatible: it is of another version, kind or store.
+    :raise OSError: it cannot be read at all.
+    """
+    survey = Survey(directory, progress)
+    survey.refuse_if_unsound()
+    return Replay(survey)
+
+
+class Replay:
+    """
+    A log that was found sound.
+    """
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self.small = survey.small
+        self._segments = survey.segments
+
+    @property
+    def is_new(self) -> bool:
+        """
+        Whether there is no log yet.
+        """
+        return not self._segments
+
+    @property
+    def largest_part(self) -> int:
+        """
+        The most bytes that are mapped at once while jobs are loaded.
+        """
+        sizes = (part.end - part.start for each in self._segments for part in parts(each))
+        return max(sizes, default=0)
+
+    def position(self, store_uuid: bytes) -> Position:
+        """
+        How the log goes on: in a new segment that begins with all that is not known durable.
+
+        :param store_uuid: names the store if it is a new one.
+        """
+        if not self._segments:
+            return Position(1, 1, 0, 1, store_uuid, 0, 1, 0)
+        newest = self._segments[-1]
+        rehomed = list(self._undurable(newest))[::-1]
+        flags = (0 if self.small.is_clean else AFTER_UNCLEAN_STOP) | (REHOMED if rehomed else 0)
+        return Position(
+            newest.header.seq + 1, rehomed[0].base_lsn if rehomed else newest.ending.next_lsn,
+            self._durable_end(newest), max(self.small.trim_seq, 1), newest.header.store_uuid,
+            flags, newest.header.incarnation + 1, self.small.time_ns, rehomed, self._ends(),
+            newest.header.incompat if rehomed else 0,
+        )  # fmt: skip
+
+    def _ends(self) -> dict[int, int]:
+        ends = {segment.header.seq: segment.ending.offset for segment in self._segments}
+        newest = self._segments[-1]
+        ends[newest.header.seq] = self._durable_end(newest)
+        return ends
+
+    def tidy(self, directory: Directory) -> str:
+        """
+        Keep a copy of a torn tail, and make durable what the next segment builds on, in case the
+        last server was killed before it could: the names of the segments, and an orderly end.
+        Call this before the next segment is written.
+
+        :return: where the copy is, or an empty string.
+        """
+        directory.sync()
+        torn = self.survey.torn
+        newest = self._segments[-1] if self._segments else None
+        if newest and self.small.is_clean:
+            directory.cut(newest.name, newest.size)
+        if torn is None or newest is None:
+            return ""
+        name = f"{newest.name}-{torn.offset}-{newest.header.incarnation}.torn"
+        return directory.quarantine(name, self.survey.read_part(newest, torn.offset, torn.end))
+
+    def give_space(self, directory: Directory) -> None:
+        """
+        The disk is full: give back the space of the newest segment that was never written.  It
+        reads as before.
+        """
+        for newest in self._segments[-1:]:
+            end = file_content_end(directory, newest.name, newest.ending.offset, newest.size)
+            directory.cut(newest.name, end)
+
+    def remove_dead(self, directory: Directory, segments: bool) -> None:
+        """
+        Remove what was being made before the next segment is, and segments when that is durable:
+        the TRIM that they are dead by may not have been until then.
+        """
+        for name in self.survey.dead:
+            if (parse_segment_name(name) is not None) == segments:
+                directory.remove(name)
+
+    def release(self, directory: Directory) -> None:
+        """
+        Cut what the next segment has taken over.  Call this when that is durable.
+        """
+        if self._segments and not self.small.is_clean:
+            newest = self._segments[-1]
+            directory.cut(newest.name, self._durable_end(newest))
+
+    def pauses(self, now_ns: int) -> Iterator[Pause]:
+        """
+        The pauses that are still in force, none longer than it was asked for.
+
+        :param now_ns: log time now.
+        """
+        for pause in self.small.pauses.values():
+            until_ns = min(pause.until_ns, now_ns + pause.seconds * NS)
+            if until_ns > now_ns:
+                yield replace(pause, until_ns=until_ns)
+
+    def keys(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
+        """
+        The keys that are still remembered, none longer than it was asked for, each with the
+        segment that holds it, or is about to.
+
+        :param now_ns: log time now.
+        """
+        for record, seq, lsn in self.small.keys.values():
+            until_ns = min(record.until_ns, now_ns + record.until_ns - record.ts_ns)
+            if until_ns > now_ns and record.tube_id in self.small.tubes:
+                moves = lsn > self.survey.durable_lsn
+                yield replace(record, until_ns=until_ns), seq + (1 if moves else 0)
+
+    def survivors(self, now_ns: int) -> Iterator[Survivor]:
+        """
+        Each surviving job, ascending by id, as a server is to load it: reserved jobs are ready
+        again, and no delay is longer than it was asked for, whatever the clock did.
+
+        :param now_ns: log time now.
+        :raise Damaged: the log has state of jobs without their bodies.
+        """
+        selection = Selection()
+        found: list[Found] = []
+        for part in self._parts():
+            for pick in self._picks(selection, part, self._read(part)):
+                found += pick.found()
+        self._refuse_without_bodies(selection)
+        found += selection.changed
+        found.sort(key=itemgetter(0))
+        buffers = _Buffers(self.survey)
+        for job in found:
+            yield self._survivor(job, buffers.of(job[2]), now_ns)
+
+    def survivors_in_bulk(self, now_ns: int) -> Iterator[ColdJobs | Survivor]:
+        """
+        The same jobs in another order, those that can be had many at once together.  Each is gone
+        through where it stands in the log, newest first: nothing is kept of it, and no more of the
+        log is mapped than a part.
+        """
+        if not frames.CAN_CUT_COLUMNS:
+            yield from self.survivors(now_ns)
+            return
+        selection = Selection()
+        for part in self._parts():
+            yield from self._of_part(selection, part, now_ns)
+        self._refuse_without_bodies(selection)
+
+    def _of_part(
+        self, selection: Selection, part: Part, now_ns: int
+    ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
+        """
+        What a part has beside what is newer, and lets go of it.
+        """
+        found: list[Found] = []
+        buffer = self._read(part)
+        for run in _runs(self._picks(selection, part, buffer)):
+            yield from self._cold(run, found)
+        found += selection.changed
+        selection.changed.clear()
+        found.sort(key=itemgetter(0))
+        for job in found:
+            yield self._survivor(job, buffer, now_ns)
+
+    def _parts(self) -> Iterator[Part]:
+        """
+        All of the log, newest first.
+        """
+        for segment in reversed(self._segments):
+            yield from parts(segment)
+
+    def _read(self, part: Part) -> Buffer:
+        return self.survey.read_part(part.segment, part.start, part.end)
+
+    def _picks(self, selection: Selection, part: Part, buffer: Buffer) -> Iterator[Pick]:
+        """
+        The frames of a part, newest first, shown to a selection.
+        """
+        segment = part.segment
+        for frame in part.frames(buffer):
+            place = Place(segment, part.start, part.end, frame, self._home(segment, frame))
+            indexes, job_ids = selection.pick(buffer, place)
+            if indexes:
+                yield Pick(buffer, place, indexes, job_ids)
+
+    def _cold(self, run: list[Pick], found: list[Found]) -> Iterator[ColdJobs]:
+        """
+        :param found: gets what has to be had one by one.
+        """
+        records = cold.Records()
+        for buffer, place, indexes, job_ids in run:
+            arrays = frames.record_arrays(buffer, place.frame, indexes)
+            records.add(job_ids, arrays, frames.heap(buffer, place.frame))
+        jobs, others = records.take(self.small.tubes, run[0].place.home)
+        if others:
+            each = [found_one for pick in run for found_one in pick.found()]
+            found += [each[at] for at in others]
+        if jobs.job_ids:
+            yield jobs
+
+    def _survivor(self, found: Found, buffer: Buffer, now_ns: int) -> Survivor:
+        """
+        :param buffer: the part that the job's full record is in.
+        """
+        job_id, at, place, newest = found
+        try:
+            image = decode_job(*frames.whole_record(buffer, place.frame, at))
+            if newest is not None or image.state is not READY:
+                image = _as_loaded(image, newest, now_ns)
+        except NotUnderstood as problem:
+            raise self._not_understood(job_id, place, problem) from None
+        if image.tube_id not in self.small.tubes:
+            raise self._damaged(
+                f"job {image.job_id} is in tube number {image.tube_id}, "
+                "whose name is not in the log"
+            )
+        return Survivor(image, place.home)
+
+    def _refuse_without_bodies(self, selection: Selection) -> None:
+        newest = selection.without_body
+        if newest:
+            ids = ", ".join(map(str, sorted(newest)[:10]))
+            raise self._damaged(f"{len(newest)} jobs have state but no body in the log (ids {ids})")
+
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(
+            f"binlog directory {self.survey.path}: {what}; nothing was changed. "
+            f"Run 'binlog-inspect check {self.survey.path}' to see more, and "
+            f"'{self.survey.salvage_command}' to get all that is not damaged."
+        )
+
+    def _not_understood(self, job_id: int, place: Place, problem: NotUnderstood) -> Incompatible:
+        offset = place.start + place.frame.offset
+        return Incompatible(
+            f"not a usable binlog: {self.survey.path}; nothing was changed: "
+            f"{place.segment.name}: offset {offset}: job {job_id}: {problem}"
+        )
+
+    def _home(self, segment: Segment, frame: Frame) -> int:
+        moves = frame.base_lsn > self.survey.durable_lsn
+        return segment.header.seq + (1 if moves else 0)
+
+    def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
+        """
+        Frames above the watermark, the last one first: all in the newest segment, whose header
+        vouches for the others.
+        """
+        for part in parts(newest):
+            buffer = self._read(part)
+            for frame in part.frames(buffer):
+                if frame.n_rec and frame.base_lsn <= self.survey.durable_lsn:
+                    return
+                if not frame.n_rec:
+                    continue
+                heap_end = frame.heap_at + frame.heap_len
+                yield RehomedFrame(
+                    bytes(buffer[frame.records_at : frame.heap_at]),
+                    bytes(buffer[frame.heap_at : heap_end]),
+                    frame.n_rec, frame.rec_size, frame.base_lsn, frame.durable_lsn, frame.time_ns,
+                )  # fmt: skip
+
+    def _durable_end(self, segment: Segment) -> int:
+        """
+        Where the last frame ends that is known durable.  A sync mark is never synced itself, so
+        nothing may build on one at the end.
+        """
+        for part in parts(segment):
+            for frame in part.frames(self._read(part)):
+                if frame.n_rec and frame.next_lsn - 1 <= self.survey.durable_lsn:
+                    return part.start + frame.end
+        return SEGMENT_HEADER_BYTES
+
+
+def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:
+    """
+    Picks of one home, enough for `cold.RUN_RECORDS`, oldest first.
+
+    :param picks: of one part, newest first.
+    """
+    run: list[Pick] = []
+    count = 0
+    for pick in picks:
+        if run and (count >= cold.RUN_RECORDS or pick.place.home != run[-1].place.home):
+            yield run[::-1]
+            run, count = [], 0
+        run.append(pick)
+        count += len(pick.indexes)
+    if run:
+        yield run[::-1]
+
+
+def _as_loaded(image: JobImage, newest: bytes | None, now_ns: int) -> JobImage:
+    """
+    What a start makes of a job's full record, and of its newest one if that is another.
+    """
+    if newest is not None:
+        state = decode_job(RECORD.unpack(newest), b"")
+        # What `_replace` would do in three times the time; there may be many.
+        fields = (Kind.COPY, *state[1:5], image.ts_ns, *state[6:16], image.body, image.tags)
+        image = tuple.__new__(JobImage, fields)
+    if image.state is RESERVED:
+        return image._replace(state=READY, reason=Reason.RESTART, deadline_ns=0)
+    if image.state is State.DELAYED and image.deadline_ns != NEVER_NS:
+        latest = now_ns + image.delay_s * NS
+        return image._replace(deadline_ns=min(image.deadline_ns, latest))
+    return image

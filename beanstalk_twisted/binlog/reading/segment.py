@@ -1,0 +1,142 @@
+"""
+Reading one segment: its header, its frames in order, and where and how they end.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog import frames
+from beanstalk_twisted.binlog.directory import Readable
+from beanstalk_twisted.binlog.format import (
+    MADE_BY_TOOL,
+    REHOMED,
+    SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
+    TRAILER_MAGIC,
+    SegmentHeader,
+)
+from beanstalk_twisted.binlog.frames import Buffer, Damage, Frame, Incomplete
+from beanstalk_twisted.binlog.reading.searching import proven_lsn
+from beanstalk_twisted.binlog.records import TYPE, Seal
+
+_ZEROS: Final = memoryview(bytes(1 << 20))
+
+NO_FRAME: Final = "no frame follows the header, and a segment gets its name with its first frame"
+NO_SEAL: Final = "a tool has made this segment, and it does not end with the seal that it had then"
+
+
+class Ending(NamedTuple):
+    """
+    How a segment's frames end.
+
+    :ivar offset: where the last good frame ends.
+    :ivar next_lsn: the first LSN that was not read.
+    :ivar problem: what stands at ``offset`` instead of a frame; empty at a regular end.
+    :ivar witness_lsn: up to where all was durable, by what stands behind the problem; 0 if nothing
+        says so.
+    """
+
+    offset: int
+    next_lsn: int
+    problem: str
+    witness_lsn: int
+
+
+def walk(buffer: Buffer, header: SegmentHeader, end: int | None = None) -> Iterator[Frame | Ending]:
+    """
+    Every good frame in order, all checksums checked, then one `Ending`.
+
+    :param end: where the successor says that the data end; None for the newest segment.
+    """
+    at, lsn, last = SEGMENT_HEADER_BYTES, header.first_lsn, None
+    limit = len(buffer) if end is None else min(end, len(buffer))
+    for last in frames.in_order(buffer, at, limit, header.salt, lsn):
+        yield last
+        at, lsn = last.end, last.next_lsn
+    problem = ""
+    if continues(buffer, at, limit):
+        problem = no_frame(frames.decode(buffer, at, limit, header.salt), lsn)
+    if end is None:
+        problem = _at_the_end(buffer, header, last, problem)
+    elif not problem and at != end:
+        problem = f"the segment ends here, {end - at} bytes short"
+    witness = proven_lsn(buffer, header, at, limit, lsn) if problem else 0
+    yield Ending(at, lsn, problem, witness)
+
+
+def _at_the_end(buffer: Buffer, header: SegmentHeader, last: Frame | None, problem: str) -> str:
+    """
+    What is wrong behind the last good frame of the newest segment, by what that frame says.
+    """
+    if last is None:
+        return problem or NO_FRAME
+    if is_sealed(buffer, header, last):
+        return ""
+    if header.flags & MADE_BY_TOOL:
+        return problem or NO_SEAL
+    return problem
+
+
+def is_sealed(buffer: Buffer, header: SegmentHeader, last: Frame) -> bool:
+    """
+    Whether a frame is the last one of its segment for certain, as its last record is a SEAL.  One
+    that was re-homed says nothing; it was not durable when it was framed, as a tool's always is.
+    """
+    if not last.n_rec or frames.raw_record(buffer, last, last.n_rec - 1)[TYPE] != Seal.kind:
+        return False
+    return not header.flags & REHOMED or last.durable_lsn >= last.next_lsn - 1
+
+
+def no_frame(found: Frame | Damage | Incomplete, lsn: int) -> str:
+    """
+    Why what was found is not the frame with ``lsn``.
+    """
+    if isinstance(found, Frame):
+        return f"a frame with LSN {found.base_lsn} stands where LSN {lsn} belongs"
+    return found.why if isinstance(found, Damage) else "a frame begins but is not complete"
+
+
+def continues(buffer: Buffer, at: int, limit: int) -> bool:
+    """
+    Whether something follows that should be a frame: neither zeros nor a trailer alone.
+    """
+    return has_content(buffer, at, limit) and not is_trailer(buffer, at, limit)
+
+
+def is_trailer(buffer: Buffer, at: int, limit: int) -> bool:
+    """
+    Whether a trailer, and nothing else, stands there.
+    """
+    return limit - at == TRAILER_BYTES and bytes(buffer[limit - 8 : limit]) == TRAILER_MAGIC
+
+
+def has_content(buffer: Buffer, at: int, limit: int) -> bool:
+    """
+    Whether anything but zeros follows.
+    """
+    view = memoryview(buffer)
+    for start in range(at, limit, len(_ZEROS)):
+        part = view[start : min(start + len(_ZEROS), limit)]
+        if part != _ZEROS[: len(part)]:
+            return True
+    return False
+
+
+def content_end(buffer: Buffer, at: int) -> int:
+    """
+    Where the zeros at the end of a segment begin, ``at`` or behind it.
+    """
+    return at + len(bytes(memoryview(buffer)[at:]).rstrip(b"\0"))
+
+
+def file_content_end(directory: Readable, name: str, at: int, size: int) -> int:
+    """
+    `content_end` in a file of ``size`` bytes, of which little is in memory at a time.
+    """
+    while size > at:
+        start = max(at, size - len(_ZEROS))
+        end = content_end(directory.read_part(name, start, size), 0)
+        if end:
+            return start + end
+        size = start
+    return at

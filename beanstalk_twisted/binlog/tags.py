@@ -1,0 +1,156 @@
+"""
+What a job carries beside its body: the tags of its `put`, and where it came from.
+
+In the log these are extensions of its full records (docs/binlog-format.md, "Extensions of a job").
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+MAX_NAME_BYTES: Final = 200
+"""Of a key or a group, as of a tube's name."""
+
+MAX_TAGS_BYTES: Final = 2 + 6 * (4 + MAX_NAME_BYTES) + 4 + 4 + 9
+"""The most that the extensions of a job take."""
+
+_HEAD: Final = struct.Struct("<BBH")
+_LENGTH: Final = struct.Struct("<H")
+_NUMBER: Final = struct.Struct("<I")
+_DEAD: Final = struct.Struct("<Bq")
+
+_UNIQUE, _CONCURRENCY, _GROUP, _AFTER, _DEAD_LETTER, _ORIGIN = range(1, 7)
+
+
+class BadTags(ValueError):
+    """
+    Extensions that are damaged, or of a newer version.
+    """
+
+
+class Tags(NamedTuple):
+    """
+    What a job carries; what it does not carry is empty or 0.
+
+    :ivar unique_key: no other job of the tube has it.
+    :ivar unique_s: how long that holds after the job's deletion, seconds.
+    :ivar concurrency_key: at most ``concurrency_limit`` jobs with it are reserved at once.
+    :ivar group: the group that the job is of.
+    :ivar after: the group whose end it waits for.
+    :ivar dead_from: the tube that it is a dead letter of; ``dead_reason`` is a `Reason`.
+    :ivar dead_at_ns: since when.
+    :ivar origin: the tube that it was put into, if it was moved since.
+    """
+
+    unique_key: bytes = b""
+    unique_s: int = 0
+    concurrency_key: bytes = b""
+    concurrency_limit: int = 0
+    group: bytes = b""
+    after: bytes = b""
+    dead_from: bytes = b""
+    dead_reason: int = 0
+    dead_at_ns: int = 0
+    origin: bytes = b""
+
+    def encode(self) -> bytes:
+        """
+        :return: the bytes before a body, their length included.
+        """
+        parts = []
+        if self.unique_key:
+            parts.append((_UNIQUE, _NUMBER.pack(self.unique_s) + self.unique_key))
+        if self.concurrency_key:
+            limit = _NUMBER.pack(self.concurrency_limit)
+            parts.append((_CONCURRENCY, limit + self.concurrency_key))
+        if self.dead_from:
+            dead = _DEAD.pack(self.dead_reason, self.dead_at_ns)
+            parts.append((_DEAD_LETTER, dead + self.dead_from))
+        names = ((_GROUP, self.group), (_AFTER, self.after), (_ORIGIN, self.origin))
+        parts += [(number, name) for number, name in names if name]
+        encoded = b"".join(
+            [_HEAD.pack(number, 0, len(value)) + value for number, value in sorted(parts)]
+        )
+        return _LENGTH.pack(len(encoded)) + encoded
+
+    @property
+    def holds_key(self) -> bool:
+        """
+        Whether the job keeps its unique key from others: a dead letter does not.
+        """
+        return bool(self.unique_key) and not self.dead_from
+
+    @property
+    def leaves_key(self) -> bool:
+        """
+        Whether its unique key is remembered when it is deleted.
+        """
+        return bool(self.unique_s) and self.holds_key
+
+    @property
+    def encoded_bytes(self) -> int:
+        """
+        How many bytes `encode` gives.
+        """
+        return len(self.encode())
+
+
+NO_TAGS: Final = Tags()
+
+
+def split_tags(data: bytes) -> tuple[Tags | None, bytes]:
+    """
+    Take apart the data of a record that has extensions.
+
+    :return: the tags, None if there are none, and the body.
+    :raise BadTags: they cannot be understood.
+    """
+    end = 2 + int.from_bytes(data[:2], "little")
+    if len(data) < max(2, end):
+        raise BadTags("the extensions are longer than the data they stand in")
+    fields: dict[str, bytes | int] = {}
+    at, last = 2, 0
+    while at < end:
+        number, value, at = _next(data, at, end)
+        if number <= last:
+            raise BadTags("the extensions are not in order")
+        last = number
+        fields |= _fields(number, value)
+    tags = NO_TAGS._replace(**fields)  # type: ignore[arg-type]
+    return (None if tags == NO_TAGS else tags), data[end:]
+
+
+def _next(data: bytes, at: int, end: int) -> tuple[int, bytes, int]:
+    """
+    :return: the next extension's tag and bytes, and where it ends.
+    """
+    if at + _HEAD.size > end:
+        raise BadTags("the extensions end within one")
+    number, _, length = _HEAD.unpack_from(data, at)
+    start = at + _HEAD.size
+    if start + length > end:
+        raise BadTags("the extensions end within one")
+    return number, data[start : start + length], start + length
+
+
+def _fields(number: int, value: bytes) -> dict[str, bytes | int]:
+    if number == _UNIQUE:
+        (unique_s,), name = _NUMBER.unpack(value[:4].ljust(4, b"\0")), value[4:]
+        return {"unique_key": _name(name), "unique_s": unique_s}
+    if number == _CONCURRENCY:
+        (limit,), name = _NUMBER.unpack(value[:4].ljust(4, b"\0")), value[4:]
+        return {"concurrency_key": _name(name), "concurrency_limit": limit}
+    if number == _DEAD_LETTER:
+        reason, at_ns = _DEAD.unpack(value[: _DEAD.size].ljust(_DEAD.size, b"\0"))
+        return {"dead_from": _name(value[_DEAD.size :]), "dead_reason": reason, "dead_at_ns": at_ns}
+    if number not in _NAMES:
+        raise BadTags(f"extension {number} is unknown")
+    return {_NAMES[number]: _name(value)}
+
+
+_NAMES: Final = {_GROUP: "group", _AFTER: "after", _ORIGIN: "origin"}
+
+
+def _name(name: bytes) -> bytes:
+    if not 1 <= len(name) <= MAX_NAME_BYTES:
+        raise BadTags(f"a name in the extensions has {len(name)} bytes")
+    return name

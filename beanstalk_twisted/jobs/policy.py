@@ -1,0 +1,236 @@
+"""
+A tube's policy as a value, and what a tube keeps to hold it: see docs/extensions.md, "Tube
+policies".
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import RESERVED
+from beanstalk_twisted.jobs.ordered import OrderedJobs
+
+if TYPE_CHECKING:
+    # By name: what is compiled calls methods of a class of its own directly.
+    from beanstalk_twisted.jobs.job import Job
+    from beanstalk_twisted.jobs.table import JobFacts
+
+NS: Final = 1_000_000_000
+
+PAGE_BITS: Final = 6
+"""An id without so many bits is the number of its page in the table of jobs."""
+
+SPREAD: Final = 201
+"""Steps of a thousandth by which delays differ: from 90.0 to 110.0 %."""
+
+_MIX: Final = 0x9E37_79B9_7F4A_7C15
+"""2**64 over the golden ratio: ids that follow each other come out far apart."""
+
+
+class Backoff(NamedTuple):
+    """
+    How long a job that has come back is delayed: ``base_s`` after the first reserve, ``factor``
+    times as long after each further one, ``cap_s`` at most.
+    """
+
+    base_s: int
+    factor: int
+    cap_s: int
+
+    def delay_ns(self, job_id: int, reserves: int) -> int:
+        """
+        Nanoseconds; some 10 % more or less, which depend on the job's id alone.
+
+        :param reserves: how often the job was reserved, at least once.
+        """
+        delay_s = self.base_s
+        for _ in range(reserves - 1):
+            if delay_s >= self.cap_s or self.factor == 1:
+                break
+            delay_s *= self.factor
+        thousandths = 900 + ((job_id * _MIX & (1 << 64) - 1) >> 32) % SPREAD
+        return min(delay_s, self.cap_s) * NS * thousandths // 1000
+
+
+class Rate(NamedTuple):
+    """
+    Jobs that are handed out in a second, and how many at once after a pause.
+    """
+
+    jobs: int
+    burst: int
+
+
+class Policy(NamedTuple):
+    """
+    What holds for a tube; 0, empty or None for what does not.
+
+    :ivar max_age_s: of jobs that nobody holds; ``deletes_expired``: older ones are deleted instead
+        of being dead letters.
+    :ivar max_job_bytes: -1 for none, since 0 is a limit too; ``max_jobs``, ``max_bytes`` likewise.
+    """
+
+    max_reserves: int = 0
+    dead_letter: bytes = b""
+    backoff: Backoff | None = None
+    max_age_s: int = 0
+    deletes_expired: bool = False
+    max_jobs: int = -1
+    max_bytes: int = -1
+    max_job_bytes: int = -1
+    max_reserved: int = 0
+    rate: Rate | None = None
+
+    @property
+    def needs_totals(self) -> bool:
+        """
+        Whether the tube has to keep a `TubeTotals`.
+        """
+        return bool(self.max_age_s) or self.max_bytes >= 0
+
+
+class Limiter:
+    """
+    Says whether a tube may hand out one more job.
+
+    The bucket's content is in ``jobs per second`` times nanoseconds, so that it is exact: each job
+    takes 10**9 of it, and each nanosecond gives the rate.  Whoever looks a little late at an empty
+    one, by less than one job, loses nothing: what came meanwhile may be more than the burst.
+    """
+
+    __slots__ = ("_capacity", "_content", "_filled_ns", "max_reserved", "rate")
+
+    def __init__(self, max_reserved: int, rate: Rate | None) -> None:
+        """
+        :param max_reserved: how many jobs may be reserved at once, 0 for any number.
+        """
+        self.max_reserved = max_reserved
+        self.rate = rate
+        self._capacity = self._content = 0 if rate is None else rate.burst * NS
+        self._filled_ns = 0
+
+    def take(self, now_ns: int) -> None:
+        """
+        A job is handed out; one that is asked for by its id is even if the bucket is empty.
+        """
+        if self.rate is not None:
+            self._fill(now_ns)
+            self._content = max(0, self._content - NS)
+
+    def is_shut(self, reserved: int, now_ns: int) -> bool:
+        """
+        :param reserved: how many of the tube's jobs are.
+        """
+        self._fill(now_ns)
+        if self.max_reserved and reserved >= self.max_reserved:
+            return True
+        return self.rate is not None and self._content < NS
+
+    def opens_ns(self) -> int | None:
+        """
+        When the bucket, as it was when last looked at, holds the next job; None if it did.
+        """
+        if self.rate is None or self._content >= NS:
+            return None
+        return self._filled_ns - (self._content - NS) // self.rate.jobs
+
+    def _fill(self, now_ns: int) -> None:
+        if self.rate is not None and now_ns > self._filled_ns:
+            more = (now_ns - self._filled_ns) * self.rate.jobs
+            spare = NS - 1 if self._content < NS else 0
+            self._content = min(self._capacity + spare, self._content + more)
+            self._filled_ns = now_ns
+
+
+class TubeTotals:
+    """
+    The bytes of a tube's bodies, and those of its jobs that nobody holds by the time they were put;
+    a dead letter by its death.
+
+    Jobs of some pages of the table may not have been entered yet, see `rules.recount`: these are
+    told apart by their pages, so it does not matter in which order they are entered, or leave.
+
+    :ivar size: bytes.
+    :ivar ages: empty unless they are kept.
+    :ivar keeps_ages: whether they are; ``keeps_dead``: dead letters are among them.
+    :ivar pending: the numbers of pages of the table whose jobs are not entered yet.
+    :ivar retry_ns: before this no job is taken for too old: there was no room for its end.
+    """
+
+    __slots__ = ("ages", "keeps_ages", "keeps_dead", "pending", "retry_ns", "size")
+
+    def __init__(self, *, keeps_ages: bool, keeps_dead: bool) -> None:
+        self.size = self.retry_ns = 0
+        self.ages = OrderedJobs()
+        self.keeps_ages = keeps_ages
+        self.keeps_dead = keeps_dead
+        self.pending: set[int] = set()
+
+    def enter(self, job: "Job") -> None:
+        """
+        A job that nobody holds is in the tube.
+        """
+        if self._knows(job.job_id):
+            self.size += len(job.body)
+            if self._keeps_age_of(job):
+                self.ages.add(_since_ns(job), job.job_id)
+
+    def enter_cold(self, job_id: int, created_ns: int, body_bytes: int) -> None:
+        """
+        The same for a ready job that was only put, and has no tags.
+        """
+        if self._knows(job_id):
+            self.size += body_bytes
+            if self.keeps_ages:
+                self.ages.add(created_ns, job_id)
+
+    def enter_found(self, facts: "JobFacts") -> None:
+        """
+        A job is in the tube whose page was not entered yet.
+        """
+        job = facts.job
+        self.size += facts.body_bytes
+        if job is None:
+            if self.keeps_ages:
+                self.ages.add(facts.created_ns, facts.job_id)
+        elif self._keeps_age_of(job) and job.state is not RESERVED:
+            self.ages.add(_since_ns(job), facts.job_id)
+
+    def leave(self, job: "Job") -> None:
+        """
+        A job that nobody holds is in the tube no more.
+        """
+        if self._knows(job.job_id):
+            self.size -= len(job.body)
+            if self._keeps_age_of(job):
+                self.ages.discard(_since_ns(job), job.job_id)
+
+    def hold(self, job: "Job") -> None:
+        """
+        A job of the tube is reserved.
+        """
+        if self._knows(job.job_id) and self._keeps_age_of(job):
+            self.ages.discard(_since_ns(job), job.job_id)
+
+    def let_go(self, job: "Job") -> None:
+        """
+        A job of the tube is reserved no more.
+        """
+        if self._knows(job.job_id) and self._keeps_age_of(job):
+            self.ages.add(_since_ns(job), job.job_id)
+
+    def first_ns(self) -> int | None:
+        """
+        Since when the oldest job is there that nobody holds.
+        """
+        key = self.ages.first()
+        return None if key is None else key >> 64
+
+    def _knows(self, job_id: int) -> bool:
+        return not self.pending or job_id >> PAGE_BITS not in self.pending
+
+    def _keeps_age_of(self, job: "Job") -> bool:
+        return self.keeps_ages and (self.keeps_dead or job.tags is None or not job.tags.dead_from)
+
+
+def _since_ns(job: "Job") -> int:
+    is_dead = job.tags is not None and job.tags.dead_from
+    return job.tags.dead_at_ns if is_dead and job.tags is not None else job.created_ns

@@ -1,0 +1,264 @@
+"""
+Batches: one command deletes or reserves several jobs, many of them slice by slice.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from beanstalk_twisted.binlog.records import Reason
+from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.reservations import Answer, Reservations, leave
+from beanstalk_twisted.rules.timekeeping import Timekeeping, Work
+from beanstalk_twisted.wire.extensions import DeletedBatch, ReservedBatch
+from beanstalk_twisted.wire.replies import Reserved
+
+BATCH_SLICE_JOBS: Final = 200
+"""Jobs of one slice of a batch: 1 to 3 ms; 12 ms where a session watches 256 tubes."""
+
+BATCH_SLICE_BYTES: Final = 4 << 20
+"""Bytes of bodies after which a slice ends: to make `Job`s of cold ones copies them, in 2 ms."""
+
+AT_ONCE_JOBS: Final = 20
+"""Jobs of a batch that is done at once even while other work waits for its slices: 0.2 ms."""
+
+AT_ONCE_BYTES: Final = 16 << 10
+"""Bytes of bodies in an answer that is given at once, as one piece; larger ones are delivered."""
+
+MAX_REPLY_BYTES: Final = 64 << 20
+"""
+Bytes of bodies in one reply: 1,000 of the default largest size.  What a peer does not read keeps
+them in memory even if others delete the jobs meanwhile.
+"""
+
+
+class Batch:
+    """
+    One command, from its first slice to its answer.
+
+    :ivar session: which asked.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def is_done_after_slice(self, now_ns: int) -> bool:
+        """
+        Do the next slice.
+
+        :return: whether it was the last.
+        """
+        raise NotImplementedError
+
+    def answer(self) -> Answer:
+        """
+        Give the answer when all is done.
+        """
+        raise NotImplementedError
+
+
+class DeleteBatch(Batch):
+    """
+    Deletes jobs by their ids, each as `delete` would, and all at once: a crash leaves all or none.
+
+    Slices before that make `Job`s of cold ones, which copies their bodies.
+    """
+
+    def __init__(
+        self, session: Session, job_ids: Sequence[int], state: QueueState, changes: Changes,
+        timekeeping: Timekeeping,
+    ) -> None:  # fmt: skip
+        super().__init__(session)
+        self._job_ids = job_ids
+        self._state = state
+        self._changes = changes
+        self._timekeeping = timekeeping
+        self._next = self._deleted = 0
+
+    def is_done_after_slice(self, now_ns: int) -> bool:
+        looked_bytes = 0
+        for job_id in self._job_ids[self._next :]:
+            if looked_bytes >= BATCH_SLICE_BYTES:
+                return False
+            job = self._state.jobs.get(job_id)
+            self._next += 1
+            looked_bytes += 0 if job is None else len(job.body)
+        self._delete(now_ns)
+        return True
+
+    def _delete(self, now_ns: int) -> None:
+        session, number = self.session, self.session.number
+        ids = dict.fromkeys(self._job_ids)
+        found = [self._state.not_held_by_others(session, job_id) for job_id in ids]
+        jobs = [job for job in found if job is not None]
+        for job in jobs:
+            tube = self._state.tubes.by_id(job.tube_id)
+            session.note_processing(job.job_id, job.ttr_s, tube, now_ns)
+        if jobs and self._changes.log.budget.is_short:
+            # There may be no room for all of them in one piece.
+            for job in jobs:
+                self._changes.end(job, Reason.CLIENT, now_ns, number)
+        elif jobs:
+            self._changes.end_whole(jobs, Reason.CLIENT, now_ns, number)
+        self._deleted = len(jobs)
+        for tube_id, count in Counter([job.tube_id for job in jobs]).items():
+            tube = self._state.tubes.by_id(tube_id)
+            tube.deletes += count
+            if tube.policy is not None:
+                self._timekeeping.settle(tube, now_ns)
+            self._timekeeping.drop_if_unused(tube, now_ns)
+        if self._state.tagged:
+            self._timekeeping.follow(now_ns)
+
+    def answer(self) -> Answer:
+        deleted = self._deleted
+        return self._changes.of_state(DeletedBatch(deleted, len(self._job_ids) - deleted))
+
+
+class ReserveBatch(Batch):
+    """
+    Reserves ready jobs, the best first, until there are enough or no more.
+
+    :ivar body_bytes: of the jobs so far.
+    """
+
+    def __init__(
+        self, session: Session, most: int, state: QueueState, reservations: Reservations
+    ) -> None:
+        super().__init__(session)
+        self.body_bytes = 0
+        self._most = most
+        self._state = state
+        self._reservations = reservations
+        self._taken: dict[int, Reserved] = {}
+        self._lsn = 0
+
+    def add(self, answer: Answer) -> None:
+        """
+        Add a job that the session was given.
+        """
+        reply, lsn = answer
+        assert isinstance(reply, Reserved)
+        self._taken[reply.job_id] = reply
+        self.body_bytes += len(reply.body)
+        self._lsn = max(self._lsn, lsn)
+
+    def is_done_after_slice(self, now_ns: int) -> bool:
+        if self.session.has_ended:
+            return True
+        end_bytes = self.body_bytes + BATCH_SLICE_BYTES
+        for _ in range(BATCH_SLICE_JOBS):
+            if not self.takes_one(now_ns):
+                return True
+            if self.body_bytes >= end_bytes:
+                break
+        return len(self._taken) == self._most
+
+    def takes_one(self, now_ns: int) -> bool:
+        """
+        Reserve one more job.
+
+        :return: whether there was one, and room for it.
+        """
+        if len(self._taken) == self._most:
+            return False
+        key = self.session.best_key()
+        job = None if key is None else self._state.jobs.get(key & ID_MASK)
+        if job is None:
+            return False
+        if self._taken and self.body_bytes + len(job.body) > MAX_REPLY_BYTES:
+            self.session.forgo()
+            return False
+        self.add(self._reservations.hand_out(self.session, job, now_ns))
+        return True
+
+    def answer(self) -> Answer:
+        held = self.session.reserved
+        # A TTR may have ended between two slices.
+        jobs = [reply for job_id, reply in self._taken.items() if job_id in held]
+        return ReservedBatch(jobs), self._lsn
+
+
+class Batches:
+    """
+    Carries out batches: small ones at once, others in slices of which each tick does one.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, reservations: Reservations,
+        timekeeping: Timekeeping,
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._changes = changes
+        self._reservations = reservations
+        self._timekeeping = timekeeping
+        reservations.begin_batch = self._take_rest
+
+    def delete(self, session: Session, now_ns: int, job_ids: Sequence[int]) -> Answer | None:
+        """
+        Delete each of these jobs that `WorkQueue.delete` would.
+        """
+        batch = DeleteBatch(session, job_ids, self._state, self._changes, self._timekeeping)
+        if self._may_begin(len(job_ids)) and batch.is_done_after_slice(now_ns):
+            return batch.answer()
+        self._carry_on(batch)
+        return None
+
+    def reserve(
+        self, session: Session, now_ns: int, count: int, timeout_ns: int | None
+    ) -> Answer | None:
+        """
+        Reserve up to ``count`` ready jobs of the watched tubes.
+
+        :param timeout_ns: how long to wait for the first job; None for not at all, and then none is
+            an answer like any other.
+        """
+        reservations = self._reservations
+        if timeout_ns is not None and not session.has_open_job():
+            answer = reservations.reserve(session, now_ns, timeout_ns)
+            if answer is None:
+                session.wanted = count
+            return answer
+        reservations.note_worker(session)
+        batch = ReserveBatch(session, count, self._state, reservations)
+        if self._may_begin(count):
+            is_done = batch.is_done_after_slice(now_ns)
+        else:
+            # The first job, which others might take meanwhile, decides whether there is a batch.
+            is_done = not batch.takes_one(now_ns)
+        if not is_done:
+            self._carry_on(batch)
+        elif batch.body_bytes > AT_ONCE_BYTES:
+            leave(reservations.outbox, session, batch.answer())
+        else:
+            return batch.answer()
+        return None
+
+    def _take_rest(self, session: Session, count: int, first: Answer) -> None:
+        """
+        A session that waited for its first job has it.  What else becomes ready in this turn is
+        part of its batch, which therefore goes on in the next tick.
+        """
+        batch = ReserveBatch(session, count, self._state, self._reservations)
+        batch.add(first)
+        self._carry_on(batch)
+
+    def _may_begin(self, jobs: int) -> bool:
+        """
+        Whether the first slice is done at once: no other large work waits for its next one.
+        """
+        return jobs <= AT_ONCE_JOBS or not self._timekeeping.is_working
+
+    def _carry_on(self, batch: Batch) -> None:
+        self._timekeeping.answer_later(batch.session, _slices(batch))
+
+
+def _slices(batch: Batch) -> Work:
+    is_done = False
+    while not is_done:
+        now_ns = yield None
+        is_done = batch.is_done_after_slice(now_ns)
+    return batch.answer()

@@ -1,0 +1,488 @@
+"""
+Changes: each is logged and made in one step, and in no other way.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from beanstalk_twisted.binlog.records import (
+    GONE,
+    RELAXED,
+    WAITED_FOR,
+    Counters,
+    JobImage,
+    Kind,
+    Pause,
+    Reason,
+    Record,
+    RememberedKey,
+    State,
+    TubeDef,
+    TubePolicy,
+)
+from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.ordered import OrderedJobs
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.jobs.unique_keys import Remembered
+from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
+
+NS = 1_000_000_000
+
+DELAYED: Final = State.DELAYED
+DELETE: Final = Kind.DELETE
+
+ALL: Final = 1 << 62
+"""More than there are jobs."""
+
+
+class SpaceBudget(Protocol):
+    """
+    What the queue asks of a log's space budget; `binlog.space_budget.SpaceBudget` is one.
+    """
+
+    @property
+    def is_short(self) -> bool:
+        """
+        Whether the disk gives no more space.
+        """
+
+    @property
+    def has_segment(self) -> bool:
+        """
+        Whether the next segment may begin before this one is full.
+        """
+
+    @property
+    def run_records(self) -> int:
+        """
+        How many records without data surely fit into the newest segment.
+        """
+
+    def takes_put(self, body_bytes: int, jobs: int) -> bool:
+        """
+        Whether there is room for a new job, and for the deletion of it and of all others.
+        """
+
+    def takes_change(self, jobs: int) -> bool:
+        """
+        Whether there is room for a change that is no deletion, for compaction, and for the deletion
+        of all jobs.  Only asked when `is_short`.
+        """
+
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+        """
+        Whether there is room to copy a job: a large one may not fit although the sum does.
+        """
+
+
+class JobLog(Protocol):
+    """
+    What the queue needs of a log.
+    """
+
+    @property
+    def segment(self) -> int:
+        """
+        The segment that the next record will lie in.
+        """
+
+    @property
+    def budget(self) -> SpaceBudget:
+        """
+        The space that is left.
+        """
+
+    @property
+    def is_behind(self) -> bool:
+        """
+        Whether so much waits for the disk that records which no reply waits for are left out.
+        """
+
+    def make_room(self, body_bytes: int, time_ns: int) -> None:
+        """
+        Make room for the next records, the definition of a tube and one of a job, in one segment.
+        """
+
+    def append(self, record: Record) -> int:
+        """
+        :return: the record's LSN.
+        """
+
+    @property
+    def has_extensions(self) -> bool:
+        """
+        Whether the newest segment may hold records with extensions.
+        """
+
+    def allow_extensions(self, time_ns: int) -> None:
+        """
+        Records with extensions are to come: begin a segment that may hold them, unless it is one.
+        """
+
+    def append_run(self, records: Iterator[Record]) -> int:
+        """
+        Append at least one record, of one kind without data, no more than
+        `SpaceBudget.run_records`.
+
+        :return: the first one's LSN; the others' follow.
+        """
+
+    def append_whole(self, records: Sequence[Record]) -> int:
+        """
+        Append at least one record; all of them are kept, or none.  Room was made for them.
+
+        :return: the first one's LSN; the others' follow.
+        """
+
+
+class Unlimited:
+    """
+    The space budget of a queue without a log: there is always room.
+    """
+
+    is_short = False
+    has_segment = True
+    run_records = ALL
+
+    def takes_put(self, body_bytes: int, jobs: int) -> bool:
+        return True
+
+    def takes_change(self, jobs: int) -> bool:
+        return True
+
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+        return True
+
+
+class NoLog:
+    """
+    The log of a queue without a log: nothing is kept, so no reply waits.
+    """
+
+    segment = 0
+    budget: Final = Unlimited()
+    is_behind = False
+    has_extensions = True
+
+    def allow_extensions(self, time_ns: int) -> None:
+        """
+        There is no segment to begin.
+        """
+
+    def make_room(self, body_bytes: int, time_ns: int) -> None:
+        """
+        There is no segment to end.
+        """
+
+    def append(self, record: Record) -> int:
+        return 0
+
+    def append_run(self, records: Iterator[Record]) -> int:
+        return 0
+
+    def append_whole(self, records: Sequence[Record]) -> int:
+        """
+        Nothing is kept, so nothing has to be waited for.
+        """
+        return 0
+
+
+NOWHERE: Final = NoLog()
+"""The log of a queue without a log."""
+
+
+class Changes:
+    """
+    Changes a `QueueState` by records.
+
+    :ivar log: where they are logged.
+    :ivar committed_lsn: LSN of the newest record that replies wait for.
+    """
+
+    def __init__(self, state: QueueState) -> None:
+        self.log: JobLog = NOWHERE
+        self.committed_lsn = 0
+        self._state = state
+
+    def of_state(self, reply: Reply) -> tuple[Reply, int]:
+        """
+        :param reply: shows the queue's state.
+        :return: the answer: it waits for all that the reply may tell of.
+        """
+        return reply, self.committed_lsn
+
+    def not_found(self) -> tuple[Reply, int]:
+        """
+        :return: the answer that there is no such job or tube.
+        """
+        return self.of_state(NOT_FOUND)
+
+    @property
+    def has_room(self) -> bool:
+        """
+        Whether the log has room for a change that is no deletion.
+        """
+        budget = self.log.budget
+        return not budget.is_short or budget.takes_change(self._state.ends)
+
+    def has_room_for(self, body_bytes: int) -> bool:
+        """
+        Whether the log has room for a new job, and then for the end of all jobs.
+        """
+        log = self.log
+        return log is NOWHERE or log.budget.takes_put(body_bytes, self._state.ends)
+
+    def has_room_for_all(self, size: int, count: int) -> bool:
+        """
+        As `has_room_for`, for so many new jobs that take these bytes as one.
+        """
+        log = self.log
+        others = self._state.ends + count - 1
+        return log is NOWHERE or log.budget.takes_put(size, others)
+
+    def has_room_to_copy(self, body_bytes: int) -> bool:
+        """
+        Whether the log has room to state a job again, and then for the end of all jobs.
+        """
+        return self.log.budget.takes_copy(body_bytes, self._state.ends)
+
+    @property
+    def may_allow_extensions(self) -> bool:
+        """
+        Whether `allows_extensions` would say so.
+        """
+        log = self.log
+        return log.has_extensions or log.budget.has_segment
+
+    def allows_extensions(self, now_ns: int, *, waits: bool = True) -> bool:
+        """
+        Records with extensions are to come: prepare the log for the first of them.
+
+        :param waits: whether they had rather wait for a segment than take one not allocated yet.
+        :return: whether it has the room; if not, all is as it was.
+        """
+        log = self.log
+        if not log.has_extensions:
+            if not log.budget.has_segment and (waits or log.budget.is_short):
+                return False
+            log.allow_extensions(now_ns)
+        return True
+
+    def make(self, image: JobImage) -> int:
+        """
+        Change a live job: log its image and apply it.
+
+        :return: the record's LSN; 0 if it was not logged, since no reply waits for it and the room
+            is wanted for deletions, or the disk is behind.
+        """
+        log = self.log
+        if log is NOWHERE:
+            self._state.apply(image)
+            return 0
+        kind = image.kind
+        is_wanted = kind not in RELAXED or (
+            self.has_room and (not log.is_behind or image.state is DELAYED)
+        )
+        if not is_wanted and self._is_as_good(image):
+            self._state.apply(image)
+            return 0
+        size = len(image.body) if image.tags is None else len(image.data)
+        log.make_room(size, image.ts_ns)
+        tube = self._state.tubes.by_id(image.tube_id)
+        segment = log.segment
+        if tube.defined_in != segment:
+            self._define(tube, image.ts_ns)
+        lsn = log.append(image)
+        self._state.apply(image, lsn, segment)
+        if kind in WAITED_FOR:
+            self.committed_lsn = lsn
+        return lsn
+
+    def end(self, job: Job, reason: Reason, now_ns: int, connection: int = 0) -> int:
+        """
+        Delete a job.  The log always has room for that.
+
+        :return: the record's LSN.
+        """
+        if job.tags is not None and job.tags.leaves_key:
+            return self.end_whole([job], reason, now_ns, connection)
+        return self.make(job.image(DELETE, GONE, reason, now_ns, connection=connection))
+
+    def end_whole(
+        self, jobs: Sequence[Job], reason: Reason, now_ns: int, connection: int = 0
+    ) -> int:  # fmt: skip
+        """
+        Delete jobs, as by `end` for each; but a crash leaves all of them, or none.
+
+        :param jobs: at least one.
+        :return: the last record's LSN.
+        """
+        state = self._state
+        tubes = {job.tube_id: state.tubes.by_id(job.tube_id) for job in jobs}
+        records: list[JobImage | RememberedKey] = []
+        for job in jobs:
+            records.append(job.image(DELETE, GONE, reason, now_ns, connection=connection))
+            records += _key_left(job, now_ns)
+        data = sum([len(record.data) for record in records])
+        # The first tube has its place beside each change.
+        names = sum([TUBE_BYTES + len(tube.name) for tube in list(tubes.values())[1:]])
+        size = whole_bytes(len(records), data + names)
+        lsn, segment = self._append_whole(tubes.values(), records, size, now_ns)
+        for at, record in enumerate(records):
+            if isinstance(record, JobImage):
+                state.apply(record, lsn and lsn + at, segment)
+            else:
+                state.unique.remember(record, segment)
+        return self.committed_lsn
+
+    def copy_key(self, found: Remembered) -> None:
+        """
+        State a remembered key again.
+        """
+        record = found.record
+        tube, size = self._state.tubes.by_id(record.tube_id), whole_bytes(1, len(record.key))
+        _, segment = self._append_whole([tube], [record], size, record.ts_ns)
+        self._state.unique.move_home(record.job_id, segment)
+
+    def _append_whole(
+        self, tubes: Iterable[Tube], records: Sequence[Record], size: int, now_ns: int
+    ) -> tuple[int, int]:
+        """
+        Log records of these tubes, in one frame.
+
+        :param size: see `space_budget.whole_bytes`.
+        :return: the first one's LSN, 0 without a log, and the segment.
+        """
+        segment = self._prepare(tubes, size, now_ns)
+        lsn = self.log.append_whole(records)
+        self.committed_lsn = lsn + len(records) - 1 if lsn else 0
+        return lsn, segment
+
+    def put_whole(self, tube: Tube, images: Sequence[JobImage], size: int, now_ns: int) -> int:
+        """
+        New jobs of a tube, as by `make` for each; but a crash leaves all of them, or none.
+
+        :param images: at least one.
+        :param size: see `space_budget.whole_bytes`.
+        :return: the last record's LSN.
+        """
+        lsn, segment = self._append_whole([tube], images, size, now_ns)
+        step = 1 if lsn else 0
+        for image in images:
+            self._state.apply(image, lsn, segment)
+            lsn += step
+        return lsn - step
+
+    def kick(
+        self, tube: Tube, queue: OrderedJobs, most: int, connection: int, now_ns: int
+    ) -> int:  # fmt: skip
+        """
+        Kick up to ``most`` jobs of a tube, as by `make` for each; no session waits for them.
+
+        :param queue: the tube's buried or delayed jobs; the first of them are kicked.
+        :return: how many; 0 if each has to be kicked by `make`, since room is short.
+        """
+        log = self.log
+        if log.budget.is_short or not queue.count:
+            return 0
+        self._prepare([tube], 0, now_ns)
+        most = min(most, log.budget.run_records)
+        if not most:
+            return 0
+        jobs = self._state.jobs.pick(queue.firsts(most))
+        lsn = log.append_run(_kick_images(jobs, connection, now_ns))
+        self._state.apply_kicks(tube, queue, jobs, lsn)
+        self.committed_lsn = lsn + len(jobs) - 1 if lsn else 0
+        return len(jobs)
+
+    def pause(self, tube: Tube, seconds: int, now_ns: int, reason: Reason) -> int:
+        """
+        A tube is paused, or with 0 seconds no longer.
+
+        :return: the record's LSN; 0 if it was not logged, see `make`.  A restart then knows a tube
+            without jobs until its pause ends.
+        """
+        until_ns = now_ns + seconds * NS if seconds else 0
+        record = Pause(tube.tube_id, seconds, until_ns, now_ns, reason)
+        if not record.commits and not self.has_room:
+            self._state.apply_pause(record)
+            return 0
+        self._prepare([tube], 0, now_ns)
+        lsn = self.log.append(record)
+        self._state.apply_pause(record)
+        if record.commits:
+            self.committed_lsn = lsn
+        return lsn
+
+    def set_policy(self, tube: Tube, rules: Mapping[str, str], now_ns: int) -> int:
+        """
+        Commands have made this of a tube's policy.  The log `allows_extensions`.
+
+        :return: the record's LSN.
+        """
+        record = TubePolicy(tube.tube_id, rules, now_ns)
+        self._prepare([tube], len(record.data), now_ns)
+        self.committed_lsn = lsn = self.log.append(record)
+        self._state.apply_policy(record)
+        return lsn
+
+    def _is_as_good(self, image: JobImage) -> bool:
+        """
+        Whether a restart makes the same of the job without this record, but for its counters.
+        """
+        job = self._state.jobs.look(image.job_id)
+        return job is not None and job.state in (State.READY, State.RESERVED)
+
+    def _prepare(self, tubes: Iterable[Tube], size: int, now_ns: int) -> int:
+        """
+        Make room for records of these tubes, and log the names that their segment lacks; `make` has
+        the same in itself, since it is the busiest.
+
+        :param size: as `JobLog.make_room` takes it.
+        :return: the segment.
+        """
+        log = self.log
+        log.make_room(size, now_ns)
+        for tube in tubes:
+            if tube.defined_in != log.segment:
+                self._define(tube, now_ns)
+        return log.segment
+
+    def _define(self, tube: Tube, now_ns: int) -> None:
+        """
+        Log the tube's name: each segment defines the tubes in it.
+        """
+        tube.defined_in = self.log.segment
+        self.log.append(TubeDef(tube.tube_id, tube.name, now_ns))
+
+
+def _key_left(job: Job, now_ns: int) -> list[RememberedKey]:
+    """
+    :return: the key that a job leaves when it is deleted, if it does.
+    """
+    if job.tags is None or not job.tags.leaves_key:
+        return []
+    until_ns = now_ns + job.tags.unique_s * NS
+    return [RememberedKey(job.tube_id, job.tags.unique_key, job.job_id, until_ns, now_ns)]
+
+
+def _kick_images(jobs: list[Job], connection: int, now_ns: int) -> Iterator[JobImage]:
+    for job in jobs:
+        yield job.kicked(now_ns, connection)
+
+
+def small_state(state: QueueState, segment: int, now_ns: int) -> Iterator[Record]:
+    """
+    The tubes, pauses and policies at the head of a log segment, which thereby defines these tubes.
+    """
+    for tube in state.tubes.in_order:
+        if tube.job_count or tube.pause_until_ns or tube.is_kept:
+            tube.defined_in = segment
+            yield TubeDef(tube.tube_id, tube.name, now_ns)
+            if tube.pause_until_ns:
+                yield Pause(tube.tube_id, tube.pause_s, tube.pause_until_ns, now_ns)
+            if tube.rules:
+                yield TubePolicy(tube.tube_id, tube.rules, now_ns, Reason.NONE)
+            yield Counters(tube.tube_id, now_ns, tube.counts())

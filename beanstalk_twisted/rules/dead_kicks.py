@@ -1,0 +1,172 @@
+"""
+Kicking dead letters: they go back to the tube that they died in, slice by slice.
+
+Each is looked at once, in the order in which they died; those that die meanwhile are not among
+them.
+"""
+
+from typing import Final
+
+from beanstalk_twisted.binlog.records import READY, State
+from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.moves import Moves, moved_bytes
+from beanstalk_twisted.rules.puts import Puts
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
+from beanstalk_twisted.rules.timekeeping import Timekeeping, Work
+from beanstalk_twisted.wire.replies import Kicked
+
+DEAD_SLICE_JOBS: Final = 100
+"""Dead letters that one slice moves: some 5 ms."""
+
+DEAD_SLICE_BYTES: Final = 1 << 20
+"""Bytes of bodies after which a slice ends: they are written again."""
+
+ROOM_REST_NS: Final = 5_000_000
+"""From a slice that found no room in the log to the next, ns: a segment is made in some ms."""
+
+DEAD_LOOK_JOBS: Final = 1000
+"""Dead letters that one slice looks at: some may have to stay."""
+
+
+class Kicking:
+    """
+    One command, from its first slice to its answer.
+
+    :ivar left: how many more may be kicked.
+    :ivar kicked: how many have been.
+    :ivar passed: the key of the last dead letter that was looked at.
+    :ivar last: of the last one that is to be.
+    :ivar is_over: whether there is no more to be done.
+    :ivar is_full: whether that is because there is no room.
+    :ivar waits_for_room: whether there is none yet.
+    """
+
+    __slots__ = (
+        "connection", "is_full", "is_over", "kicked", "last", "left", "name", "passed",
+        "waits_for_room",
+    )  # fmt: skip
+
+    def __init__(self, name: bytes, connection: int, most: int, last: int) -> None:
+        self.name = name
+        self.connection = connection
+        self.left = most
+        self.kicked = 0
+        self.passed = LEAST
+        self.last = last
+        self.is_over = not most
+        self.is_full = self.waits_for_room = False
+
+
+class DeadKicks:
+    """
+    Gives dead letters another life.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, puts: Puts,
+        moves: Moves,
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._changes = changes
+        self._timekeeping = timekeeping
+        self._puts = puts
+        self._moves = moves
+
+    def kick(self, session: Session, now_ns: int, name: bytes, bound: int) -> Answer | None:
+        """
+        Up to ``bound`` dead letters of a tube are ready there, as if they were never reserved;
+        fewer on a disk that becomes full.
+        """
+        letters = self._state.dead_letters.of(name)
+        last = None if letters is None else letters.last()
+        if last is None:
+            return self._changes.of_state(Kicked(0))
+        kicking = Kicking(name, session.number, bound, last)
+        self._kick_slice(kicking, now_ns)
+        if kicking.is_over:
+            return self._kicked(kicking)
+        self._timekeeping.answer_later(session, self._kick_rest(kicking))
+        return None
+
+    def _kick_rest(self, kicking: Kicking) -> Work:
+        """
+        Later slices.  Others may act in between.
+        """
+        due_ns = None
+        while not kicking.is_over:
+            now_ns = yield due_ns
+            self._kick_slice(kicking, now_ns)
+            # While the log is given more room there is no sense in looking again and again.
+            due_ns = now_ns + ROOM_REST_NS if kicking.waits_for_room else None
+        return self._kicked(kicking)
+
+    def _kick_slice(self, kicking: Kicking, now_ns: int) -> None:
+        letters = self._state.dead_letters.of(kicking.name)
+        keys = [] if letters is None else letters.behind(kicking.passed, DEAD_LOOK_JOBS)
+        keys = [key for key in keys if key <= kicking.last]
+        kicked = size = 0
+        for key in keys:
+            if kicking.is_over or kicked == DEAD_SLICE_JOBS or size >= DEAD_SLICE_BYTES:
+                return
+            job = self._state.jobs.get(key & ID_MASK)
+            assert job is not None
+            if self._may_go(kicking, job, now_ns):
+                if not self._has_room(kicking, job, now_ns):
+                    return
+                self._kick_one(kicking, job, now_ns)
+                size += len(job.body)
+                kicked += 1
+            kicking.passed = key
+        if len(keys) < DEAD_LOOK_JOBS:
+            kicking.is_over = True
+
+    def _may_go(self, kicking: Kicking, job: Job, now_ns: int) -> bool:
+        """
+        Whether a dead letter is to be kicked: one that somebody has kicked before, or whose unique
+        key another job of the tube has, is to stay.
+        """
+        if job.state is not State.BURIED:
+            return False
+        tube = self._state.tubes.find(kicking.name)
+        return tube is None or self._moves.holder(_alive(job.tags), tube, now_ns) is None
+
+    def _has_room(self, kicking: Kicking, job: Job, now_ns: int) -> bool:
+        """
+        If there is none, ask for it and wait for the next slice; on a full disk, give up.
+        """
+        has_room = self._moves.has_room(job, now_ns)
+        if not has_room and self._changes.log.budget.is_short:
+            kicking.is_over = kicking.is_full = True
+        kicking.waits_for_room = not has_room and not kicking.is_over
+        self._puts.sliced_bytes = moved_bytes(job) if kicking.waits_for_room else 0
+        return has_room
+
+    def _kick_one(self, kicking: Kicking, job: Job, now_ns: int) -> None:
+        tube = self._state.tubes.get_or_make(kicking.name)
+        image = self._moves.image(job, tube, READY, 0, _alive(job.tags))
+        self._moves.carry_out(
+            image._replace(
+                reserves=0, timeouts=0, releases=0, kicks=job.kicks + 1,
+                connection=kicking.connection,
+            ), now_ns,
+        )  # fmt: skip
+        kicking.kicked += 1
+        kicking.left -= 1
+        kicking.is_over = not kicking.left
+
+    def _kicked(self, kicking: Kicking) -> Answer:
+        if kicking.is_full and not kicking.kicked:
+            return NO_ROOM
+        return self._changes.of_state(Kicked(kicking.kicked))
+
+
+def _alive(tags: Tags | None) -> Tags:
+    """
+    :return: the tags of a dead letter when it is none any more.
+    """
+    return (tags or NO_TAGS)._replace(dead_from=b"", dead_reason=0, dead_at_ns=0)

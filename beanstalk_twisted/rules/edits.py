@@ -1,0 +1,162 @@
+"""
+Commands that change a job where it stands: `move-job` and `update-job`.
+
+Each writes the whole job to the log again, so it needs room as a new job does, and may have to wait
+for it as one.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_twisted.binlog.records import (
+    NEVER_NS,
+    READY,
+    RESERVED,
+    JobImage,
+    Kind,
+    Reason,
+    State,
+)
+from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.moves import Moves
+from beanstalk_twisted.rules.puts import Puts, Waiting
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
+from beanstalk_twisted.rules.timekeeping import Timekeeping
+from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Duplicate
+
+NS: Final = 1_000_000_000
+
+DELAYED: Final = State.DELAYED
+
+
+class Edits:
+    """
+    Moves and updates jobs for clients.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, reservations: Reservations,
+        timekeeping: Timekeeping, puts: Puts, moves: Moves,
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._changes = changes
+        self._reservations = reservations
+        self._timekeeping = timekeeping
+        self._puts = puts
+        self._moves = moves
+
+    def move(self, session: Session, now_ns: int, job_id: int, name: bytes) -> Answer | None:
+        """
+        Put a job into a tube, in its state; one that the session holds is ready there.
+        """
+        job = self._state.not_held_by_others(session, job_id)
+        if job is None:
+            return self._changes.not_found()
+        refusal = self._refuse_move(job, name, now_ns)
+        if refusal is not None:
+            return refusal
+
+        def take(now_ns: int) -> Answer:
+            return self._move(session, now_ns, job_id, name)
+
+        return self._when_there_is_room(session, now_ns, len(job.body), take)
+
+    def update(
+        self, session: Session, now_ns: int, begun_ns: int, job_id: int, priority: int,
+        delay_s: int, ttr_s: int, body: bytes | None,
+    ) -> Answer | None:  # fmt: skip
+        """
+        Give a job another priority, delay and TTR, and perhaps another body.
+
+        :param begun_ns: when the line came.
+        :param body: None to keep the one it has.
+        """
+        job = self._state.not_held_by_others(session, job_id)
+        if job is None:
+            return self._changes.not_found()
+
+        def take(now_ns: int) -> Answer:
+            return self._update(session, now_ns, job_id, priority, delay_s, ttr_s, body)
+
+        size = len(job.body if body is None else body)
+        return self._when_there_is_room(session, now_ns, size, take)
+
+    def _when_there_is_room(
+        self, session: Session, now_ns: int, body_bytes: int, take: Callable[[int], Answer]
+    ) -> Answer | None:
+        waiting = Waiting(session, 1, body_bytes + MAX_TAGS_BYTES, take, is_extended=True)
+        return self._puts.put_together(waiting, now_ns)
+
+    def _refuse_move(self, job: Job, name: bytes, now_ns: int) -> Answer | None:
+        """
+        :return: what to answer if the job is not to be moved.
+        """
+        tube = self._state.tubes.find(name)
+        if tube is None:
+            return None
+        if tube.tube_id == job.tube_id:
+            return None if job.state is RESERVED else (MOVED, job.lsn)
+        holder = self._moves.holder_of_key(job, tube, now_ns)
+        return None if holder is None else self._changes.of_state(Duplicate(holder))
+
+    def _move(self, session: Session, now_ns: int, job_id: int, name: bytes) -> Answer:
+        """
+        There was room; if that had to be waited for, the job may be another one by now.
+        """
+        job = self._state.not_held_by_others(session, job_id)
+        if job is None:
+            return self._changes.not_found()
+        refusal = self._refuse_move(job, name, now_ns)
+        if refusal is not None:
+            return refusal
+        if not self._moves.has_room(job, now_ns):
+            return NO_ROOM
+        tube = self._state.tubes.get_or_make(name)
+        return MOVED, self._moves.move(job, tube, now_ns, session.number)
+
+    def _update(
+        self, session: Session, now_ns: int, job_id: int, priority: int, delay_s: int,
+        ttr_s: int, body: bytes | None,
+    ) -> Answer:  # fmt: skip
+        """
+        As `_move`.
+        """
+        job = self._state.not_held_by_others(session, job_id)
+        if job is None:
+            return self._changes.not_found()
+        image = _updated(job, session.number, now_ns, priority, delay_s, ttr_s, body)
+        if not self._changes.has_room_for(len(image.data)):
+            return NO_ROOM
+        if not self._changes.allows_extensions(now_ns):
+            return NO_ROOM
+        lsn = self._timekeeping.change(image, now_ns)
+        if image.state is RESERVED:
+            self._reservations.arm(session)
+        return UPDATED, lsn
+
+
+def _updated(
+    job: Job, connection: int, now_ns: int, priority: int, delay_s: int, ttr_s: int,
+    body: bytes | None,
+) -> JobImage:  # fmt: skip
+    """
+    The image of a job behind its update: a buried job, one that is reserved, and one that waits for
+    a group stay so; others are delayed if there is a delay, and ready if there is none.
+    """
+    state, deadline_ns = job.state, job.deadline_ns
+    if state is RESERVED:
+        deadline_ns = now_ns + ttr_s * NS
+    elif state is READY or (state is DELAYED and deadline_ns != NEVER_NS):
+        state = DELAYED if delay_s else READY
+        deadline_ns = now_ns + delay_s * NS if delay_s else 0
+    return job.image(
+        Kind.UPDATE, state, Reason.CLIENT, job.created_ns, deadline_ns=deadline_ns,
+        connection=connection,
+    )._replace(
+        priority=priority, delay_s=delay_s, ttr_s=ttr_s, tags=job.tags,
+        body=job.body if body is None else body,
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""
+Flushing: the jobs of a tube that nobody holds are deleted, slice by slice.
+
+Jobs whose `put` came after the flush are not deleted by it, and it ends however many there are:
+each queue is walked once, up to the job that was the last one when that walk began.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from beanstalk_twisted.binlog.records import Reason, State
+from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import ReadyJobs, Tube
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Timekeeping, Work
+from beanstalk_twisted.wire.extensions import Flushed
+
+LOOK_JOBS: Final = 4000
+"""Jobs that one slice looks at: to pass one over takes a tenth of the time of its deletion."""
+
+CLIENT: Final = Reason.CLIENT
+
+FLUSHED: Final = {
+    b"ready": (State.READY,),
+    b"delayed": (State.DELAYED,),
+    b"buried": (State.BURIED,),
+    # The ready ones last: whoever becomes ready meanwhile is among them.
+    b"all": (State.DELAYED, State.BURIED, State.READY),
+}
+
+
+class Flushes:
+    """
+    Empties tubes.
+    """
+
+    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
+        self._state = state
+        self._changes = changes
+        self._timekeeping = timekeeping
+
+    def flush(self, session: Session, now_ns: int, name: bytes, which: bytes) -> Answer | None:
+        """
+        Delete the tube's jobs that are in a state.  The log always has room for that.
+
+        :param which: a key of `FLUSHED`.
+        """
+        tube = self._state.tubes.find(name)
+        if tube is None:
+            return self._changes.not_found()
+        walk = Walk([tube.queue(state) for state in FLUSHED[which]], self._state.next_job_id)
+        flushed = self._flush_slice(session, tube, walk, now_ns)
+        if walk.is_over:
+            return self._flushed(flushed)
+        self._timekeeping.answer_later(session, self._flush_rest(session, tube, walk, flushed))
+        return None
+
+    def _flush_slice(self, session: Session, tube: Tube, walk: "Walk", now_ns: int) -> int:
+        """
+        :return: how many jobs were deleted.
+        """
+        job_ids = walk.next_ids()
+        for job_id in job_ids:
+            job = self._state.jobs.get(job_id)
+            assert job is not None
+            self._changes.end(job, CLIENT, now_ns, session.number)
+        tube.deletes += len(job_ids)
+        if job_ids:
+            # Otherwise it may be gone already, and have a namesake.
+            self._timekeeping.drop_if_unused(tube, now_ns)
+        return len(job_ids)
+
+    def _flush_rest(self, session: Session, tube: Tube, walk: "Walk", flushed: int) -> Work:
+        """
+        Later slices of a large flush.  Others may act in between.
+        """
+        while not walk.is_over:
+            now_ns = yield None
+            flushed += self._flush_slice(session, tube, walk, now_ns)
+        return self._flushed(flushed)
+
+    def _flushed(self, count: int) -> Answer:
+        return self._changes.of_state(Flushed(count))
+
+
+class Walk:
+    """
+    A walk through the queues of a tube, which may change meanwhile.
+    """
+
+    def __init__(self, queues: Sequence[OrderedJobs | ReadyJobs], end_id: int) -> None:
+        """
+        :param end_id: jobs with this id or a larger one are passed over.
+        """
+        self._queues = list(queues)
+        self._end_id = end_id
+        self._passed = LEAST
+        self._last = self._queues[0].last()
+
+    @property
+    def is_over(self) -> bool:
+        """
+        Whether there is no more to be found.
+        """
+        return not self._queues
+
+    def next_ids(self) -> list[int]:
+        """
+        The ids of the next jobs, `SLICE_JOBS` at most, and fewer if `LOOK_JOBS` were looked at.
+        """
+        job_ids: list[int] = []
+        looked = 0
+        while self._queues and looked < LOOK_JOBS and len(job_ids) < SLICE_JOBS:
+            keys = self._queues[0].behind(self._passed, SLICE_JOBS - len(job_ids))
+            looked += len(keys)
+            job_ids += [key & ID_MASK for key in keys if key & ID_MASK < self._end_id]
+            self._pass(keys)
+        return job_ids
+
+    def _pass(self, keys: list[int]) -> None:
+        """
+        These come next; go to the next queue if there are none, or they reach the end.
+        """
+        if keys and self._last is not None and keys[-1] < self._last:
+            self._passed = keys[-1]
+            return
+        del self._queues[0]
+        self._passed = LEAST
+        self._last = self._queues[0].last() if self._queues else None

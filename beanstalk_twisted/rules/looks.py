@@ -1,0 +1,110 @@
+"""
+Commands that only look: at a job, at statistics, at the names of tubes.
+"""
+
+from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.rules import statistics
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.wire import replies, yaml
+from beanstalk_twisted.wire.extensions import CAPABILITIES
+
+
+class Looks:
+    """
+    Shows what there is, and changes nothing.
+    """
+
+    def __init__(self, state: QueueState, changes: Changes) -> None:
+        self._state = state
+        self._changes = changes
+
+    def peek(self, session: Session, now_ns: int, job_id: int) -> Answer:
+        """
+        Look at any job.
+        """
+        return self._found(job_id)
+
+    def peek_ready(self, session: Session, now_ns: int) -> Answer:
+        """
+        Look at the first ready job of the used tube that may be handed out; if there is none, at
+        the first.
+        """
+        return self._found_first(session.using.first_ready())
+
+    def peek_delayed(self, session: Session, now_ns: int) -> Answer:
+        """
+        Look at the delayed job of the used tube that is due first.
+        """
+        return self._found_first(session.using.delayed.first())
+
+    def peek_buried(self, session: Session, now_ns: int) -> Answer:
+        """
+        Look at the job of the used tube that was buried first.
+        """
+        return self._found_first(session.using.buried.first())
+
+    def stats_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
+        """
+        A job's statistics.
+        """
+        job = self._state.jobs.look(job_id)
+        if job is None:
+            return self._changes.not_found()
+        tube = self._state.tubes.by_id(job.tube_id)
+        return replies.statistics(statistics.job(job, tube, now_ns)), job.lsn
+
+    def stats_tube(self, session: Session, now_ns: int, name: bytes) -> Answer:
+        """
+        A tube's statistics.
+        """
+        tube = self._state.tubes.find(name)
+        if tube is None:
+            return self._changes.not_found()
+        return self._changes.of_state(replies.statistics(statistics.tube(tube, now_ns)))
+
+    def stats_group(self, session: Session, now_ns: int, group: bytes) -> Answer:
+        """
+        A group's statistics, if it has a job or one waits for it.
+        """
+        groups = self._state.groups
+        if not groups.members(group) and not groups.waiting(group):
+            return self._changes.not_found()
+        return self._changes.of_state(replies.statistics(statistics.group(groups, group)))
+
+    def list_tubes(self, session: Session, now_ns: int) -> Answer:
+        """
+        All tubes.
+        """
+        return self._changes.of_state(
+            replies.names(tube.name for tube in self._state.tubes.in_order)
+        )
+
+    def list_tube_used(self, session: Session, now_ns: int) -> Answer:
+        """
+        The tube that puts go into.
+        """
+        return replies.Using(session.using.name), 0
+
+    def list_tubes_watched(self, session: Session, now_ns: int) -> Answer:
+        """
+        The tubes that reserves take from.
+        """
+        return self._changes.of_state(replies.names(tube.name for tube in session.watching_order))
+
+    def capabilities(self, session: Session, now_ns: int) -> Answer:
+        """
+        Name the commands and tags that beanstalkd does not have.
+        """
+        return replies.names(map(yaml.item, CAPABILITIES)), 0
+
+    def _found(self, job_id: int) -> Answer:
+        job = self._state.jobs.look(job_id)
+        if job is None:
+            return self._changes.not_found()
+        return replies.Found(job_id, job.body, job.priority), job.lsn
+
+    def _found_first(self, key: int | None) -> Answer:
+        return self._changes.not_found() if key is None else self._found(key & ID_MASK)

@@ -1,0 +1,312 @@
+"""
+The policies of tubes: what commands and a file have set, and what follows from it.
+
+For each key the file counts more than commands.  A policy is applied when something happens to a
+job: what has happened before it was set stays as it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from beanstalk_twisted.binlog.records import JobImage, Reason, State
+from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import NO_RULES, Tube
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.moves import Moves
+from beanstalk_twisted.rules.policy_keys import (
+    ABSENT,
+    KEYS,
+    BadRule,
+    DeclaredPolicies,
+    check_rule,
+    parse_policy,
+    sound_rules,
+)
+from beanstalk_twisted.rules.recount import Recount, is_small
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
+from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, TubePolicies, Work
+from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire.extensions import POLICY
+from beanstalk_twisted.wire.yaml import Quoted, Value
+
+NS: Final = 1_000_000_000
+
+MAX_RULED_TUBES: Final = 10_000
+"""Tubes with a policy of commands: each file of the log begins with all of them, in 0.1 s."""
+
+SLICE_TUBES: Final = 100
+"""Tubes whose policy is found out in one slice: with 100 patterns 3 ms."""
+
+RETRY_NS: Final = 1 * NS
+"""How long a job that is too old, and has no room in the log to be a dead letter, is left alone."""
+
+
+class Policies(TubePolicies):
+    """
+    Keeps the policies of all tubes, and carries out what they say.
+
+    :ivar declared: those of the file; to be set before the jobs are loaded, later by `declare`.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, reservations: Reservations,
+        timekeeping: Timekeeping, moves: Moves,
+    ) -> None:  # fmt: skip
+        self.declared = DeclaredPolicies()
+        self._state = state
+        self._changes = changes
+        self._reservations = reservations
+        self._timekeeping = timekeeping
+        self._moves = moves
+        timekeeping.policies = self
+        moves.dead_letter_tube = _dead_letter_tube
+
+    # The command.
+
+    def tube_policy(
+        self, session: Session, now_ns: int, name: bytes, pairs: Sequence[tuple[str, str]]
+    ) -> Answer | None:
+        """
+        Show a tube's policy, or change it.
+
+        :param pairs: keys and values; none to show it.
+        """
+        if not pairs:
+            return self._show(name)
+        try:
+            for key, value in pairs:
+                check_rule(key, value)
+        except BadRule:
+            return replies.BAD_FORMAT, 0
+        wanted = dict(pairs)
+        if len(wanted) < len(pairs):
+            return replies.BAD_FORMAT, 0
+        tube = self._state.tubes.find(name)
+        old = NO_RULES if tube is None else tube.rules
+        rules = {key: value for key, value in {**old, **wanted}.items() if value != ABSENT}
+        if rules == old:
+            return self._changes.of_state(POLICY)
+        if not self._has_room(old, now_ns):
+            return NO_ROOM
+        return self._set(session, self._state.tubes.get_or_make(name), rules, now_ns)
+
+    def _has_room(self, old: Mapping[str, str], now_ns: int) -> bool:
+        """
+        Whether a policy may be set where there is this one.
+        """
+        if not old and self._state.ruled >= MAX_RULED_TUBES:
+            return False
+        return self._changes.has_room and self._changes.allows_extensions(now_ns)
+
+    def _set(
+        self, session: Session, tube: Tube, rules: Mapping[str, str], now_ns: int
+    ) -> Answer | None:
+        answer = POLICY, self._changes.set_policy(tube, rules, now_ns)
+        is_to_be_counted = self._hold(tube)
+        self._settle(tube, now_ns)
+        if is_to_be_counted:
+            self._timekeeping.answer_later(session, self._counted([tube], answer))
+            return None
+        return answer
+
+    def _counted(self, tubes: Sequence[Tube], answer: Answer) -> Work:
+        yield from self._count(tubes)
+        return answer
+
+    def _show(self, name: bytes) -> Answer:
+        tube = self._state.tubes.find(name)
+        declared = self.declared.rules_of(name)
+        set_by_commands = {} if tube is None else sound_rules(tube.rules)
+        pairs: list[tuple[str, Value]] = []
+        for key in KEYS:
+            value = declared.get(key, set_by_commands.get(key, ABSENT))
+            if value != ABSENT:
+                pairs.append((key, int(value) if value.isdigit() else Quoted(value)))
+                pairs.append((f"{key}-from", "file" if key in declared else "command"))
+        return self._changes.of_state(replies.statistics(pairs))
+
+    # What holds.
+
+    def declare(self, declared: DeclaredPolicies, now_ns: int) -> None:
+        """
+        The file says this from now on: at once for new tubes, slice by slice for those there are.
+        """
+        self.declared = declared
+        self._watch_new_tubes()
+        self._timekeeping.work_in_slices(self._hold_in_slices(now_ns))
+
+    def hold_all(self) -> None:
+        """
+        All jobs are loaded: find out the policies of all tubes.  Their timers are not set.
+        """
+        self._watch_new_tubes()
+        tubes = [tube for tube in self._state.tubes.in_order if self._hold(tube)]
+        if tubes:
+            for _ in self._count(tubes):
+                pass
+
+    def _watch_new_tubes(self) -> None:
+        self._state.tubes.made = None if self.declared.is_empty else self._made
+
+    def _made(self, tube: Tube) -> None:
+        self._hold(tube)
+
+    def _hold_in_slices(self, now_ns: int) -> Slices:
+        tubes = []
+        for at, tube in enumerate(list(self._state.tubes.in_order), start=1):
+            if self._state.tubes.find(tube.name) is tube:
+                if self._hold(tube):
+                    tubes.append(tube)
+                self._settle(tube, now_ns)
+            if not at % SLICE_TUBES:
+                now_ns = yield None
+        if tubes:
+            yield from self._count(tubes)
+
+    def _count(self, tubes: Sequence[Tube]) -> Slices:
+        """
+        Enter the jobs of these tubes into their totals.
+        """
+        totals = {tube.tube_id: tube.totals for tube in tubes if tube.totals is not None}
+        recount = Recount(self._state.jobs, totals)
+        while not recount.is_over_after_slice():
+            yield None
+        for tube in tubes:
+            self._timekeeping.arm(tube)
+
+    def _hold(self, tube: Tube) -> bool:
+        """
+        Find out what holds for a tube.
+
+        :return: whether its jobs are to be counted; until then its totals know new ones alone.
+        """
+        policy = parse_policy(sound_rules(tube.rules) | self.declared.rules_of(tube.name))
+        if policy == tube.policy:
+            return False
+        tube.policy = policy
+        self._set_limiter(tube, policy)
+        if policy is None or not policy.needs_totals:
+            tube.totals = None
+            return False
+        old, new = tube.totals, _totals(policy)
+        if old is not None and (old.keeps_ages, old.keeps_dead) == (new.keeps_ages, new.keeps_dead):
+            return False
+        tube.totals = new
+        return not is_small(tube, new, self._state)
+
+    def _set_limiter(self, tube: Tube, policy: Policy | None) -> None:
+        if policy is None or not (policy.max_reserved or policy.rate):
+            tube.limiter = None
+        elif tube.limiter is None or tube.limiter.rate != policy.rate:
+            tube.limiter = Limiter(policy.max_reserved, policy.rate)
+            self._reservations.has_limiters = True
+        else:
+            tube.limiter.max_reserved = policy.max_reserved
+
+    def _settle(self, tube: Tube, now_ns: int) -> None:
+        """
+        The tube's policy may have changed: it may be open now, or closed, or wanted no more.
+        """
+        tube.set_closed(now_ns)
+        self._timekeeping.settle(tube, now_ns)
+        self._timekeeping.drop_if_unused(tube, now_ns)
+
+    # What follows from it.
+
+    def take_back(self, tube: Tube, image: JobImage, now_ns: int) -> int:
+        policy = tube.policy
+        assert policy is not None
+        is_dead = 0 < policy.max_reserves <= image.reserves
+        if not is_dead:
+            return self._timekeeping.change(_backed_off(image, policy, now_ns), now_ns)
+        # Nobody is given the job in between.
+        lsn = self._changes.make(image)
+        job = self._state.jobs.get(image.job_id)
+        assert job is not None
+        if self._moves.dead_letter(job, Reason.MAX_RESERVES, now_ns):
+            return self._changes.committed_lsn
+        self._timekeeping.settle(tube, now_ns)
+        return lsn
+
+    def due_ns(self, tube: Tube) -> int | None:
+        limiter = tube.limiter
+        opens_ns = None if limiter is None else limiter.opens_ns()
+        ends_ns = _first_end_ns(tube)
+        if ends_ns is None or opens_ns is None:
+            return opens_ns if ends_ns is None else ends_ns
+        return min(opens_ns, ends_ns)
+
+    def expire(self, tube: Tube, now_ns: int, most: int) -> int:
+        ended = 0
+        while ended < most:
+            ends_ns = _first_end_ns(tube)
+            if ends_ns is None or ends_ns > now_ns:
+                break
+            if not self._end_first(tube, now_ns):
+                break
+            ended += 1
+        if ended:
+            self._drop_if_unused(tube, now_ns)
+        return ended
+
+    def _end_first(self, tube: Tube, now_ns: int) -> bool:
+        """
+        End the tube's oldest job.
+
+        :return: False if there was no room: it is tried again later.
+        """
+        totals, policy = tube.totals, tube.policy
+        assert totals is not None and policy is not None
+        key = totals.ages.first()
+        assert key is not None
+        job = self._state.jobs.get(key & ID_MASK)
+        assert job is not None
+        if policy.deletes_expired:
+            self._changes.end(job, Reason.EXPIRED, now_ns)
+        elif not self._moves.dead_letter(job, Reason.EXPIRED, now_ns):
+            totals.retry_ns = now_ns + RETRY_NS
+            return False
+        return True
+
+    def _drop_if_unused(self, tube: Tube, now_ns: int) -> None:
+        """
+        As `Timekeeping.drop_if_unused`, for a tube that may be gone already.
+        """
+        if self._state.tubes.find(tube.name) is tube:
+            self._timekeeping.drop_if_unused(tube, now_ns)
+
+
+def _totals(policy: Policy) -> TubeTotals:
+    # A dead letter is not buried once more, so its age matters only if it is deleted.
+    keeps_ages = bool(policy.max_age_s)
+    return TubeTotals(keeps_ages=keeps_ages, keeps_dead=keeps_ages and policy.deletes_expired)
+
+
+def _dead_letter_tube(tube: Tube) -> bytes | None:
+    return None if tube.policy is None else tube.policy.dead_letter or None
+
+
+def _first_end_ns(tube: Tube) -> int | None:
+    """
+    :return: when the tube's oldest job is too old, and is to be ended.
+    """
+    totals, policy = tube.totals, tube.policy
+    if totals is None or policy is None or not policy.max_age_s:
+        return None
+    first_ns = totals.first_ns()
+    return None if first_ns is None else max(first_ns + policy.max_age_s * NS, totals.retry_ns)
+
+
+def _backed_off(image: JobImage, policy: Policy, now_ns: int) -> JobImage:
+    """
+    :return: the image of a job's return, delayed if nobody has delayed it yet.
+    """
+    if policy.backoff is None or image.state is not State.READY:
+        return image
+    delay_ns = policy.backoff.delay_ns(image.job_id, image.reserves)
+    return image._replace(
+        state=State.DELAYED, deadline_ns=now_ns + delay_ns, delay_s=-(-delay_ns // NS)
+    )

@@ -1,0 +1,270 @@
+"""
+New jobs: one is taken when there is memory for it and its way to the disk, and when the log has
+room for it and for the end of every job.
+
+A put for which the log has no room waits until it has been given more, and its connection with it;
+it is refused if the disk has no more to give.
+
+Differs from beanstalkd: there, everybody waits while the space of the next segment is allocated;
+here, only the put does.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from beanstalk_twisted.binlog.records import READY, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
+from beanstalk_twisted.rules.statistics import Tally
+from beanstalk_twisted.rules.timekeeping import Timekeeping
+from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire.extensions import NOT_DRAINING
+
+NS: Final = 1_000_000_000
+
+PUT: Final = Kind.PUT
+CLIENT: Final = Reason.CLIENT
+
+
+class Memory(Protocol):
+    """
+    What the queue needs to know of the process's memory.
+    """
+
+    def takes(self, size: int) -> bool:
+        """
+        Whether there is memory for so many bytes of a job, and for all that happens to it.
+        """
+
+
+class Plenty:
+    """
+    The memory of a queue that nobody limits.
+    """
+
+    def takes(self, size: int) -> bool:
+        return True
+
+
+PLENTY: Final = Plenty()
+
+
+class Draft:
+    """
+    A job whose `put` line was accepted and whose body is on its way.
+    """
+
+    __slots__ = ("created_ns", "job_id")
+
+    def __init__(self, job_id: int, created_ns: int) -> None:
+        self.job_id = job_id
+        self.created_ns = created_ns
+
+
+class Waiting(NamedTuple):
+    """
+    A job, or some that are put together, that have wholly come and wait for room.
+
+    :ivar jobs: how many.
+    :ivar size: bytes that they take, as if they were the body of one job.
+    :ivar take: takes them, at this time.
+    :ivar is_extended: whether they need a log segment that may hold extensions.
+    """
+
+    session: Session
+    jobs: int
+    size: int
+    take: Callable[[int], Answer]
+    is_extended: bool = False
+
+
+class Puts:
+    """
+    Takes new jobs, or lets them wait.
+
+    :ivar memory: the process's.
+    :ivar sliced_bytes: of a job that work in slices waits to write again, 0 if none does.
+    :ivar is_draining: whether new jobs are refused; ``draining_changed`` is called when
+        `set_draining` has changed that.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, tally: Tally,
+        outbox: list[tuple[Session, Answer]], memory: Memory = PLENTY,
+    ) -> None:  # fmt: skip
+        self.memory = memory
+        self.sliced_bytes = 0
+        self.is_draining = False
+        self.draining_changed: Callable[[], None] = lambda: None
+        self._state = state
+        self._changes = changes
+        self._timekeeping = timekeeping
+        self._tally = tally
+        self._outbox = outbox
+        self._waiting: deque[Waiting] = deque()
+
+    def note_producer(self, session: Session) -> None:
+        """
+        The session has put for the first time.
+        """
+        session.is_producer = True
+        self._tally.producers += 1
+
+    def begin(self, session: Session, now_ns: int) -> Draft:
+        if not session.is_producer:
+            self.note_producer(session)
+        job_id = self._state.next_job_id
+        self._state.next_job_id += 1
+        return Draft(job_id, now_ns)
+
+    def put(
+        self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
+        ttr_s: int, body: bytes,
+    ) -> Answer | None:  # fmt: skip
+        """
+        Take a job, refuse it, or let it wait.
+        """
+        if self.is_draining:
+            return replies.DRAINING, 0
+        if session.using.policy is not None:
+            refusal = refused(session.using, [len(body)])
+            if refusal is not None:
+                return refusal
+        if not self.memory.takes(len(body)):
+            return NO_ROOM
+        if self._changes.has_room_for(len(body)):
+            return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
+        return self._wait_with(session, draft, priority, delay_s, ttr_s, body)
+
+    def put_together(self, waiting: Waiting, now_ns: int) -> Answer | None:
+        """
+        Take jobs, refuse them, or let them wait.
+        """
+        if not self.memory.takes(waiting.size):
+            return NO_ROOM
+        may_hold = not waiting.is_extended or self._changes.may_allow_extensions
+        if may_hold and self._changes.has_room_for_all(waiting.size, waiting.jobs):
+            return waiting.take(now_ns)
+        return self._wait(waiting)
+
+    def set_draining(self, is_draining: bool) -> None:
+        """
+        Refuse new jobs from now on, or take them again.
+        """
+        if is_draining is not self.is_draining:
+            self.is_draining = is_draining
+            self.draining_changed()
+
+    def drain(self, session: Session, now_ns: int) -> Answer:
+        """
+        Refuse new jobs from now on.
+        """
+        self.set_draining(True)
+        return replies.DRAINING, 0
+
+    def undrain(self, session: Session, now_ns: int) -> Answer:
+        """
+        Take new jobs again.
+        """
+        self.set_draining(False)
+        return NOT_DRAINING, 0
+
+    def forget(self, session: Session) -> None:
+        """
+        The session ends: its job is not taken, since nobody would hear of it.
+        """
+        if session.is_busy:
+            self._waiting = deque(each for each in self._waiting if each.session is not session)
+
+    def room_changed(self, now_ns: int) -> None:
+        """
+        There is more room, or none is to be had: answer those who wait for it, in order.
+        """
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            session = waiting.session
+            answer = self.put_together(waiting, now_ns)
+            if answer is None:
+                self._waiting.rotate(1)
+                return
+            session.is_busy = False
+            leave(self._outbox, session, answer)
+
+    def demand(self, copy_bytes: int | None) -> Demand:
+        """
+        How much room the queue wants.
+
+        :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
+        """
+        # Each is deleted one day, those that wait too; the log has room for one more anyway.
+        jobs = self._state.ends + sum([waiting.jobs - 1 for waiting in self._waiting])
+        if copy_bytes is None and not self._waiting and not self.sliced_bytes:
+            return Demand(jobs)
+        sizes = [new_job_bytes(waiting.size) for waiting in self._waiting]
+        if copy_bytes is not None:
+            sizes.append(new_job_bytes(copy_bytes))
+        if self.sliced_bytes:
+            sizes.append(new_job_bytes(self.sliced_bytes))
+        return Demand(jobs, sum(sizes), max(sizes))
+
+    def _wait_with(
+        self, session: Session, draft: Draft, priority: int, delay_s: int, ttr_s: int, body: bytes
+    ) -> Answer | None:
+        """
+        A job has no room.  Not a part of `put`, which would be slower for the function in here.
+        """
+
+        def take(now_ns: int) -> Answer:
+            refusal = refused(session.using, [len(body)])
+            if refusal is not None:
+                return refusal
+            return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
+
+        return self._wait(Waiting(session, 1, len(body), take))
+
+    def _wait(self, waiting: Waiting) -> Answer | None:
+        if self._changes.log.budget.is_short:
+            return NO_ROOM
+        waiting.session.is_busy = True
+        self._waiting.append(waiting)
+        return None
+
+    def _take(
+        self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
+        ttr_s: int, body: bytes,
+    ) -> Answer:  # fmt: skip
+        tube = session.using
+        job_id = draft.job_id
+        image = tuple.__new__(JobImage, (
+            PUT, State.DELAYED if delay_s else READY, CLIENT, priority, job_id, draft.created_ns,
+            now_ns + delay_s * NS if delay_s else 0, delay_s, ttr_s, tube.tube_id,
+            0, 0, 0, 0, 0, session.number, body, None,
+        ))  # fmt: skip
+        lsn = self._changes.make(image)
+        self._tally.total_jobs += 1
+        tube.total_jobs += 1
+        self._timekeeping.settle(tube, now_ns)
+        return replies.Inserted(job_id), lsn
+
+
+def refused(tube: Tube, sizes: Sequence[int]) -> Answer | None:
+    """
+    :param sizes: bytes of the bodies of new jobs, perhaps none.
+    :return: what the tube's policy answers, if it does not take them.
+    """
+    policy = tube.policy
+    if policy is None or not sizes:
+        return None
+    if 0 <= policy.max_job_bytes < max(sizes):
+        return replies.JOB_TOO_BIG, 0
+    if 0 <= policy.max_jobs < tube.job_count + len(sizes):
+        return NO_ROOM
+    totals = tube.totals
+    if totals is not None and 0 <= policy.max_bytes < totals.size + sum(sizes):
+        return NO_ROOM
+    return None

@@ -1,0 +1,226 @@
+"""
+Reservations: dispatches ready jobs to waiting sessions, and enforces TTRs.
+
+Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RESERVED; there, a
+deadline met to the microsecond is forgotten (prot.c, conn_timeout).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_twisted.binlog.records import RESERVED, JobImage, Kind, Reason, State
+from beanstalk_twisted.jobs.due import DueTimes
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.statistics import Tally
+from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire.replies import Reply
+
+NS: Final = 1_000_000_000
+
+RESERVE: Final = Kind.RESERVE
+CLIENT: Final = Reason.CLIENT
+
+SAFETY_MARGIN_NS: Final = 1 * NS
+"""A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
+
+
+Answer = tuple[Reply, int]
+"""
+A reply, and the LSN that must be durable before anybody may see it (0: none).  A plain tuple: an
+object with named attributes takes 200 ns longer to make (CPython 3.11).
+"""
+
+NO_ROOM: Final[Answer] = replies.OUT_OF_MEMORY, 0
+"""The disk is full, or memory: all is as it was."""
+
+
+def leave(outbox: list[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
+    """
+    Leave an answer for a session that waits for it; its next command waits until this is delivered.
+    """
+    session.has_answer = True
+    outbox.append((session, answer))
+
+
+class Reservations:
+    """
+    Gives ready jobs to sessions and takes them back.
+
+    :ivar outbox: answers for sessions that had to wait for them, in order.
+    :ivar begin_batch: called when a session that waits for a batch has got the first job of it.
+    :ivar deadlines: sessions by the time of what is due next: see `expired` and `end_wait`.
+    :ivar has_limiters: whether any tube has had a limiter.
+    :ivar arm_tube: called with a tube that is closed until its rate lets it give the next job.
+    """
+
+    def __init__(self, state: QueueState, changes: Changes, tally: Tally) -> None:
+        self.outbox: list[tuple[Session, Answer]] = []
+        self._state = state
+        self._changes = changes
+        self._tally = tally
+        self.begin_batch: Callable[[Session, int, Answer], None] = _no_batches
+        self.deadlines: DueTimes[Session] = DueTimes()
+        self.has_limiters = False
+        self.arm_tube: Callable[[Tube], None] = lambda tube: None
+
+    def reserve(self, session: Session, now_ns: int, timeout_ns: int | None) -> Answer | None:
+        """
+        The best ready job of the watched tubes at once, or None: the answer will come.
+
+        :param timeout_ns: how long to wait at most, None for ever.
+        """
+        self.note_worker(session)
+        best = session.best_key()
+        job = None if best is None else self._state.jobs.get(best & ID_MASK)
+        if job is not None:
+            return self.hand_out(session, job, now_ns)
+        if _is_deadline_soon(session, now_ns):
+            return replies.DEADLINE_SOON, 0
+        if timeout_ns == 0 or session.is_half_closed:
+            return replies.TIMED_OUT, 0
+        self._wait(session, now_ns, None if timeout_ns is None else now_ns + timeout_ns)
+        return None
+
+    def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer:
+        """
+        Reserve this job, which no session holds.
+        """
+        self.note_worker(session)
+        return self.hand_out(session, job, now_ns)
+
+    def hand_out(self, session: Session, job: Job, now_ns: int) -> Answer:
+        """
+        Reserve the job for the session until its TTR ends.
+        """
+        deadline_ns = now_ns + job.ttr_s * NS
+        image = job.image(
+            RESERVE, RESERVED, CLIENT, now_ns, deadline_ns=deadline_ns,
+            connection=session.number, reserves=1,
+        )  # fmt: skip
+        self._changes.make(image)
+        self.deadlines.arm(session, deadline_ns)
+        if self.has_limiters:
+            self._limit(self._state.tubes.by_id(job.tube_id), now_ns)
+        return replies.Reserved(job.job_id, job.body, job.priority), job.lsn
+
+    def _limit(self, tube: Tube, now_ns: int) -> None:
+        """
+        Count a job that was handed out, and close its tube if it was the last for now.
+        """
+        limiter = tube.limiter
+        if limiter is not None:
+            limiter.take(now_ns)
+            tube.set_closed(now_ns)
+            if limiter.opens_ns() is not None:
+                self.arm_tube(tube)
+
+    def match(self, tube: Tube, now_ns: int) -> None:
+        """
+        Give ready jobs to waiting sessions, the first job to who has waited longest.
+        """
+        while tube.waiting and not tube.is_closed:
+            key = tube.ready.first()
+            session = tube.first_waiter()
+            if key is None or session is None:
+                return
+            job = self._state.jobs.get(key & ID_MASK)
+            assert job is not None
+            wanted = session.wanted
+            self.stop_waiting(session)
+            answer = self.hand_out(session, job, now_ns)
+            if wanted:
+                self.begin_batch(session, wanted, answer)
+            else:
+                leave(self.outbox, session, answer)
+
+    def stop_waiting(self, session: Session) -> None:
+        """
+        End the session's `reserve`: it is answered, or nobody hears the answer.
+        """
+        session.is_waiting = False
+        session.wanted = 0
+        self._tally.waiting -= 1
+        for tube in session.watching:
+            tube.drop_waiter()
+
+    def forget(self, session: Session) -> None:
+        """
+        Drop the deadlines of a session that ends.
+        """
+        if session.is_waiting:
+            self.stop_waiting(session)
+        self.deadlines.forget(session)
+
+    def expired(self, session: Session, now_ns: int) -> JobImage | None:
+        """
+        The image of the session's first job whose TTR has run out, gone back.
+        """
+        first = session.first_deadline()
+        if first is None or first[0] > now_ns:
+            return None
+        job = self._state.jobs.get(first[1])
+        assert job is not None
+        image = job.image(Kind.TTR_EXPIRED, State.READY, Reason.TTR, now_ns)
+        return image._replace(timeouts=job.timeouts + 1)
+
+    def end_wait(self, session: Session, now_ns: int) -> None:
+        """
+        Answer a `reserve` whose time is up, and plan what is due next.
+
+        If margin and timeout come together, the margin counts.
+        """
+        if session.is_waiting:
+            if _is_deadline_soon(session, now_ns):
+                self._give_up(session, replies.DEADLINE_SOON)
+            elif session.timeout_ns is not None and session.timeout_ns <= now_ns:
+                self._give_up(session, replies.TIMED_OUT)
+        self.arm(session)
+
+    def arm(self, session: Session) -> None:
+        """
+        Plan for the earliest of its deadlines, and while it waits for the margin before that and
+        its timeout; while it waits for the end of a job, for its timeout.
+        """
+        first = session.first_deadline()
+        if first is not None:
+            is_to_hear = session.is_waiting and session.hears_deadlines
+            margin_ns = SAFETY_MARGIN_NS if is_to_hear else 0
+            self.deadlines.arm(session, first[0] - margin_ns)
+        if session.is_waiting or session.awaited_id:
+            self.deadlines.arm(session, session.timeout_ns)
+
+    def _give_up(self, session: Session, reply: Reply) -> None:
+        self.stop_waiting(session)
+        leave(self.outbox, session, (reply, 0))
+
+    def note_worker(self, session: Session) -> None:
+        """
+        Count a session that has asked for a job.
+        """
+        if not session.is_worker:
+            session.is_worker = True
+            self._tally.workers += 1
+
+    def _wait(self, session: Session, now_ns: int, timeout_ns: int | None) -> None:
+        session.is_waiting = True
+        session.wait_serial += 1
+        session.waits_from_ns = now_ns
+        session.timeout_ns = timeout_ns
+        self._tally.waiting += 1
+        for tube in session.watching:
+            tube.add_waiter(session)
+        self.arm(session)
+
+
+def _no_batches(session: Session, count: int, answer: Answer) -> None:
+    raise NotImplementedError
+
+
+def _is_deadline_soon(session: Session, now_ns: int) -> bool:
+    first = session.first_deadline() if session.hears_deadlines else None
+    return first is not None and now_ns >= first[0] - SAFETY_MARGIN_NS

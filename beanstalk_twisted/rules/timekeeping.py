@@ -1,0 +1,288 @@
+"""
+Timers of the queue: delays, pauses and TTRs end, and large work goes on slice by slice.
+
+Differs from beanstalkd: others are served between the slices of a large `kick` or of the end of a
+session with many jobs; there, they wait.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from typing import Final
+
+from beanstalk_twisted.binlog.records import NEVER_NS, JobImage, Reason
+from beanstalk_twisted.jobs.due import DueTimes
+from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.consequences import Consequences
+from beanstalk_twisted.rules.job_waits import JobWaits
+from beanstalk_twisted.rules.reservations import Answer, Reservations, leave
+from beanstalk_twisted.rules.statistics import Tally
+
+Slices = Generator[int | None, int, None]
+"""
+Work that pauses after about `SLICE_JOBS` jobs, and is then sent the time.  It gives the moment
+before which it need not go on, ns, if it waits for something; else None.
+"""
+
+Work = Generator[int | None, int, Answer]
+"""The same for a session's command: what it returns is the answer."""
+
+NEVER_KEY: Final = NEVER_NS << 64
+"""Less than the keys of delayed jobs that wait for no moment, see `ordered`."""
+
+SLICE_JOBS: Final = 500
+"""Jobs that one slice of work moves: about 5 ms."""
+
+
+class TubePolicies:
+    """
+    What the policies of tubes have a say in; these have none.
+    """
+
+    def due_ns(self, tube: Tube) -> int | None:
+        """
+        When the tube's policy has something to do.
+        """
+        return None
+
+    def expire(self, tube: Tube, now_ns: int, most: int) -> int:
+        """
+        End jobs that are too old.
+
+        :return: how many, ``most`` at most.
+        """
+        return 0
+
+    def take_back(self, tube: Tube, image: JobImage, now_ns: int) -> int:
+        """
+        A job comes back to a tube that has a policy.
+
+        :param image: of its return.
+        :return: the LSN that is to be durable.
+        """
+        raise NotImplementedError
+
+
+NO_POLICIES: Final = TubePolicies()
+
+
+class Timekeeping:
+    """
+    Knows when something is due, and does it.
+
+    :ivar policies: those of the tubes.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, reservations: Reservations, job_waits: JobWaits,
+        tally: Tally,
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._changes = changes
+        self._reservations = reservations
+        self._job_waits = job_waits
+        self._tally = tally
+        self._consequences = Consequences(state, changes, reservations, self)
+        self._delays: DueTimes[Tube] = DueTimes()
+        # When a pause ends, or a tube's policy has something to do.
+        self._pauses: DueTimes[Tube] = DueTimes()
+        self.policies: TubePolicies = NO_POLICIES
+        reservations.arm_tube = self.arm
+        self._slices: deque[Slices] = deque()
+        self._resting: list[tuple[int, Slices]] = []
+
+    @property
+    def is_working(self) -> bool:
+        """
+        Whether work in slices goes on.
+        """
+        return bool(self._slices)
+
+    def tick(self, now_ns: int) -> None:
+        """
+        Do all that is due, in beanstalkd's order: delays, pauses, then deadlines of sessions.
+        """
+        if self._resting:
+            self._slices += [work for due_ns, work in self._resting if due_ns <= now_ns]
+            self._resting = [each for each in self._resting if each[0] > now_ns]
+        if self._slices:
+            self._next_slice(self._slices.popleft(), now_ns)
+        self._end_delays(now_ns)
+        self._end_pauses(now_ns)
+        self._end_keys(now_ns)
+        self._end_deadlines(now_ns)
+        if self._state.tagged:
+            self._consequences.serve(None, now_ns)
+            self._consequences.end_groups(now_ns, is_slice=True)
+
+    def next_due_ns(self) -> int | None:
+        if self._slices or (self._state.tagged and self._consequences.are_due):
+            return 0
+        due_ns = self._reservations.deadlines.first_ns()
+        unique = self._state.unique
+        for other_ns in (
+            self._delays.first_ns(), self._pauses.first_ns(), unique.first_end_ns(),
+            min([due_ns for due_ns, _ in self._resting], default=None),
+        ):  # fmt: skip
+            if other_ns is not None and (due_ns is None or other_ns < due_ns):
+                due_ns = other_ns
+        return due_ns
+
+    def change(self, image: JobImage, now_ns: int) -> int:
+        """
+        Make a change that is no deletion, then `settle` its tube, and others if it lets their jobs
+        be reserved.
+
+        :return: the record's LSN.
+        """
+        lsn = self._changes.make(image)
+        tube = self._state.tubes.by_id(image.tube_id)
+        if self._state.tagged:
+            self._consequences.serve(tube, now_ns)
+        self.settle(tube, now_ns)
+        return lsn
+
+    def follow(self, now_ns: int) -> None:
+        """
+        Do at once what follows for others from the deletion of a job with tags; without this, the
+        next tick does.
+        """
+        self._consequences.serve(None, now_ns)
+        self._consequences.end_groups(now_ns, is_slice=False)
+
+    def take_back(self, image: JobImage, now_ns: int) -> int:
+        """
+        As `change`, for a job that comes back from a worker.
+        """
+        tube = self._state.tubes.by_id(image.tube_id)
+        if tube.policy is not None:
+            return self.policies.take_back(tube, image, now_ns)
+        return self.change(image, now_ns)
+
+    def settle(self, tube: Tube, now_ns: int) -> None:
+        """
+        Give a changed tube's ready jobs to waiting sessions, and plan when it needs attention.
+        """
+        if tube.policy is not None:
+            tube.set_closed(now_ns)
+            self._reservations.match(tube, now_ns)
+            self.arm(tube)
+            return
+        if tube.waiting:
+            self._reservations.match(tube, now_ns)
+        if tube.delayed.count or tube.pause_until_ns:
+            self.arm(tube)
+
+    def arm(self, tube: Tube) -> None:
+        """
+        Plan for the tube's first delayed job, the end of its pause, and what its policy wants.
+        """
+        first = tube.delayed.first()
+        if first is not None and first < NEVER_KEY:
+            self._delays.arm(tube, first >> 64)
+        if tube.pause_until_ns:
+            self._pauses.arm(tube, tube.pause_until_ns)
+        if tube.policy is not None:
+            self._pauses.arm(tube, self.policies.due_ns(tube))
+
+    def drop_if_unused(self, tube: Tube, now_ns: int) -> None:
+        """
+        Forget a tube that nothing refers to, and its pause with it.
+        """
+        if tube.is_referred_to:
+            return
+        if tube.pause_until_ns:
+            self._changes.pause(tube, 0, now_ns, Reason.NONE)
+        self._delays.forget(tube)
+        self._pauses.forget(tube)
+        tube.policy = None
+        self._state.tubes.drop(tube)
+
+    def work_in_slices(self, work: Slices) -> None:
+        """
+        Do the first slice now and leave the rest, if any, to the next ticks.
+        """
+        try:
+            self._put_off(work, next(work))
+        except StopIteration:
+            return
+
+    def _put_off(self, work: Slices, due_ns: int | None) -> None:
+        if due_ns is None:
+            self._slices.append(work)
+        else:
+            self._resting.append((due_ns, work))
+
+    def answer_later(self, session: Session, work: Work) -> None:
+        """
+        Carry out a session's command slice by slice, and leave its answer; until then the session's
+        next command waits.
+        """
+        session.is_busy = True
+        self.work_in_slices(self._answered(session, work))
+
+    def _answered(self, session: Session, work: Work) -> Slices:
+        answer = yield from work
+        session.is_busy = False
+        leave(self._reservations.outbox, session, answer)
+
+    def _next_slice(self, work: Slices, now_ns: int) -> None:
+        try:
+            self._put_off(work, work.send(now_ns))
+        except StopIteration:
+            return
+
+    def _end_delays(self, now_ns: int) -> None:
+        for _ in range(SLICE_JOBS):
+            tube = self._delays.pop_due(now_ns)
+            if tube is None:
+                return
+            first = tube.delayed.first()
+            if first is not None and first >> 64 <= self._delays_end_ns(now_ns):
+                self._state.promote(first & ID_MASK)
+                self._reservations.match(tube, now_ns)
+            self.arm(tube)
+
+    def _delays_end_ns(self, now_ns: int) -> int:
+        """
+        Until when a tube may be served before another one's turn comes.
+        """
+        next_ns = self._delays.first_ns()
+        return now_ns if next_ns is None else min(now_ns, next_ns)
+
+    def _end_pauses(self, now_ns: int) -> None:
+        left = SLICE_JOBS
+        tubes = []
+        while left > 0 and (tube := self._pauses.pop_due(now_ns)) is not None:
+            tubes.append(tube)
+            if 0 < tube.pause_until_ns <= now_ns:
+                tube.pause_until_ns = 0
+                tube.set_closed(now_ns)
+                self._reservations.match(tube, now_ns)
+                self.drop_if_unused(tube, now_ns)
+            if tube.policy is not None:
+                left -= 1 + self.policies.expire(tube, now_ns, left)
+                tube.set_closed(now_ns)
+                self._reservations.match(tube, now_ns)
+        for tube in tubes:
+            # Behind the loop: those with more to do go on in the next tick.
+            self.arm(tube)
+
+    def _end_keys(self, now_ns: int) -> None:
+        for tube in self._state.unique.end(now_ns, SLICE_JOBS):
+            self.drop_if_unused(tube, now_ns)
+
+    def _end_deadlines(self, now_ns: int) -> None:
+        for _ in range(SLICE_JOBS):
+            session = self._reservations.deadlines.pop_due(now_ns)
+            if session is None:
+                return
+            image = self._reservations.expired(session, now_ns)
+            if image is not None:
+                self._tally.timeouts += 1
+                self.take_back(image, now_ns)
+            self._job_waits.end_wait(session, now_ns)
+            self._reservations.end_wait(session, now_ns)

@@ -1,0 +1,531 @@
+"""
+The rules: one method for each command, here or of a part, and one for the passing of time.
+
+A method decides, has the change logged and made (`changes.Changes`), then says what to answer; None
+if the answer comes later.  Later answers, and those for other sessions, are left in
+`WorkQueue.outbox`, in order.
+
+Two invariants hold after every call (tests/stateful): no tube that is not paused has both a ready
+job and a waiting session; every job stands where its state says, and nowhere else.
+
+Work on many jobs at once (a large `kick`, the end of a session with thousands of jobs) is done in
+slices; `next_due_ns` says "now" until it is done.
+
+Differs from beanstalkd: a job exists from its last byte on, not from its first, and an id is never
+given out again (there, ids begin anew behind the largest one in the log).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from beanstalk_twisted.binlog.records import (
+    Counters,
+    Kind,
+    Pause,
+    Reason,
+    Record,
+    State,
+    TubePolicy,
+)
+from beanstalk_twisted.binlog.space_budget import Demand
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.unique_keys import Remembered
+from beanstalk_twisted.rules import statistics
+from beanstalk_twisted.rules.batches import Batches
+from beanstalk_twisted.rules.changes import Changes, JobLog, small_state
+from beanstalk_twisted.rules.connections import Connections
+from beanstalk_twisted.rules.dead_kicks import DeadKicks
+from beanstalk_twisted.rules.edits import Edits
+from beanstalk_twisted.rules.flushes import Flushes
+from beanstalk_twisted.rules.job_waits import JobWaits
+from beanstalk_twisted.rules.kicks import Kicks
+from beanstalk_twisted.rules.listing import Listing
+from beanstalk_twisted.rules.looks import Looks
+from beanstalk_twisted.rules.moves import Moves
+from beanstalk_twisted.rules.policies import Policies
+from beanstalk_twisted.rules.put_batches import PutBatches
+from beanstalk_twisted.rules.puts import PLENTY, Draft, Memory, Puts
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
+from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Slices, Timekeeping
+from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire.extensions import CANCELLED
+
+NS: Final = 1_000_000_000
+
+SLICE_TUBES: Final = 1000
+"""Tubes that one slice of the end of a session lets go: some 3 ms."""
+
+CLIENT: Final = Reason.CLIENT
+
+
+class WorkQueue:
+    """
+    A beanstalkd's worth of tubes, jobs and sessions.
+
+    :ivar outbox: answers for sessions other than the one that a call was for.
+    :ivar memory: what it may use.
+    :ivar max_job_bytes: the largest body that `put` takes.
+    :ivar moves: moves jobs, and buries dead letters.
+    :ivar puts: takes new jobs; `put_batches`, `batches`, `flushes`, `listing`, `looks`, `edits`,
+        `dead_kicks`, `job_waits` and `connections` carry out the commands that are called so.
+    """
+
+    def __init__(
+        self, facts: statistics.FactsSource, counters: Sequence[str], max_job_bytes: int,
+        memory: Memory = PLENTY,
+    ) -> None:  # fmt: skip
+        """
+        :param facts: asked at each `stats`.
+        :param counters: the commands' keys in `stats`, in order.
+        """
+        self.state = QueueState()
+        self.memory = memory
+        self.max_job_bytes = max_job_bytes
+        self.tally = statistics.Tally()
+        self._facts = facts
+        self._counters = counters
+        self._changes = Changes(self.state)
+        self._reservations = Reservations(self.state, self._changes, self.tally)
+        self.outbox = self._reservations.outbox
+        self.job_waits = JobWaits(self.state, self._changes, self._reservations)
+        self._timekeeping = Timekeeping(
+            self.state, self._changes, self._reservations, self.job_waits, self.tally
+        )
+        self._kicks = Kicks(self.state, self._changes, self._timekeeping)
+        self.batches = Batches(self.state, self._changes, self._reservations, self._timekeeping)
+        self.flushes = Flushes(self.state, self._changes, self._timekeeping)
+        self.listing = Listing(self.state, self._changes)
+        self.looks = Looks(self.state, self._changes)
+        self.moves = Moves(self.state, self._changes, self._timekeeping)
+        self.connections = Connections(self.state, self._changes, self._timekeeping)
+        self.policies = Policies(
+            self.state, self._changes, self._reservations, self._timekeeping, self.moves
+        )
+        self._copy_waits: int | None = None
+        self.puts = Puts(
+            self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
+        )
+        self.put_batches = PutBatches(
+            self.state, self._changes, self._timekeeping, self.tally, self.puts
+        )
+        self.edits = Edits(
+            self.state, self._changes, self._reservations, self._timekeeping, self.puts, self.moves
+        )
+        self.dead_kicks = DeadKicks(
+            self.state, self._changes, self._timekeeping, self.puts, self.moves
+        )
+        self.state.default()
+
+    def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
+        """
+        :param offset_ns: says the wall clock minus the queue's time; without it they are the same.
+        """
+        self.put_batches.wall_offset_ns = offset_ns
+
+    def keep_in(self, log: JobLog) -> None:
+        """
+        Log all changes from now on.
+        """
+        self._changes.log = log
+
+    # Sessions.
+
+    def connect(self, *, hears_deadlines: bool = True) -> Session:
+        """
+        A connection was made: it uses and watches `default`.
+
+        :param hears_deadlines: see `Session.hears_deadlines`.
+        """
+        self.tally.connections += 1
+        self.tally.connected += 1
+        default = self.state.default()
+        session = Session(self.tally.connections, default, hears_deadlines=hears_deadlines)
+        self.state.sessions[session.number] = session
+        default.using += 1
+        default.watching += 1
+        return session
+
+    def disconnect(self, session: Session, now_ns: int) -> None:
+        """
+        A connection has ended: its jobs are ready again, in the order it reserved them.
+        """
+        session.has_ended = True
+        self.job_waits.forget(session)
+        self._reservations.forget(session)
+        self.puts.forget(session)
+        self.tally.connected -= 1
+        self.tally.producers -= session.is_producer
+        self.tally.workers -= session.is_worker
+        self._timekeeping.work_in_slices(self._unwatch_all(session, now_ns))
+        using, session.using = session.using, self.state.default()
+        using.using -= 1
+        self._timekeeping.drop_if_unused(using, now_ns)
+        self._timekeeping.work_in_slices(self._release_all(session, now_ns))
+
+    def half_close(self, session: Session) -> Answer | None:
+        """
+        End a waiting `reserve`: the peer will send no more (beanstalkd prot.c, STATE_WAIT).
+        """
+        session.is_half_closed = True
+        return self.cancel_wait(session)
+
+    def cancel_wait(self, session: Session) -> Answer | None:
+        """
+        A session that waits for a job, or for the end of one, does so no longer.
+
+        :return: what it is told; None if it does not wait, or has its answer already.
+        """
+        if session.awaited_id:
+            return self.job_waits.stop(session)
+        if not session.is_waiting:
+            return None
+        self._reservations.stop_waiting(session)
+        return replies.TIMED_OUT, 0
+
+    def count(self, counter: str | None) -> None:
+        """
+        Count a command that was understood.
+        """
+        if counter is not None:
+            self.tally.commands[counter] += 1
+
+    def tick(self, now_ns: int) -> None:
+        """
+        Do all that is due.
+        """
+        self._timekeeping.tick(now_ns)
+
+    def next_due_ns(self) -> int | None:
+        """
+        When `tick` has something to do; 0 for at once, None for never.
+        """
+        return self._timekeeping.next_due_ns()
+
+    # Commands.
+
+    def begin_put(self, session: Session, now_ns: int) -> Draft:
+        """
+        A `put` line was accepted.  It uses up an id whether or not the body is; no job exists yet.
+        """
+        return self.puts.begin(session, now_ns)
+
+    def put(
+        self, session: Session, now_ns: int, draft: Draft, priority: int, delay_s: int,
+        ttr_s: int, body: bytes,
+    ) -> Answer | None:  # fmt: skip
+        """
+        A whole job has come.
+        """
+        return self.puts.put(session, now_ns, draft, priority, delay_s, ttr_s, body)
+
+    def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
+        """
+        Puts go into this tube from now on.
+        """
+        tube = self.state.tubes.get_or_make(name)
+        tube.using += 1
+        old, session.using = session.using, tube
+        old.using -= 1
+        self._timekeeping.drop_if_unused(old, now_ns)
+        return replies.Using(name), 0
+
+    def watch(self, session: Session, now_ns: int, name: bytes) -> Answer:
+        """
+        Reserves take from this tube too.
+        """
+        tube = self.state.tubes.get_or_make(name)
+        if session.watch(tube):
+            tube.watching += 1
+        return replies.Watching(len(session.watching)), 0
+
+    def watch_weighted(self, session: Session, now_ns: int, name: bytes, weight: int) -> Answer:
+        """
+        Reserves take from this tube too, with this weight.
+        """
+        tube = self.state.tubes.get_or_make(name)
+        if tube not in session.watching:
+            session.watch(tube)
+            tube.watching += 1
+        session.weigh(tube, weight)
+        return replies.Watching(len(session.watching)), 0
+
+    def reserve_mode(self, session: Session, now_ns: int, mode: bytes) -> Answer:
+        """
+        Reserves choose one of the watched tubes like this from now on.
+        """
+        session.choose_by(mode)
+        return replies.Using(mode), 0
+
+    def ignore(self, session: Session, now_ns: int, name: bytes) -> Answer:
+        """
+        Reserves no longer take from this tube; one tube must stay watched.
+        """
+        tube = self.state.tubes.find(name)
+        if tube in session.watching and tube is not None:
+            if len(session.watching) == 1:
+                return replies.NOT_IGNORED, 0
+            session.ignore(tube)
+            tube.watching -= 1
+            self._timekeeping.drop_if_unused(tube, now_ns)
+        return replies.Watching(len(session.watching)), 0
+
+    def reserve(self, session: Session, now_ns: int) -> Answer | None:
+        """
+        The best ready job of the watched tubes, or wait for one.
+        """
+        return self._reservations.reserve(session, now_ns, None)
+
+    def reserve_with_timeout(self, session: Session, now_ns: int, timeout_ns: int) -> Answer | None:
+        """
+        As `reserve`, but wait no longer than that.
+        """
+        return self._reservations.reserve(session, now_ns, timeout_ns)
+
+    def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
+        """
+        This very job, whatever tube it is in, unless it is reserved, or as many with its
+        concurrency key are as may be.
+        """
+        job = self.state.jobs.get(job_id)
+        if job is None or job.state is State.RESERVED:
+            return self._changes.not_found()
+        if job.tags is not None and not self.state.concurrency.allows(job.tags):
+            return self._changes.not_found()
+        if job.state is not State.READY and not self._changes.has_room:
+            return NO_ROOM
+        return self._reservations.reserve_job(session, job, now_ns)
+
+    def delete(self, session: Session, now_ns: int, job_id: int) -> Answer:
+        """
+        Delete any job but one that another session holds.
+        """
+        job = self.state.not_held_by_others(session, job_id)
+        if job is None:
+            return self._changes.not_found()
+        tube = self.state.tubes.by_id(job.tube_id)
+        if tube.processing_time is not None:
+            session.note_processing(job_id, job.ttr_s, tube, now_ns)
+        lsn = self._changes.end(job, CLIENT, now_ns, session.number)
+        tube.deletes += 1
+        if tube.policy is not None:
+            self._timekeeping.settle(tube, now_ns)
+        self._timekeeping.drop_if_unused(tube, now_ns)
+        if job.tags is not None:
+            self._timekeeping.follow(now_ns)
+        return replies.DELETED, lsn
+
+    def release(
+        self, session: Session, now_ns: int, job_id: int, priority: int, delay_s: int
+    ) -> Answer:
+        """
+        Give a job back, with a new priority and perhaps after a delay.
+        """
+        job = self._held(session, job_id)
+        if job is None:
+            return self._changes.not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
+        image = job.image(
+            Kind.RELEASE, State.DELAYED if delay_s else State.READY, Reason.CLIENT, now_ns,
+            deadline_ns=now_ns + delay_s * NS if delay_s else 0, connection=session.number,
+        )._replace(priority=priority, delay_s=delay_s, releases=job.releases + 1)  # fmt: skip
+        return replies.RELEASED, self._timekeeping.take_back(image, now_ns)
+
+    def bury(self, session: Session, now_ns: int, job_id: int, priority: int) -> Answer:
+        """
+        Put a job aside until it is kicked.
+        """
+        job = self._held(session, job_id)
+        if job is None:
+            return self._changes.not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
+        buried_ns = max(now_ns, self.state.last_buried_ns + 1)
+        image = job.image(
+            Kind.BURY, State.BURIED, Reason.CLIENT, now_ns, deadline_ns=buried_ns,
+            connection=session.number,
+        )._replace(priority=priority, buries=job.buries + 1)  # fmt: skip
+        return replies.BURIED, self._timekeeping.change(image, now_ns)
+
+    def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
+        """
+        Begin the job's TTR anew.
+        """
+        job = self._held(session, job_id)
+        if job is None:
+            return self._changes.not_found()
+        image = job.image(
+            Kind.TOUCH, State.RESERVED, Reason.CLIENT, now_ns,
+            deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
+        )  # fmt: skip
+        self._changes.make(image)
+        return replies.TOUCHED, job.lsn
+
+    def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
+        """
+        Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones, are ready.
+        """
+        return self._kicks.kick(session, now_ns, bound)
+
+    def kick_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
+        """
+        This very job, if buried or delayed, is ready.
+        """
+        job = self.state.jobs.get(job_id)
+        if job is None or job.state not in (State.BURIED, State.DELAYED):
+            return self._changes.not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
+        lsn = self._timekeeping.change(job.kicked(now_ns, session.number), now_ns)
+        return replies.KICKED_JOB, lsn
+
+    def stats(self, session: Session, now_ns: int) -> Answer:
+        """
+        The server's statistics.
+        """
+        pairs = statistics.server(
+            self.state, self.tally, self._counters, self._facts(),
+            max_job_bytes=self.max_job_bytes, is_draining=self.puts.is_draining,
+        )  # fmt: skip
+        return replies.statistics(pairs), 0
+
+    def pause_tube(self, session: Session, now_ns: int, name: bytes, seconds: int) -> Answer:
+        """
+        A tube hands out no job for so long; 0 ends a pause.
+        """
+        tube = self.state.tubes.find(name)
+        if tube is None:
+            return self._changes.not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
+        tube.pauses += 1
+        lsn = self._changes.pause(tube, seconds, now_ns, Reason.CLIENT)
+        self._timekeeping.settle(tube, now_ns)
+        return replies.PAUSED, lsn
+
+    # Of docs/extensions.md; the other commands of that page are those of the parts.
+
+    def cancel_reserve(self, session: Session, now_ns: int) -> Answer:
+        """
+        Nothing waits any more; see `cancel_wait`, which the connection has called before if it did.
+        """
+        return CANCELLED, 0
+
+    # The log's room.
+
+    def room_changed(self, now_ns: int) -> None:
+        """
+        The log has more room, or can have no more.
+        """
+        self.puts.room_changed(now_ns)
+
+    def demand(self) -> Demand:
+        """
+        How much room the queue wants.
+        """
+        return self.puts.demand(self._copy_waits)
+
+    # Loading, and the head of a log segment.
+
+    def finish_loading(
+        self, pauses: Iterable[Pause], now_ns: int, policies: Iterable[TubePolicy] = (),
+        keys: Iterable[Remembered] = (),
+    ) -> None:  # fmt: skip
+        """
+        Take up all else, and timers, when all jobs are loaded, and forget tubes that nothing refers
+        to.
+        """
+        for policy in policies:
+            if self.state.tubes.has_id(policy.tube_id):
+                self.state.apply_policy(policy)
+        for key in keys:
+            if self.state.tubes.has_id(key.record.tube_id):
+                self.state.unique.remember(key.record, key.segment)
+        for pause in pauses:
+            if self.state.tubes.has_id(pause.tube_id):
+                self.state.apply_pause(pause)
+        self.policies.hold_all()
+        for tube in list(self.state.tubes.in_order):
+            self._timekeeping.arm(tube)
+            # Nobody is connected: a running pause keeps its tube until it ends.
+            if not tube.pause_until_ns:
+                self._timekeeping.drop_if_unused(tube, now_ns)
+        self.state.tubes.restore_order(self.state.default())
+
+    def copy(self, job_ids: Sequence[int], segment: int) -> int:
+        """
+        Log those of these jobs again whose full record, or remembered key, is in that log segment.
+
+        :return: how many of them, from the first on, need no more; the next waits for room, for
+            which `demand` asks.
+        """
+        self._copy_waits = None
+        for at, job_id in enumerate(job_ids):
+            job = self.state.jobs.look(job_id)
+            key = self.state.unique.of_job(job_id) if job is None else None
+            home, size = _home(job, key)
+            if home != segment:
+                continue
+            if not self._changes.has_room_to_copy(size):
+                self._copy_waits = size
+                return at
+            self.tally.copies += 1
+            if job is not None:
+                self._changes.make(job.copy())
+            elif key is not None:
+                self._changes.copy_key(key)
+        return len(job_ids)
+
+    def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
+        """
+        The next job id, the small state, and whether the log has to hold extensions, for the head
+        of log segment ``segment``.
+        """
+        records = list(small_state(self.state, segment, now_ns))
+        records.append(Counters(0, now_ns, self.tally.counts()))
+        return self.state.next_job_id, records, self.state.is_extended
+
+    # What commands have in common.
+
+    def _held(self, session: Session, job_id: int) -> Job | None:
+        return self.state.jobs.get(job_id) if job_id in session.reserved else None
+
+    # Work in slices.
+
+    def _unwatch_all(self, session: Session, now_ns: int) -> Slices:
+        """
+        Slices of the end of a session that watches tubes; more than one only if they are very many.
+        """
+        first, *others = session.watching_order
+        # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
+        for at, tube in enumerate((first, *reversed(others)), start=1):
+            session.stop_watching(tube)
+            self._timekeeping.drop_if_unused(tube, now_ns)
+            if not at % SLICE_TUBES:
+                now_ns = yield None
+
+    def _release_all(self, session: Session, now_ns: int) -> Slices:
+        """
+        Slices of the end of a session.
+        """
+        for at, job_id in enumerate(list(session.reserved), start=1):
+            job = self._held(session, job_id)
+            if job is None:
+                # Deleted between two slices, by a batch of its own.
+                continue
+            image = job.image(Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns)
+            self._timekeeping.take_back(image, now_ns)
+            if not at % SLICE_JOBS:
+                now_ns = yield None
+        del self.state.sessions[session.number]
+
+
+def _home(job: Job | None, key: Remembered | None) -> tuple[int | None, int]:
+    """
+    :return: the log segment that holds a job, or a key, and the bytes to write it again.
+    """
+    if job is not None:
+        return job.segment, job.data_bytes
+    return (None, 0) if key is None else (key.segment, len(key.record.key))

@@ -1,0 +1,149 @@
+"""
+When a recurring job is due, by a cron expression, and the key that makes it one job.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final, Literal, get_args
+from zoneinfo import ZoneInfo
+
+from beanstalk_twisted.client.command_specs import DEFAULT_TTR_S
+from beanstalk_twisted.client.methods import DEFAULT_PRIORITY
+from beanstalk_twisted.client.tags import Tags
+
+try:
+    from cronsim import CronSim, CronSimError
+except ModuleNotFoundError:
+    raise ImportError(
+        "recurring jobs need cronsim: pip install 'beanstalk-twisted[recurring]'"
+    ) from None
+
+LATE_S: Final = 60
+"""Seconds after its time in which a run is no missed one: servers and schedulers are restarted."""
+
+MAX_CATCH_UP_S: Final = 7 * 86_400
+"""How old a missed run may be, seconds: the server remembers a key of each run for as long."""
+
+MAX_MISSED: Final = 1000
+"""Missed runs that are made up for at once: the newest."""
+
+SKEW_S: Final = 3600
+"""By so much the clocks of schedulers may differ, seconds."""
+
+MAX_NAME: Final = 180
+"""Bytes of a name: a key has 200, and behind the name come a slash and the time."""
+
+_BEFORE: Final = timedelta(hours=3)
+"""An hour that comes twice, or never, is read from its beginning: times do not depend on when."""
+
+Missed = Literal["none", "one", "all"]
+
+Body = bytes | Callable[[datetime], bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """
+    A recurring job.
+
+    :ivar name: tells it from others in its tube; 1 to 180 bytes, as a tube's name.
+    :ivar cron: minute, hour, day of month, month, day of week.
+    :ivar tube: where its jobs are put.
+    :ivar body: theirs, or what makes one of the time that each is for.
+    :ivar zone: whose time of day the expression is in, such as ``Europe/Berlin``.
+    :ivar missed: what becomes of runs whose time was more than `LATE_S` ago when a job could be put
+        again: ``none`` is made up for, ``one``, the newest, or ``all``.
+    :ivar catch_up_s: how old a missed run may be, seconds, up to `MAX_CATCH_UP_S`.
+    """
+
+    name: str
+    cron: str
+    tube: str
+    body: Body = b""
+    zone: str = "UTC"
+    missed: Missed = "none"
+    catch_up_s: int = 86_400
+    priority: int = DEFAULT_PRIORITY
+    ttr: int = DEFAULT_TTR_S
+
+    def __post_init__(self) -> None:
+        """
+        :raise ValueError: there is no such time, zone or value.
+        """
+        if not 1 <= len(self.name.encode()) <= MAX_NAME:
+            raise ValueError(f"a schedule's name has 1 to {MAX_NAME} bytes, unlike {self.name!r}")
+        if self.missed not in get_args(Missed):
+            raise ValueError(f"{self.name}: missed is none, one or all, not {self.missed!r}")
+        if not LATE_S <= self.catch_up_s <= MAX_CATCH_UP_S:
+            raise ValueError(
+                f"{self.name}: catch_up_s is {LATE_S} to {MAX_CATCH_UP_S}, not {self.catch_up_s}"
+            )
+        if len(self.cron.split()) != 5:
+            raise ValueError(f"{self.name}: {self.cron!r} is not five fields")
+        self.tags(0)
+        try:
+            self._zone()
+        except (OSError, KeyError, ValueError):  # A folder of zones, no zone, or no name of one.
+            raise ValueError(f"{self.name}: there is no time zone {self.zone!r}") from None
+        try:
+            self.next_s(0)
+        except CronSimError as problem:
+            raise ValueError(f"{self.name}: {self.cron!r}: {problem}") from None
+        except StopIteration:
+            raise ValueError(f"{self.name}: {self.cron!r} never comes") from None
+
+    @property
+    def window_s(self) -> int:
+        """
+        For how long after its time a run may be put, seconds.
+        """
+        return LATE_S if self.missed == "none" else self.catch_up_s
+
+    def next_s(self, after_s: float) -> int:
+        """
+        :param after_s: seconds since 1970 UTC.
+        :return: the first time after that.
+        """
+        times = self._from(after_s)
+        while (time_s := int(next(times).timestamp())) <= after_s:
+            pass
+        return time_s
+
+    def due(self, after_s: float, now_s: float) -> list[int]:
+        """
+        :return: the times after one and up to the other for which jobs are to be put now.
+        """
+        after_s = max(after_s, now_s - self.window_s)
+        newest: deque[int] = deque(maxlen=1 if self.missed == "one" else MAX_MISSED)
+        for moment in self._from(after_s):
+            time_s = int(moment.timestamp())
+            if time_s > now_s:
+                break
+            if time_s > after_s:
+                newest.append(time_s)
+        return list(newest)
+
+    def tags(self, time_s: int) -> Tags:
+        """
+        :return: what makes one job of those that several schedulers put for this time: its key is
+            remembered for as long as one of them may still put it.
+        """
+        key = f"{self.name}/{time_s}"
+        return Tags(unique_key=key, unique_seconds=self.window_s + SKEW_S)
+
+    def body_for(self, time_s: int) -> bytes:
+        """
+        :return: the body of the job for this time.
+        """
+        if callable(self.body):
+            return self.body(datetime.fromtimestamp(time_s, self._zone()))
+        return self.body
+
+    def _zone(self) -> tzinfo:
+        return UTC if self.zone == "UTC" else ZoneInfo(self.zone)
+
+    def _from(self, after_s: float) -> CronSim:
+        start = datetime.fromtimestamp(after_s, UTC) - _BEFORE
+        return CronSim(self.cron, start.astimezone(self._zone()))

@@ -1,0 +1,308 @@
+"""
+The commands that beanstalkd does not have, on servers that announce them.
+
+A server is asked once for what it has: `capabilities`, which others answer with UNKNOWN_COMMAND.
+Nothing that it has not announced is ever sent.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from beanstalk_twisted.wire import yaml
+from binlog_tools.client import MAX_BATCH_JOBS, NO_SERVER, Lost, Reply, tube_request
+from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, Stats, parsed
+
+MAX_LINE_BYTES: Final = 224
+"""Of the line of a command, with its CR LF."""
+
+MAX_CURSOR_BYTES: Final = 42
+"""Of a page's cursor, as our server makes it: a letter, two numbers, signs between."""
+
+MAX_BATCH_BYTES: Final = 8 << 20
+"""Bodies that we put in one batch: servers take some 15 MiB."""
+
+_CURSOR: Final = re.compile(r"[!-~]{1,200}")
+
+
+_FROM: Final = "-from"
+"""Behind a policy's key, the key that says where its value comes from."""
+
+Policy: TypeAlias = Mapping[str, tuple[str, str]]
+"""Of each key that holds for a tube the value, and where it comes from."""
+
+
+class Missing(Exception):
+    """
+    The server does not have a command.
+
+    :ivar word: which.
+    """
+
+    def __init__(self, word: str, instead: str) -> None:
+        """
+        :param instead: what can be done on this server.
+        """
+        super().__init__(f"this server has no {word}; {instead}")
+        self.word = word
+
+
+class NewJob(NamedTuple):
+    """
+    A job that is to be put.
+    """
+
+    body: bytes
+    priority: int
+    delay_s: int
+    ttr_s: int
+
+
+class Extensions:
+    """
+    A server's commands beside those of beanstalkd.
+
+    All methods raise OSError, `Refused`, and `Missing` where a command has not been announced.
+
+    :ivar words: the first words of the commands.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        """
+        Ask the server what it has.
+        """
+        self._queue = queue
+        self.words = frozenset(queue.capabilities())
+
+    def has(self, *words: str) -> bool:
+        """
+        Say whether all these commands are there.
+        """
+        return self.words.issuperset(words)
+
+    def need(self, word: str, instead: str) -> None:
+        """
+        :param instead: what can be done without it.
+        :raise Missing: the command is not there.
+        """
+        if not self.has(word):
+            raise Missing(word, instead)
+
+    def _ask(self, request: bytes, *good: bytes) -> Reply:
+        line = request[: request.index(b"\r\n")].decode()
+        word, *about = line.split()[:2]
+        self.need(word, "it was not asked for it")
+        return self._queue.ask(request, *good, what=" ".join([word, *about]))
+
+    # Lists.
+
+    def pages(
+        self, tube: bytes, state: str, most: int | None = None, page_jobs: int = MAX_BATCH_JOBS
+    ) -> Iterator[list[Stats]]:
+        """
+        Give the jobs of a tube in a state page by page; a page may be empty.
+
+        :param state: `all` gives ready, reserved, delayed, buried ones, in this order.
+        :param most: how many jobs at most; None for all.
+        """
+        cursor, left = "", most
+        while left is None or left > 0:
+            count = page_jobs if left is None else min(page_jobs, left)
+            # Of a tube that is gone with its last job there is no more.
+            good = (b"OK", b"NOT_FOUND") if cursor else (b"OK",)
+            reply = self._ask(_page_request(tube, state, count, cursor), *good)
+            if reply.name == b"NOT_FOUND":
+                return
+            jobs, more = _records("jobs", reply)
+            yield jobs
+            following = more.get("cursor", "")
+            if not following:
+                return
+            if following == cursor or not _CURSOR.fullmatch(following):
+                raise Lost(0, f"{NO_SERVER} (its list of jobs does not go on)")
+            cursor, left = following, None if left is None else left - len(jobs)
+
+    def connections(self) -> list[Stats]:
+        """
+        Describe all connections, this one included.
+        """
+        return _records("connections", self._ask(b"list-connections\r\n", b"OK"))[0]
+
+    # Jobs.
+
+    def flush(self, tube: bytes, state: str) -> int:
+        """
+        Delete the jobs of a tube in a state, or `all` that nobody has reserved.
+
+        :return: how many there were; 0 where there is no such tube.
+        """
+        request = tube_request(b"flush-tube", tube).removesuffix(b"\r\n")
+        reply = self._ask(b"%b %b\r\n" % (request, state.encode()), b"FLUSHED", b"NOT_FOUND")
+        return reply.number if reply.name == b"FLUSHED" else 0
+
+    def wait(self, job: int, timeout_s: float) -> str:
+        """
+        Wait until a job is gone or buried.
+
+        :return: ``DELETED``, ``BURIED``, ``TIMED_OUT``, or ``NOT_FOUND`` if it is not there now.
+        """
+        good = (b"DELETED", b"BURIED", b"TIMED_OUT", b"NOT_FOUND")
+        is_first, left_s = True, timeout_s
+        while True:
+            now_s = int(min(left_s, PATIENCE_S))
+            outcome = self._ask(b"wait-job %d %d\r\n" % (job, now_s), *good).name
+            if outcome == b"NOT_FOUND" and not is_first:
+                return "DELETED"  # Between two parts of the wait.
+            left_s -= now_s
+            if outcome != b"TIMED_OUT" or left_s < 1:
+                return outcome.decode()
+            is_first = False
+
+    def put(self, jobs: Sequence[NewJob]) -> list[int]:
+        """
+        Put jobs into the tube in use, all or none; at most `MAX_BATCH_JOBS`.
+
+        :return: their ids.
+        """
+        return inserted_ids(self._ask(put_batch_request(jobs), b"INSERTED_BATCH"), len(jobs))
+
+    def move(self, jobs: Sequence[int], target: bytes) -> list[Refused | None]:
+        """
+        Take jobs into another tube as they are, each by itself.
+
+        :return: of each job why it is not there, or None if it is.
+        """
+        self.need("move-job", "it was not asked for it")
+        requests = [_move_request(job, target) for job in jobs]
+        replies = self._queue.ask_many(requests)
+        return [
+            None if reply.name == b"MOVED" else Refused(f"move-job {job}", reply)
+            for job, reply in zip(jobs, replies, strict=True)
+        ]
+
+    def update(
+        self, job: int, priority: int, delay_s: int, ttr_s: int, body: bytes | None = None
+    ) -> None:
+        """
+        Give a job other values, and another body unless it is None.
+        """
+        line = b"update-job %d %d %d %d" % (job, priority, delay_s, ttr_s)
+        if body is None:
+            self._ask(line + b"\r\n", b"UPDATED")
+        else:
+            self._ask(b"%b %d\r\n%b\r\n" % (line, len(body), body), b"UPDATED")
+
+    def delete(self, jobs: Sequence[int]) -> int:
+        """
+        Delete those of these jobs that nobody has reserved but us; at most `MAX_BATCH_JOBS`.
+
+        :return: how many.
+        """
+        return self._ask(_ids_request(b"delete-batch", jobs), b"DELETED_BATCH").number
+
+    # Tubes.
+
+    def policy(self, tube: bytes) -> Policy:
+        """
+        Ask for the policy of a tube.
+        """
+        found = parsed(self._ask(tube_request(b"tube-policy", tube), b"OK"))
+        keys = [key for key in found if not key.endswith(_FROM)]
+        return {key: (found[key], found[key + _FROM]) for key in keys}
+
+    def set_policy(self, tube: bytes, changes: Sequence[str]) -> None:
+        """
+        Change the policy of a tube, all of it or nothing.
+
+        :param changes: each as ``key=value``, printable ASCII without blanks.
+        :raise Refused: a key or value is wrong, or there is no room.
+        """
+        line = tube_request(b"tube-policy", tube).removesuffix(b"\r\n")
+        self._ask(b" ".join([line, *(each.encode() for each in changes)]) + b"\r\n", b"POLICY")
+
+    def kick_dead(self, tube: bytes, bound: int) -> int:
+        """
+        Let up to so many dead letters of a tube be tried again there.
+
+        :return: how many there were.
+        """
+        return self._ask(tube_request(b"kick-dead", tube, bound), b"KICKED").number
+
+    # The server.
+
+    def drain(self) -> None:
+        """
+        Let the server refuse new jobs.
+        """
+        self._ask(b"drain\r\n", b"DRAINING")
+
+    def undrain(self) -> None:
+        """
+        Let the server take new jobs again.
+        """
+        self._ask(b"undrain\r\n", b"NOT_DRAINING")
+
+
+def can_page(tube: bytes) -> bool:
+    """
+    Say whether a tube's name leaves room for a cursor on the line that asks for a page.
+    """
+    longest = _page_line(tube, "reserved", MAX_BATCH_JOBS, "x" * MAX_CURSOR_BYTES)
+    return len(longest) <= MAX_LINE_BYTES
+
+
+def _page_line(tube: bytes, state: str, count: int, cursor: str) -> bytes:
+    line = tube_request(b"list-jobs", tube).removesuffix(b"\r\n")
+    return b" ".join([line, *f"{state} {count} {cursor}".encode().split()]) + b"\r\n"
+
+
+def _page_request(tube: bytes, state: str, count: int, cursor: str) -> bytes:
+    """
+    :raise Refused: the line is too long for the server.
+    """
+    line = _page_line(tube, state, count, cursor)
+    if len(line) > MAX_LINE_BYTES:
+        why = b"nothing: the tube's name is too long to ask for the rest"
+        raise Refused("list-jobs", Reply(tuple(why.split())))
+    return line
+
+
+def _ids_request(word: bytes, jobs: Sequence[int]) -> bytes:
+    return b" ".join([word, *(b"%d" % job for job in jobs)]) + b"\r\n"
+
+
+def _move_request(job: int, target: bytes) -> bytes:
+    return b"move-job %d %b" % (job, tube_request(b"", target).lstrip())
+
+
+def put_batch_request(jobs: Sequence[NewJob]) -> bytes:
+    """
+    The bytes of a `put-batch`.
+    """
+    parts = [b"put-batch %d\r\n" % len(jobs)]
+    for body, priority, delay_s, ttr_s in jobs:
+        parts += (b"%d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(body)), body, b"\r\n")
+    return b"".join(parts)
+
+
+def inserted_ids(reply: Reply, count: int) -> list[int]:
+    """
+    Read the ids of the jobs of a batch.
+
+    :raise Lost: there are not so many.
+    """
+    lines = [Reply(tuple(line.split())) for line in reply.data.split(b"\r\n")]
+    if len(lines) != count or any(line.name != b"INSERTED" for line in lines):
+        raise Lost(0, f"{NO_SERVER} (it does not say what became of {count} jobs)")
+    return [line.number for line in lines]
+
+
+def _records(name: str, reply: Reply) -> tuple[list[Stats], Stats]:
+    """
+    :return: the items of the list of this name, and what stands behind it.
+    """
+    try:
+        items, more = yaml.read_records(name, reply.data)
+        return [Stats(pairs) for pairs in items], Stats(more)
+    except ValueError as problem:
+        raise Lost(0, f"{NO_SERVER} ({problem})") from None

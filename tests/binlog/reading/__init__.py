@@ -1,0 +1,3 @@
+"""
+Whole logs, sound, torn and damaged.
+"""

@@ -1,0 +1,286 @@
+"""
+Puts with tags: they say whether the job is new, are sent only to a server that knows each of the
+tags, and those with a unique key are sent again when a connection is lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionLost
+
+from beanstalk_twisted.client import Inserted, NewJob, Tags, errors
+from beanstalk_twisted.client.reconnecting import MOST_S
+from beanstalk_twisted.client.service import Client
+from beanstalk_twisted.testing.memory_server import STARTED_S
+from beanstalk_twisted.wire.tags import PutTags
+from tests.client.test_announcement import PROBE, knows, say
+from tests.client.world import Line, World, error, is_waiting, result
+from tests.sampling import share
+
+UNIQUE = Tags(unique_key="k", unique_seconds=60)
+ALL = Tags(unique_key="u", concurrency_key="c", group="g", after=b"a")
+WORDS = ("put idp:", "put con:", "put grp:", "put aft:")
+
+
+def test_tags_are_what_stands_on_the_line() -> None:
+    assert ALL.for_wire() == PutTags(b"u", 0, b"c", 1, b"g", b"a")
+    most = Tags(unique_key="k" * 200, unique_seconds=2**32 - 1, concurrency_key="c",
+                concurrency_limit=2**32 - 1)  # fmt: skip
+    assert most.for_wire() == PutTags(b"k" * 200, 2**32 - 1, b"c", 2**32 - 1)
+    assert Tags(group="a", after="b") == Tags(group="a", after="b")
+    assert len({UNIQUE, UNIQUE, ALL}) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "said"),
+    [
+        ({}, ValueError, "there is none; leave them out"),
+        ({"unique_key": "k" * 201}, ValueError, "unique_key is not 'kk"),
+        ({"unique_key": "a:b"}, ValueError, "it is 1 to 200 letters"),
+        ({"unique_key": "ü"}, ValueError, "unique_key is not 'ü'"),
+        ({"group": "a b"}, ValueError, "group is not 'a b'"),
+        ({"after": b"-a"}, ValueError, "does not begin with -"),
+        ({"concurrency_key": 7}, TypeError, "concurrency_key is text or bytes, not 7"),
+        ({"unique_key": "k", "unique_seconds": -1}, ValueError, "is 0 to 4294967295, not -1"),
+        ({"unique_key": "k", "unique_seconds": 0.5}, TypeError, "is a whole number, not 0.5"),
+        ({"unique_key": "k", "unique_seconds": True}, TypeError, "not True"),
+        ({"concurrency_key": "k", "concurrency_limit": 0}, ValueError, "is 1 to 4294967295, not 0"),
+        ({"concurrency_key": "k", "concurrency_limit": 2**32}, ValueError, "is 1 to 4294967295"),
+        ({"group": "g", "unique_seconds": 1}, ValueError, "unique_seconds needs a unique_key"),
+        ({"group": "g", "concurrency_limit": 2}, ValueError, "needs a concurrency_key"),
+        ({"group": "g", "after": b"g"}, ValueError, "cannot wait for the end of it"),
+    ],
+)
+def test_tags_that_cannot_be_are_refused_when_they_are_made(
+    values: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=f"tags: .*{said}"):
+        Tags(**values)
+
+
+def test_a_put_says_whether_the_job_is_new() -> None:
+    async def script(client: Client) -> None:
+        first = await client.put(b"a", tube="t", tags=UNIQUE)
+        assert isinstance(first, Inserted) and first.is_new
+        again = await client.put(b"b", tube="t", delay=9, tags=UNIQUE)
+        assert (again, again.is_new, again.state) == (first, False, "ready")
+        assert (await client.peek(again)).body == b"a"
+        assert (await client.put(b"c", tags=UNIQUE)).is_new  # In another tube.
+        later = Tags(unique_key="later")
+        assert (await client.put_at(b"d", STARTED_S + 60, tube="t", tags=later)).is_new
+        assert (await client.put_at(b"d", 0, tube="t", tags=later)).state == "delayed"
+        await client.watch("t")
+        job = await client.reserve_job(first)
+        assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "reserved"
+        await client.bury(job)
+        assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "buried"
+        await client.delete(first)
+        gone = await client.put(b"e", tube="t", tags=UNIQUE)
+        assert (gone, gone.state) == (first, "deleted")
+
+    world = World()
+    world.run(script(world.client()))
+
+
+def test_jobs_of_a_batch_have_tags_of_their_own_or_those_of_all() -> None:
+    async def script(client: Client) -> None:
+        jobs: list[bytes | NewJob] = [NewJob(b"a", tags=UNIQUE), b"b", NewJob(b"c", tags=UNIQUE)]
+        first, second, third = await client.put_batch(jobs, tags=Tags(unique_key="all"))
+        assert (first.is_new, second.is_new, third.state) == (True, True, "ready")
+        assert third == first
+        assert [each.state for each in await client.put_batch([b"b", b"d"])] == [None, None]
+        again = await client.put_batch([b"b"], tags=Tags(unique_key="all"))
+        assert (again[0], again[0].state) == (second, "ready")
+
+    world = World()
+    world.run(script(world.client()))
+
+
+# Announced or not.
+
+
+@pytest.mark.parametrize("missing", WORDS)
+def test_each_tag_is_sent_only_to_a_server_that_knows_it(missing: str) -> None:
+    line = Line(server="q:1")
+    calls: list[Any] = [
+        lambda: line.connection.put(b"delete 1", tags=ALL),
+        lambda: line.connection.put_at(b"delete 1", 0, tags=ALL),
+        lambda: line.connection.put_batch([b"a", NewJob(b"delete 1", tags=ALL)]),
+    ]
+    asked = [call() for call in calls]
+    assert line.sent() == PROBE
+    line.say(knows("put-at", "put-batch", *(set(WORDS) - {missing})))
+    for each in [*asked, *(call() for call in calls)]:
+        refused = error(each, errors.NotAnnounced)
+        assert refused.words == (missing,)
+        assert str(refused) == (
+            f"{refused.command}: not sent: q:1 does not announce '{missing}': tags, which "
+            "beanstalkd does not have"
+        )
+    assert line.sent() == b""
+    untagged: list[Deferred[Any]] = [line.connection.put(b"x"), line.connection.put_at(b"x", 0)]
+    line.say(b"INSERTED 1\r\n", b"INSERTED 2\r\n")
+    assert list(map(result, untagged)) == [1, 2]
+
+
+def test_only_tags_that_are_used_need_be_known() -> None:
+    line = Line()
+    asked = [
+        line.connection.put(b"x", tags=Tags(group="g")),
+        line.connection.put(b"x", tags=Tags(unique_key="k", concurrency_key="c")),
+    ]
+    line.say(knows("put grp:", "put idp:"))
+    assert line.sent() == PROBE + b"put 65536 0 60 1 grp:g\r\nx\r\n"
+    assert error(asked[1], errors.NotAnnounced).words == ("put con:",)
+
+
+def test_a_server_of_the_first_protocol_knows_no_tags() -> None:
+    line = Line(dialect="v1")
+    with pytest.raises(errors.NotInDialect, match="put: there are no tags in protocol v1"):
+        line.connection.put(b"x", tags=ALL)
+    assert line.sent() == b""
+
+
+# Lost connections.
+
+
+def test_a_unique_put_is_sent_again_and_finds_the_job_of_the_first_time() -> None:
+    world = World(has_log=True)
+    client = world.client(probes=True)
+    put, batch = client.put(b"x", tags=UNIQUE), client.put_batch([b"y"], tags=Tags(
+        unique_key="b", unique_seconds=60))  # fmt: skip
+    plain = client.put(b"z")
+    lose_answers(world)
+    error(plain, errors.Unanswered)
+    world.advance(1)
+    assert [(each, each.state) for each in (result(put), *result(batch))] == [
+        (1, "ready"), (2, "ready"),
+    ]  # fmt: skip
+    assert world.losses[0].unanswered[0].command == "put"
+    assert world.result(client.stats()).total_jobs == 3
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.put(b"x", tags=Tags(unique_key="k")),
+        lambda client: client.put(b"x", tags=Tags(group="g")),
+        lambda client: client.put_at(b"x", 0),
+        lambda client: client.put_batch([b"x", NewJob(b"y", tags=UNIQUE)]),
+        lambda client: client.put_batch(
+            [NewJob(b"x", tags=Tags(unique_key="a")), NewJob(b"y", tags=UNIQUE)]
+        ),
+    ],
+)
+def test_a_put_that_might_make_a_second_job_is_not_sent_again(call: Any) -> None:
+    world = World()
+    client = world.client(probes=True)
+    put = call(client)
+    lose_answers(world)
+    error(put, errors.Unanswered)
+    world.advance(MOST_S)
+    assert world.link.wire.peer is not None
+    assert world.result(client.stats()).total_jobs in (1, 2)
+
+
+def test_a_unique_put_is_not_sent_again_when_its_key_may_be_forgotten() -> None:
+    world = World()
+    client = world.client(probes=True)
+    short = client.put(b"x", tags=Tags(unique_key="a", unique_seconds=20))
+    long = client.put(b"y", tags=Tags(unique_key="b", unique_seconds=1000))
+    lose_answers(world)
+    world.endpoint.is_refusing = True
+    world.advance(19)
+    assert is_waiting(short)
+    world.endpoint.is_refusing = False
+    world.advance(MOST_S)
+    assert isinstance(error(short, errors.Unanswered).reason, ConnectionLost)
+    assert result(long).state == "ready"
+    assert world.result(client.stats()).cmd_put == 3
+
+
+def test_a_put_that_was_sent_once_is_never_said_not_to_have_been() -> None:
+    for end in (refuse, stop, cancel, another_server):
+        world = World()
+        client = world.client(probes=True)
+        put = client.put(b"x", tags=UNIQUE)
+        lose_answers(world)
+        assert is_waiting(put)
+        end(world, client, put)
+        world.settle()
+        assert error(put, errors.Unanswered).command == "put", end
+
+
+def refuse(world: World, client: Client, put: Deferred[Any]) -> None:
+    """
+    The server takes no new jobs any more.
+    """
+    world.result(world.client().drain())
+    world.clock.advance(1)
+    world.link.transport.drain()
+    say(world, b"USING default\r\n", knows(*WORDS), b"DRAINING\r\n")
+
+
+def stop(world: World, client: Client, put: Deferred[Any]) -> None:
+    """
+    The application has enough.
+    """
+    client.stopService()
+
+
+def cancel(world: World, client: Client, put: Deferred[Any]) -> None:
+    """
+    The same of this put alone.
+    """
+    put.cancel()
+
+
+def another_server(world: World, client: Client, put: Deferred[Any]) -> None:
+    """
+    Another one comes in its place.
+    """
+    world.clock.advance(1)
+    world.link.transport.drain()
+    say(world, b"USING default\r\n", b"UNKNOWN_COMMAND\r\n")
+
+
+def test_a_unique_put_that_was_never_sent_is_cancelled_as_any_other() -> None:
+    world = World()
+    client = world.client(starts=False)
+    put = client.put(b"x", tags=UNIQUE)
+    put.cancel()
+    error(put, CancelledError)
+
+
+def lose_answers(world: World) -> None:
+    """
+    Let the server carry out what was sent, and end the connection before it can say so.
+    """
+    link = world.link
+    link.wire.send(link.transport.drain())
+    world.server.advance()
+    link.transport.end(ConnectionLost())
+    world.settle()
+
+
+@settings(max_examples=share(40), deadline=None)
+@given(st.lists(st.integers(0, 120), max_size=12))
+def test_one_job_comes_of_a_unique_put_however_often_connections_break(cuts: list[int]) -> None:
+    world = World(has_log=True)
+    client = world.client(probes=True)
+    puts = []
+    for at, cut in enumerate(cuts):
+        puts.append(client.put(b"%d" % at, tags=Tags(unique_key=str(at), unique_seconds=10_000)))
+        link = world.link
+        link.wire.send(link.transport.drain()[:cut])
+        world.server.advance()
+        link.transport.end(ConnectionLost())
+        world.advance(1)
+    world.advance(MOST_S)
+    assert [int(result(each)) for each in puts] == list(range(1, len(puts) + 1))
+    assert world.result(client.stats()).total_jobs == len(puts)

@@ -1,0 +1,704 @@
+"""
+Policies of tubes, asked of the queue.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State, TubePolicy
+from beanstalk_twisted.rules import policies
+from beanstalk_twisted.rules.policies import RETRY_NS
+from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
+from beanstalk_twisted.rules.recount import SLICE_PAGES, SMALL_TUBE
+from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.wire.commands import COUNTERS
+from beanstalk_twisted.wire.replies import OUT_OF_MEMORY
+from beanstalk_twisted.wire.tags import PutTags
+from tests.rules.conversation import NS, Client, Server
+from tests.rules.recording_log import RecordingLog
+
+
+class NoSegment(RecordingLog):
+    """
+    A log that can hold no extensions yet, and has no room to begin to.
+    """
+
+    class Budget:
+        """
+        A disk that is full.
+        """
+
+        is_short = True
+        has_segment = False
+        run_records = 0
+
+        def takes_put(self, body_bytes: int, jobs: int) -> bool:
+            return False
+
+        def takes_change(self, jobs: int) -> bool:
+            return True
+
+        def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+            return False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budget = self.Budget()
+
+
+def a_server(*pairs: str, tube: str = "default") -> tuple[Server, Client]:
+    """
+    Give a server whose tube has this policy, and a client.
+    """
+    server = Server()
+    client = server.connect()
+    if pairs:
+        assert client.says(f"tube-policy {tube} {' '.join(pairs)}") == "POLICY"
+    return server, client
+
+
+def restarted(server: Server) -> tuple[Server, Client]:
+    """
+    Give a server that has loaded what the other one's log would tell.
+    """
+    again = Server()
+    again.now_ns = server.now_ns
+    old, queue = server.queue.state, again.queue
+    queue.policies.declared = server.queue.policies.declared
+    queue.state.load_tubes({tube.tube_id: tube.name for tube in old.tubes.in_order}, 1, 1)
+    for job_id in old.jobs:
+        job = old.jobs.look(job_id)
+        assert job is not None
+        image = job.copy()
+        if job.state is State.RESERVED:
+            image = image._replace(state=State.READY, deadline_ns=0, connection=0)
+        queue.state.apply(image)
+    queue.state.next_job_id = old.next_job_id
+    ruled = [tube for tube in old.tubes.in_order if tube.rules]
+    queue.finish_loading(
+        [], again.now_ns, [TubePolicy(tube.tube_id, tube.rules, 0) for tube in ruled]
+    )
+    return again, again.connect()
+
+
+def state_of(client: Client, job_id: int) -> str:
+    """
+    Give a job's state.
+    """
+    return client.asks(f"stats-job {job_id}")["state"]
+
+
+# The command.
+
+
+def test_a_policy_is_set_and_shown() -> None:
+    _, client = a_server("rate=100", "max-jobs=7", "dead-letter=bad")
+    assert client.says("tube-policy default") == (
+        "OK 113\r\n---\ndead-letter: \"bad\"\ndead-letter-from: command\nmax-jobs: 7\n"
+        "max-jobs-from: command\nrate: 100\nrate-from: command\n"
+    )  # fmt: skip
+
+
+def test_a_tube_without_a_policy_shows_none_even_if_there_is_no_such_tube() -> None:
+    _, client = a_server()
+    assert client.says("tube-policy default") == "OK 4\r\n---\n"
+    assert client.says("tube-policy nobody") == "OK 4\r\n---\n"
+    assert client.lists("list-tubes") == ["default"]
+
+
+def test_a_policy_keeps_its_tube_and_its_end_lets_it_go() -> None:
+    _, client = a_server("max-jobs=7", "rate=3", tube="kept")
+    assert client.lists("list-tubes") == ["default", "kept"]
+    assert client.says("tube-policy kept max-jobs=-") == "POLICY"
+    assert client.asks("tube-policy kept") == {"rate": "3", "rate-from": "command"}
+    assert client.says("tube-policy kept rate=-") == "POLICY"
+    assert client.lists("list-tubes") == ["default"]
+
+
+def test_what_is_not_there_is_removed_without_a_tube() -> None:
+    server, client = a_server()
+    assert client.says("tube-policy nobody rate=-") == "POLICY"
+    assert client.lists("list-tubes") == ["default"]
+    assert server.log.records == []
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    ["rate=0", "max-jobs=7 rate=x", "max-jobs=7 colour=red", "max-jobs=1 max-jobs=2", "rate=:",
+     "max-jobs=-1", "max-reserves=4294967296", "dead-letter=a*b", "expired=no", "backoff=5:2:4"],
+)  # fmt: skip
+def test_a_wrong_key_or_value_changes_nothing(pairs: str) -> None:
+    server, client = a_server("max-jobs=3")
+    logged = len(server.log.records)
+    assert client.says(f"tube-policy default {pairs}") == "BAD_FORMAT"
+    assert client.asks("tube-policy default") == {"max-jobs": "3", "max-jobs-from": "command"}
+    assert len(server.log.records) == logged
+
+
+def test_the_reply_waits_for_the_record() -> None:
+    server, client = a_server("max-jobs=3")
+    record = server.log.records[-1]
+    assert isinstance(record, TubePolicy) and record.commits
+    assert record.rules == {"max-jobs": "3"}
+    assert client.last is not None and client.last[1] == len(server.log.records)
+    assert server.log.has_extensions
+    client.says("tube-policy default max-jobs=3")
+    assert client.last[1] == len(server.log.records), "the same again waits for the first"
+
+
+def test_a_full_disk_takes_no_policy() -> None:
+    server, client = a_server()
+    server.log = NoSegment()
+    server.queue.keep_in(server.log)
+    assert client.says("tube-policy default rate=1") == "OUT_OF_MEMORY"
+    assert client.says("tube-policy default") == "OK 4\r\n---\n"
+    assert server.log.records == []
+
+
+def test_tubes_with_policies_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "MAX_RULED_TUBES", 2)
+    _, client = a_server()
+    assert client.says("tube-policy a rate=1") == "POLICY"
+    assert client.says("tube-policy b rate=1") == "POLICY"
+    assert client.says("tube-policy c rate=1") == "OUT_OF_MEMORY"
+    assert client.says("tube-policy b rate=2") == "POLICY"
+    assert client.says("tube-policy a rate=-") == "POLICY"
+    assert client.says("tube-policy c rate=1") == "POLICY"
+
+
+def test_stats_tube_has_no_new_keys() -> None:
+    _, plain = a_server()
+    _, client = a_server("rate=1", "max-age=5", "max-bytes=9")
+    assert client.asks("stats-tube default") == plain.asks("stats-tube default")
+
+
+# The file.
+
+
+def test_the_file_wins_for_the_keys_that_it_names() -> None:
+    server, client = a_server("max-jobs=3", "rate=7", tube="mail.out")
+    declared = DeclaredPolicies([("mail.*", {"max-jobs": "1", "max-age": "9"})])
+    server.queue.policies.declare(declared, server.now_ns)
+    assert client.asks("tube-policy mail.out") == {
+        "max-age": "9", "max-age-from": "file", "max-jobs": "1", "max-jobs-from": "file",
+        "rate": "7", "rate-from": "command",
+    }  # fmt: skip
+    client.says("use mail.out")
+    client.put()
+    assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
+    assert client.says("tube-policy mail.out max-jobs=5") == "POLICY"
+    assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
+    server.queue.policies.declare(DeclaredPolicies(), server.now_ns)
+    assert client.asks("tube-policy mail.out")["max-jobs"] == "5"
+    client.put()
+
+
+def test_the_file_holds_for_new_tubes_and_keeps_none() -> None:
+    server, client = a_server()
+    server.queue.policies.declare(DeclaredPolicies([("m*", {"max-jobs": "0"})]), server.now_ns)
+    client.says("use mail")
+    assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
+    client.says("use default")
+    client.put()
+    assert client.lists("list-tubes") == ["default"]
+
+
+def test_the_file_holds_slice_by_slice_for_many_tubes() -> None:
+    server, client = a_server()
+    for number in range(3 * policies.SLICE_TUBES):
+        client.says(f"watch t{number}")
+    declared = DeclaredPolicies([("*", {"max-jobs": "0"})])
+    server.queue.policies.declare(declared, server.now_ns)
+    client.leaves()
+    assert server.finish_slices() >= 2
+    other = server.connect()
+    other.says("use t250")
+    assert other.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
+
+
+# Puts.
+
+
+def test_puts_above_the_number_of_jobs_are_refused() -> None:
+    _, client = a_server("max-jobs=2")
+    client.put()
+    assert client.puts_batch((0, 0, 60, b"x"), (0, 0, 60, b"x")) == "OUT_OF_MEMORY"
+    client.put(delay=7)
+    assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
+    client.says("use other")
+    client.put()
+    client.says("use default")
+    assert client.says("delete 1") == "DELETED"
+    assert client.says("put-at 0 1 60 1", b"x") == "INSERTED 5"
+    assert client.says("put-at 0 1 60 1", b"x") == "OUT_OF_MEMORY"
+
+
+def test_puts_above_the_bytes_are_refused() -> None:
+    _, client = a_server("max-bytes=10")
+    first = client.put(b"123456")
+    assert client.says("put 0 0 60 5", b"12345") == "OUT_OF_MEMORY"
+    client.put(b"1234")
+    assert client.says("put 0 0 60 1", b"1") == "OUT_OF_MEMORY"
+    client.put(b"")
+    client.says(f"reserve-job {first}")
+    assert client.says("put 0 0 60 1", b"1") == "OUT_OF_MEMORY"
+    client.says(f"delete {first}")
+    assert client.puts_batch((0, 0, 60, b"123"), (0, 0, 60, b"1234")) == "OUT_OF_MEMORY"
+    answer = client.puts_batch((0, 0, 60, b"123"), (0, 0, 60, b"123"))
+    assert answer is not None and answer.startswith("INSERTED_BATCH 2")
+
+
+def test_large_jobs_are_refused() -> None:
+    _, client = a_server("max-job-size=3")
+    client.put(b"123")
+    assert client.says("put 0 0 60 4", b"1234") == "JOB_TOO_BIG"
+    assert client.puts_batch((0, 0, 60, b"1"), (0, 0, 60, b"1234")) == "JOB_TOO_BIG"
+    assert client.says("tube-policy default max-job-size=0") == "POLICY"
+    assert client.says("put 0 0 60 1", b"1") == "JOB_TOO_BIG"
+    client.put(b"")
+
+
+def test_a_duplicate_is_answered_though_the_tube_is_full() -> None:
+    server, client = a_server("max-jobs=1")
+    puts, now_ns = server.queue.put_batches, server.now_ns
+    tags = PutTags(unique_key=b"k")
+    for body, word in ((b"x", "INSERTED 1"), (b"y", "INSERTED 1 READY")):
+        answer = puts.put_tagged(client.session, now_ns, now_ns, 0, 0, 60, tags, body)
+        assert answer is not None and answer[0].encode() == f"{word}\r\n".encode()
+    other = puts.put_tagged(client.session, now_ns, now_ns, 0, 0, 60, PutTags(b"other"), b"z")
+    assert other is not None and other[0] is OUT_OF_MEMORY
+
+
+# Jobs that come back.
+
+
+@pytest.mark.parametrize("way", ["release", "release with delay", "TTR", "disconnect"])
+def test_a_job_that_was_reserved_too_often_is_a_dead_letter(way: str) -> None:
+    server, client = a_server("max-reserves=2", "dead-letter=dead", "backoff=5")
+    job_id = client.put(ttr=10)
+    client.takes()
+    client.says(f"release {job_id} 0 0")
+    server.pass_time(6)
+    worker, waiter = server.connect(), server.connect()
+    assert worker.takes() == job_id
+    waiter.says("reserve")
+    if way == "TTR":
+        server.pass_time(10)
+    elif way == "disconnect":
+        worker.leaves()
+    else:
+        delay = 7 if way == "release with delay" else 0
+        assert worker.says(f"release {job_id} 0 {delay}") == "RELEASED"
+        assert worker.last is not None
+        assert worker.last[1] == len(server.log.records), "it waits for the move too"
+    assert waiter.hears() is None, "nobody was given it in between"
+    found = client.asks(f"stats-job {job_id}")
+    assert (found["tube"], found["state"]) == ("dead", "buried")
+    job = server.queue.state.jobs.look(job_id)
+    assert job is not None and job.tags is not None
+    assert job.tags.dead_from == b"default"
+    assert job.tags.dead_reason == Reason.MAX_RESERVES
+
+
+def test_without_a_dead_letter_tube_it_is_buried_where_it_is() -> None:
+    _, client = a_server("max-reserves=1")
+    job_id = client.put()
+    client.takes()
+    client.says(f"release {job_id} 0 0")
+    found = client.asks(f"stats-job {job_id}")
+    assert (found["tube"], found["state"]) == ("default", "buried")
+
+
+def test_a_job_that_is_buried_or_deleted_by_its_worker_is_no_dead_letter() -> None:
+    _, client = a_server("max-reserves=1", "dead-letter=dead")
+    job_id = client.put()
+    client.takes()
+    client.says(f"bury {job_id} 0")
+    assert client.asks(f"stats-job {job_id}")["tube"] == "default"
+
+
+def test_backoff_grows_up_to_its_cap_and_differs_by_id() -> None:
+    server, client = a_server("backoff=10:3:50")
+    delays: dict[int, list[int]] = {}
+    for job_id in (client.put(), client.put()):
+        for _ in range(4):
+            client.says(f"reserve-job {job_id}")
+            assert client.says(f"release {job_id} 0 0") == "RELEASED"
+            job = server.queue.state.jobs.look(job_id)
+            assert job is not None and job.state is State.DELAYED
+            delays.setdefault(job_id, []).append(job.deadline_ns - server.now_ns)
+    first, second = delays.values()
+    assert first != second
+    for each in (first, second):
+        for delay_ns, middle_s in zip(each, (10, 30, 50, 50), strict=True):
+            assert 0.9 * middle_s * NS <= delay_ns <= 1.1 * middle_s * NS
+        assert each[2] == each[3]
+
+
+def test_a_release_with_a_delay_of_its_own_is_left_alone() -> None:
+    server, client = a_server("backoff=10")
+    job_id = client.put()
+    client.takes()
+    client.says(f"release {job_id} 0 77")
+    job = server.queue.state.jobs.look(job_id)
+    assert job is not None and job.deadline_ns == server.now_ns + 77 * NS
+
+
+@pytest.mark.parametrize("kind", [Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE])
+def test_a_job_that_is_lost_is_delayed_in_its_record(kind: Kind) -> None:
+    server, client = a_server("backoff=10")
+    worker = server.connect()
+    job_id = client.put(ttr=5)
+    assert worker.takes() == job_id
+    if kind is Kind.TTR_EXPIRED:
+        server.pass_time(5)
+    else:
+        worker.leaves()
+    image = server.log.images(job_id)[-1]
+    assert (image.kind, image.state) == (kind, State.DELAYED)
+    server.pass_time(8)
+    assert state_of(client, job_id) == "delayed"
+    server.pass_time(4)
+    assert client.takes() == job_id
+
+
+def test_on_a_full_disk_a_job_that_was_reserved_too_often_stays() -> None:
+    server, client = a_server("max-reserves=1")
+    job_id = client.put()
+    client.takes()
+    server.log = NoSegment()
+    server.queue.keep_in(server.log)
+    assert client.says(f"release {job_id} 0 0") == "RELEASED"
+    assert state_of(client, job_id) == "ready"
+
+
+# Age.
+
+
+def test_old_jobs_are_dead_letters_whatever_their_priority() -> None:
+    server, client = a_server("max-age=10", "dead-letter=dead")
+    first = client.put(pri=9)
+    server.pass_time(2)
+    second = client.put(pri=1)
+    third = client.put(pri=1, delay=50)
+    fourth = client.place("buried", 3, "default")
+    server.pass_time(7.999)
+    assert state_of(client, first) == "ready"
+    server.pass_time(0.001)
+    assert client.asks(f"stats-job {first}")["tube"] == "dead"
+    assert state_of(client, second) == "ready"
+    server.pass_time(2)
+    for job_id in (second, third, fourth):
+        found = client.asks(f"stats-job {job_id}")
+        assert (found["tube"], found["state"]) == ("dead", "buried")
+    job = server.queue.state.jobs.look(second)
+    assert job is not None and job.tags is not None
+    assert job.tags.dead_reason == Reason.EXPIRED
+
+
+def test_a_reserved_job_is_too_old_when_it_comes_back() -> None:
+    server, client = a_server("max-age=10", "expired=delete")
+    job_id = client.put(ttr=100)
+    client.takes()
+    server.pass_time(50)
+    assert state_of(client, job_id) == "reserved"
+    client.says(f"release {job_id} 0 0")
+    server.pass_time(0)
+    assert client.says(f"peek {job_id}") == "NOT_FOUND"
+    image = server.log.images(job_id)[-1]
+    assert (image.kind, image.reason) == (Kind.DELETE, Reason.EXPIRED)
+
+
+def test_a_tube_goes_with_its_last_old_job() -> None:
+    server, client = a_server()
+    declared = DeclaredPolicies([("x", {"max-age": "10", "expired": "delete"})])
+    server.queue.policies.declare(declared, server.now_ns)
+    client.says("use x")
+    client.put()
+    client.says("use default")
+    server.pass_time(10)
+    assert client.lists("list-tubes") == ["default"]
+
+
+def test_dead_letters_are_not_buried_again_but_deleted_after_their_own_time() -> None:
+    server, client = a_server("max-age=10", "dead-letter=dead")
+    client.says("tube-policy dead max-age=5 dead-letter=default")
+    job_id = client.put()
+    server.pass_time(10)
+    moved = len(server.log.images(job_id))
+    server.pass_time(100)
+    assert len(server.log.images(job_id)) == moved
+    assert client.says("tube-policy dead max-age=120 expired=delete") == "POLICY"
+    server.pass_time(19)
+    assert state_of(client, job_id) == "buried"
+    server.pass_time(1)
+    assert client.says(f"peek {job_id}") == "NOT_FOUND"
+
+
+def test_many_old_jobs_end_in_slices() -> None:
+    server, client = a_server("max-age=10", "expired=delete")
+    for _ in range(3 * SLICE_JOBS):
+        client.put()
+    server.stall(10)
+    assert server.queue.state.counts[State.READY] == 2 * SLICE_JOBS
+    assert server.finish_slices() == 2
+    assert len(server.queue.state.jobs) == 0
+
+
+def test_old_jobs_that_have_no_room_are_tried_again_later() -> None:
+    server, client = a_server("max-age=10")
+    job_id = client.put()
+    full = NoSegment()
+    server.queue.keep_in(full)
+    server.pass_time(10)
+    assert state_of(client, job_id) == "ready"
+    assert server.queue.next_due_ns() == server.now_ns + RETRY_NS
+    server.queue.keep_in(server.log)
+    server.pass_time(1)
+    assert state_of(client, job_id) == "buried"
+
+
+# How many are reserved, and how fast.
+
+
+def test_so_many_jobs_are_reserved_at_once() -> None:
+    server, client = a_server("max-reserved=2")
+    ids = [client.put(ttr=1000) for _ in range(6)]
+    assert [client.takes(), client.takes()] == ids[:2]
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    assert client.says("reserve-batch 3") == "RESERVED_BATCH 0"
+    waiter = server.connect()
+    waiter.says("reserve")
+    client.says(f"delete {ids[0]}")
+    assert str(waiter.hears()).startswith(f"RESERVED {ids[2]} ")
+    waiter.says("reserve")
+    client.says(f"bury {ids[1]} 0")
+    assert str(waiter.hears()).startswith(f"RESERVED {ids[3]} ")
+    client.says("reserve-with-timeout 5")
+    waiter.leaves()
+    assert str(client.hears()).startswith("RESERVED ")
+    assert server.queue.state.tubes.in_order[0].reserved == 1
+
+
+def test_reserve_job_passes_both_but_counts() -> None:
+    _, client = a_server("max-reserved=1", "rate=1:1")
+    ids = [client.put() for _ in range(3)]
+    client.takes()
+    assert str(client.says(f"reserve-job {ids[1]}")).startswith("RESERVED")
+    client.says(f"delete {ids[0]}")
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+
+
+def test_the_end_of_a_batch_serves_who_waits() -> None:
+    server, client = a_server("max-reserved=2")
+    ids = [client.put() for _ in range(3)]
+    client.says("reserve-batch 2")
+    waiter = server.connect()
+    waiter.says("reserve")
+    assert client.says(f"delete-batch {ids[0]} {ids[1]}") == "DELETED_BATCH 2 0"
+    assert str(waiter.hears()).startswith(f"RESERVED {ids[2]} ")
+
+
+def test_a_dead_letter_makes_place_for_the_next() -> None:
+    server, client = a_server("max-reserved=1", "max-reserves=1", "dead-letter=dead")
+    ids = [client.put() for _ in range(2)]
+    client.takes()
+    waiter = server.connect()
+    waiter.says("reserve")
+    client.says(f"release {ids[0]} 0 0")
+    assert str(waiter.hears()).startswith(f"RESERVED {ids[1]} ")
+
+
+def test_other_tubes_are_served_while_one_is_closed() -> None:
+    _, client = a_server("max-reserved=1")
+    client.put()
+    client.put()
+    client.says("use other")
+    other = client.put(pri=99)
+    client.says("watch other")
+    client.takes()
+    assert client.takes() == other
+
+
+def test_a_pause_closes_a_tube_too() -> None:
+    server, client = a_server("max-reserved=1")
+    first, second = client.put(), client.put()
+    client.takes()
+    client.says("pause-tube default 5")
+    client.says(f"delete {first}")
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    server.pass_time(5)
+    assert client.takes() == second
+
+
+def test_a_limit_that_is_lifted_serves_who_waits() -> None:
+    server, client = a_server("max-reserved=1")
+    client.put()
+    second = client.put()
+    client.takes()
+    waiter = server.connect()
+    waiter.says("reserve")
+    assert client.says("tube-policy default max-reserved=2") == "POLICY"
+    assert str(waiter.hears()).startswith(f"RESERVED {second} ")
+    third = client.put()
+    waiter.says("reserve")
+    assert client.says("tube-policy default max-reserved=-") == "POLICY"
+    assert str(waiter.hears()).startswith(f"RESERVED {third} ")
+
+
+@pytest.mark.parametrize("tubes", [1, 300])
+def test_a_rate_is_kept_with_many_who_wait(tubes: int) -> None:
+    server, client = a_server("rate=100")
+    for _ in range(1200):
+        client.put()
+    workers = [server.connect() for _ in range(50)]
+    for worker in workers:
+        for number in range(1, tubes):
+            worker.says(f"watch t{number}")
+        worker.says("reserve")
+    taken, end_ns = 0, server.now_ns + 10 * NS
+    while (due_ns := server.queue.next_due_ns()) is not None and due_ns <= end_ns:
+        # The reactor is a little late each time.
+        server.now_ns = max(server.now_ns, due_ns) + 3_000_000
+        server.tick()
+        for worker in workers:
+            while (reply := worker.hears()) is not None or not worker.session.is_blocked:
+                if reply is None:
+                    reply = worker.says("reserve")
+                if reply is None:
+                    break
+                job_id = int(reply.split()[1])
+                worker.says(f"delete {job_id}")
+                taken += 1
+    assert 990 <= taken <= 1010
+
+
+def test_a_burst_is_served_at_once_and_comes_back_with_time() -> None:
+    server, client = a_server("rate=10:3")
+    for _ in range(9):
+        client.put()
+    for _ in range(3):
+        client.takes()
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    server.pass_time(0.1)
+    client.takes()
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    server.pass_time(100)
+    for _ in range(3):
+        client.takes()
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+
+
+def test_a_rate_and_a_number_of_reserved_jobs_hold_both() -> None:
+    server, client = a_server("rate=10:1", "max-reserved=1")
+    ids = [client.put() for _ in range(3)]
+    client.takes()
+    server.pass_time(30)
+    client.says("reserve-with-timeout 0")
+    assert len(client.session.reserved) == 1
+    client.says(f"delete {ids[0]}")
+    assert client.says("reserve-with-timeout 0") != "TIMED_OUT"
+    client.says(f"delete {ids[1]}")
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    server.pass_time(0.1)
+    assert client.takes() == ids[2]
+
+
+# What is there already when a policy is set, and a restart.
+
+
+@pytest.mark.parametrize("jobs", [3, SMALL_TUBE + 1, 64 * SLICE_PAGES * 2])
+def test_jobs_that_are_there_are_counted(jobs: int) -> None:
+    server, client = a_server()
+    for _ in range(jobs):
+        client.put(b"1234")
+    reply = client.says(f"tube-policy default max-bytes={4 * jobs + 4} max-age=100 expired=delete")
+    if reply is None:
+        server.finish_slices()
+        reply = client.hears()
+    assert reply == "POLICY"
+    client.put(b"1234")
+    assert client.says("put 0 0 60 1", b"1") == "OUT_OF_MEMORY"
+    server.pass_time(100)
+    assert len(server.queue.state.jobs) == 0
+
+
+def test_jobs_that_change_while_they_are_counted_are_counted_once() -> None:
+    server, client = a_server()
+    jobs = 64 * SLICE_PAGES * 3
+    for _ in range(jobs):
+        client.put(b"12")
+    other = server.connect()
+    other.says("reserve-job 1")
+    other.says(f"reserve-job {jobs}")
+    other.says(f"reserve-job {jobs - 1}")
+    assert client.says("tube-policy default max-bytes=1000000 max-age=100") is None
+    other.says("delete 1")
+    other.says("delete 2")
+    other.says("reserve-job 3")
+    other.says(f"release {jobs} 0 0")
+    other.says(f"delete {jobs - 1}")
+    other.says(f"reserve-job {jobs - 2}")
+    other.says(f"delete {jobs - 3}")
+    other.put(b"123")
+    server.finish_slices()
+    assert client.hears() == "POLICY"
+    check_totals(server.queue)
+
+
+def check_totals(queue: WorkQueue) -> None:
+    """
+    Compare what totals say with the jobs that there are.
+    """
+    for tube in queue.state.tubes.in_order:
+        if tube.totals is None:
+            continue
+        size, ages = 0, 0
+        for job_id in queue.state.jobs:
+            job = queue.state.jobs.look(job_id)
+            assert job is not None
+            if job.tube_id == tube.tube_id:
+                size += len(job.body)
+                is_dead = job.tags is not None and bool(job.tags.dead_from)
+                is_kept = job.state is not State.RESERVED and tube.totals.keeps_ages
+                ages += is_kept and (tube.totals.keeps_dead or not is_dead)
+        assert (tube.totals.size, tube.totals.ages.count) == (size, ages)
+
+
+def test_a_restart_knows_all() -> None:
+    server, client = a_server("max-bytes=10", "max-age=10", "max-reserves=1", "dead-letter=dead")
+    declared = DeclaredPolicies([("*", {"max-jobs": "2"})])
+    server.queue.policies.declare(declared, server.now_ns)
+    first = client.put(b"12345")
+    client.takes()
+    client.says(f"release {first} 0 0")
+    client.put(b"1234567")
+    server, client = restarted(server)
+    check_totals(server.queue)
+    assert client.says("put 0 0 60 4", b"1234") == "OUT_OF_MEMORY"
+    client.put(b"123")
+    assert client.says("put 0 0 60 0", b"") == "OUT_OF_MEMORY"
+    assert client.asks("tube-policy default")["max-jobs-from"] == "file"
+    server.pass_time(10)
+    assert client.asks("stats-tube dead")["current-jobs-buried"] == "3"
+
+
+def test_a_policy_of_a_newer_version_is_kept_as_far_as_it_is_known() -> None:
+    queue = WorkQueue(lambda: Server().facts, COUNTERS, max_job_bytes=9)
+    tube = queue.state.default()
+    rules = {"max-jobs": "0", "colour": "red", "rate": 7}
+    queue.finish_loading([], 1, [TubePolicy(tube.tube_id, rules, 0)])  # type: ignore[arg-type]
+    assert tube.policy is not None and tube.policy.max_jobs == 0
+    assert tube.policy.rate is None
+
+
+def test_no_record_but_those_of_jobs_comes_of_a_policy_at_work() -> None:
+    server, client = a_server("max-reserves=1", "max-age=5")
+    logged = len(server.log.records)
+    job_id = client.put()
+    client.takes()
+    client.says(f"release {job_id} 0 0")
+    kinds = [each.kind for each in server.log.records[logged:] if isinstance(each, JobImage)]
+    assert kinds == [Kind.PUT, Kind.RESERVE, Kind.RELEASE, Kind.MOVE]

@@ -1,0 +1,330 @@
+"""
+Reserves choose among the watched tubes by weights, in every command that reserves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_twisted.jobs.processing_time import MIN_SAMPLES, USUAL_NS
+from beanstalk_twisted.jobs.session import FIFO, WEIGHTED, WEIGHTED_FAIR
+from beanstalk_twisted.rules import batches
+from beanstalk_twisted.wire.dialects import MODERN
+from tests.rules.conversation import Client, Server
+from tests.rules.test_connections import listed
+from tests.sampling import share
+
+MODES = ("fifo", "weighted", "weighted-fair")
+
+
+def serving(mode: str = "weighted", **weights: int) -> tuple[Server, Client, Client]:
+    """
+    Start a server with a worker in a mode that watches these tubes, and somebody else.
+    """
+    server = Server()
+    worker, other = server.connect(), server.connect()
+    for name, weight in weights.items():
+        worker.says(f"watch {name} {weight}")
+    worker.says("ignore default")
+    assert worker.says(f"reserve-mode {mode}") == f"USING {mode}"
+    return server, worker, other
+
+
+def fill(client: Client, jobs: int, *tubes: str) -> None:
+    """
+    Put so many jobs into each tube, the first tube's with the best priority.
+    """
+    for pri, name in enumerate(tubes):
+        client.says(f"use {name}")
+        for _ in range(jobs):
+            client.put(pri=pri)
+
+
+def tube_of(client: Client, job_id: int) -> str:
+    """
+    Ask for the tube of a job.
+    """
+    return client.asks(f"stats-job {job_id}")["tube"]
+
+
+def reserves(client: Client, count: int) -> Counter[str]:
+    """
+    Reserve and release so often, and count the tubes.
+    """
+    had = Counter[str]()
+    for _ in range(count):
+        job_id = client.takes()
+        tube = tube_of(client, job_id)
+        had[tube] += 1
+        client.says(f"release {job_id} {'abcd'.index(tube)} 0")
+    return had
+
+
+def test_the_modes_of_the_wire_are_those_of_sessions() -> None:
+    parsed = [MODERN.parse(f"reserve-mode {mode}".encode())[1] for mode in MODES]
+    assert parsed == [(FIFO,), (WEIGHTED,), (WEIGHTED_FAIR,)]
+
+
+def test_without_a_mode_weights_count_for_nothing() -> None:
+    server, worker, other = serving("fifo", a=1, b=1000)
+    fill(other, 3, "a", "b")
+    assert [tube_of(worker, worker.takes()) for _ in range(6)] == ["a"] * 3 + ["b"] * 3
+    assert server.queue.tally.commands["cmd-watch"] == 0
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_of_a_tube_the_best_job_is_reserved_whatever_others_have(mode: str) -> None:
+    _, worker, other = serving(mode, a=1, b=1)
+    other.says("use b")
+    late, early = other.put(pri=9), other.put(pri=8)
+    fill(other, 9, "a")
+    had = [worker.takes() for _ in range(4)]
+    assert sorted(tube_of(worker, job_id) for job_id in had) == ["a", "a", "b", "b"]
+    assert [job_id for job_id in had if job_id in (late, early)] == [early, late]
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_reserves_are_as_the_weights_within_a_fiftieth(mode: str) -> None:
+    _, worker, other = serving(mode, a=5, b=3, c=2)
+    fill(other, 2, "a", "b", "c")
+    count = share(100_000, 20)
+    had = reserves(worker, count)
+    assert all(abs(had[name] / count - part) <= 0.02 * part for name, part in
+               {"a": 0.5, "b": 0.3, "c": 0.2}.items())  # fmt: skip
+
+
+def test_by_time_a_slow_tube_has_as_much_time_as_a_quick_one() -> None:
+    server, worker, other = serving("weighted-fair", a=1, b=1)
+    fill(other, 1, "a", "b")
+    tenths = Counter[str]()
+    for turn in range(share(10_000)):
+        job_id = worker.takes()
+        tube = tube_of(worker, job_id)
+        takes = {"a": 1, "b": 20}[tube]
+        server.pass_time(takes / 20)
+        worker.says(f"touch {job_id}")
+        server.pass_time(takes / 20)
+        assert worker.says(f"delete {job_id}") == "DELETED"
+        fill(other, 1, tube)
+        if turn > 100:
+            tenths[tube] += takes
+    assert abs(tenths["a"] / tenths.total() - 0.5) <= 0.02
+
+
+def test_only_what_is_deleted_by_whom_it_was_reserved_by_is_measured() -> None:
+    server, worker, other = serving("weighted-fair", a=1)
+    fill(other, 2 * MIN_SAMPLES, "a")
+    ids = [worker.takes() for _ in range(MIN_SAMPLES)]
+    worker.takes()
+    server.pass_time(3)
+    times = server.queue.state.tubes.get_or_make(b"a").processing_time
+    assert times is not None
+    for job_id in range(MIN_SAMPLES + 2, 2 * MIN_SAMPLES + 1):
+        assert other.says(f"delete {job_id}") == "DELETED"
+    for job_id in ids[:-1]:
+        assert worker.says(f"delete {job_id}") == "DELETED"
+    assert other.says(f"delete {ids[-1]}") == "NOT_FOUND"
+    assert times.expected_ns() == USUAL_NS
+    assert worker.says(f"delete-batch {ids[-1]}") == "DELETED_BATCH 1 0"
+    assert times.expected_ns() == 3 * USUAL_NS
+
+
+def test_batches_take_turns_too() -> None:
+    _, worker, other = serving("weighted", a=3, b=1)
+    fill(other, 40, "a", "b")
+    for line in ("reserve-batch 16", "reserve-batch 16 5"):
+        reply = str(worker.says(line)).split("\r\n")
+        assert reply[0] == "RESERVED_BATCH 16"
+        had = Counter(tube_of(worker, int(each.split()[1])) for each in reply[1::2] if each)
+        assert abs(had["a"] - 12) <= 1
+
+
+def alternate(had: list[str]) -> bool:
+    """
+    Tell whether no tube was had twice in a row.
+    """
+    return all(one != other for one, other in pairwise(had))
+
+
+def test_a_batch_that_would_wait_takes_the_turn_that_it_has_found() -> None:
+    _, worker, other = serving("weighted", a=1, b=1)
+    fill(other, 10, "a", "b")
+    for _ in range(20):
+        assert str(worker.says("reserve-batch 1 5")).startswith("RESERVED_BATCH 1\r\n")
+    assert alternate([tube_of(worker, job_id) for job_id in worker.session.reserved])
+
+
+def test_a_job_that_a_batch_has_no_room_for_leaves_its_tube_the_turn() -> None:
+    server, worker, other = serving("weighted", a=1, b=1)
+    body = bytes(1 << 20)
+    most = batches.MAX_REPLY_BYTES // len(body)
+    for name in ("a", "b"):
+        other.says(f"use {name}")
+        for _ in range(most):
+            other.put(body)
+    assert worker.says("reserve-batch 1000") is None
+    server.finish_slices()
+    assert str(worker.hears()).startswith(f"RESERVED_BATCH {most}\r\n")
+    for _ in range(3):
+        worker.takes()
+    assert alternate([tube_of(worker, job_id) for job_id in worker.session.reserved])
+
+
+def test_who_waits_gets_what_comes_first_and_a_job_of_its_own_choice_is_no_turn() -> None:
+    _, worker, other = serving("weighted", a=1, b=1000)
+    assert worker.says("reserve") is None
+    fill(other, 1, "a")
+    assert str(worker.hears()).startswith("RESERVED 1 ")
+    fill(other, 30, "a", "b")
+    for job_id in range(2, 22):
+        assert str(worker.says(f"reserve-job {job_id}")).startswith("RESERVED")
+    assert Counter(tube_of(worker, worker.takes()) for _ in range(20))["b"] >= 19
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_a_paused_tube_loses_its_turns_and_an_ignored_one_too(mode: str) -> None:
+    server, worker, other = serving(mode, a=1, b=1, c=2)
+    fill(other, 2, "a", "b", "c")
+    other.says("pause-tube c 9")
+    assert reserves(worker, 20) == {"a": 10, "b": 10}
+    server.pass_time(9)
+    had = reserves(worker, 40)
+    assert all(abs(had[name] - count) <= 1 for name, count in {"a": 10, "b": 10, "c": 20}.items())
+    worker.says("ignore a")
+    had = reserves(worker, 30)
+    assert had["a"] == 0 and abs(had["c"] - 20) <= 1
+    worker.says("watch a 4")
+    had = reserves(worker, 70)
+    assert abs(had["a"] - 40) <= 1
+    worker.says("watch a")
+    had = reserves(worker, 40)
+    assert abs(had["a"] - 10) <= 1
+
+
+def test_a_plain_watch_sets_the_weight_to_1_and_a_weighted_one_watches_once() -> None:
+    _, worker, other = serving("weighted", a=9)
+    assert worker.says("watch b 9") == "WATCHING 2"
+    assert worker.says("watch b 3") == "WATCHING 2"
+    assert worker.says("watch a") == "WATCHING 2"
+    assert worker.lists("list-tubes-watched") == ["a", "b"]
+    assert other.asks("stats-tube b")["current-watching"] == "1"
+    fill(other, 2, "a", "b")
+    assert abs(reserves(worker, 40)["b"] - 30) <= 1
+    assert worker.says("ignore b") == "WATCHING 1"
+    assert "b" in other.lists("list-tubes")
+    assert worker.says("ignore a") == "NOT_IGNORED"
+
+
+def test_a_tube_that_is_watched_with_a_weight_only_is_gone_with_its_watcher() -> None:
+    _, worker, other = serving("weighted", a=2)
+    assert "a" in other.lists("list-tubes")
+    worker.leaves()
+    assert other.lists("list-tubes") == ["default"]
+
+
+def test_the_mode_of_each_connection_is_listed() -> None:
+    _, worker, other = serving("weighted-fair", a=1)
+    assert [each["mode"] for each in listed(other.says("list-connections"))] == [
+        "weighted-fair", "fifo",
+    ]  # fmt: skip
+    assert worker.says("reserve-mode fifo") == "USING fifo"
+    assert "weighted" not in str(other.says("list-connections"))
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_connections_that_reserve_once_leave_no_tube_out(mode: str) -> None:
+    server, _, other = serving(mode, a=1)
+    fill(other, 1, "a", "b")
+    had = Counter[str]()
+    for _ in range(100):
+        worker = server.connect()
+        worker.says("watch a")
+        worker.says("watch b 2")
+        worker.says(f"reserve-mode {mode}")
+        had += reserves(worker, 1)
+        worker.leaves()
+    assert had["a"] >= 15 and had["b"] >= 50
+
+
+def test_the_same_commands_have_the_same_answers() -> None:
+    def run() -> list[str]:
+        _, worker, other = serving("weighted", a=3, b=5, c=7)
+        fill(other, 20, "a", "b", "c")
+        return [tube_of(worker, worker.takes()) for _ in range(60)]
+
+    assert run() == run()
+
+
+def test_many_watched_tubes_have_their_turns() -> None:
+    _, worker, other = serving("weighted", **{f"t{number}": 1 for number in range(600)})
+    for number in range(0, 600, 2):
+        other.says(f"use t{number}")
+        other.put()
+    had = Counter[str]()
+    for _ in range(900):
+        job_id = worker.takes()
+        had[tube_of(worker, job_id)] += 1
+        worker.says(f"release {job_id} 0 0")
+    assert len(had) == 300
+    assert set(had.values()) <= {2, 3, 4}
+    worker.says("reserve-mode fifo")
+    assert worker.takes() == 1
+
+
+# Whatever else happens.
+
+NAMES = st.sampled_from(["a", "b", "c"])
+WORDS = st.sampled_from([
+    "put {pri}", "put {pri}", "put {pri}", "take", "take", "take", "watch {name} {weight}",
+    "watch {name}", "ignore {name}", "mode", "pause-tube {name} {pause}", "use {name}", "release",
+    "delete", "bury", "kick 3", "wait", "leave",
+])  # fmt: skip
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2), WORDS, NAMES, st.integers(1, 9), st.sampled_from(MODES)),
+    max_size=60,
+)
+
+
+def firsts(client: Client) -> set[int]:
+    """
+    Give the best ready job of each tube that a client watches and that is not paused.
+    """
+    keys = [tube.first_open() for tube in client.session.watching]
+    return {key & (1 << 64) - 1 for key in keys if key is not None}
+
+
+@given(STEPS)
+def test_a_reserve_finds_a_job_if_there_is_one_and_it_is_the_best_of_its_tube(
+    steps: list[tuple[int, str, str, int, str]],
+) -> None:
+    server = Server()
+    clients = [server.connect() for _ in range(3)]
+    for number, word, name, value, mode in steps:
+        client = clients[number]
+        held = next(iter(client.session.reserved), 0)
+        match word:
+            case "put {pri}":
+                client.put(pri=value % 3, ttr=value)
+            case "take":
+                expected = firsts(client)
+                reply = str(client.says("reserve-with-timeout 0"))
+                found = int(reply.split()[1]) if reply.startswith("RESERVED") else None
+                assert found in expected if expected else found is None
+            case "wait":
+                server.pass_time(value / 2)
+            case "leave":
+                client.leaves()
+                clients[number] = server.connect()
+            case "mode":
+                assert client.says(f"reserve-mode {mode}") == f"USING {mode}"
+            case "release" | "bury":
+                client.says(f"{word} {held} {value % 3}{' 0' * (word == 'release')}")
+            case "delete":
+                client.says(f"delete {held}")
+            case _:
+                client.says(word.format(name=name, weight=value, pause=value % 3))

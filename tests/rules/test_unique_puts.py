@@ -1,0 +1,179 @@
+"""
+Puts with a unique key.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.binlog.records import JobImage, RememberedKey
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.wire.tags import PutTags
+from tests.rules.conversation import Client, Server
+
+
+def put(client: Client, tags: str = "idp:k", body: bytes = b"x", *, delay: int = 0) -> str:
+    """
+    Put a job with tags; priority 0, TTR 60 s.
+    """
+    reply = client.says(f"put 0 {delay} 60 {len(body)} {tags}", body)
+    assert reply is not None
+    return reply
+
+
+def test_while_a_job_has_the_key_another_put_says_its_id_and_state() -> None:
+    client = Server().connect()
+    assert put(client) == "INSERTED 1"
+    assert put(client, body=b"another") == "INSERTED 1 READY"
+    assert client.says("peek 1") == "FOUND 1 1\r\nx", "the first one stays as it is"
+    client.takes()
+    assert put(client) == "INSERTED 1 RESERVED"
+    client.says("release 1 0 5")
+    assert put(client) == "INSERTED 1 DELAYED"
+    client.says("kick-job 1")
+    client.takes()
+    client.says("bury 1 0")
+    assert put(client) == "INSERTED 1 BURIED"
+    assert client.asks("stats")["total-jobs"] == "1"
+    client.says("delete 1")
+    assert put(client) == "INSERTED 2", "no id was used up"
+
+
+def test_a_key_is_one_of_its_tube() -> None:
+    client = Server().connect()
+    put(client)
+    client.says("use other")
+    assert put(client) == "INSERTED 2"
+    assert put(client, "idp:K") == "INSERTED 3", "case matters"
+
+
+@pytest.mark.parametrize("seconds", [1, 60])
+def test_a_key_is_remembered_as_long_as_was_asked_for(seconds: int) -> None:
+    server = Server()
+    client = server.connect()
+    put(client, f"idp:k:{seconds}")
+    client.says("delete 1")
+    assert put(client) == "INSERTED 1 DELETED"
+    server.pass_time(seconds - 0.001)
+    assert put(client) == "INSERTED 1 DELETED"
+    server.pass_time(0.001)
+    assert put(client) == "INSERTED 2"
+    client.says("delete 2")
+    assert put(client) == "INSERTED 3", "which asked for nothing"
+
+
+def test_a_tube_is_kept_while_a_key_of_it_is_remembered() -> None:
+    server = Server()
+    client = server.connect()
+    client.says("use mail")
+    put(client, "idp:k:9")
+    client.says("delete 1")
+    client.says("use default")
+    assert client.lists("list-tubes") == ["default", "mail"]
+    server.pass_time(9)
+    assert client.lists("list-tubes") == ["default"]
+
+
+def test_the_deletion_and_the_key_that_it_leaves_stand_together() -> None:
+    server = Server()
+    client = server.connect()
+    put(client, "idp:k:9")
+    first = len(server.log.records) + 1
+    client.says("delete 1")
+    assert server.log.wholes[-1] == (first, first + 1)
+    deletion, key = server.log.records[-2:]
+    assert isinstance(deletion, JobImage)
+    assert key == RememberedKey(1, b"k", 1, server.now_ns + 9 * 10**9, server.now_ns)
+    assert client.last is not None and client.last[1] == first + 1
+    put(client)
+    assert client.last[1] == first + 1, "that it is there waits for the deletion to be durable"
+
+
+@pytest.mark.parametrize("command", ["flush-tube default", "delete-batch 1"])
+def test_whatever_deletes_a_job_leaves_its_key(command: str) -> None:
+    client = Server().connect()
+    put(client, "idp:k:9")
+    client.says(command)
+    assert put(client) == "INSERTED 1 DELETED"
+
+
+def test_a_put_for_a_moment_may_have_a_key() -> None:
+    client = Server().connect()
+    assert client.says("put-at 0 0 60 1 idp:k", b"x") == "INSERTED 1"
+    assert client.says("put-at 0 0 60 1 idp:k", b"x") == "INSERTED 1 READY"
+
+
+def batch(queue: WorkQueue, session: Session, *keys: bytes) -> str:
+    """
+    Put a batch of jobs with these keys; an empty one is none.
+    """
+    jobs = [(0, 0, 60, PutTags(unique_key=key) if key else None, b"x") for key in keys]
+    answer = queue.put_batches.put_batch(session, 0, 0, jobs)
+    assert answer is not None
+    return answer[0].encode().decode()
+
+
+def test_in_a_batch_each_job_is_put_or_said_to_be_there() -> None:
+    server = Server()
+    client = server.connect()
+    put(client, "idp:a")
+    said = batch(server.queue, client.session, b"b", b"a", b"", b"b", b"", b"c")
+    assert said.splitlines() == [
+        "INSERTED_BATCH 6", "INSERTED 2", "INSERTED 1 READY", "INSERTED 3", "INSERTED 2 READY",
+        "INSERTED 4", "INSERTED 5",
+    ]  # fmt: skip
+    assert client.asks("stats")["total-jobs"] == "5"
+    again = batch(server.queue, client.session, b"a", b"b", b"c").splitlines()
+    assert again == ["INSERTED_BATCH 3", "INSERTED 1 READY", "INSERTED 2 READY", "INSERTED 5 READY"]
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_there_are_so_many_keys_at_most(past: int) -> None:
+    server = Server()
+    server.queue.state.unique.most = 4
+    client = server.connect()
+    put(client, "idp:a")
+    put(client, "idp:b:9")
+    client.says("delete 2")
+    keys = [b"c", b"d", *[b"e"] * past]
+    assert batch(server.queue, client.session, *keys).startswith("OUT" if past else "INSERTED")
+    if past:
+        assert len(server.queue.state.jobs) == 1, "all or none"
+        return
+    assert put(client, "idp:e") == "OUT_OF_MEMORY"
+    assert put(client, "idp:a") == "INSERTED 1 READY", "those that are there take nothing"
+    assert put(client, "con:e") == "INSERTED 5", "and those without a key neither"
+    server.pass_time(9)
+    assert put(client, "idp:e") == "INSERTED 6"
+
+
+def test_a_log_that_cannot_begin_a_segment_takes_no_tags() -> None:
+    server = Server()
+
+    class Narrow(type(server.log.budget)):  # type: ignore[misc]
+        has_segment = False
+        is_short = True
+
+    server.log.budget = Narrow()
+    client = server.connect()
+    assert put(client) == "OUT_OF_MEMORY"
+    assert client.put() == 1
+    assert not server.log.has_extensions
+
+
+def test_a_put_with_tags_waits_for_the_segment_that_may_hold_them() -> None:
+    server = Server()
+    enough = server.log.budget
+
+    class Unready(type(enough)):  # type: ignore[misc]
+        has_segment = False
+
+    server.log.budget = Unready()
+    client = server.connect()
+    assert client.says("put 0 0 60 1 idp:k", b"x") is None
+    assert server.connect().put() == 1, "those without do not"
+    server.log.budget = enough
+    server.queue.room_changed(server.now_ns)
+    server.deliver()
+    assert client.hears() == "INSERTED 2"

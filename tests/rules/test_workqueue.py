@@ -1,0 +1,827 @@
+"""
+Every command and its replies; what replies wait for; tubes that come and go; loading.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from beanstalk_twisted.binlog.records import (
+    Counters,
+    JobImage,
+    Kind,
+    Pause,
+    Reason,
+    State,
+    TubeDef,
+)
+from beanstalk_twisted.rules.kicks import RUN_JOBS
+from beanstalk_twisted.rules.workqueue import SLICE_TUBES
+from tests.rules.conversation import NS, START_NS, Client, Server
+
+
+def bury(client: Client, *, pri: int = 0, buried_pri: int = 0) -> int:
+    """
+    Put a job, take it, bury it, and give its id.
+    """
+    job_id = client.put(pri=pri)
+    assert client.says(f"reserve-job {job_id}") == f"RESERVED {job_id} 1\r\nx"
+    assert client.says(f"bury {job_id} {buried_pri}") == "BURIED"
+    return job_id
+
+
+# put
+
+
+def test_ids_begin_at_1_and_go_up_by_1() -> None:
+    server = Server()
+    first, second = server.connect(), server.connect()
+    assert [first.put(), second.put(), first.put(delay=5)] == [1, 2, 3]
+
+
+def test_a_put_is_logged_whole() -> None:
+    server = Server()
+    server.connect()
+    client = server.connect()
+    client.says("use work")
+    assert client.says("put 7 9 60 5", b"a\r\nb\0") == "INSERTED 1"
+    tube_id = server.queue.state.tubes.get_or_make(b"work").tube_id
+    assert server.log.records == [
+        TubeDef(tube_id, b"work", START_NS),
+        JobImage(
+            Kind.PUT, State.DELAYED, Reason.CLIENT, priority=7, job_id=1, ts_ns=START_NS,
+            deadline_ns=START_NS + 9 * NS, delay_s=9, ttr_s=60, tube_id=tube_id, connection=2,
+            body=b"a\r\nb\0",
+        ),
+    ]  # fmt: skip
+
+
+def test_the_largest_numbers_fit() -> None:
+    client = Server().connect()
+    client.put(pri=4294967295, delay=4294967295, ttr=4294967295)
+    stats = client.asks("stats-job 1")
+    assert [stats[name] for name in ("pri", "delay", "ttr", "time-left")] == ["4294967295"] * 4
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("body", [b"", b"\r\n", b"\0", b"x" * 65535], ids=len)
+def test_a_body_comes_back_as_it_was(body: bytes, delay: int) -> None:
+    client = Server().connect()
+    client.put(body, delay=delay)
+    assert client.says("peek 1") == f"FOUND 1 {len(body)}\r\n{body.decode('latin-1')}"
+    assert client.says("reserve-job 1") == f"RESERVED 1 {len(body)}\r\n{body.decode('latin-1')}"
+
+
+def test_a_body_that_never_comes_uses_up_an_id_and_makes_no_job() -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    server.queue.begin_put(client.session, server.now_ns)
+    for line in ("peek 1", "stats-job 1", "delete 1", "kick-job 1", "reserve-job 1", "touch 1"):
+        assert other.says(line) == "NOT_FOUND"
+    client.leaves()
+    assert other.put() == 2
+    assert other.asks("stats")["total-jobs"] == "1"
+
+
+def test_a_server_that_drains_refuses_puts_and_does_all_else() -> None:
+    server = Server()
+    client = server.connect()
+    client.put()
+    server.queue.puts.is_draining = True
+    assert client.says("put 0 0 1 1", b"x") == "DRAINING"
+    assert client.takes() == 1
+    assert client.says("release 1 0 0") == "RELEASED"
+    server.queue.puts.is_draining = False
+    assert client.put() == 3, "the refused one used up an id"
+
+
+def test_a_job_stays_in_its_tube_though_its_producer_uses_another() -> None:
+    client = Server().connect()
+    client.says("use a")
+    client.put()
+    client.says("use b")
+    assert client.asks("stats-job 1")["tube"] == "a"
+
+
+# use, watch, ignore
+
+
+def test_use_says_which_tube_and_puts_go_there() -> None:
+    client = Server().connect()
+    assert client.says("list-tube-used") == "USING default"
+    assert client.says("use x_y") == "USING x_y"
+    assert client.says("use x_y") == "USING x_y"
+    assert client.says("list-tube-used") == "USING x_y"
+    client.put()
+    assert client.asks("stats-tube x_y")["current-jobs-ready"] == "1"
+
+
+def test_watch_and_ignore_say_how_many_tubes_are_watched() -> None:
+    client = Server().connect()
+    said = [
+        client.says(line)
+        for line in (
+            "watch a", "watch a", "watch b", "ignore nosuch", "ignore default", "ignore default",
+            "ignore b", "ignore a", "ignore nosuch",
+        )
+    ]  # fmt: skip
+    assert said == [
+        "WATCHING 2", "WATCHING 2", "WATCHING 3", "WATCHING 3", "WATCHING 2", "WATCHING 2",
+        "WATCHING 1", "NOT_IGNORED", "WATCHING 1",
+    ]  # fmt: skip
+
+
+def test_the_only_tube_watched_cannot_be_ignored_but_others_may_be_named() -> None:
+    client = Server().connect()
+    client.says("use used")
+    assert client.says("ignore used") == "WATCHING 1"
+    assert client.says("ignore default") == "NOT_IGNORED"
+    assert client.lists("list-tubes-watched") == ["default"]
+
+
+def test_a_watched_tube_is_reserved_from_and_an_ignored_one_is_not() -> None:
+    client = Server().connect()
+    client.says("watch a")
+    client.says("use a")
+    client.put()
+    client.put()
+    assert client.takes() == 1
+    client.says("ignore a")
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+
+
+# Tubes that come and go.
+
+
+def test_the_lists_show_tubes_as_they_were_made_and_watched() -> None:
+    client = Server().connect()
+    client.says("watch w")
+    client.says("use u")
+    assert client.lists("list-tubes") == ["default", "w", "u"]
+    assert client.lists("list-tubes-watched") == ["default", "w"]
+    client.says("ignore default")
+    assert client.lists("list-tubes-watched") == ["w"]
+
+
+def test_the_last_of_a_list_takes_the_place_of_one_that_is_gone() -> None:
+    client = Server().connect()
+    for line in ("watch w1", "watch w2", "watch w3", "use u1", "ignore w1"):
+        client.says(line)
+    assert client.lists("list-tubes") == ["default", "u1", "w2", "w3"]
+    assert client.lists("list-tubes-watched") == ["default", "w3", "w2"]
+    client.says("ignore default")
+    assert client.lists("list-tubes-watched") == ["w2", "w3"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        ("stats-tube nosuch", "NOT_FOUND"),
+        ("pause-tube nosuch 5", "NOT_FOUND"),
+        ("ignore nosuch", "WATCHING 1"),
+        ("reserve-job 1", "NOT_FOUND"),
+    ],
+)
+def test_only_use_and_watch_make_tubes(line: str, reply: str) -> None:
+    client = Server().connect()
+    assert client.says(line) == reply
+    assert client.lists("list-tubes") == ["default"]
+
+
+def test_a_tube_that_is_no_longer_used_or_watched_is_gone_with_its_counters() -> None:
+    client = Server().connect()
+    client.says("use a")
+    client.says(f"delete {client.put()}")
+    client.says("pause-tube a 100")
+    client.says("use default")
+    assert client.says("stats-tube a") == "NOT_FOUND"
+    client.says("watch a")
+    stats = client.asks("stats-tube a")
+    names = ("total-jobs", "cmd-delete", "cmd-pause-tube", "pause")
+    assert [stats[name] for name in names] == ["0"] * 4
+    client.says("ignore a")
+    assert client.lists("list-tubes") == ["default"]
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried", "reserved"])
+def test_a_job_in_any_state_keeps_its_tube(state: str) -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    client.says("use a")
+    if state == "buried":
+        bury(client)
+    else:
+        client.put(delay=5 if state == "delayed" else 0)
+    if state == "reserved":
+        client.says("reserve-job 1")
+    client.says("use default")
+    assert other.asks("stats-tube a")[f"current-jobs-{state}"] == "1"
+    assert client.says("delete 1") == "DELETED"
+    assert other.lists("list-tubes") == ["default"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_others_are_served_between_the_slices_of_the_end_of_one_that_watches_very_many_tubes(
+    more: int,
+) -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    for number in range(SLICE_TUBES - 1 + more):
+        client.says(f"watch {number}")
+    client.leaves()
+    left = len(server.queue.state.tubes) - 1
+    assert left == more
+    assert other.says("use elsewhere") == "USING elsewhere"
+    server.finish_slices()
+    assert other.lists("list-tubes") == ["default", "elsewhere"]
+
+
+def test_a_connection_that_ends_takes_its_tubes_along_but_those_with_jobs() -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    for line in ("use used", "watch watched", "watch full", "use full"):
+        client.says(line)
+    client.put()
+    client.says("use used")
+    client.says("reserve")
+    client.leaves()
+    assert other.lists("list-tubes") == ["default", "full"]
+    assert other.asks("stats-tube full")["current-jobs-ready"] == "1"
+
+
+def test_the_default_tube_stays_though_nobody_wants_it() -> None:
+    server = Server()
+    client = server.connect()
+    for line in ("use a", "watch a", "ignore default"):
+        client.says(line)
+    stats = client.asks("stats-tube default")
+    assert (stats["current-using"], stats["current-watching"]) == ("0", "0")
+    assert client.lists("list-tubes") == ["default", "a"]
+
+
+# delete
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+def test_anybody_may_delete_a_job_that_nobody_holds(state: str) -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    client.says("use elsewhere")
+    job_id = bury(client) if state == "buried" else client.put(delay=5 * (state == "delayed"))
+    assert other.says(f"delete {job_id}") == "DELETED"
+    assert other.says(f"delete {job_id}") == "NOT_FOUND"
+    assert client.says(f"peek {job_id}") == "NOT_FOUND"
+
+
+def test_a_reserved_job_is_deleted_by_its_holder_only() -> None:
+    server = Server()
+    client, holder = server.connect(), server.connect()
+    client.put()
+    holder.takes()
+    assert client.says("delete 1") == "NOT_FOUND"
+    assert holder.says("delete 1") == "DELETED"
+
+
+def test_a_deleted_job_never_comes_back() -> None:
+    server = Server()
+    client = server.connect()
+    delayed, held = client.put(delay=1), client.put(ttr=1)
+    client.takes()
+    for job_id in (delayed, held):
+        client.says(f"delete {job_id}")
+    server.pass_time(2)
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    image = server.log.images(held)[-1]
+    assert (image.kind, image.state, image.body) == (Kind.DELETE, State.GONE, b"")
+
+
+# release, bury, touch: only for the holder
+
+
+@pytest.mark.parametrize("line", ["release 1 0 0", "release 1 0 5", "bury 1 0", "touch 1"])
+def test_who_does_not_hold_a_job_cannot_give_it_back_or_aside_or_keep_it(line: str) -> None:
+    server = Server()
+    client, holder = server.connect(), server.connect()
+    assert client.says(line) == "NOT_FOUND", "there is none"
+    client.put()
+    assert client.says(line) == "NOT_FOUND", "nobody holds it"
+    holder.takes()
+    assert client.says(line) == "NOT_FOUND", "another holds it"
+    before = client.asks("stats-job 1")
+    assert (before["state"], before["releases"], before["buries"]) == ("reserved", "0", "0")
+    holder.leaves()
+    assert client.says(line) == "NOT_FOUND", "nobody holds it any more"
+
+
+def test_release_gives_a_job_back_with_a_new_priority_and_delay() -> None:
+    server = Server()
+    client = server.connect()
+    client.put(pri=7)
+    client.takes()
+    assert client.says("release 1 2000 9") == "RELEASED"
+    stats = client.asks("stats-job 1")
+    names = ("state", "pri", "delay", "time-left", "releases")
+    assert [stats[name] for name in names] == ["delayed", "2000", "9", "9", "1"]
+    client.says("kick-job 1")
+    client.takes()
+    assert client.says("release 1 5 0") == "RELEASED"
+    stats = client.asks("stats-job 1")
+    assert [stats[name] for name in names] == ["ready", "5", "0", "0", "2"]
+
+
+def test_bury_puts_a_job_aside_with_a_new_priority() -> None:
+    client = Server().connect()
+    client.put(pri=7)
+    client.takes()
+    assert client.says("bury 1 9") == "BURIED"
+    stats = client.asks("stats-job 1")
+    assert [stats[name] for name in ("state", "pri", "buries")] == ["buried", "9", "1"]
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+
+
+def test_touch_changes_nothing_but_the_deadline() -> None:
+    server = Server()
+    client = server.connect()
+    client.put(ttr=10)
+    client.takes()
+    before = client.asks("stats-job 1")
+    server.pass_time(0.5)
+    assert client.says("touch 1") == "TOUCHED"
+    assert client.asks("stats-job 1") == before
+    image = server.log.images(1)[-1]
+    assert (image.kind, image.deadline_ns) == (Kind.TOUCH, server.now_ns + 10 * NS)
+
+
+# kick
+
+
+def test_kick_takes_the_buried_jobs_first_and_the_delayed_ones_only_without_them() -> None:
+    client = Server().connect()
+    bury(client)
+    bury(client)
+    client.put(delay=100)
+    assert [client.says("kick 10") for _ in range(3)] == ["KICKED 2", "KICKED 1", "KICKED 0"]
+
+
+def test_kick_takes_the_job_that_was_buried_first() -> None:
+    client = Server().connect()
+    ids = [client.put() for _ in range(3)]
+    for job_id in ids:
+        client.says(f"reserve-job {job_id}")
+    for job_id in (2, 3, 1):
+        client.says(f"bury {job_id} 0")
+    kicked = []
+    for _ in ids:
+        assert client.says("kick 1") == "KICKED 1"
+        kicked.append(client.takes())
+    assert kicked == [2, 3, 1]
+
+
+def test_jobs_buried_in_one_instant_keep_their_order() -> None:
+    server = Server()
+    client = server.connect()
+    ids = [bury(client) for _ in range(5)]
+    images = [server.log.images(job_id)[-1] for job_id in ids]
+    times = [image.deadline_ns for image in images]
+    assert times == sorted(set(times)), "strictly increasing"
+    assert client.says("peek-buried") == "FOUND 1 1\r\nx"
+
+
+def test_kick_takes_the_delayed_job_that_is_due_first() -> None:
+    client = Server().connect()
+    for delay in (30, 10, 20):
+        client.put(delay=delay)
+    kicked = []
+    for _ in range(3):
+        assert client.says("kick 1") == "KICKED 1"
+        kicked.append(client.takes())
+    assert kicked == [2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("bound", "kicked"), [("0", 0), ("1", 1), ("3", 3), ("4", 3), ("4294967296", 0), ("-1", 3)]
+)
+def test_kick_moves_no_more_than_was_asked_for_or_is_there(bound: str, kicked: int) -> None:
+    client = Server().connect()
+    for _ in range(3):
+        bury(client)
+    assert client.says(f"kick {bound}") == f"KICKED {kicked}"
+    assert client.asks("stats")["current-jobs-ready"] == str(kicked)
+
+
+def test_kick_looks_at_the_used_tube_only() -> None:
+    client = Server().connect()
+    bury(client)
+    client.says("use other")
+    assert client.says("kick 1") == "KICKED 0"
+
+
+def test_a_kicked_job_keeps_its_priority_and_delay() -> None:
+    client = Server().connect()
+    client.put(pri=7, delay=100)
+    client.says("kick 1")
+    stats = client.asks("stats-job 1")
+    names = ("state", "pri", "delay", "time-left", "kicks")
+    assert [stats[name] for name in names] == ["ready", "7", "100", "0", "1"]
+
+
+@pytest.mark.parametrize("state", ["delayed", "buried"])
+def test_a_buried_or_delayed_job_can_be_kicked_by_its_id_from_anywhere(state: str) -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    client.says("use elsewhere")
+    job_id = bury(client) if state == "buried" else client.put(delay=100)
+    assert other.says(f"kick-job {job_id}") == "KICKED"
+    stats = other.asks(f"stats-job {job_id}")
+    assert [stats[name] for name in ("state", "tube", "kicks")] == ["ready", "elsewhere", "1"]
+    assert other.says(f"kick-job {job_id}") == "NOT_FOUND"
+
+
+def test_a_job_that_is_ready_or_reserved_or_not_there_cannot_be_kicked() -> None:
+    client = Server().connect()
+    client.put()
+    assert client.says("kick-job 1") == "NOT_FOUND"
+    client.takes()
+    assert client.says("kick-job 1") == "NOT_FOUND"
+    assert client.says("kick-job 100") == "NOT_FOUND"
+
+
+# peek
+
+
+def test_a_job_can_be_looked_at_in_any_state_by_anybody_and_is_not_changed() -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    client.says("use elsewhere")
+    client.put(b"hello", delay=9)
+    for line in ("kick 1", "reserve-job 1", "bury 1 0", "kick 1", "reserve-job 1"):
+        client.says(line)
+        before = client.asks("stats-job 1")
+        assert other.says("peek 1") == "FOUND 1 5\r\nhello"
+        assert client.asks("stats-job 1") == before
+
+
+@pytest.mark.parametrize("job_id", [0, 2, 18446744073709551615])
+def test_a_job_that_is_not_there_cannot_be_looked_at(job_id: int) -> None:
+    client = Server().connect()
+    client.put()
+    assert client.says(f"peek {job_id}") == "NOT_FOUND"
+
+
+def test_the_first_ready_job_of_the_used_tube_is_shown_paused_or_not() -> None:
+    client = Server().connect()
+    assert client.says("peek-ready") == "NOT_FOUND"
+    client.put(pri=2)
+    client.put(b"yy", pri=1)
+    client.says("pause-tube default 60")
+    assert client.says("peek-ready") == "FOUND 2 2\r\nyy"
+    client.says("use other")
+    assert client.says("peek-ready") == "NOT_FOUND"
+
+
+def test_the_delayed_job_that_is_due_first_is_shown() -> None:
+    client = Server().connect()
+    assert client.says("peek-delayed") == "NOT_FOUND"
+    client.put(delay=99)
+    client.put(b"yy", delay=1)
+    client.put()
+    assert client.says("peek-delayed") == "FOUND 2 2\r\nyy"
+    client.says("delete 2")
+    assert client.says("peek-delayed") == "FOUND 1 1\r\nx"
+    client.says("delete 1")
+    assert client.says("peek-delayed") == "NOT_FOUND"
+
+
+def test_the_job_that_was_buried_first_is_shown_until_it_is_kicked() -> None:
+    client = Server().connect()
+    client.put()
+    assert client.says("bury 1 0") == "NOT_FOUND"
+    client.takes()
+    client.says("bury 1 0")
+    assert client.says("peek-buried") == "FOUND 1 1\r\nx"
+    assert client.says("kick 1") == "KICKED 1"
+    assert client.says("peek-buried") == "NOT_FOUND"
+    assert client.says("peek-ready") == "FOUND 1 1\r\nx"
+    assert client.says("kick 1") == "KICKED 0"
+
+
+# Connections that end.
+
+
+def test_the_jobs_of_a_connection_that_ends_are_ready_again_with_nothing_counted() -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    client.put(pri=7)
+    client.takes()
+    client.leaves()
+    stats = other.asks("stats-job 1")
+    names = ("state", "pri", "reserves", "timeouts", "releases", "buries", "kicks")
+    assert [stats[name] for name in names] == ["ready", "7", "1", "0", "0", "0", "0"]
+    image = server.log.images()[-1]
+    assert (image.kind, image.reason) == (Kind.DISCONNECT_RELEASE, Reason.DISCONNECT)
+    assert image.connection == 0
+
+
+def test_jobs_come_back_in_the_order_they_were_reserved() -> None:
+    server = Server()
+    client = server.connect()
+    for pri in (3, 1, 2):
+        client.put(pri=pri)
+    for job_id in (2, 1, 3):
+        client.says(f"reserve-job {job_id}")
+    client.says("touch 2")
+    client.leaves()
+    back = [image.job_id for image in server.log.images()[-3:]]
+    assert back == [2, 1, 3]
+
+
+def test_who_waits_gets_the_job_of_a_connection_that_ends() -> None:
+    server = Server()
+    holder, worker = server.connect(), server.connect()
+    holder.put(ttr=100)
+    holder.takes()
+    worker.says("reserve-with-timeout 1")
+    holder.leaves()
+    assert worker.hears() == "RESERVED 1 1\r\nx"
+
+
+def test_connections_are_numbered_from_1_and_no_number_is_given_twice() -> None:
+    server = Server()
+    numbers = []
+    for _ in range(3):
+        client = server.connect()
+        numbers.append(client.session.number)
+        client.leaves()
+    assert numbers == [1, 2, 3]
+
+
+# What replies wait for.
+
+
+class Waits:
+    """
+    Jobs 1 to 5 in tube `a`, each with records of its own; 6 deleted; then something unrelated.
+    """
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.client = self.server.connect()
+        self.client.says("use a")
+        self.client.says("watch a")
+        for _ in range(6):
+            self.client.put()
+        for line in ("reserve-job 2", "reserve-job 3", "bury 3 0", "reserve-job 4", "release 4 0 9",
+                     "reserve-job 5", "delete 6", "reserve-job 1", "release 1 0 0"):  # fmt: skip
+            self.client.says(line)
+        unrelated = self.server.connect()
+        unrelated.put()
+        unrelated.takes()
+
+    def lsn(self, line: str) -> int:
+        """
+        Say something and give what its reply waits for.
+        """
+        assert self.client.says(line, b"x") is not None
+        assert self.client.last is not None
+        return self.client.last[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "job_id"),
+    [
+        ("put 0 0 60 1", 8),
+        ("put 0 9 60 1", 8),
+        ("delete 1", 1),
+        ("delete 5", 5),
+        ("release 2 0 0", 2),
+        ("release 2 0 9", 2),
+        ("bury 2 0", 2),
+        ("kick-job 3", 3),
+        ("kick-job 4", 4),
+        ("peek 1", 1),
+        ("peek 2", 2),
+        ("peek-ready", 1),
+        ("peek-delayed", 4),
+        ("peek-buried", 3),
+        ("reserve", 1),
+        ("reserve-with-timeout 0", 1),
+        ("reserve-job 3", 3),
+        ("touch 2", 2),
+        ("stats-job 1", 1),
+        ("stats-job 2", 2),
+    ],
+)
+def test_a_reply_about_a_job_waits_for_that_jobs_newest_committing_record(
+    line: str, job_id: int
+) -> None:
+    waits = Waits()
+    lsn = waits.lsn(line)
+    assert lsn == waits.server.log.committed_lsn(job_id)
+    assert 0 < lsn <= len(waits.server.log.records)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["peek 6", "peek 99", "delete 6", "stats-job 99", "reserve-job 2", "kick-job 1", "touch 1",
+     "bury 1 0", "release 99 0 0", "stats-tube a", "stats-tube nosuch", "list-tubes",
+     "list-tubes-watched", "kick 5", "kick 0", "pause-tube a 5", "pause-tube nosuch 5"],
+)  # fmt: skip
+def test_a_reply_about_the_queue_waits_for_all_committing_records_before_it(line: str) -> None:
+    waits = Waits()
+    lsn = waits.lsn(line)
+    assert lsn == waits.server.log.committed_lsn()
+    assert lsn > 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["use b", "watch b", "ignore a", "ignore nosuch", "list-tube-used", "stats"],
+)
+def test_a_reply_about_the_connection_or_the_process_waits_for_nothing(line: str) -> None:
+    assert Waits().lsn(line) == 0
+
+
+def test_a_timeout_or_a_warning_waits_for_nothing() -> None:
+    server = Server()
+    client = server.connect()
+    client.put(ttr=3)
+    client.takes()
+    for line, reply in (("reserve-with-timeout 1", "TIMED_OUT"), ("reserve", "DEADLINE_SOON")):
+        client.says(line)
+        server.pass_time(1)
+        assert client.hears() == reply
+        assert client.last is not None and client.last[1] == 0
+
+
+def test_an_answer_that_comes_late_waits_for_the_jobs_own_record() -> None:
+    server = Server()
+    worker, producer = server.connect(), server.connect()
+    worker.says("reserve")
+    producer.put()
+    assert worker.hears() is not None
+    assert worker.last is not None and producer.last is not None
+    assert worker.last[1] == producer.last[1] == server.log.committed_lsn(1)
+
+
+def test_a_large_kick_waits_for_its_last_record() -> None:
+    server = Server()
+    client = server.connect()
+    for _ in range(RUN_JOBS + 1):
+        client.put(delay=9)
+    assert client.says(f"kick {RUN_JOBS + 1}") is None
+    server.finish_slices()
+    assert client.hears() == f"KICKED {RUN_JOBS + 1}"
+    assert client.last is not None
+    assert client.last[1] == server.log.committed_lsn() == len(server.log.records)
+
+
+def test_a_refused_put_waits_for_nothing() -> None:
+    server = Server()
+    client = server.connect()
+    client.put()
+    server.queue.puts.is_draining = True
+    client.says("put 0 0 1 1", b"x")
+    assert client.last is not None and client.last[1] == 0
+
+
+# Loading, and the head of a segment.
+
+
+def loaded(*images: JobImage, tubes: dict[int, bytes], pauses: tuple[Pause, ...] = ()) -> Server:
+    """
+    Make a server that was loaded from a log.
+    """
+    server = Server()
+    queue = server.queue
+    queue.state.load_tubes(tubes, next_tube_id=20, next_job_id=100)
+    for image in images:
+        queue.state.apply(image, segment=3)
+    queue.finish_loading(pauses, server.now_ns)
+    return server
+
+
+def logged(job_id: int, tube_id: int, state: State, deadline_ns: int = 0) -> JobImage:
+    """
+    Make the image of a job as a log has it.
+    """
+    return JobImage(
+        Kind.COPY, state, Reason.CLIENT, priority=7, job_id=job_id, ts_ns=START_NS - 5 * NS,
+        deadline_ns=deadline_ns, delay_s=9, ttr_s=60, tube_id=tube_id, reserves=1, body=b"hello",
+    )  # fmt: skip
+
+
+def test_a_loaded_job_is_as_the_log_says() -> None:
+    server = loaded(logged(8, 2, State.READY), tubes={1: b"default", 2: b"work"})
+    client = server.connect()
+    stats = client.asks("stats-job 8")
+    names = ("tube", "state", "pri", "age", "delay", "ttr", "file", "reserves")
+    assert [stats[name] for name in names] == ["work", "ready", "7", "5", "9", "60", "3", "1"]
+    assert client.says("peek 8") == "FOUND 8 5\r\nhello"
+    assert client.last is not None and client.last[1] == 0
+
+
+def test_ids_of_jobs_and_tubes_go_on_where_the_log_ends() -> None:
+    server = loaded(logged(8, 2, State.READY), tubes={1: b"default", 2: b"work"})
+    client = server.connect()
+    assert client.put() == 100
+    assert server.queue.state.tubes.get_or_make(b"new").tube_id == 20
+
+
+def with_an_empty_tube() -> Server:
+    """
+    Load tubes of which the second has neither jobs nor a pause.
+    """
+    tubes = {1: b"default", 2: b"empty", 5: b"paused", 4: b"full", 3: b"delayed"}
+    return loaded(
+        logged(8, 4, State.BURIED, START_NS - NS), logged(9, 3, State.DELAYED, START_NS + NS),
+        tubes=tubes, pauses=(Pause(5, 60, START_NS + 2 * NS, START_NS),),
+    )  # fmt: skip
+
+
+def test_only_tubes_with_jobs_or_a_pause_are_there_after_loading_and_default_leads() -> None:
+    names = with_an_empty_tube().connect().lists("list-tubes")
+    assert names[0] == "default"
+    assert set(names) == {"default", "delayed", "full", "paused"}
+
+
+def test_loaded_tubes_are_listed_in_the_order_they_were_made() -> None:
+    names = with_an_empty_tube().connect().lists("list-tubes")
+    assert names == ["default", "delayed", "full", "paused"]
+
+
+def test_a_loaded_pause_keeps_its_tube_until_it_ends() -> None:
+    pause = Pause(2, 60, START_NS + 30 * NS, START_NS - 30 * NS)
+    server = loaded(tubes={1: b"default", 2: b"work"}, pauses=(pause,))
+    client = server.connect()
+    stats = client.asks("stats-tube work")
+    assert (stats["pause"], stats["pause-time-left"]) == ("60", "30")
+    server.pass_time(30)
+    assert client.says("stats-tube work") == "NOT_FOUND"
+
+
+def test_a_pause_of_a_tube_that_the_log_does_not_name_is_passed_over() -> None:
+    server = loaded(tubes={1: b"default"}, pauses=(Pause(9, 60, START_NS + NS, START_NS),))
+    assert server.connect().lists("list-tubes") == ["default"]
+
+
+def test_a_delay_that_ended_while_no_server_ran_ends_at_once() -> None:
+    server = loaded(logged(8, 1, State.DELAYED, START_NS - NS), tubes={1: b"default"})
+    server.pass_time(0)
+    assert server.connect().takes() == 8
+
+
+def test_the_buried_order_of_the_log_is_kept_and_goes_on() -> None:
+    server = loaded(
+        logged(8, 1, State.BURIED, START_NS + 3), logged(9, 1, State.BURIED, START_NS + 2),
+        tubes={1: b"default"},
+    )  # fmt: skip
+    client = server.connect()
+    later = bury(client)
+    kicked = []
+    for _ in range(3):
+        client.says("kick 1")
+        kicked.append(client.takes())
+    assert kicked == [9, 8, later]
+
+
+@pytest.mark.parametrize("tubes", [{1: b"work", 2: b"default"}, {1: b"work"}], ids=len)
+def test_a_log_may_have_given_the_first_tube_id_to_any_tube(tubes: dict[int, bytes]) -> None:
+    server = loaded(logged(8, 1, State.READY), tubes=tubes)
+    client = server.connect()
+    assert client.asks("stats-job 8")["tube"] == "work"
+    client.put()
+    assert client.asks("stats-tube work")["current-jobs-ready"] == "1"
+    assert client.asks("stats-tube default")["current-jobs-ready"] == "1"
+
+
+def test_the_counters_of_a_loaded_server_begin_at_0() -> None:
+    server = loaded(logged(8, 2, State.READY), tubes={1: b"default", 2: b"work"})
+    client = server.connect()
+    assert client.asks("stats")["total-jobs"] == "0"
+    assert client.asks("stats-tube work")["total-jobs"] == "0"
+
+
+def test_the_head_of_a_segment_has_the_next_id_the_tubes_and_the_counters() -> None:
+    server = Server()
+    client = server.connect()
+    client.put()
+    client.says("pause-tube default 60")
+    next_job_id, records, _ = server.queue.opening(2, server.now_ns)
+    assert next_job_id == 2
+    assert [type(record) for record in records] == [TubeDef, Pause, Counters, Counters]
+    last = records[-1]
+    assert isinstance(last, Counters)
+    assert last.tube_id == 0
+    assert last.counts["total-jobs"] == 1
+
+
+def test_the_tubes_of_a_session_that_ends_leave_the_list_in_beanstalkds_order() -> None:
+    server = Server()
+    leaving, staying = server.connect(), server.connect()
+    for name in ("w1", "w2", "w3"):
+        leaving.says(f"watch {name}")
+    leaving.says("use u1")
+    staying.says("use s1")
+    staying.says("watch s2")
+    leaving.leaves()
+    assert [tube.name for tube in server.queue.state.tubes.in_order] == [b"default", b"s2", b"s1"]

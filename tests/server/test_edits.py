@@ -1,0 +1,277 @@
+"""
+`move-job`, `update-job` and `kick-dead` on a connection: in pieces, with others, wrong in every
+way, and when the power goes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.binlog.records import Reason
+from beanstalk_twisted.rules.dead_kicks import ROOM_REST_NS
+from beanstalk_twisted.storage.clock import NS
+from beanstalk_twisted.testing import Beanstalk
+from beanstalk_twisted.testing.memory_server import STARTED_S, Client, MemoryServer
+from tests.held_io import HeldIo
+from tests.storage.test_full_disk import Bounded
+
+LIMIT = 30
+"""The largest body."""
+
+EVIL = b"delete 1\r\nput 0 0 1 0\r\n"
+"""A body that looks like commands."""
+
+PUT = b"put 0 0 60 1\r\nx\r\n"
+USED, SAID = b"list-tube-used\r\n", b"USING default\r\n"
+
+
+def update(body: bytes, line: bytes = b"1 0 0 60 %d") -> bytes:
+    """
+    Make an update with a body.
+    """
+    return b"update-job " + line % len(body) + b"\r\n" + body + b"\r\n"
+
+
+CONVERSATIONS = {
+    "between other commands": (
+        PUT + update(b"yz") + b"peek 1\r\n" + b"update-job 1 5 0 60\r\npeek 1\r\nmove-job 1 a\r\n"
+        b"use a\r\npeek-ready\r\nmove-job 1 a\r\nkick-dead a 3\r\n",
+        b"INSERTED 1\r\nUPDATED\r\nFOUND 1 2\r\nyz\r\nUPDATED\r\nFOUND 1 2\r\nyz\r\nMOVED\r\n"
+        b"USING a\r\nFOUND 1 2\r\nyz\r\nMOVED\r\nKICKED 0\r\n",
+    ),
+    "no body, the largest, CR LF in a body": (
+        PUT + b"".join(update(body) + b"peek 1\r\n" for body in (b"", b"y" * LIMIT, b"a\r\nb")),
+        b"INSERTED 1\r\n" + b"".join(
+            b"UPDATED\r\nFOUND 1 %d\r\n%s\r\n" % (len(body), body)
+            for body in (b"", b"y" * LIMIT, b"a\r\nb")
+        ),
+    ),
+    "a job that is not there": (
+        update(EVIL) + b"update-job 1 0 0 60\r\nmove-job 1 a\r\n" + USED,
+        b"NOT_FOUND\r\n" * 3 + SAID,
+    ),
+    "a wrong number before the size": (
+        PUT + update(EVIL, b"x 0 0 60 %d") + update(EVIL, b"1 4294967296 0 60 %d")
+        + update(EVIL, b"1 0 -1 60 %d") + update(EVIL, b"18446744073709551616 0 0 60 %d")
+        + update(EVIL, b"1 0 0 x %d") + b"peek 1\r\n",
+        b"INSERTED 1\r\n" + b"BAD_FORMAT\r\n" * 5 + b"FOUND 1 1\r\nx\r\n",
+    ),
+    "something behind the size": (
+        PUT + update(EVIL, b"1 0 0 60 %d junk") + update(EVIL, b"1 0 0 60 %d ")
+        + update(EVIL, b"1 0 0 60 %dx") + update(EVIL, b"1 0 0 60 %d idp:a") + USED,
+        b"INSERTED 1\r\n" + b"BAD_FORMAT\r\n" * 4 + SAID,
+    ),
+    "wrong without a size": (
+        PUT + b"update-job\r\nupdate-job 1\r\nupdate-job 1 0 0\r\nupdate-job 1 0 0 x\r\n"
+        b"update-job 1 0 0 60 \r\nupdate-job 1 0 0 60x\r\nupdate-job -1 0 0 60\r\n" + USED,
+        b"INSERTED 1\r\n" + b"BAD_FORMAT\r\n" * 7 + SAID,
+    ),
+    "a body above the limit, or of another size": (
+        PUT + update(EVIL * 2) + b"update-job 1 0 0 60 2\r\nabcd" + update(EVIL * 2, b"9 0 0 1 %d")
+        + b"peek 1\r\n",
+        b"INSERTED 1\r\nJOB_TOO_BIG\r\nEXPECTED_CRLF\r\nJOB_TOO_BIG\r\nFOUND 1 1\r\nx\r\n",
+    ),
+    "wrong moves and kicks": (
+        PUT + b"move-job\r\nmove-job 1\r\nmove-job 1 -a\r\nmove-job 1  a\r\nmove-job 1 a b\r\n"
+        b"move-job x a\r\nmove-job 1a\r\nmove-job 1 " + b"a" * 201 + b"\r\nkick-dead a\r\n"
+        b"kick-dead a x\r\nkick-dead a -1\r\nkick-dead a 1 2\r\nkick-dead a 4294967296\r\n"
+        b"kick-dead -a 1\r\n" + USED,
+        b"INSERTED 1\r\n" + b"BAD_FORMAT\r\n" * 14 + SAID,
+    ),
+    "while it drains": (
+        PUT + b"drain\r\n" + update(b"y") + b"move-job 1 a\r\n",
+        b"INSERTED 1\r\nDRAINING\r\nUPDATED\r\nMOVED\r\n",
+    ),
+}  # fmt: skip
+
+LOST = {
+    "a size that is no number": b"update-job 1 0 0 60 x\r\nkick 1\r\n",
+    "a size above 2**32": b"update-job 1 0 0 60 4294967296\r\nkick 1\r\n",
+    "a size below 0": b"update-job 1 0 0 60 -1\r\nkick 1\r\n",
+    "a long line": b"update-job 1 0 0 60 6" + b" " * 300 + b"\r\nkick 1\r\n",
+}
+
+
+def connect(is_logged: bool = False) -> tuple[MemoryServer, Client]:
+    """
+    Start a server and make a connection.
+    """
+    directory = MemoryDirectory() if is_logged else None
+    server = MemoryServer(directory=directory, max_job_bytes=LIMIT)
+    return server, server.connect()
+
+
+@pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
+@pytest.mark.parametrize("title", CONVERSATIONS)
+def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:
+    sent, replies = CONVERSATIONS[title]
+    _, client = connect(is_logged)
+    assert client.ask(sent) == replies
+    _, client = connect(is_logged)
+    for at in range(len(sent)):
+        client.send(sent[at : at + 1])
+    assert client.ask(b"") == replies
+
+
+def test_an_update_in_two_pieces_cut_anywhere() -> None:
+    sent = PUT + update(b"yz") + b"peek 1\r\n"
+    for at in range(len(sent)):
+        _, client = connect()
+        client.send(sent[:at])
+        assert client.ask(sent[at:]) == b"INSERTED 1\r\nUPDATED\r\nFOUND 1 2\r\nyz\r\n"
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["one packet", "byte by byte"])
+@pytest.mark.parametrize("title", LOST)
+def test_where_the_body_ends_unknown_the_connection_does(title: str, is_cut: bool) -> None:
+    server, client = connect()
+    other = server.connect()
+    other.ask(b"put 0 5 60 1\r\nx\r\n")
+    sent = LOST[title] + b"kick 1\r\n" * 3
+    heard = b""
+    for at in range(len(sent)) if is_cut else range(1):
+        if not client.is_closed:
+            heard += client.ask(sent[at : at + 1] if is_cut else sent)
+    assert heard == b"BAD_FORMAT\r\n"
+    assert client.is_closed
+    assert b"current-jobs-delayed: 1\n" in other.ask(b"stats-tube default\r\n")
+
+
+def test_who_hangs_up_in_the_middle_changes_nothing() -> None:
+    for end in (Client.hang_up, Client.half_close):
+        server, client = connect(is_logged=True)
+        assert client.ask(PUT) == b"INSERTED 1\r\n"
+        client.send(update(b"yz")[:-1])
+        end(client)
+        server.advance()
+        assert client.is_closed
+        assert server.connect().ask(b"peek 1\r\n") == b"FOUND 1 1\r\nx\r\n"
+
+
+def test_what_is_pipelined_behind_a_large_kick_waits_for_it() -> None:
+    server, client = connect()
+    queue = server.service.queue
+    for job_id in range(1, 302):
+        client.ask(PUT)
+        job = queue.state.jobs.get(job_id)
+        assert job is not None
+        assert queue.moves.dead_letter(job, Reason.MAX_RESERVES, STARTED_S * NS)
+    client.send(b"kick-dead default 999\r\n" + USED)
+    for _ in range(9):
+        server.advance()
+    assert client.take() == b"KICKED 301\r\n" + SAID
+
+
+def test_protocol_v1_knows_none_of_them() -> None:
+    server, _ = connect()
+    for word in (b"move-job 1 a", b"update-job 1 0 0 60", b"kick-dead a 1"):
+        assert server.connect("v1").ask(word + b"\r\n").startswith(b"UNKNOWN_COMMAND")
+
+
+# The disk.
+
+
+def _same(io: HeldIo) -> HeldIo:
+    return io
+
+
+def settle(server: MemoryServer, io: HeldIo) -> None:
+    """
+    Let the disk do all that it has to do.
+    """
+    server.advance()
+    while io:
+        io.step()
+        server.advance()
+
+
+@pytest.mark.parametrize(
+    ("command", "reply", "is_done"),
+    [
+        (update(b"yz"), b"UPDATED\r\n", b"FOUND 1 2\r\nyz\r\n"),
+        (b"move-job 1 a\r\n", b"MOVED\r\n", b'tube: "a"'),
+        (b"kick-dead default 9\r\n", b"KICKED 1\r\n", b"state: ready"),
+    ],
+)
+def test_a_power_loss_at_any_operation_leaves_all_of_a_change_or_nothing(
+    command: bytes, reply: bytes, is_done: bytes
+) -> None:
+    outcomes: set[tuple[bool, bytes]] = set()
+    for operations in range(40):
+        io, directory = HeldIo(), MemoryDirectory()
+        server = MemoryServer(directory=directory, io=partial(_same, io), max_job_bytes=LIMIT)
+        client = server.connect()
+        client.send(PUT)
+        settle(server, io)
+        assert client.take() == b"INSERTED 1\r\n"
+        if reply == b"KICKED 1\r\n":
+            queue = server.service.queue
+            job = queue.state.jobs.get(1)
+            assert job is not None
+            assert queue.moves.dead_letter(job, Reason.MAX_RESERVES, STARTED_S * NS)
+            client.send(PUT)
+            settle(server, io)
+            assert client.take() == b"INSERTED 2\r\n"
+        client.send(command)
+        for _ in range(operations):
+            server.advance(ROOM_REST_NS / NS)
+            if io:
+                io.step()
+        answer = client.take()
+        server.advance()
+        for left in (directory.after_power_loss(), directory.after_kill()):
+            after = MemoryServer(directory=left).connect()
+            asked = after.ask(b"peek 1\r\nstats-job 1\r\n")
+            there = is_done in asked and b"dead-from" not in asked
+            assert there or not answer
+            outcomes.add((there, answer))
+    assert outcomes >= {(True, reply), (False, b"")}
+
+
+def test_on_a_full_disk_jobs_cannot_be_changed_and_can_be_deleted() -> None:
+    bounded = Bounded()
+    bounded.fill()
+    job_id = max(bounded.promised)
+    line = b"update-job %d 0 0 60 500\r\n" % job_id + b"y" * 500 + b"\r\n"
+    assert bounded.ask(line) == b"OUT_OF_MEMORY\r\n"
+    assert bounded.ask(b"update-job %d 0 0 60\r\n" % job_id) == b"OUT_OF_MEMORY\r\n"
+    assert bounded.ask(b"move-job %d a\r\n" % job_id) == b"OUT_OF_MEMORY\r\n"
+    assert b"pri: 5\n" in bounded.ask(b"stats-job %d\r\n" % job_id)
+    while len(bounded.promised) > 3:
+        bounded.delete(min(bounded.promised))
+    assert bounded.ask(line) == b"UPDATED\r\n"
+    assert bounded.ask(b"move-job %d a\r\n" % job_id) == b"MOVED\r\n"
+
+
+def test_changes_without_end_fill_no_disk() -> None:
+    bounded = Bounded()
+    assert bounded.put()
+    for number in range(300):
+        line = b"update-job 1 %d 0 60 500\r\n" % number + b"%03d" % number + b"y" * 497 + b"\r\n"
+        assert bounded.ask(line) == b"UPDATED\r\n"
+        assert bounded.ask(b"move-job 1 tube-%d\r\n" % (number % 3)) == b"MOVED\r\n"
+    after = MemoryServer(directory=bounded.directory.after_kill()).connect()
+    assert after.ask(b"peek 1\r\n").startswith(b"FOUND 1 500\r\n299yyy")
+
+
+# The test double.
+
+
+def test_the_double_records_updates_and_plants_answers(beanstalk: Beanstalk) -> None:
+    with beanstalk.connect() as client:
+        client.ask(PUT)
+        beanstalk.answer_next("update-job", "NOT_FOUND")
+        assert client.ask(update(b"no")) == b"NOT_FOUND\r\n"
+        assert client.ask(update(b"yz")) == b"UPDATED\r\n"
+        assert client.ask(b"update-job 1 0 0 60\r\n") == b"UPDATED\r\n"
+        assert client.ask(b"move-job 1 a\r\n") == b"MOVED\r\n"
+    _, planted, first, second, moved = beanstalk.commands
+    assert (planted.body, planted.word) == (b"no", "NOT_FOUND")
+    assert first.args == {"id": 1, "pri": 0, "delay": 0, "ttr": 60, "bytes": 2}
+    assert (first.name, first.body, first.job_id) == ("update-job", b"yz", 1)
+    assert second.args == {"id": 1, "pri": 0, "delay": 0, "ttr": 60}
+    assert second.body == b"yz", "the one that it has"
+    assert (moved.name, moved.args, moved.job_id) == ("move-job", {"id": 1, "tube": "a"}, 1)

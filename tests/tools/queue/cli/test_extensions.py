@@ -1,0 +1,600 @@
+"""
+What the command does on a server with more commands than beanstalkd's, and on a real one without.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from binlog_tools.queue.addresses import Address
+from binlog_tools.queue.batch_moving import BATCH_JOBS
+from binlog_tools.queue.server import Queue
+from tests.end_to_end.test_client import ours
+from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
+from tests.tools.queue.cli.test_commands import (
+    MAX_JOB_BYTES,
+    Server,
+    filled,
+    on_a_terminal,
+    read_to_the_end,
+    see_that_it_is_refused,
+)
+from tests.tools.queue.lines import EXTENDED
+
+
+class Listener:
+    """
+    Stands between the command and a server, and notes the commands that are sent.
+
+    :ivar sent: before the server has them.
+    :ivar passed_on: when it has them.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.sent: list[str] = []
+        self.passed_on: list[str] = []
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            server = socket.create_connection(("127.0.0.1", self._port))
+            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._pass_back, args=(server, client), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
+        with client.makefile("rb") as lines:
+            for line in lines:
+                word = b"".join(line.split()[:1]).decode()
+                self.sent.append(word)
+                server.sendall(line)
+                self.passed_on.append(word)
+        server.shutdown(socket.SHUT_WR)
+
+    def _pass_back(self, server: socket.socket, client: socket.socket) -> None:
+        while part := server.recv(1 << 16):
+            client.sendall(part)
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """
+    Run our server; each test has tubes of its own.
+    """
+    command = ours("-p", 0, "-z", MAX_JOB_BYTES)
+    with ServerProcess(command, tmp_path_factory.mktemp("server")) as running:
+        yield Server(running)
+
+
+# list
+
+
+def test_the_jobs_of_a_tube_are_listed(server: Server) -> None:
+    jobs = filled(server, "listed")
+    rows = [line.split("\t") for line in server.run("list", "listed").splitlines()]
+    put = [*jobs["ready"], *jobs["delayed"], *jobs["buried"]]
+    states = [state for state in ("ready", "delayed", "buried") for _ in range(2)]
+    assert [row[:3] for row in rows] == [
+        [job, state, "65536"] for job, state in zip(put, states, strict=True)
+    ]
+    assert rows[0][5:] == ["1", "0", "0", "0", "0", "0", "0", "60", "-"]
+    assert 490 <= int(rows[2][4]) <= 500 and rows[2][11] == "500"
+    found = server.documents("list", "listed", "--state", "buried", "--limit", 1)
+    (only,) = found
+    assert (only["id"], only["tube"], only["buries"]) == (int(jobs["buried"][0]), "listed", 1)
+    assert only["size"] == 1 and "connection" not in only
+
+
+def test_a_reserved_job_is_listed_with_the_connection_that_has_it(server: Server) -> None:
+    job = int(server.run("put", "-t", "taken", "--ttr", 90, "x"))
+    worker = Connection(server.process.port())
+    worker.ask(b"reserve-job %d\r\n" % job)
+    (found,) = server.documents("list", "taken", "--state", "reserved")
+    assert found["id"] == job and 80 <= found["time-left"] <= 90
+    holders = [each for each in server.documents("connections") if each["reserved"]]
+    assert [each["connection"] for each in holders] == [found["connection"]]
+    assert list(holders[0]["time-left"]) == [str(job)] and holders[0]["role"] == ["worker"]
+    worker.close()
+
+
+def test_many_jobs_are_listed_each_once(server: Server) -> None:
+    put = server.run("put", "-t", "lots", "-l", typed=b"x\n" * 2500).split()
+    listed = [line.split("\t")[0] for line in server.run("list", "lots").splitlines()]
+    assert listed == put
+    assert len(server.run("list", "lots", "-n", 1001).splitlines()) == 1001
+    assert [each["id"] for each in server.documents("list", "lots")] == list(map(int, put))
+
+
+def test_a_tube_without_such_jobs_is_told(server: Server) -> None:
+    server.run("put", "-t", "bare", "x")
+    result = server.result("list", "bare", "--state", "buried")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "beanstalk: bare has no buried job\n"
+    assert server.result("list").stderr == "beanstalk: default has no job\n"
+    result = server.result("list", "nowhere")
+    assert result.exit_code == 4 and "there is no tube nowhere" in result.stderr
+    see_that_it_is_refused("list x --state lost", "'lost' is not one of")
+    see_that_it_is_refused("list x --limit 0", "0 is not in the range")
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_a_list_fits_the_terminal(server: Server, columns: int) -> None:
+    server.run("put", "-t", "drawn-list", "x")
+    screen, process = on_a_terminal(server, "list", "drawn-list", columns=columns)
+    shown = read_to_the_end(screen).decode()
+    assert process.wait(timeout=LIMIT_S) == 0
+    assert "state" in shown and "connection" in shown and "size" in shown
+    assert ("kicks" in shown) == (columns == 140)
+
+
+def test_connections_are_shown_in_a_table(server: Server) -> None:
+    server.run("put", "-t", "used", "x")
+    user = Connection(server.process.port())
+    user.ask(b"use used\r\n")
+    rows = [line.split("\t") for line in server.run("connections").splitlines()]
+    (found,) = [row for row in rows if row[3] == "used"]
+    assert found[2] == "-" and found[4:8] == ["1", "0", "-", "0"]
+    screen, process = on_a_terminal(server, "connections")
+    shown = read_to_the_end(screen).decode()
+    assert process.wait(timeout=LIMIT_S) == 0
+    assert "using" in shown and "peer" in shown and "buffered" not in shown
+    user.close()
+
+
+# flush
+
+
+def test_a_tube_is_flushed_and_what_is_reserved_stays(server: Server) -> None:
+    jobs = filled(server, "flushed")
+    worker = Connection(server.process.port())
+    worker.ask(b"reserve-job %b\r\n" % jobs["ready"][0].encode())
+    result = server.result("flush", "flushed", "--yes", "--state", "buried", "--state", "delayed")
+    assert (result.exit_code, result.stdout) == (0, "4 jobs deleted\n")
+    assert result.stderr == "beanstalk: deleting 2 buried and 2 delayed jobs of flushed\n"
+    assert server.documents("flush", "flushed", "-y") == [{"v": 1, "deleted": 1}]
+    assert server.state(jobs["ready"][0]) == "reserved"
+    assert worker.ask(b"delete %b\r\n" % jobs["ready"][0].encode()) == b"DELETED\r\n"
+    worker.ask(b"use flushed\r\n")
+    result = server.result("flush", "flushed")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "0 jobs deleted\n", "")
+    worker.close()
+    result = server.result("flush", "nowhere", "-y")
+    assert result.exit_code == 4 and "there is no tube nowhere" in result.stderr
+
+
+def test_without_a_terminal_nothing_is_flushed_unless_yes_is_said(server: Server) -> None:
+    filled(server, "unasked")
+    result = server.result("flush", "unasked")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "beanstalk: 2 ready, 2 delayed and 2 buried jobs of unasked would be deleted; nobody is "
+        "there to be asked, so give --yes\n",
+    )
+    assert len(server.run("list", "unasked").splitlines()) == 6
+
+
+@pytest.mark.parametrize(("typed", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 2)])
+def test_on_a_terminal_flush_asks_first(
+    server: Server, typed: bytes, code: int, left: int
+) -> None:  # fmt: skip
+    tube = f"flush-{code}"
+    filled(server, tube)
+    screen, process = on_a_terminal(server, "flush", tube, "--state", "buried")
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(screen, 1 << 16)
+    assert b"Delete 2 buried jobs of %b?" % tube.encode() in shown
+    os.write(screen, typed)
+    shown += read_to_the_end(screen)
+    assert process.wait(timeout=LIMIT_S) == code, shown
+    assert server.documents("stats", "-t", tube)[0]["current-jobs-buried"] == left
+
+
+# wait
+
+
+def begin_wait(server: Server, job: object, *form: str) -> subprocess.Popen[str]:
+    """
+    Begin to wait for the end of a job, and see that the server knows it.
+    """
+    heard = Server(server.process)
+    listener = Listener(server.process.port())
+    heard.address = listener.address
+    process = heard.start("wait", job, *form)
+    while "wait-job" not in listener.passed_on:
+        time.sleep(0.001)
+    # It was sent before this, so it is carried out before the reply.
+    server.process.connect().close()
+    return process
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """
+    Wait for the end of a process; give its exit code and what it has printed.
+    """
+    said, _ = process.communicate(timeout=LIMIT_S)
+    return process.returncode, said
+
+
+def test_the_end_of_a_job_is_waited_for(server: Server) -> None:
+    job = server.run("put", "-t", "awaited", "x").strip()
+    assert server.run("wait", job, "--timeout", 0, code=124) == "TIMED_OUT\n"
+    processes = [begin_wait(server, job), begin_wait(server, job, "--timeout", "1000")]
+    server.run("delete", job)
+    assert [ended(process) for process in processes] == [(0, "DELETED\n")] * 2
+    assert server.run("wait", job, code=1) == "NOT_FOUND\n"
+
+
+def test_a_job_that_is_buried_is_told_too(server: Server) -> None:
+    job = int(server.run("put", "-t", "ending", "x"))
+    process = begin_wait(server, job)
+    server.run("bury", job)
+    assert ended(process) == (3, "BURIED\n")
+    outcome = {"v": 1, "id": job, "outcome": "BURIED"}
+    assert server.documents("wait", job, code=3) == [outcome]
+
+
+def test_a_wait_can_be_interrupted(server: Server) -> None:
+    job = server.run("put", "-t", "interrupted-wait", "x").strip()
+    process = begin_wait(server, job)
+    process.send_signal(signal.SIGINT)
+    assert ended(process) == (130, "")
+
+
+# drain, undrain
+
+
+def test_a_server_is_drained_and_takes_jobs_again(server: Server) -> None:
+    assert server.run("drain") == "new jobs are refused\n"
+    result = server.result("put", "-t", "drained", "x")
+    assert result.exit_code == 4 and "DRAINING" in result.stderr
+    assert server.documents("drain") == [{"v": 1, "draining": True}]
+    assert server.documents("undrain") == [{"v": 1, "draining": False}]
+    assert server.run("undrain") == "new jobs are taken\n"
+    server.run("put", "-t", "drained", "x")
+
+
+# put in batches
+
+
+def test_lines_that_come_together_are_put_together(server: Server) -> None:
+    count = 5000
+    numbers = b"".join(b"%d\n" % number for number in range(count))
+    before = server.documents("stats")[0]["cmd-put"]
+    jobs = server.run("put", "-t", "batched", "-l", "-p", 7, "--ttr", 9, typed=numbers).split()
+    # The jobs of batches are not counted as commands.
+    assert server.documents("stats")[0]["cmd-put"] - before < count // 2
+    assert len(jobs) == count
+    assert [server.run("peek", jobs[at]) for at in (0, 999, 1000, -1)] == [
+        "0\n", "999\n", "1000\n", "4999\n"
+    ]  # fmt: skip
+    (stats,) = server.documents("stats", "-j", jobs[1])
+    assert (stats["pri"], stats["ttr"]) == (7, 9)
+
+
+def test_a_line_that_is_too_big_is_told_and_the_rest_put_in_order(server: Server) -> None:
+    big = b"x" * (MAX_JOB_BYTES + 1)
+    typed = b"a\nb\n" + big + b"\nc\nd\n" + b"y" * MAX_JOB_BYTES
+    result = server.result("put", "-t", "big-batch", "--lines", typed=typed)
+    assert result.exit_code == 4
+    jobs = result.stdout.split()
+    assert [server.run("peek", job)[:2] for job in jobs] == ["a\n", "b\n", "c\n", "d\n", "yy"]
+    assert "line 3 of the input of 100,001 bytes was not put: the server says" in result.stderr
+
+
+def test_a_batch_that_is_refused_is_told_with_its_lines(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0), tmp_path) as running:
+        server = Server(running)
+        server.run("drain")
+        result = server.result("put", "-l", "--json", typed=b"a\nb\nc\n")
+        assert (result.exit_code, result.stdout) == (4, "")
+        assert result.stderr == (
+            "beanstalk: lines 1 to 3 of the input were not put: the server says DRAINING\n"
+        )
+
+
+# move and delete in batches
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+def test_many_jobs_are_moved_and_deleted(server: Server, state: str) -> None:
+    source, target = f"many-{state}", f"moved-{state}"
+    count = 2 * BATCH_JOBS + 1
+    delay = 500 if state == "delayed" else 0
+    jobs = server.run("put", "-t", source, "-d", delay, "-l", typed=b"x\n" * count).split()
+    if state == "buried":
+        server.run("bury", *jobs)
+    moved = server.documents("move", target, "--from", source, "--state", state, "-n", count - 1)
+    assert [each["old"] for each in moved] == list(map(int, jobs[:-1]))
+    assert server.run("move", target, "--from", source, "--state", state).startswith(jobs[-1])
+    (found,) = server.documents("stats", "-t", target)
+    assert found[f"current-jobs-{state}"] == count
+    gone = server.run("delete", "-t", target, "--all", "--yes", "--state", state)
+    assert gone == f"{count} jobs deleted\n"
+
+
+def bodies_of(server: Server, *tubes: str) -> list[bytes]:
+    """
+    Give the bodies of all jobs of these tubes, when nobody has one reserved any more.
+    """
+    with Address.parse(server.address).connect() as line:
+        queue = Queue(line)
+        while queue.stats()["current-jobs-reserved"] != "0":
+            pass  # The server has not noticed yet that the connection is over.
+        jobs = [each["id"] for tube in tubes for each in server.documents("list", tube)]
+        return [reply.data for reply in queue.ask_many(b"peek %d\r\n" % job for job in jobs)]
+
+
+@pytest.mark.parametrize("killed", ["command", "server"])
+def test_a_kill_in_the_middle_of_a_move_loses_no_job(tmp_path: Path, killed: str) -> None:
+    count = 10_000
+    bodies = [b"%d" % number for number in range(count)]
+    command = ours("-p", 0, "--binlog", tmp_path / "log")
+    with ServerProcess(command, tmp_path) as running:
+        server = Server(running)
+        server.run("put", "-t", "old", "-l", typed=b"\n".join(bodies))
+        process = server.start("move", "new", "--from", "old")
+        assert process.stdout is not None and process.stdout.readline()
+        victim = process if killed == "command" else running.process
+        victim.kill()
+        process.communicate(timeout=LIMIT_S)
+        assert process.returncode == (-signal.SIGKILL if killed == "command" else 4)
+        if killed == "command":
+            found = bodies_of(server, "old", "new")
+    if killed == "server":
+        with ServerProcess(command, tmp_path) as running:
+            found = bodies_of(Server(running), "old", "new")
+    assert sorted(found) == sorted(bodies)
+
+
+def put_with_tags(server: Server, tube: str, *tags: str) -> list[int]:
+    """
+    Put a job for each of these tags; give their ids.
+    """
+    with closing(Connection(server.process.port())) as client:
+        client.ask(b"use %b\r\n" % tube.encode())
+        lines = [b"put 7 0 60 1 %b\r\nx\r\n" % tag.encode() for tag in tags]
+        return [int(client.ask(line).split()[1]) for line in lines]
+
+
+@pytest.mark.parametrize("by", ["id", "tube"])
+def test_a_job_is_moved_with_its_id_its_counters_and_its_tags(server: Server, by: str) -> None:
+    source, target = f"tagged-{by}", f"tagged-too-{by}"
+    (job,) = put_with_tags(server, source, f"idp:key-{by} grp:night")
+    server.run("bury", job)
+    which = (job,) if by == "id" else ("--from", source, "--state", "buried")
+    assert server.documents("move", target, *which) == [{"v": 1, "old": job, "new": job}]
+    (stats,) = server.documents("stats", "-j", job)
+    assert (stats["tube"], stats["state"], stats["reserves"]) == (target, "buried", 1)
+    assert (stats["idempotency-key"], stats["group"]) == (f"key-{by}", "night")
+    which = (job,) if by == "id" else ("--from", target, "--state", "buried")
+    server.run("move", source, *which, "--kick")
+    assert server.state(str(job)) == "ready"
+
+
+def test_a_job_whose_unique_key_is_taken_is_left_and_the_others_moved(server: Server) -> None:
+    (there,) = put_with_tags(server, "keys-there", "idp:k")
+    first, taken, last = put_with_tags(server, "keys-here", "grp:a", "idp:k", "grp:b")
+    said = f"job {there} has, or had, its unique key there\n"
+    result = server.result("move", "keys-there", "--from", "keys-here")
+    assert result.exit_code == 4 and said in result.stderr
+    assert result.stdout == f"{first}\t{first}\n{last}\t{last}\n"
+    result = server.result("move", "keys-there", taken)
+    assert result.exit_code == 4 and said in result.stderr
+    assert server.run("list", "keys-here").split()[0] == str(taken)
+
+
+# edit
+
+
+def test_of_a_job_that_is_given_what_stays_is_as_it_was(server: Server) -> None:
+    job = server.run("put", "-t", "edited", "-p", 9, "-d", 500, "--ttr", 70, "old").strip()
+    assert server.run("edit", job, "--pri", 3) == ""
+    (stats,) = server.documents("stats", "-j", job)
+    assert (stats["pri"], stats["ttr"], stats["state"]) == (3, 70, "delayed")
+    assert 400 <= stats["time-left"] <= 500
+    body = {"v": 1, "id": int(job), "updated": True}
+    assert server.documents("edit", job, "--body", "-", typed=b"new") == [body]
+    assert server.run("peek", job) == "new\n"
+    server.run("edit", job, "--delay", 0, "--ttr", 80, "-p", 4)
+    (stats,) = server.documents("stats", "-j", job)
+    assert (stats["pri"], stats["ttr"], stats["state"]) == (4, 80, "ready")
+    server.run("bury", job)
+    server.run("edit", job, "--ttr", 90)
+    assert server.state(job) == "buried" and server.run("peek", job) == "new\n"
+
+
+def test_a_ready_job_stays_ready_and_one_that_waits_for_a_group_waits(server: Server) -> None:
+    ready, waiting = put_with_tags(server, "edited-groups", "grp:first", "aft:first")
+    for job in (ready, waiting):
+        server.run("edit", job, "--pri", 1)
+    assert [server.state(str(job)) for job in (ready, waiting)] == ["ready", "delayed"]
+    server.run("delete", ready)
+    assert server.documents("stats", "-j", waiting)[0]["state"] == "ready"
+
+
+def test_what_cannot_be_edited_is_told(server: Server) -> None:
+    job = server.run("put", "-t", "held", "x").strip()
+    with closing(Connection(server.process.port())) as worker:
+        worker.ask(b"reserve-job %b\r\n" % job.encode())
+        result = server.result("edit", job, "-p", 1)
+        assert result.exit_code == 4 and f"update-job {job}: the server says" in result.stderr
+    result = server.result("edit", 999_999, "-p", 1)
+    assert result.exit_code == 4 and "there is no job 999999" in result.stderr
+    result = server.result("edit", job, "--body", "-", typed=b"")
+    assert result.exit_code == 1 and "nothing was changed; --empty" in result.stderr
+    server.run("edit", job, "--body", "-", "--empty", typed=b"")
+    assert server.documents("peek", job)[0]["body"] == ""
+    big = b"x" * (MAX_JOB_BYTES + 1)
+    result = server.result("edit", job, "--body", "-", typed=big)
+    assert result.exit_code == 4 and "JOB_TOO_BIG" in result.stderr
+    see_that_it_is_refused("edit 5", "say what to change")
+
+
+# policy
+
+
+def test_a_policy_is_set_shown_and_removed(server: Server) -> None:
+    assert server.run("policy", "ruled") == ""
+    shown = "max-reserves\t5\tcommand\ndead-letter\t77\tcommand\nrate\t9:9\tcommand\n"
+    changes = ("rate=9:9", "dead-letter=77", "max-reserves=5")
+    assert server.run("policy", "ruled", *changes) == shown
+    assert server.run("policy", "ruled") == shown
+    assert server.documents("policy", "ruled", "rate=-") == [
+        {
+            "v": 1, "tube": "ruled", "max-reserves": 5, "max-reserves-from": "command",
+            "dead-letter": "77", "dead-letter-from": "command",
+        }
+    ]  # fmt: skip
+
+
+def test_a_policy_that_is_wrong_changes_nothing(server: Server) -> None:
+    result = server.result("policy", "unruled", "max-jobs=1", "max-fun=1")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "BAD_FORMAT: a key or a value is wrong, and nothing was changed" in result.stderr
+    assert server.run("policy", "unruled") == ""
+    for words in ("max-jobs", "max-jobs=", "max-jobs=1\r\nquit"):
+        result = server.result("policy", "unruled", words)
+        assert result.exit_code == 2 and "is not KEY=VALUE" in result.stderr
+
+
+# dead
+
+
+def dead_of(server: Server, tube: str, count: int) -> list[int]:
+    """
+    Let some new jobs of a tube die; give their ids.
+    """
+    jobs = list(map(int, server.run("put", "-t", tube, "-l", typed=b"x\n" * count).split()))
+    with closing(Connection(server.process.port())) as worker:
+        for job in jobs:
+            worker.ask(b"reserve-job %d\r\n" % job)
+            worker.ask(b"release %d 0 0\r\n" % job)
+    return jobs
+
+
+def test_dead_letters_are_shown_and_kicked(server: Server) -> None:
+    server.run("policy", "mortal", "max-reserves=1")
+    (here,) = dead_of(server, "mortal", 1)
+    server.run("policy", "mortal", "dead-letter=grave")
+    there = dead_of(server, "mortal", 2)
+    server.run("policy", "other-mortal", "max-reserves=1", "dead-letter=grave")
+    dead_of(server, "other-mortal", 1)
+    rows = [line.split("\t") for line in server.run("dead", "mortal").splitlines()]
+    assert [(int(row[0]), row[1], row[3]) for row in rows] == [
+        (there[0], "max-reserves", "grave"), (there[1], "max-reserves", "grave"),
+        (here, "max-reserves", "mortal"),
+    ]  # fmt: skip
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row[2]) for row in rows)
+    (first, *_) = server.documents("dead", "mortal")
+    assert (first["id"], first["tube"], first["dead-from"]) == (there[0], "grave", "mortal")
+    result = server.result("dead", "mortal", "--kick")
+    assert result.exit_code == 2
+    assert "3 dead letters of mortal would be kicked; nobody is there" in result.stderr
+    result = server.result("dead", "mortal", "--kick", 1, "--yes")
+    assert (result.exit_code, result.stdout) == (0, "1 job kicked\n")
+    assert result.stderr == "beanstalk: kicking 1 dead letter of mortal\n"
+    assert server.state(str(here)) == "ready"
+    assert server.documents("dead", "mortal", "--kick", "-y") == [{"v": 1, "kicked": 2}]
+    assert [server.state(str(job)) for job in there] == ["ready", "ready"]
+
+
+def test_a_tube_without_dead_letters_is_told(server: Server) -> None:
+    for words in (), ("--kick",):
+        result = server.result("dead", "immortal", *words)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "immortal has no dead letter, there or where they go now" in result.stderr
+    assert server.run("dead", "immortal", "--kick", "--yes", code=1) == "0 jobs kicked\n"
+    see_that_it_is_refused("dead immortal --yes", "--yes is for --kick")
+
+
+def test_on_a_terminal_kicking_dead_letters_asks_first(server: Server) -> None:
+    server.run("policy", "asked-dead", "max-reserves=1")
+    (job,) = dead_of(server, "asked-dead", 1)
+    screen, process = on_a_terminal(server, "dead", "asked-dead", "--kick")
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(screen, 1 << 16)
+    assert b"Kick 1 dead letter of asked-dead?" in shown
+    os.write(screen, b"n\n")
+    assert b"nothing was kicked" in read_to_the_end(screen)
+    assert process.wait(timeout=LIMIT_S) == 1 and server.state(str(job)) == "buried"
+
+
+# A real beanstalkd.
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Listener]]:
+    """
+    Run the real beanstalkd, and note what it is sent.
+    """
+    with ServerProcess(theirs("-p", 0), tmp_path_factory.mktemp("real")) as running:
+        server = Server(running)
+        listener = Listener(running.port())
+        server.address = listener.address
+        yield server, listener
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("list mail", "list-jobs; `beanstalk peek --tube mail --state ready` shows the first"),
+        ("list --json --state buried", "list-jobs; `beanstalk peek --tube default --state buried`"),
+        (
+            "flush mail -y",
+            "flush-tube; `beanstalk delete --all --tube mail --state ready --state delayed --state "
+            "buried` deletes job by job\n",
+        ),
+        ("flush mail --state ready", "`beanstalk delete --all --tube mail --state ready` deletes"),
+        ("edit 5 -p 1", "update-job; put another job, and delete this one\n"),
+        ("dead mail", "tube-policy; it has no dead letters\n"),
+        ("dead mail --kick --yes", "kick-dead; it has no dead letters\n"),
+        ("policy mail max-jobs=1", "tube-policy; its tubes have no policies\n"),
+        ("wait 5", "wait-job; `beanstalk stats --job 5` says, now and then, whether it is there\n"),
+        ("connections", "list-connections; `beanstalk stats` says how many there are\n"),
+        ("drain", "drain; SIGUSR1 to its process makes it refuse new jobs\n"),
+        ("undrain --json", "undrain; it takes new jobs again when it was started anew\n"),
+    ],
+)
+def test_a_beanstalkd_is_asked_what_it_has_and_nothing_else(
+    real: tuple[Server, Listener], words: str, said: str
+) -> None:
+    server, listener = real
+    listener.sent.clear()
+    result = server.result(*words.split())
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert result.stderr.startswith("beanstalk: this server has no ") and said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert listener.sent == ["capabilities"]
+
+
+def test_a_beanstalkd_never_gets_a_command_that_it_does_not_have(
+    real: tuple[Server, Listener],
+) -> None:
+    server, listener = real
+    listener.sent.clear()
+    for state in ("ready", "delayed", "buried"):
+        delay = 500 if state == "delayed" else 0
+        put = server.run("put", "-t", state, "-d", delay, "-l", typed=b"1\n2\n3\n").split()
+        if state == "buried":
+            server.run("bury", *put)
+        assert len(server.run("move", "all", "--from", state, "--state", state).split()) == 6
+        assert server.run("delete", "-t", "all", "--all", "-y", "--state", state).startswith("3 ")
+    assert listener.sent.count("capabilities") == 9
+    assert EXTENDED.intersection(listener.sent) == {"capabilities"}

@@ -1,0 +1,277 @@
+"""
+Tags, remembered keys and policies come through all that makes a log of logs.
+"""
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.format import EXTENSIONS, SegmentHeader, decode_segment_header
+from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.tags import Tags
+from binlog_tools.logs.loading import Loaded, load
+from binlog_tools.logs.new_log import NewLog, Origin, SharedKey
+from binlog_tools.logs.quantities import Numbers, Span
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.sources import open_source
+from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
+from binlog_tools.rewrite.dropping import drop_in_place
+from binlog_tools.rewrite.exporting import export, import_lines
+from binlog_tools.rewrite.line_fields import WrongLine
+from binlog_tools.rewrite.rewriting import ANY_AGE, Choice, OtherPolicy, merge, rewrite
+from binlog_tools.rewrite.undeleting import find_deleted, restored
+from tests.binlog.make_golden import GOLDEN
+from tests.binlog.scribe import NS, T0
+from tests.tools.folders import contents, written
+from tests.tools.logs.test_new_log import job
+from tests.tools.tagged import KEPT_S, History, left_in, see_that_a_server_has
+
+NOW = time.time_ns()
+SEEDS = range(12)
+
+
+def loaded(path: Path) -> Loaded:
+    """
+    Look at a log.
+    """
+    return load(open_source(str(path)), wall_ns=NOW)
+
+
+def headers(path: Path) -> list[tuple[int, int]]:
+    """
+    The minor version and the incompat bits of each segment.
+    """
+    found = []
+    for name, raw in sorted(contents(path).items()):
+        if name.endswith(".tql") and "/" not in name:
+            assert isinstance(decode_segment_header(raw[:4096]), SegmentHeader)
+            found.append((raw[10], int.from_bytes(raw[104:108], "little")))
+    return found
+
+
+def log_of(
+    path: Path, jobs: Iterable[StoredJob], keys: Iterable[StoredKey] = (),
+    policies: Iterable[StoredPolicy] = (), segment_bytes: int = 8192,
+) -> list[SharedKey]:  # fmt: skip
+    """
+    Make a log of these.
+    """
+    with NewLog(
+        str(path), Origin("compact"), policies=policies, segment_bytes=segment_bytes, now_ns=T0
+    ) as log:
+        for each in jobs:
+            log.add(each)
+        log.add_keys(keys)
+        log.finish()
+        return list(log.shared_keys)
+
+
+KEY = StoredKey(b"mail", b"key", 5, T0, T0 + KEPT_S * NS)
+POLICY = StoredPolicy(b"mail", {"max-jobs": "9"})
+HOLDER = job(1, tags=Tags(b"key", 60, group=b"group"), tube=b"mail")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_history_is_read_as_it_was_told(seed: int, tmp_path: Path) -> None:
+    told = History(seed).tell(150)
+    assert told.left[0] and told.left[1]
+    assert left_in(loaded(written(tmp_path / "log", told.files))) == told.left
+    see_that_a_server_has(tmp_path / "log", told.left, NOW)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_compacting_keeps_all(seed: int, tmp_path: Path) -> None:
+    told = History(seed).tell(150)
+    path = written(tmp_path / "log", told.files)
+    rewrite(loaded(path), str(tmp_path / "new"), "compact", segment_bytes=8192)
+    assert left_in(loaded(tmp_path / "new")) == told.left
+    see_that_a_server_has(tmp_path / "new", told.left, NOW)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_export_that_is_imported_has_all(seed: int, tmp_path: Path) -> None:
+    told = History(seed).tell(150)
+    path = written(tmp_path / "log", told.files)
+    lines = [json.dumps(each).encode() for each in export(loaded(path), Selection())]
+    import_lines(lines, str(tmp_path / "new"), 8192, NOW)
+    assert left_in(loaded(tmp_path / "new")) == told.left
+    see_that_a_server_has(tmp_path / "new", told.left, NOW)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_merging_loses_no_job_and_no_key(seed: int, tmp_path: Path) -> None:
+    first, second = History(seed).tell(90), History(seed + 100).tell(90)
+    logs = [
+        loaded(written(tmp_path / name, told.files)) for name, told in (("a", first), ("b", second))
+    ]
+    merged = merge(logs, str(tmp_path / "new"), 8192, accepts_copies=True)
+    new = left_in(loaded(tmp_path / "new"))
+    see_that_a_server_has(tmp_path / "new", new, NOW)
+    bodies = sorted(each.body for told in (first, second) for each in told.left[0])
+    assert sorted(each.body for each in new[0]) == bodies
+    lost = {(each.tube, each.key) for each in merged.shared_keys}
+    asked = {(k.tube, k.key) for told in (first, second) for k in told.left[1]}
+    held = {(j.tube, j.tags.unique_key) for j in new[0] if j.tags and j.tags.holds_key}
+    assert lost <= held
+    assert {(k.tube, k.key) for k in new[1]} == asked - held
+    ids = [each.job_id for each in new[0]] + [each.job_id for each in new[1]]
+    assert len(set(ids)) == len(ids), "no id means two jobs"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_dropping_in_place_leaves_the_others_as_they_are(seed: int, tmp_path: Path) -> None:
+    told = History(seed).tell(150)
+    path = written(tmp_path / "log", told.files)
+    chosen = Choice(Selection(tubes=frozenset([b"mail"])), ANY_AGE, keeps_chosen=False)
+    dropped = drop_in_place(str(path), chosen)
+    jobs, keys, policies = told.left
+    stay = [each for each in jobs if each.tube != b"mail"]
+    left = left_in(loaded(path))
+    assert (left[0], left[2]) == (stay, policies)
+    leaving = [each for each in jobs if each.tube == b"mail" and each.tags]
+    new_keys = {
+        (each.tube, each.tags.unique_key, each.job_id)
+        for each in leaving
+        if each.tags is not None and each.tags.leaves_key
+    }
+    assert {each[:3] for each in left[1]} == {each[:3] for each in keys} | new_keys
+    see_that_a_server_has(path, left, NOW)
+    kept = left_in(loaded(Path(dropped.kept_at)))[0]
+    assert kept == [each for each in jobs if each.tube == b"mail"]
+    assert headers(path)[-1] == (1, EXTENSIONS)
+
+
+def test_a_log_without_extensions_is_as_before(tmp_path: Path) -> None:
+    log_of(tmp_path / "log", [job(1), job(2)])
+    assert headers(tmp_path / "log") == [(0, 0)]
+
+
+def test_the_segments_from_the_first_extension_on_say_so(tmp_path: Path) -> None:
+    jobs = [job(1, b"x" * 5000), HOLDER._replace(job_id=2), job(3, b"x" * 5000), job(4)]
+    log_of(tmp_path / "log", jobs)
+    assert headers(tmp_path / "log") == [(0, 0), (1, EXTENSIONS), (1, EXTENSIONS)]
+
+
+@pytest.mark.parametrize("what", ["key", "policy", "tags"])
+def test_each_kind_of_extension_is_told_in_the_header(what: str, tmp_path: Path) -> None:
+    log_of(
+        tmp_path / "log", [HOLDER if what == "tags" else job(1)], [KEY] if what == "key" else [],
+        [POLICY] if what == "policy" else [],
+    )  # fmt: skip
+    assert headers(tmp_path / "log") == [(1, EXTENSIONS)]
+
+
+def test_dropping_the_last_tagged_job_makes_a_log_that_older_versions_may_go_on_with(
+    tmp_path: Path,
+) -> None:
+    log_of(tmp_path / "log", [job(1, tags=Tags(group=b"group")), job(2)])
+    chosen = Choice(Selection(jobs=Numbers([Span(1, 1)])), ANY_AGE, keeps_chosen=False)
+    drop_in_place(str(tmp_path / "log"), chosen)
+    assert headers(tmp_path / "log") == [(1, EXTENSIONS), (0, 0)]
+
+
+def test_of_two_jobs_with_one_key_the_first_keeps_it(tmp_path: Path) -> None:
+    log_of(tmp_path / "a", [HOLDER], policies=[POLICY])
+    other = StoredPolicy(b"mail", {"max-jobs": "7"})
+    log_of(tmp_path / "b", [HOLDER._replace(body=b"other")], policies=[other])
+    logs = [loaded(tmp_path / "a"), loaded(tmp_path / "b")]
+    merged = merge(logs, str(tmp_path / "new"), 8192)
+    jobs, _, policies = left_in(loaded(tmp_path / "new"))
+    first, second = jobs
+    assert first.tags == HOLDER.tags
+    assert (second.body, second.tags) == (b"other", Tags(group=b"group"))
+    assert merged.shared_keys == [SharedKey(second.job_id, b"mail", b"key", 1)]
+    assert policies == [POLICY]
+    assert merged.policies == [OtherPolicy(str(tmp_path / "b"), b"mail", other.rules)]
+
+
+def test_a_key_of_a_living_job_is_not_remembered_beside_it(tmp_path: Path) -> None:
+    log_of(tmp_path / "a", [job(7)], [KEY])
+    log_of(tmp_path / "b", [HOLDER])
+    merge([loaded(tmp_path / "a"), loaded(tmp_path / "b")], str(tmp_path / "new"), 8192)
+    jobs, keys, _ = left_in(loaded(tmp_path / "new"))
+    assert ([each.job_id for each in jobs], keys) == ([1, 7], [])
+
+
+def test_a_remembered_key_gets_another_id_where_a_job_has_it(tmp_path: Path) -> None:
+    log_of(tmp_path / "a", [job(5)])
+    log_of(tmp_path / "b", [], [KEY])
+    merge([loaded(tmp_path / "a"), loaded(tmp_path / "b")], str(tmp_path / "new"), 8192)
+    assert left_in(loaded(tmp_path / "new"))[1] == [KEY._replace(job_id=6)]
+
+
+def test_a_deleted_job_comes_back_with_its_tags() -> None:
+    source = open_source(str(GOLDEN / "v1.1-extensions"))
+    ((_, back),) = restored(source, find_deleted(source, Selection()))
+    assert (back.tube, back.state, back.body) == (b"mail", State.BURIED, b"hello")
+    assert back.tags is not None
+    assert (back.tags.unique_key, back.tags.dead_from) == (b"key", b"default")
+
+
+# Lines that are imported.
+
+
+def imported(path: Path, *lines: object) -> tuple[list[StoredJob], list[StoredKey]]:
+    """
+    The jobs and keys of these lines.
+    """
+    import_lines([json.dumps(line).encode() for line in lines], str(path), 8192, NOW)
+    return left_in(loaded(path))[:2]
+
+
+def test_a_job_that_waits_for_a_group_needs_no_state(tmp_path: Path) -> None:
+    ((found,), _) = imported(tmp_path / "log", {"body": "x", "tags": {"after": "group"}})
+    assert (found.state, found.deadline_ns) == (State.DELAYED, NEVER_NS)
+    late = {"body": "x", "state": "delayed", "delay_s": 9, "deadline": "2100-01-01T00:00:00Z"}
+    ((found,), _) = imported(tmp_path / "late", {**late, "tags": {"after": "group"}})
+    assert found.deadline_ns < NEVER_NS
+    ((found,), _) = imported(tmp_path / "over", {"body": "x", "state": "ready",
+                                                 "tags": {"after": "group"}})  # fmt: skip
+    assert found.state is State.READY
+
+
+def test_what_is_left_out_of_tags_gets_a_default(tmp_path: Path) -> None:
+    tags = {"unique_key": "key", "concurrency_key": "con", "dead_from": "mail"}
+    ((found,), _) = imported(tmp_path / "log", {"body": "x", "tags": tags})
+    assert found.tags == Tags(b"key", 0, b"con", 1, dead_from=b"mail")
+
+
+WRONG = [
+    ({"tags": 5}, "tags"),
+    ({"tags": {"unique_key": "k" * 201}}, "unique_key"),
+    ({"tags": {"unique_key": "k", "unique_s": -1}}, "unique_s"),
+    ({"tags": {"concurrency_key": "k", "concurrency_limit": 1 << 32}}, "concurrency_limit"),
+    ({"tags": {"dead_from": "t", "dead_reason": "sad"}}, "dead_reason"),
+    ({"tags": {"group": "a b"}}, "group"),
+    ({"kind": "key", "key": "k"}, "job"), ({"kind": "key", "job": 1}, "key"),
+    ({"kind": "policy", "tube": "mail"}, "rules"),
+    ({"kind": "policy", "tube": "mail", "rules": {"max-jobs": 9}}, "rules"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "field"), WRONG)
+def test_wrong_tags_keys_and_policies_are_refused(
+    line: dict[str, object], field: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WrongLine, match=f"line 1: {field}: "):
+        imported(tmp_path / "log", {"body": "x", **line})
+    assert not (tmp_path / "log").exists()
+
+
+def test_two_jobs_of_a_tube_with_one_key_are_refused(tmp_path: Path) -> None:
+    line = {"body": "x", "tags": {"unique_key": "k"}}
+    with pytest.raises(WrongLine, match="line 2: tags: unique_key: job 1 of the tube has it"):
+        imported(tmp_path / "log", line, line)
+    jobs, _ = imported(tmp_path / "log", line, {**line, "tube": "mail"})
+    assert [each.tube for each in jobs] == [b"default", b"mail"]
+
+
+def test_the_id_of_a_job_that_has_left_a_key_is_not_given_again(tmp_path: Path) -> None:
+    key = {"kind": "key", "tube": "mail", "key": "k", "job": 5, "until": "2100-01-01T00:00:00Z"}
+    with pytest.raises(WrongLine, match="job 5 is there already"):
+        imported(tmp_path / "log", key, {"body": "x", "job": 5})
+    jobs, keys = imported(tmp_path / "log", key, {"body": "x"})
+    assert ([each.job_id for each in jobs], [each.job_id for each in keys]) == ([6], [5])

@@ -1,0 +1,132 @@
+"""
+Salvaging tags, remembered keys and policies.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from beanstalk_twisted.binlog.records import RememberedKey, TubePolicy
+from beanstalk_twisted.binlog.tags import Tags
+from binlog_tools.salvage.judging import LOST_AND_FOUND, Why
+from tests.binlog.scribe import DEFAULT_TUBE, FIRST, NS, T0, Files, Scribe, delete, flipped, put
+from tests.tools.cli.running import documents, rows, run
+from tests.tools.folders import written
+from tests.tools.rewrite.test_tagged import loaded
+from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
+from tests.tools.tagged import KEPT_S, History, left_in
+
+ONE = f"{1:020d}.tql"
+UNTIL = T0 + KEPT_S * NS
+TAGS = Tags(unique_key=b"some-key", unique_s=KEPT_S, group=b"some-group")
+
+
+def scribe() -> Scribe:
+    """
+    A log with extensions.
+    """
+    return Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
+
+
+def with_flip_in(files: Files, what: bytes, at: int = -1) -> Files:
+    """
+    The log with one wrong bit in these bytes of its first segment.
+
+    :param at: which of the places where they stand.
+    """
+    raw = files[ONE]
+    places = [n for n in range(len(raw)) if raw.startswith(what, n)]
+    return {**files, ONE: flipped(raw, places[at])}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_sound_log_comes_back_with_all_it_has(seed: int, tmp_path: Path) -> None:
+    told = History(seed).tell(120)
+    path, new = written(tmp_path / "log", told.files), tmp_path / "new"
+    result = run("salvage", path, "-o", new, "--json")
+    assert result.exit_code == 0, result.output
+    (report,) = documents(result)
+    assert (report["keys"], report["policies"]) == (len(told.left[1]), len(told.left[2]))
+    assert (report["verdict"], report["shared_keys"]) == ("sound", [])
+    assert left_in(loaded(new)) == told.left
+
+
+def test_a_key_that_is_damaged_is_lost_and_no_other() -> None:
+    log = scribe()
+    log.write(put(1), put(2), put(3))
+    log.write(delete(1), RememberedKey(1, b"first-key", 1, UNTIL, T0))
+    log.write(delete(2), RememberedKey(1, b"second-key", 2, UNTIL, T0))
+    log.finish()
+    found = salvaged(with_flip_in(log.files(), b"first-key"))
+    assert [key.key for key in found.report.salvage.judge.remembered_keys()] == [b"second-key"]
+    assert set(found.jobs) == {3}
+    see_that_it_loads(found)
+
+
+def test_a_policy_that_is_damaged_leaves_the_one_before() -> None:
+    log = scribe()
+    log.write(put(1), TubePolicy(1, {"max-jobs": "1"}, T0))
+    log.write(TubePolicy(1, {"max-jobs": "2"}, T0))
+    log.finish()
+    found = salvaged(with_flip_in(log.files(), b'{"max-jobs":"2"}'))
+    assert [each.rules for each in found.report.salvage.judge.policies()] == [{"max-jobs": "1"}]
+
+
+def test_a_key_says_that_its_job_is_gone_though_the_deletion_cannot_be_read() -> None:
+    key = RememberedKey(1, b"some-key", 1, UNTIL, T0)
+    log = scribe()
+    log.write(put(1, tags=TAGS), put(2))
+    log.write(delete(1, ttr_s=61), key)
+    log.write(key)
+    log.finish()
+    raw = log.files()[ONE]
+    gone = raw.index((61).to_bytes(4, "little"), raw.index(b"some-group"))
+    found = salvaged({ONE: flipped(raw, gone)})
+    assert set(found.jobs) == {2}
+    assert [each.key for each in found.report.salvage.judge.remembered_keys()] == [b"some-key"]
+    see_that_it_loads(found)
+
+
+def test_a_body_whose_tags_are_damaged_is_set_aside_with_their_bytes() -> None:
+    log = scribe()
+    log.write(put(1, b"the body", tags=TAGS), put(2))
+    log.finish()
+    found = salvaged(with_flip_in(log.files(), b"\x01\x00\x0c\x00"))
+    assert found.judgements[1].why is Why.BODY
+    assert found.jobs[1].tube == LOST_AND_FOUND
+    assert found.jobs[1].tags is None
+    assert found.jobs[1].body.endswith(b"the body")
+    assert b"some-group" in found.jobs[1].body
+
+
+def test_a_job_whose_deletion_is_lost_does_not_take_the_key_of_the_next_one(
+    tmp_path: Path,
+) -> None:
+    log = scribe()
+    log.write(put(1, tags=TAGS._replace(unique_s=0)))
+    log.write(delete(1, ttr_s=61))
+    log.write(put(2, tags=TAGS))
+    log.finish()
+    raw = log.files()[ONE]
+    gone = raw.index((61).to_bytes(4, "little"), raw.index(b"some-group"))
+    path = written(tmp_path / "log", {ONE: flipped(raw, gone)})
+    result = run("salvage", path, "-o", tmp_path / "new")
+    assert ["shared-key", "2", "default", "some-key", "1"] in rows(result)
+    assert "job 2: its unique key some-key was taken off it" in result.stderr
+    jobs, _, _ = left_in(loaded(tmp_path / "new"))
+    assert [each.tags and each.tags.unique_key for each in jobs] == [b"some-key", b""]
+
+
+def test_the_report_names_the_new_kinds_as_the_page_does(tmp_path: Path) -> None:
+    log = Scribe(position=FIRST, opening=[DEFAULT_TUBE], has_extensions=True)
+    log.write(put(1))
+    log.write(TubePolicy(1, {"max-jobs": "12345"}, T0), put(2))
+    log.finish()
+    raw = log.files()[ONE]
+    place = raw.index((1).to_bytes(8, "little"), raw.index(b"hello"))
+    report = tmp_path / "report.json"
+    path = written(tmp_path / "log", {ONE: flipped(raw, place)})
+    run("salvage", path, "--report", report)
+    (hole,) = json.loads(report.read_text())["holes"]
+    assert "POLICY" in hole["types"]

@@ -1,0 +1,367 @@
+"""
+Recurring jobs: one for each time, whoever and however many put them, and whatever was away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.error import ConnectionLost
+from twisted.logger import capturedLogs, formatEvent
+
+from beanstalk_twisted.client.reconnecting import MOST_S, Backoff
+from beanstalk_twisted.worker import Recurring, Run, Schedule
+from beanstalk_twisted.worker.recurring import RETRY_S
+from beanstalk_twisted.worker.schedule import LATE_S, MAX_CATCH_UP_S, MAX_MISSED, MAX_NAME, SKEW_S
+from tests.client.world import World
+from tests.sampling import share
+
+NOON_S = int(datetime(2026, 1, 5, 12, tzinfo=UTC).timestamp())
+HOUR_S = 3600
+
+
+def every(cron: str = "0 * * * *", **options: Any) -> Schedule:
+    """
+    Make a schedule.
+    """
+    return Schedule(**{"name": "n", "tube": "t", "body": b"x"} | options, cron=cron)
+
+
+def times(schedule: Schedule, start: datetime, count: int) -> list[str]:
+    """
+    Write the next times, in UTC.
+    """
+    found, after_s = [], start.timestamp()
+    for _ in range(count):
+        after_s = schedule.next_s(after_s)
+        found.append(f"{datetime.fromtimestamp(after_s, UTC):%m-%d %H:%M}")
+    return found
+
+
+class Place:
+    """
+    A server and its schedulers, on a wall clock that begins at noon.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.world = World(**options)
+        self.runs: list[Run] = []
+
+    def scheduler(self, *schedules: Schedule, skew_s: float = 0) -> Recurring:
+        """
+        Start one.
+        """
+        recurring = Recurring(
+            cast(Any, self.world.endpoint), schedules, put=self.runs.append,
+            reactor=self.world.clock, wall_clock=lambda: self.now_s + skew_s,
+            backoff=Backoff(lambda: 1.0),
+        )  # fmt: skip
+        recurring.startService()
+        self.world.settle()
+        return recurring
+
+    @property
+    def now_s(self) -> float:
+        return NOON_S + self.world.clock.seconds()
+
+    def stop(self, recurring: Recurring) -> None:
+        self.world.result(recurring.stopService())
+
+    def done(self) -> list[str]:
+        """
+        Say which runs have made a job, in the order of putting.
+        """
+        return [
+            f"{datetime.fromtimestamp(run.time_s, UTC):%H:%M}" for run in self.runs
+            if run.job.is_new
+        ]  # fmt: skip
+
+    def finish(self) -> int:
+        """
+        Delete all jobs, as workers do.
+        """
+        client = self.world.client()
+        self.world.result(client.use("t"))
+        flushed = self.world.result(client.flush_tube("t"))
+        self.world.result(client.stopService())
+        return flushed
+
+
+# When.
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cron": "61 * * * *"}, "'61 . . . .': Bad minute"),
+        ({"cron": "* * * *"}, "is not five fields"), ({"cron": "* * * * * *"}, "not five fields"),
+        ({"cron": "0 0 30 2 *"}, "Bad day-of-month"), ({"cron": "0 0 * 2 MON#6"}, "Bad day"),
+        ({"zone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus'"),
+        ({"zone": "Europe"}, "there is no time zone 'Europe'"),
+        ({"zone": "../etc"}, "there is no time zone '../etc'"),
+        ({"missed": "some"}, "missed is none, one or all, not 'some'"),
+        ({"catch_up_s": LATE_S - 1}, "catch_up_s is 60 to 604800, not 59"),
+        ({"catch_up_s": MAX_CATCH_UP_S + 1}, "not 604801"),
+        ({"name": ""}, "has 1 to 180 bytes"), ({"name": "n" * (MAX_NAME + 1)}, "has 1 to 180"),
+        ({"name": "a b"}, "unique_key is not"),
+    ],
+)  # fmt: skip
+def test_a_schedule_that_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Schedule(**{"name": "n", "tube": "t", "cron": "0 * * * *"} | options)
+
+
+def test_the_longest_name_at_the_farthest_time_makes_a_key() -> None:
+    tags = every(name="n" * MAX_NAME, catch_up_s=MAX_CATCH_UP_S, missed="all").tags(10**11)
+    assert tags.unique_seconds == MAX_CATCH_UP_S + SKEW_S
+
+
+def test_times_are_those_of_the_zone() -> None:
+    start = datetime(2026, 1, 5, 12, tzinfo=UTC)
+    assert times(every("30 3 * * MON-FRI"), start, 2) == ["01-06 03:30", "01-07 03:30"]
+    berlin = every("30 3 * * *", zone="Europe/Berlin")
+    assert times(berlin, start, 1) == ["01-06 02:30"]
+    assert times(berlin, start.replace(month=7), 1) == ["07-06 01:30"]
+
+
+def test_a_time_that_is_skipped_in_spring_comes_right_after_and_one_that_comes_twice_once() -> None:
+    nightly = every("30 2 * * *", zone="Europe/Berlin")
+    assert times(nightly, datetime(2026, 3, 28, 12, tzinfo=UTC), 2) == [
+        "03-29 01:00", "03-30 00:30",
+    ]  # fmt: skip
+    assert times(nightly, datetime(2026, 10, 24, 12, tzinfo=UTC), 2) == [
+        "10-25 00:30", "10-26 01:30",
+    ]  # fmt: skip
+    hourly = every("30 * * * *", zone="Europe/Berlin")
+    assert times(hourly, datetime(2026, 10, 24, 23, tzinfo=UTC), 4) == [
+        "10-24 23:30", "10-25 00:30", "10-25 01:30", "10-25 02:30",
+    ]  # fmt: skip
+
+
+@given(
+    st.integers(0, 3 * HOUR_S), st.integers(0, 3 * HOUR_S),
+    st.sampled_from(["30 2 * * *", "*/20 2,3 * * *", "5 * * * *", "*/7 * * * *"]),
+    st.sampled_from([datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)]),
+)  # fmt: skip
+@settings(max_examples=share(200), deadline=None)
+def test_times_do_not_depend_on_when_one_looks(
+    first: int, second: int, cron: str, day: datetime
+) -> None:
+    schedule = every(cron, zone="Europe/Berlin", missed="all", catch_up_s=6 * HOUR_S)
+    start_s = day.timestamp()
+    looks = sorted((first, second))
+    end_s = start_s + 5 * HOUR_S
+    bounds = [start_s, *(start_s + look for look in looks), end_s]
+    piecewise = [
+        time_s for after_s, now_s in pairwise(bounds)
+        for time_s in schedule.due(after_s, now_s)
+    ]  # fmt: skip
+    assert piecewise == schedule.due(start_s, end_s)
+
+
+# One job for each time.
+
+
+def test_each_time_has_its_job_with_the_body_of_that_time() -> None:
+    place = Place()
+    place.scheduler(
+        every("*/30 * * * *", body=lambda moment: b"%d" % moment.hour, zone="Asia/Kolkata",
+              priority=5, ttr=9),
+        every("30 12 * * *", name="other", body=b"once"),
+    )  # fmt: skip
+    place.world.advance(HOUR_S + 1)
+    assert place.done() == ["12:00", "12:30", "12:30", "13:00"]
+    client = place.world.client()
+    jobs = [place.world.result(client.peek(run.job)).body for run in place.runs]
+    assert jobs == [b"17", b"18", b"once", b"18"]
+    stats = place.world.result(client.stats_job(place.runs[0].job))
+    assert (stats.tube, stats.pri, stats.ttr) == ("t", 5, 9)
+
+
+def test_several_schedulers_make_one_job_for_each_time_whoever_is_quicker() -> None:
+    place = Place()
+    first = place.scheduler(every("*/10 * * * *"))
+    place.scheduler(every("*/10 * * * *"), skew_s=-20)
+    place.scheduler(every("*/10 * * * *"), skew_s=45)
+    place.world.advance(HOUR_S / 2)
+    assert place.finish() == len(place.done())
+    place.stop(first)
+    place.world.advance(HOUR_S / 2 + 30)
+    made = Counter(run.time_s for run in place.runs if run.job.is_new)
+    assert len(made) == 7 and set(made.values()) == {1}
+    assert len(place.runs) > len(place.done())
+
+
+def test_two_schedules_of_a_tube_are_told_apart_by_their_names() -> None:
+    place = Place()
+    with pytest.raises(ValueError, match="two schedules of a tube have the same name"):
+        place.scheduler(every(), every("1 * * * *"))
+    place.scheduler(every(), every(name="m"), every(tube="u"))
+    place.world.advance(1)
+    assert place.done() == ["12:00"] * 3
+
+
+# What was missed.
+
+
+@pytest.mark.parametrize(
+    ("missed", "made"),
+    [("none", []), ("one", ["15:00"]), ("all", ["13:00", "14:00", "15:00"])],
+)
+def test_a_scheduler_that_was_away_makes_up_for_what_it_is_told_to(
+    missed: str, made: list[str]
+) -> None:
+    place = Place()
+    first = place.scheduler(every(missed=missed, catch_up_s=3 * HOUR_S))
+    place.world.advance(60)
+    place.stop(first)
+    place.finish()
+    place.runs.clear()
+    place.world.advance(3 * HOUR_S + 600)
+    again = place.scheduler(every(missed=missed, catch_up_s=3 * HOUR_S))
+    place.world.advance(1)
+    assert place.done() == made
+    place.stop(again)
+    place.finish()
+    place.runs.clear()
+    place.scheduler(every(missed=missed, catch_up_s=3 * HOUR_S))
+    place.world.advance(1)
+    assert place.done() == []
+
+
+@pytest.mark.parametrize(
+    ("missed", "made"),
+    [("none", ["16:00"]), ("one", ["15:00", "16:00"]),
+     ("all", ["13:00", "14:00", "15:00", "16:00"])],
+)  # fmt: skip
+def test_a_server_that_was_away_gets_what_the_schedule_says(missed: str, made: list[str]) -> None:
+    place = Place(has_log=True)
+    place.scheduler(every(missed=missed, catch_up_s=3 * HOUR_S))
+    place.world.advance(60)
+    place.runs.clear()
+    place.world.kill()
+    place.world.clock.advance(3 * HOUR_S + 600)
+    place.world.restart()
+    place.world.advance(HOUR_S)
+    assert place.done() == made
+
+
+def test_a_run_is_put_late_if_it_is_not_missed_yet() -> None:
+    place = Place()
+    place.world.advance(LATE_S - 1)
+    place.scheduler(every())
+    assert place.done() == ["12:00"]
+    place = Place()
+    place.world.advance(LATE_S + 1)
+    place.scheduler(every())
+    assert place.done() == []
+
+
+def test_of_many_missed_runs_the_newest_are_made_up_for() -> None:
+    place = Place()
+    place.scheduler(every("* * * * *", missed="all"))
+    assert len(place.done()) == MAX_MISSED
+    assert place.runs[-1].time_s == NOON_S
+    assert place.runs[0].time_s == NOON_S - 60 * (MAX_MISSED - 1)
+
+
+# What goes wrong.
+
+
+def test_a_put_that_is_refused_is_tried_again_until_the_run_is_missed() -> None:
+    place = Place()
+    client = place.world.client()
+    place.world.result(client.drain())
+    with capturedLogs() as events:
+        place.scheduler(every("0,30 * * * *"))
+        place.world.advance(2 * RETRY_S)
+        place.world.result(client.undrain())
+        place.world.advance(RETRY_S)
+        assert place.done() == ["12:00"]
+        place.world.result(client.drain())
+        place.world.advance(HOUR_S / 2 + LATE_S + RETRY_S)
+        place.world.result(client.undrain())
+        place.world.advance(60)
+    assert place.done() == ["12:00"]
+    said = [str(formatEvent(event)) for event in events if event["log_namespace"].endswith("ring")]
+    assert "n: put: DRAINING: the server takes no new jobs; put it elsewhere, or later; " in said[0]
+    assert said[-1] == "n: a run was missed: no job could be put in 60 s"
+
+
+def test_a_server_that_knows_no_unique_keys_is_given_nothing() -> None:
+    place = Place()
+    recurring = Recurring(cast(Any, place.world.endpoint), [every()], reactor=place.world.clock,
+                          wall_clock=lambda: place.now_s)  # fmt: skip
+    recurring.startService()
+    transport = place.world.link.transport
+    assert transport.drain() == b"use default\r\ncapabilities\r\n"
+    with capturedLogs() as events:
+        transport.unsent += b"USING default\r\nUNKNOWN_COMMAND\r\n"
+        transport.read()
+    assert "does not announce 'put idp:'" in str(formatEvent(events[-1]))
+    assert transport.drain() == b""
+
+
+def test_a_body_that_cannot_be_made_is_told_and_holds_nobody_up() -> None:
+    def fail(moment: datetime) -> bytes:
+        raise LookupError("no body")
+
+    place = Place()
+    with capturedLogs() as events:
+        place.scheduler(every(body=fail), every(name="m"))
+    assert "n: no body; retrying" in [formatEvent(event) for event in events]
+    assert place.done() == ["12:00"]
+
+
+def test_a_scheduler_that_stops_sends_nothing_more() -> None:
+    place = Place()
+    place.world.endpoint.is_refusing = True
+    recurring = place.scheduler(every())
+    place.stop(recurring)
+    place.world.endpoint.is_refusing = False
+    place.world.advance(HOUR_S)
+    assert place.runs == []
+    recurring.startService()
+    place.world.advance(1)
+    assert place.done() == ["13:00"]
+
+
+@settings(max_examples=share(30), deadline=None)
+@given(st.lists(
+    st.tuples(st.sampled_from(["lose", "start", "stop", "finish", "kill"]), st.integers(1, 1500)),
+    max_size=12,
+))  # fmt: skip
+def test_no_time_has_two_jobs_and_none_that_can_be_made_up_for_has_none(
+    steps: list[tuple[str, int]],
+) -> None:
+    place = Place(has_log=True)
+    schedule = every("*/10 * * * *", missed="all")
+    running = [place.scheduler(schedule)]
+    for step, seconds in steps:
+        if step == "lose":
+            for link in place.world.links:
+                if not cast(Any, link).transport.is_closed:
+                    cast(Any, link).transport.end(ConnectionLost())
+        elif step == "kill":
+            place.world.kill()
+            place.world.restart()
+        elif step == "start":
+            running.append(place.scheduler(schedule, skew_s=len(running) * 7))
+        elif step == "stop" and running:
+            place.stop(running.pop(0))
+        elif step == "finish":
+            place.finish()
+        place.world.advance(seconds)
+    place.scheduler(schedule)
+    place.world.advance(MOST_S + 60)
+    last_s = place.now_s - MOST_S - 60
+    made = Counter(run.time_s for run in place.runs if run.job.is_new)
+    assert set(made.values()) == {1}
+    wanted = {time_s for time_s in range(NOON_S, int(last_s) + 1, 600)}
+    assert wanted <= {run.time_s for run in place.runs}
