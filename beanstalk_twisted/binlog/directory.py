@@ -351,15 +351,8 @@ class RealDirectory(Directory):
 
     def _mapped(self, name: str, start: int, end: int) -> Buffer:
         fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
-        before = start % mmap.ALLOCATIONGRANULARITY
-        first = start - before
         try:
-            while (size := min(os.fstat(fd).st_size, end)) > start:
-                # A segment in use is cut at its end, perhaps just now.
-                with contextlib.suppress(ValueError):
-                    whole = mmap.mmap(fd, size - first, prot=mmap.PROT_READ, offset=first)
-                    return memoryview(whole)[before:]
-            return b""
+            return _mapped(fd, start, end)
         finally:
             os.close(fd)
 
@@ -489,6 +482,17 @@ def _write_whole(path: str, content: bytes) -> None:
     copy.write_at(0, [content])
     copy.sync()
     copy.close()
+
+
+def _mapped(fd: int, start: int, end: int) -> Buffer:
+    before = start % mmap.ALLOCATIONGRANULARITY
+    first = start - before
+    while (size := min(os.fstat(fd).st_size, end)) > start:
+        # A segment in use is cut at its end, perhaps just now.
+        with contextlib.suppress(ValueError):
+            whole = mmap.mmap(fd, size - first, prot=mmap.PROT_READ, offset=first)
+            return memoryview(whole)[before:]
+    return b""
 
 
 def sync_directory(path: str) -> None:

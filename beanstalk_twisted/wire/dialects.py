@@ -159,16 +159,23 @@ class Dialect:
             tagged = self.with_jobs(line)
             if tagged is not None:
                 return tagged, _convert(tagged, [*texts, rest]), False
+        if row.prefix in self._other_forms:
+            return self._in_either_form(row, texts, line)
+        return row, _convert(row, texts), bool(rest)
+
+    def _in_either_form(self, row: Command, texts: Sequence[bytes], line: bytes) -> Parsed:
+        """
+        :param row: the first form, which the line has if its arguments are right.
+        :raise ParseError: it has neither.
+        """
         try:
-            return row, _convert(row, texts), bool(rest)
+            return row, _convert(row, texts), False
         except ParseError:
-            other = self._other_forms.get(row.prefix)
-            if other is None:
-                raise
-        match = other.pattern.fullmatch(line, len(row.prefix))
-        if match is None or match[match.re.groups]:
-            raise ParseError(BAD_FORMAT)
-        return other, _convert(other, match.groups()[:-1]), False
+            other = self._other_forms[row.prefix]
+            match = other.pattern.fullmatch(line, len(row.prefix))
+            if match is None or match[match.re.groups]:
+                raise ParseError(BAD_FORMAT) from None
+            return other, _convert(other, match.groups()[:-1]), False
 
     def _first_match(self, line: bytes) -> Command:
         """
