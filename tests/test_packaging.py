@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from tests.sampling import one_in
 from tests.test_layers import PURE, SERVER, TOOLS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -164,7 +165,7 @@ def test_a_wheel_holds_the_plugin_the_type_markers_and_nothing_left_over(wheel: 
 
 
 @pytest.mark.parametrize(
-    "install", [install_wheel, install_editable_by_pip, install_editable_by_uv]
+    "install", one_in(2, [install_wheel, install_editable_by_pip, install_editable_by_uv])
 )
 def test_twistd_lists_the_service_outside_the_checkout(
     install: Callable[[Path, Path, Path], Path],

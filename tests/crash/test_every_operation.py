@@ -24,7 +24,7 @@ from tests.sampling import share
 INTERVAL: Final = FsyncPolicy(0.1)
 POLICIES: Final = {"always": ALWAYS, "interval": INTERVAL, "never": NEVER}
 
-STATES: Final = int(os.environ.get("CRASH_STATES", share(100_000)))
+STATES: Final = int(os.environ.get("CRASH_STATES", share(100_000, 10)))
 """
 How many disks are looked at in all: those of a crash, no two of a case alike, on each of which a
 server is started and judged.  100,000 with ``--all``; another number by the environment variable.

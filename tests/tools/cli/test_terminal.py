@@ -11,6 +11,7 @@ from beanstalk_twisted.binlog.format import segment_name
 from binlog_tools.cli.commands import COMMANDS
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import DEFAULT_TUBE, FIRST, UUID, Scribe, put
+from tests.sampling import one_in
 from tests.server_process import ServerProcess, ours_at_once
 from tests.tools.cli.running import MAIN, ended_on_a_terminal
 from tests.tools.folders import archived, written
@@ -136,14 +137,14 @@ def test_no_command_is_left_out() -> None:
     assert {asked.split()[0] for asked in SHOWN} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("asked", SHOWN)
+@pytest.mark.parametrize("asked", one_in(3, SHOWN))
 def test_a_terminal_is_shown_it(asked: str, server: str, tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     logs.server = server
     look_at(logs, asked, MAIN)
 
 
-@pytest.mark.parametrize("asked", WITH_TABLES)
+@pytest.mark.parametrize("asked", one_in(3, WITH_TABLES))
 def test_a_terminal_is_shown_tables_without_rich(asked: str, tmp_path: Path) -> None:
     look_at(Logs(tmp_path), asked, WITHOUT_RICH)
 

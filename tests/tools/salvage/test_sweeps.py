@@ -90,7 +90,7 @@ def places(raw: bytes) -> list[int]:
     Each byte of a segment; of the description in its header, where all bytes are alike, one in
     eight.
     """
-    return one_in(7, [at for at in range(len(raw)) if not 160 <= at < 4088 or not at % 8])
+    return one_in(19, [at for at in range(len(raw)) if not 160 <= at < 4088 or not at % 8])
 
 
 def flips(files: Files, stride: int = 1) -> Iterator[Change]:
@@ -119,7 +119,7 @@ def blocks(files: Files, filling: Callable[[bytes], bytes], step: int = 64) -> I
     """
     for name in names_of(files):
         raw = files[name]
-        for at in one_in(SHARE, range(0, len(raw), step)):
+        for at in one_in(2 * SHARE, range(0, len(raw), step)):
             end = min(at + BLOCK_BYTES, len(raw))
             damaged = raw[:at] + filling(raw[at:end]) + raw[end:]
             yield Bytes(name, at, end), {**files, name: damaged}

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from binlog_tools.queue.cli.listing import CONNECTION_KEYS, JOB_KEYS
+from tests.sampling import one_in
 from tests.server_process import LIMIT_S
 from tests.tools.queue.cli.test_commands import MAIN, read_to_the_end
 from tests.tools.queue.lines import EXTENDED
@@ -130,7 +131,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("words", COMMANDS)
+@pytest.mark.parametrize("words", one_in(3, COMMANDS))
 def test_a_terminal_obeys_nothing_that_a_server_says(address: str, words: str) -> None:
     screen, terminal = os.openpty()
     process = subprocess.Popen(
