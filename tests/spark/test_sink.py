@@ -276,7 +276,7 @@ def test_the_example_puts_tags_and_counts_what_is_left_out(
     from pyspark.sql import Observation
 
     example = runpy.run_path(str(EXAMPLES / "spark_replay.py"))
-    waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
+    waits: dict[str, Any] = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
     dead = Tags(b"u", dead_from=b"default", dead_reason=Reason.MAX_RESERVES, dead_at_ns=T0)
     log_of(tmp_path / "log", [
         job(1, b"one", tags=Tags(b"u", 60, b"c", 3, b"g")), job(2, b"two", tags=Tags(after=b"g")),

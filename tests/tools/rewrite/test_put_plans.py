@@ -4,6 +4,7 @@ Which jobs are put into a server, and in which order.
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def planned(
     return plan(open_source(str(written(path / "log", files))), chosen, T0, words)
 
 
-def waits(number: int, after: bytes, group: bytes = b"", **more: int) -> StoredJob:
+def waits(number: int, after: bytes, group: bytes = b"", **more: Any) -> StoredJob:
     """
     A job that waits for a group.
     """
@@ -42,7 +43,7 @@ def waits(number: int, after: bytes, group: bytes = b"", **more: int) -> StoredJ
     return job(number, state=State.DELAYED, deadline_ns=NEVER_NS, tags=tags, **more)
 
 
-def member(number: int, group: bytes, **more: object) -> StoredJob:
+def member(number: int, group: bytes, **more: Any) -> StoredJob:
     """
     A job of a group.
     """
