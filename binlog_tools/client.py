@@ -8,6 +8,7 @@ import socket
 from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES
+from beanstalk_twisted.wire import yaml
 from binlog_tools.console.wording import text_of
 from binlog_tools.tube_names import NoTube, is_tube_name
 
@@ -243,6 +244,23 @@ def parse_address(text: str, default_port: int = 11300) -> tuple[str, int]:
     if not 0 < int(port) < 65_536:
         raise ValueError(f"{text!r} is no address: write HOST:PORT; ports are 1 to 65535")
     return host.strip("[]"), int(port)
+
+
+def announced(line: Line) -> list[str]:
+    """
+    Ask a server which commands and tags it has beside those of beanstalkd; this is safe with any.
+
+    :return: such as `put-batch` and `put idp:`; none where it does not know this command either.
+    :raise Lost: it is gone, or what it says is no list.
+    """
+    line.send(b"capabilities\r\n")
+    reply = line.reply()
+    if reply.name != b"OK":
+        return []
+    try:
+        return [word.decode(errors="replace") for word in yaml.read_listing(reply.data)]
+    except ValueError as problem:
+        raise Lost(0, f"{NO_SERVER} ({problem})") from None
 
 
 def parse_stats(data: bytes) -> dict[bytes, bytes]:

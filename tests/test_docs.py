@@ -38,7 +38,6 @@ from beanstalk_twisted.rules import (
     dead_kicks,
     policies,
     policy_keys,
-    recount,
     statistics,
 )
 from beanstalk_twisted.rules.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
@@ -369,7 +368,7 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
         ],
         ["file of policies", f"{MAX_FILE_BYTES:,} bytes"],
         ["policies found out in one go after SIGHUP", f"{policies.SLICE_TUBES} tubes"],
-        ["counted in one go for a new policy", f"{recount.SLICE_PAGES << PAGE_BITS:,} jobs"],
+        ["counted in one go for a new policy", f"{policies.SLICE_PAGES << PAGE_BITS:,} jobs"],
         ["ended in one go by `max-age`", f"{SLICE_JOBS} jobs"],
         [
             "moved in one go by `kick-dead`",

@@ -89,9 +89,21 @@ class Tags(NamedTuple):
     @property
     def encoded_bytes(self) -> int:
         """
-        How many bytes `encode` gives.
+        How many bytes `encode` gives; it is asked for at each change of a job.
         """
-        return len(self.encode())
+        unique_key, _, concurrency_key, _, group, after, dead_from, _, _, origin = self
+        size = 2
+        if unique_key:
+            size += 8 + len(unique_key)
+        if concurrency_key:
+            size += 8 + len(concurrency_key)
+        if group:
+            size += 4 + len(group)
+        if after:
+            size += 4 + len(after)
+        if dead_from:
+            size += 13 + len(dead_from)
+        return size + 4 + len(origin) if origin else size
 
 
 NO_TAGS: Final = Tags()

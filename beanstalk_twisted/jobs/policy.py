@@ -145,8 +145,8 @@ class TubeTotals:
     The bytes of a tube's bodies, and those of its jobs that nobody holds by the time they were put;
     a dead letter by its death.
 
-    Jobs of some pages of the table may not have been entered yet, see `rules.recount`: these are
-    told apart by their pages, so it does not matter in which order they are entered, or leave.
+    Jobs of some pages of the table may not have been entered yet (`rules.policies.Recount`): these
+    are told apart by their pages, so it does not matter in which order they are entered, or leave.
 
     :ivar size: bytes.
     :ivar ages: empty unless they are kept.

@@ -26,7 +26,6 @@ from beanstalk_twisted.binlog.records import (
 )
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.jobs.concurrency import ConcurrencyKeys
-from beanstalk_twisted.jobs.dead_letters import DeadLetters
 from beanstalk_twisted.jobs.groups import Groups
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.live_bytes import LiveBytes
@@ -44,6 +43,44 @@ REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 
 DELAYED: Final = State.DELAYED
 BURIED: Final = State.BURIED
+
+
+class DeadLetters:
+    """
+    Jobs that died, by the tube that they died in, wherever they are now; of each in the order in
+    which they did.
+    """
+
+    def __init__(self) -> None:
+        self._by_tube: dict[bytes, OrderedJobs] = {}
+
+    def enter(self, job: Job) -> None:
+        """
+        A job is there, which may be a dead letter.
+        """
+        tags = job.tags
+        if tags is not None and tags.dead_from:
+            jobs = self._by_tube.get(tags.dead_from)
+            if jobs is None:
+                jobs = self._by_tube[tags.dead_from] = OrderedJobs()
+            jobs.add(tags.dead_at_ns, job.job_id)
+
+    def leave(self, job: Job) -> None:
+        """
+        A job is gone, or is about to have other tags.
+        """
+        tags = job.tags
+        if tags is not None and tags.dead_from:
+            jobs = self._by_tube[tags.dead_from]
+            jobs.discard(tags.dead_at_ns, job.job_id)
+            if not jobs.count:
+                del self._by_tube[tags.dead_from]
+
+    def of(self, name: bytes) -> OrderedJobs | None:
+        """
+        The dead letters of a tube, by when they died; None if there are none.
+        """
+        return self._by_tube.get(name)
 
 
 class QueueState:

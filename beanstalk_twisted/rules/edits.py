@@ -53,12 +53,9 @@ class Edits:
         """
         Put a job into a tube, in its state; one that the session holds is ready there.
         """
-        job = self._state.not_held_by_others(session, job_id)
-        if job is None:
-            return self._changes.not_found()
-        refusal = self._refuse_move(job, name, now_ns)
-        if refusal is not None:
-            return refusal
+        job = self._movable(session, now_ns, job_id, name)
+        if not isinstance(job, Job):
+            return job
 
         def take(now_ns: int) -> Answer:
             return self._move(session, now_ns, job_id, name)
@@ -91,28 +88,30 @@ class Edits:
         waiting = Waiting(session, 1, body_bytes + MAX_TAGS_BYTES, take, is_extended=True)
         return self._puts.put_together(waiting, now_ns)
 
-    def _refuse_move(self, job: Job, name: bytes, now_ns: int) -> Answer | None:
+    def _movable(
+        self, session: Session, now_ns: int, job_id: int, name: bytes
+    ) -> Job | Answer:  # fmt: skip
         """
-        :return: what to answer if the job is not to be moved.
+        :return: the job, or what to answer if it is not to be moved.
         """
+        job = self._state.not_held_by_others(session, job_id)
+        if job is None:
+            return self._changes.not_found()
         tube = self._state.tubes.find(name)
         if tube is None:
-            return None
+            return job
         if tube.tube_id == job.tube_id:
-            return None if job.state is RESERVED else (MOVED, job.lsn)
+            return job if job.state is RESERVED else (MOVED, job.lsn)
         holder = self._moves.holder_of_key(job, tube, now_ns)
-        return None if holder is None else self._changes.of_state(Duplicate(holder))
+        return job if holder is None else self._changes.of_state(Duplicate(holder))
 
     def _move(self, session: Session, now_ns: int, job_id: int, name: bytes) -> Answer:
         """
         There was room; if that had to be waited for, the job may be another one by now.
         """
-        job = self._state.not_held_by_others(session, job_id)
-        if job is None:
-            return self._changes.not_found()
-        refusal = self._refuse_move(job, name, now_ns)
-        if refusal is not None:
-            return refusal
+        job = self._movable(session, now_ns, job_id, name)
+        if not isinstance(job, Job):
+            return job
         if not self._moves.has_room(job, now_ns):
             return NO_ROOM
         tube = self._state.tubes.get_or_make(name)

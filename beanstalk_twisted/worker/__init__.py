@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from beanstalk_twisted.worker.recurring import Recurring as Recurring
     from beanstalk_twisted.worker.recurring import Run as Run
     from beanstalk_twisted.worker.schedule import Schedule as Schedule
+    from beanstalk_twisted.worker.schedule import read_schedules as read_schedules
     from beanstalk_twisted.worker.serialisers import Bytes as Bytes
     from beanstalk_twisted.worker.serialisers import Json as Json
     from beanstalk_twisted.worker.serialisers import Serialiser as Serialiser
@@ -62,7 +63,7 @@ else:
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
         "recurring": "Recurring Run",
-        "schedule": "Schedule",
+        "schedule": "Schedule read_schedules",
         "threads": "InlineThreads PoolThreads Threads",
         "on_asyncio": "NeedsAsyncio",
         "shell": "CommandFailed Shell",

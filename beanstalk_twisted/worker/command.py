@@ -5,11 +5,12 @@ The command ``beanstalk-work``: a worker as a process.
 import asyncio
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
 import click
+from twisted.application.service import Service
 from twisted.internet import asyncioreactor
 from twisted.logger import (
     FileLogObserver,
@@ -95,6 +96,33 @@ def load(name: str) -> Callable[..., Any]:
     return function
 
 
+def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
+    """
+    Take apart ``NAME`` and ``NAME=WEIGHT``.
+
+    :return: the names, and the weights of those that have one.
+    :raise ValueError: a weight is no number.
+    """
+    parts = [tube.partition("=") for tube in tubes]
+    for name, equals, weight in parts:
+        if equals and not (weight.isascii() and weight.isdigit()):
+            raise ValueError(f"--tube {name}={weight}: a weight is a number, 1 to 1000")
+    return [name for name, _, _ in parts], {name: int(w) for name, equals, w in parts if equals}
+
+
+def scheduler_of(path: str, server: str) -> Service:
+    """
+    Make what puts the recurring jobs of a file.
+
+    :raise ValueError: something is wrong in the file.
+    :raise ImportError: what finds out the times is not installed.
+    """
+    from beanstalk_twisted.worker.recurring import Recurring
+    from beanstalk_twisted.worker.schedule import read_schedules
+
+    return Recurring(server, read_schedules(path))
+
+
 def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     """
     Install the reactor that is wanted, unless there is one already.
@@ -126,8 +154,21 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     "--tube",
     "tubes",
     multiple=True,
-    metavar="NAME",
+    metavar="NAME[=WEIGHT]",
     help="Take jobs from this tube; may be repeated.  'default' without one.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["fifo", "weighted", "weighted-fair"]),
+    default=settings.FIFO,
+    show_default=True,
+    help="How to choose among tubes: the best job, or by jobs or by time as the weights say.",
+)
+@click.option(
+    "--recurring",
+    "recurring_path",
+    metavar="FILE",
+    help="Put the recurring jobs of this file, in TOML; may stand alone.",
 )
 @click.option(
     "-s",
@@ -204,10 +245,10 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
 )
 @click.option("-v", "--verbose", count=True, help="Log each end; twice, each beginning too.")
 def cli(
-    function: str | None, command: str | None, tubes: tuple[str, ...], server: str,
-    concurrency: int, is_json: bool, in_reactor: bool, attempts: int, first_delay: float,
-    exhausted: str, limit_s: float | None, no_touch: bool, finish_s: float, reactor_name: str,
-    verbose: int,
+    function: str | None, command: str | None, tubes: tuple[str, ...], mode: str,
+    recurring_path: str | None, server: str, concurrency: int, is_json: bool, in_reactor: bool,
+    attempts: int, first_delay: float, exhausted: str, limit_s: float | None, no_touch: bool,
+    finish_s: float, reactor_name: str, verbose: int,
 ) -> None:  # fmt: skip
     """
     Take jobs from tubes of a beanstalkd and do them, until SIGTERM or SIGINT.
@@ -217,6 +258,8 @@ def cli(
     end.  A coroutine runs in the reactor, any other function in a thread; a coroutine may await
     what is asyncio's, and Deferreds.  Modules are looked for in the current directory too.
 
+    Recurring jobs need a server with unique keys, weights and modes one that has these.
+
     The command of --shell has done its job when it exits with 0; with 65 the job is buried.
 
     The first signal finishes the jobs in hand and exits with 0; a second one ends it at once, with
@@ -225,6 +268,8 @@ def cli(
     \b
     Examples:
       beanstalk-work --tube mail 'jobs:send'
+      beanstalk-work --tube mail=3 --tube news --mode weighted 'jobs:send'
+      beanstalk-work --recurring jobs.toml
       beanstalk-work --tube thumbs -n 4 --shell 'convert - -resize 128 "out/$BEANSTALK_JOB_ID.png"'
     """
     told = Signals()
@@ -235,20 +280,27 @@ def cli(
     retry = policy.Retry(
         attempts, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
     )
+    works = recurring_path is None or function is not None or command is not None
+    worker: service.Worker[Any] | None = None
     try:
         if reactor_name == "asyncio":
             choose_reactor(reactor_name, True)
-        what = doing(function, command, in_reactor)
+        what = doing(function, command, in_reactor) if works else None
         if reactor_name == "auto":
-            choose_reactor(reactor_name, what.is_coroutine)
-        worker: service.Worker[Any] = service.Worker(
-            server, tubes or ("default",), what.doer, concurrency, serialiser=serialiser,
-            policy=retry, in_threads=what.in_threads, limit_s=limit_s, touches=not no_touch,
-            finish_s=finish_s,
-        )  # fmt: skip
-    except (TypeError, ValueError) as problem:
+            choose_reactor(reactor_name, what is not None and what.is_coroutine)
+        if what is not None:
+            names, weights = weighed(tubes or ("default",))
+            worker = service.Worker(
+                server, names, what.doer, concurrency, weights=weights, mode=mode,
+                serialiser=serialiser, policy=retry, in_threads=what.in_threads, limit_s=limit_s,
+                touches=not no_touch, finish_s=finish_s,
+            )  # fmt: skip
+        elif tubes:
+            raise ValueError("--tube is for a function or a --shell command")
+        recurring = None if recurring_path is None else scheduler_of(recurring_path, server)
+    except (ImportError, TypeError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
-    run(worker, verbose, told)
+    run(worker, verbose, told, recurring)
 
 
 def line_of(event: LogEvent) -> str | None:
@@ -262,9 +314,11 @@ def line_of(event: LogEvent) -> str | None:
     return None if text is None else escape(text, "\n\t")
 
 
-def run(worker: service.Worker[Any], verbose: int, told: Signals) -> None:
+def run(
+    worker: service.Worker[Any] | None, verbose: int, told: Signals, recurring: Service | None
+) -> None:
     """
-    Run a worker until the process is told to stop.
+    Run a worker and a scheduler until the process is told to stop.
     """
     from twisted.internet import reactor
 
@@ -278,19 +332,27 @@ def run(worker: service.Worker[Any], verbose: int, told: Signals) -> None:
     running: Any = reactor
 
     def stop() -> None:
-        if worker.jobs_in_hand:
+        in_hand = 0 if worker is None else worker.jobs_in_hand
+        if in_hand:
             _log.warn("stopping; {count} {jobs} in hand; once more to stop at once",
-                      count=worker.jobs_in_hand,
-                      jobs="job" if worker.jobs_in_hand == 1 else "jobs")  # fmt: skip
+                      count=in_hand, jobs="job" if in_hand == 1 else "jobs")  # fmt: skip
         running.stop()
+
+    def drop() -> None:
+        if worker is not None:
+            worker.drop()
+
+    services = [each for each in (worker, recurring) if each is not None]
 
     def start() -> None:
         # Only now: the reactor has put its own in their place when it began.
-        told.when_told(lambda: running.callFromThread(stop), worker.drop)
-        worker.startService()
+        told.when_told(lambda: running.callFromThread(stop), drop)
+        for each in services:
+            each.startService()
 
     running.callWhenRunning(start)
-    running.addSystemEventTrigger("before", "shutdown", worker.stopService)
+    for each in services:
+        running.addSystemEventTrigger("before", "shutdown", each.stopService)
     running.run()
 
 

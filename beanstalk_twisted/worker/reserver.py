@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.command_specs import Job
 from beanstalk_twisted.client.deadline import cancel
-from beanstalk_twisted.client.methods import first_error, watch_only
+from beanstalk_twisted.client.methods import first_error
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.worker.attempt import Ending
@@ -252,7 +252,7 @@ class Reserver:
         """
         if self._is_stopped:
             return
-        asked = watch_only(self.client, self._settings.tubes)
+        asked = self._settings.watch_tubes(self.client)
         asked.append(self.client.stats().addCallbacks(server_id, no_server_id))
         watched = gatherResults([self._bind(each) for each in asked], consumeErrors=True)
         watched.addCallbacks(self._watched, self._not_watched)

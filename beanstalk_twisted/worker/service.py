@@ -2,7 +2,7 @@
 The worker, as a service: what it is made of, when it begins and when it stops.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import random as any_random
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -24,7 +24,14 @@ from beanstalk_twisted.worker.policy import Policy, Retry
 from beanstalk_twisted.worker.reserver import Reserver
 from beanstalk_twisted.worker.scheduler import ReserveScheduler
 from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
-from beanstalk_twisted.worker.settings import Handler, Settings, Tube, hooks_of, threads_of
+from beanstalk_twisted.worker.settings import (
+    FIFO,
+    Handler,
+    Settings,
+    Tube,
+    hooks_of,
+    threads_of,
+)
 from beanstalk_twisted.worker.threads import Threads
 
 T = TypeVar("T")
@@ -47,7 +54,8 @@ class Worker(Service, Generic[T]):
 
     def __init__(
         self, endpoint: str | IStreamClientEndpoint, tubes: str | Sequence[Tube],
-        handler: Handler[T], concurrency: int = 1, *, serialiser: Serialiser[T] | None = None,
+        handler: Handler[T], concurrency: int = 1, *, weights: Mapping[Tube, int] | None = None,
+        mode: str = FIFO, serialiser: Serialiser[T] | None = None,
         policy: Policy | None = None, hooks: Iterable[Hooks] = (), logs: bool = True,
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
@@ -61,6 +69,10 @@ class Worker(Service, Generic[T]):
             when the Deferred or coroutine that it gives has; an exception means that it is not.
             A `verdicts.Verdict` that it gives says what becomes of the job.
         :param concurrency: jobs at once, 1 to `MAX_CONCURRENCY`.
+        :param weights: of tubes, 1 to 1,000; those without one have 1.
+        :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all;
+            ``weighted``, so many jobs of each tube as the weights say; ``weighted-fair``, so much
+            time of workers.
         :param serialiser: reads bodies; they are bytes without one.
         :param policy: decides about failures; `policy.Retry` without one.
         :param hooks: told what happens.
@@ -72,13 +84,15 @@ class Worker(Service, Generic[T]):
         :param connections: 1 to ``concurrency``; more than that is never used.
         :param chance: gives a number from 0 up to 1 for each call.
         :raise ValueError: a number is out of its range, there is no tube, one has a name that no
-            tube can have, a coroutine is to run in threads, or anything on a clock.
+            tube can have, there are weights without a mode in which they count, a coroutine is to
+            run in threads, or anything on a clock.
         :raise TypeError: something is of another kind.
         """
         clock = reactor or the_reactor()
         self._settings: Settings[T] = Settings(
             endpoint=endpoint, handler=handler, concurrency=concurrency, connections=connections,
             tubes=(tubes,) if isinstance(tubes, str | bytes) else tuple(tubes),
+            weights=dict(weights or {}), mode=mode,
             serialiser=cast(Any, Bytes()) if serialiser is None else serialiser,
             policy=Retry() if policy is None else policy,
             hooks=HookList((Logged(), *hooks_of(hooks)) if logs else hooks_of(hooks)), logs=logs,

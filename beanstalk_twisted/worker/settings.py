@@ -2,14 +2,17 @@
 The settings of a worker, checked when it is made and not when the first job comes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isclass, iscoroutinefunction, signature
 from typing import Any, Final, Generic, TypeVar
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from beanstalk_twisted.client import command_specs as specs
+from beanstalk_twisted.client import extension_specs as extended
+from beanstalk_twisted.client.methods import watch_only
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt
@@ -25,6 +28,9 @@ Tube = str | bytes
 Handler = Callable[[Attempt[T]], Any]
 """What does jobs: a function, one that gives a Deferred or an asyncio future, or a coroutine's."""
 
+FIFO: Final = "fifo"
+"""The mode of a new connection: the best job of all tubes."""
+
 MAX_CONCURRENCY: Final = 1000
 """Jobs at once: each is at least one timer and a function that waits."""
 
@@ -34,6 +40,8 @@ class Settings(Generic[T]):
     """
     What a worker is made with; `service.Worker` describes each.
 
+    :ivar weights: of some of the tubes; without any, weights count for nothing.
+    :ivar mode: how reserves choose among the tubes: ``fifo``, ``weighted``, ``weighted-fair``.
     :ivar clock: the reactor, or a clock in its place.
     :ivar backoff: makes the retry policy of a connection; None for the client's own.
     :ivar threads: where the handler runs; None for the reactor's thread.
@@ -41,6 +49,8 @@ class Settings(Generic[T]):
 
     endpoint: str | IStreamClientEndpoint
     tubes: Sequence[Tube]
+    weights: Mapping[Tube, int]
+    mode: str
     handler: Handler[T]
     concurrency: int
     connections: int
@@ -74,10 +84,34 @@ class Settings(Generic[T]):
         if not self.tubes:
             raise ValueError("no tube to take jobs from")
         for tube in self.tubes:
-            specs.WATCH.line((tube.encode() if isinstance(tube, str) else tube,))
+            specs.WATCH.line((_name(tube),))
+        self._check_weights()
         _check_handler(self.handler)
         _has_methods("serialiser", self.serialiser, "Bytes() or Json()", ("load",))
         _has_methods("policy", self.policy, "Retry()", ("before", "after"))
+
+    def _check_weights(self) -> None:
+        extended.RESERVE_MODE.line((self.mode,))
+        if self.weights and self.mode == FIFO:
+            raise ValueError("weights count in the modes weighted and weighted-fair; choose one")
+        tubes = {_name(tube) for tube in self.tubes}
+        for tube, weight in self.weights.items():
+            extended.WATCH_WEIGHTED.line((_name(tube), weight))
+            if _name(tube) not in tubes:
+                raise ValueError(f"there is a weight of {tube!r}, which is none of the tubes")
+
+    def watch_tubes(self, client: Client) -> list[Deferred[Any]]:
+        """
+        Let a new connection reserve from the tubes alone, and as the mode says.
+
+        :return: what each of the commands gives.  Each fails with `NotAnnounced` that a server
+            without weights or modes does not know.
+        """
+        asked = watch_only(client, self.tubes)
+        asked += [client.watch(tube, weight) for tube, weight in self.weights.items()]
+        if self.mode != FIFO:
+            asked.append(client.reserve_mode(self.mode))
+        return asked
 
     def make_client(self, number: int, **callbacks: Any) -> Client:
         """
@@ -92,6 +126,10 @@ class Settings(Generic[T]):
             backoff=None if self.backoff is None else self.backoff(),
             logs=self.logs and number == 0, **callbacks,
         )  # fmt: skip
+
+
+def _name(tube: Tube) -> bytes:
+    return tube.encode() if isinstance(tube, str) else tube
 
 
 def hooks_of(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:

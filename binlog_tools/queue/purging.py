@@ -1,7 +1,7 @@
 """
 Deleting the jobs of a tube that are there now.
 
-The protocol has no command for that: the first job of a state is looked at and deleted, and so on.
+beanstalkd has no command for that: the first job of a state is looked at and deleted, and so on.
 None is reserved, so whatever breaks off in between, the others stay as they were.  Each state ends
 at the number of jobs it had in the beginning, or at a job that was put since.
 """
@@ -9,6 +9,8 @@ at the number of jobs it had in the beginning, or at a job that was put since.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from binlog_tools.queue.batch_moving import BATCH_JOBS
+from binlog_tools.queue.extensions import Extensions, can_page
 from binlog_tools.queue.following import next_number
 from binlog_tools.queue.server import Job, Queue, Refused
 
@@ -99,3 +101,47 @@ class TubePurge:
             raise Refused(f"peek-{state}", found)
         there = Job(found.number, found.data) if found.name == b"FOUND" else None
         return deleted.name == b"DELETED", there
+
+
+class BatchPurge(TubePurge):
+    """
+    The same on a server with `list-jobs` and `delete-batch`, many jobs at once; those that were put
+    since are passed over.  `run` gives how many each command has
+    deleted, instead of their numbers.
+    """
+
+    at_once = f"up to {BATCH_JOBS}"
+
+    def __init__(
+        self, queue: Queue, extensions: Extensions, tube: bytes, states: Sequence[str],
+        batch_jobs: int = BATCH_JOBS,
+    ) -> None:  # fmt: skip
+        super().__init__(queue, tube, states)
+        self._batch_jobs = batch_jobs
+        self._extensions = extensions
+
+    def _run(self, state: str, there: int) -> Iterator[int | StateResult]:
+        deleted, left = 0, there
+        pages = self._extensions.pages(self._tube, state, page_jobs=self._batch_jobs)
+        for page in pages if there else ():
+            ids = [job.number("id") for job in page]
+            ids = [each for each in ids if each < self._end][:left]
+            left -= len(ids)
+            if ids:
+                now = self._extensions.delete(ids)
+                deleted += now
+                self.deleted += now
+                yield now
+            if not left:
+                break
+        yield StateResult(state, there, deleted, None)
+
+
+def purge_of(queue: Queue, tube: bytes, states: Sequence[str]) -> TubePurge:
+    """
+    Prepare what deletes jobs in the quickest way that the server has.
+    """
+    extensions = Extensions(queue)
+    if extensions.has("list-jobs", "delete-batch") and can_page(tube):
+        return BatchPurge(queue, extensions, tube, states)
+    return TubePurge(queue, tube, states)

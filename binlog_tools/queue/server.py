@@ -11,6 +11,7 @@ from binlog_tools.client import (
     Line,
     Lost,
     Reply,
+    announced,
     tube_request,
     whole_number,
 )
@@ -157,9 +158,7 @@ class Queue:
 
         :return: their first words; none where it does not know this command either.
         """
-        self._line.send(b"capabilities\r\n")
-        reply = self._line.reply()
-        return [name.decode(errors="replace") for name in _listed(reply)] if reply.data else []
+        return announced(self._line)
 
     # Tubes.
 

@@ -1,8 +1,8 @@
 """
 Putting the jobs of a log into a running server of the protocol, ours or beanstalkd.
 
-Jobs go in the order of their ids, which is that of equal priorities; buried ones come last, in the
-order of burial: put with a delay, so that no worker gets them, reserved by id and buried.
+Jobs go in the order of a `put_plans.Plan`.  Buried ones are put with a delay, so that no worker
+gets them, reserved by id and buried.
 
 A journal says which jobs are about to be sent, and then what the server answered: only what was
 sent and not answered is uncertain after a crash.
@@ -10,20 +10,17 @@ sent and not answered is uncertain after a crash.
 
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
 from beanstalk_twisted.binlog.format import RECORD, RECORD_BYTES
-from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.wire.tags import write_tags
 from binlog_tools.client import Line, Reply, tube_request
-from binlog_tools.inspect.listing import released, sound_snapshot
-from binlog_tools.logs.live_set import Bodies, LiveJob, promoted, stored
+from binlog_tools.console.wording import text_of
+from binlog_tools.logs.live_set import Bodies, LiveJob
 from binlog_tools.logs.outputs import naming
-from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob, StoredPause, without_group
-from binlog_tools.tube_names import is_tube_name
+from binlog_tools.logs.stored import NS, StoredPause
+from binlog_tools.rewrite.put_plans import Plan, Waiting
 
 WINDOW_JOBS: Final = 64
 """Jobs on their way at once: one turn of the server for many, and few that can be uncertain."""
@@ -57,6 +54,7 @@ class Put(NamedTuple):
     What was done in this run.
 
     :ivar before: jobs that an earlier run had put.
+    :ivar refused: jobs that were not put.
     :ivar not_buried: jobs that were put, but taken by somebody before they were buried.
     """
 
@@ -74,7 +72,8 @@ class Journal:
     :ivar done: the new id of each job that is there.
     :ivar unburied: of those, buried ones that are not buried yet.
     :ivar skipped: jobs that are not to be put.
-    :ivar uncertain: jobs that were sent, and for which no answer was written down.
+    :ivar uncertain: jobs that were sent, and for which no answer was written down; ``repeated``
+        those of an earlier run that are to be sent again.
     """
 
     def __init__(self, path: str, store_uuid: str, target: str) -> None:
@@ -86,6 +85,7 @@ class Journal:
         self.unburied: dict[int, int] = {}
         self.skipped: set[int] = set()
         self.uncertain: set[int] = set()
+        self.repeated: set[int] = set()
         self._head = {"v": VERSION, "kind": "journal", "store_uuid": store_uuid, "to": target}
         self._file: TextIO | None = None
         self._read()
@@ -137,6 +137,8 @@ class Journal:
             self.skipped.update(document["skipped"])
         elif "again" in document:
             self.uncertain.difference_update(document["again"])
+            if document.get("may_be_there", False):
+                self.repeated.update(document["again"])
         else:
             raise ValueError
 
@@ -179,71 +181,6 @@ class Journal:
             self._file.close()
 
 
-class Waiting(NamedTuple):
-    """
-    A job that is to be put; without its body, and in few bytes, since there may be many.
-    """
-
-    job_id: int
-    is_buried: bool
-    live: LiveJob
-
-
-class Plan(NamedTuple):
-    """
-    What is to be put, in order.
-
-    :ivar unusable: tubes that no client may name, and how many of the chosen jobs are in each.
-    :ivar tagged: how many of the chosen jobs lose tags; ``waiting`` of those wait for a group, and
-        are buried.
-    """
-
-    source: Source
-    jobs: list[Waiting]
-    tubes: dict[int, bytes]
-    pauses: dict[bytes, StoredPause]
-    now_ns: int
-    unusable: Mapping[bytes, int]
-    tagged: int = 0
-    waiting: int = 0
-
-    def job(self, each: Waiting) -> StoredJob:
-        """
-        A job as a server has it after a start, without its body.
-        """
-        return without_group(released(promoted(stored(each.live, self.tubes), self.now_ns)))
-
-
-def plan(source: Source, selection: Selection, now_ns: int) -> Plan:
-    """
-    The jobs of a log that are chosen.
-
-    :raise BinlogError: a server would refuse the log.
-    """
-    live = sound_snapshot(source).live
-    now_ns = max(now_ns, live.time_ns)
-    found: list[Waiting] = []
-    unusable: Counter[bytes] = Counter()
-    buried: list[tuple[int, Waiting]] = []
-    tagged = waiting = 0
-    for job_id, each in sorted(live.jobs.items()):
-        job = released(promoted(stored(each, live.tubes), now_ns))
-        if not selection.has_job(job):
-            continue
-        if not is_tube_name(job.tube):
-            unusable[job.tube] += 1
-            continue
-        tagged += job.tags is not None
-        waiting += job.deadline_ns == NEVER_NS
-        if without_group(job).state is State.BURIED:
-            buried.append((job.deadline_ns, Waiting(job_id, True, each)))
-        else:
-            found.append(Waiting(job_id, False, each))
-    found += [each for _, each in sorted(buried, key=lambda pair: (pair[0], pair[1].job_id))]
-    pauses = {pause.tube: pause for pause in live.pauses_at(now_ns)}
-    return Plan(source, found, live.tubes, pauses, now_ns, unusable, tagged, waiting)
-
-
 class Putter:
     """
     Puts the jobs of a plan.
@@ -263,7 +200,8 @@ class Putter:
         self._rate = rate
         self._tube = b"default"
         self._paused: set[bytes] = set()
-        self._put = self._buried = 0
+        self._put = self._buried = self._found = 0
+        self._held_groups: set[bytes] = set()
         self._not_buried: list[int] = []
         self._refused: list[Refused] = []
 
@@ -298,6 +236,7 @@ class Putter:
                 self._keep_pace(started_ns, done)
         finally:
             journal.sync()
+        before += self._found
         return Put(self._put, before, self._buried, self._refused, self._not_buried)
 
     def _refuse_unable(self) -> None:
@@ -326,12 +265,12 @@ class Putter:
         self._journal.note({"sent": [each.job_id for each in window]})
         request: list[bytes] = []
         expected: list[Waiting | None] = []
-        for each in window:
-            job = wanted.job(each)
-            for command in self._tube_commands(job.tube, wanted.pauses):
+        for chosen in window:
+            each = self._held(chosen)
+            for command in self._tube_commands(wanted.tube(each), wanted.pauses):
                 request.append(command)
                 expected.append(None)
-            request.append(self._put_command(job, bodies.of(each.live)))
+            request.append(self._put_command(wanted, each, bodies.of(each.live)))
             expected.append(each)
         self._line.send(b"".join(request))
         self._hear(expected)
@@ -348,14 +287,18 @@ class Putter:
             if seconds > 0:
                 yield tube_request(b"pause-tube", tube, seconds)
 
-    def _put_command(self, job: StoredJob, body: bytes) -> bytes:
-        delay = 0
-        if job.state is State.BURIED:
-            delay = GUARD_S
-        elif job.state is State.DELAYED:
-            delay = max(0, -(-(job.deadline_ns - self._now_ns()) // NS))
-        head = b"put %d %d %d %d\r\n" % (job.priority, delay, job.ttr_s, len(body))
-        return b"".join((head, body, b"\r\n"))
+    def _held(self, each: Waiting) -> Waiting:
+        """
+        One that waits for a group is buried if a job of that was refused: it must not go too early.
+        """
+        return each._replace(is_buried=True) if each.after in self._held_groups else each
+
+    def _put_command(self, wanted: Plan, each: Waiting, body: bytes) -> bytes:
+        job = wanted.job(each)
+        delay = GUARD_S if each.is_buried else wanted.delay_s(each, self._now_ns())
+        tags = write_tags(wanted.tags(each))
+        line = b"put %d %d %d %d" % (job.priority, delay, job.ttr_s, len(body))
+        return b"".join((line, b" " if tags else b"", tags, b"\r\n", body, b"\r\n"))
 
     def _hear(self, expected: Sequence[Waiting | None]) -> None:
         """
@@ -385,21 +328,50 @@ class Putter:
         """
         :return: why no more jobs can be put, or an empty string.
         """
-        job_id = each.job_id
-        if reply.name in (b"INSERTED", b"BURIED") and len(reply.words) == 2:
-            new_id = int(reply.words[1])
-            more = {"to_bury": True} if each.is_buried else {}
-            notes.append({"put": job_id, "as": new_id, **more})
+        if reply.name == b"INSERTED" and len(reply.words) == 3:
+            self._hear_there(each, reply, notes, to_bury)
+        elif reply.name in (b"INSERTED", b"BURIED") and len(reply.words) == 2:
+            self._note_put(each, reply.number, notes, to_bury)
             self._put += 1
-            if each.is_buried:
-                to_bury.append((each, new_id))
-            return ""
-        if reply.name == b"JOB_TOO_BIG":
-            notes.append({"refused": job_id, "why": str(reply)})
-            self._refused.append(Refused(job_id, str(reply)))
-            return ""
-        notes.append({"again": [job_id]})
-        return str(reply)
+        elif reply.name == b"JOB_TOO_BIG":
+            self._refuse(each, str(reply), notes)
+        else:
+            notes.append({"again": [each.job_id]})
+            return str(reply)
+        return ""
+
+    def _hear_there(
+        self, each: Waiting, reply: Reply, notes: list[dict[str, Any]],
+        to_bury: list[tuple[Waiting, int]],
+    ) -> None:  # fmt: skip
+        """
+        A job with the unique key is there.  If this job was sent before, without an answer, that is
+        it.
+        """
+        if each.job_id in self._journal.repeated:
+            is_delayed = reply.words[2] == b"DELAYED"
+            moved = each._replace(is_buried=each.is_buried and is_delayed)
+            self._note_put(moved, reply.number, notes, to_bury)
+            self._found += 1
+        else:
+            why = f"job {reply.number} of the server has its unique key ({text_of(reply.words[2])})"
+            self._refuse(each, why, notes)
+
+    def _note_put(
+        self, each: Waiting, new_id: int, notes: list[dict[str, Any]],
+        to_bury: list[tuple[Waiting, int]],
+    ) -> None:  # fmt: skip
+        more = {"to_bury": True} if each.is_buried else {}
+        notes.append({"put": each.job_id, "as": new_id, **more})
+        if each.is_buried:
+            to_bury.append((each, new_id))
+
+    def _refuse(self, each: Waiting, why: str, notes: list[dict[str, Any]]) -> None:
+        notes.append({"refused": each.job_id, "why": why})
+        self._refused.append(Refused(each.job_id, why))
+        group = each.group
+        if group:
+            self._held_groups.add(group)
 
     def _bury(self, jobs: Sequence[tuple[Waiting, int]]) -> None:
         for at in range(0, len(jobs), WINDOW_JOBS):
@@ -426,13 +398,22 @@ class Putter:
 
 
 def _windows(jobs: Sequence[Waiting], most: int) -> Iterator[Sequence[Waiting]]:
+    """
+    Jobs that go together.  None goes with a job of the group that it waits for: it is known first
+    whether that was put.
+    """
     start = size = 0
+    groups: set[bytes] = set()
     for at, each in enumerate(jobs):
         own = RECORD_BYTES + each.live.size
-        if at > start and (size + own > WINDOW_BYTES or at - start >= most):
+        is_full = size + own > WINDOW_BYTES or at - start >= most
+        if at > start and (is_full or each.after in groups):
             yield jobs[start:at]
             start, size = at, 0
+            groups.clear()
         size += own
+        if each.group:
+            groups.add(each.group)
     if start < len(jobs):
         yield jobs[start:]
 

@@ -129,6 +129,14 @@ def test_the_other_reader_sees_the_same_job(record: JobImage, offset: int) -> No
     }.items() if value}  # fmt: skip
 
 
+@pytest.mark.parametrize("chosen", range(1 << 6))
+def test_the_size_of_extensions_is_known_without_making_them(chosen: int) -> None:
+    fields = ("unique_key", "concurrency_key", "group", "after", "dead_from", "origin")
+    named = {name: b"n" * (at + 1) for at, name in enumerate(fields) if chosen >> at & 1}
+    tags = NO_TAGS._replace(**named)  # type: ignore[arg-type]
+    assert tags.encoded_bytes == len(tags.encode())
+
+
 def largest(kind: Kind) -> JobImage:
     """
     A job whose every number is as large as its field.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from beanstalk_twisted.daemon.gc_control import FULL, MAX_ENDED, Collecting, Phase
+from beanstalk_twisted.daemon.gc_control import FULL, MAX_ENDED, MIDDLE_RUNS, Collecting, Phase
 
 
 class FakeCollector:
@@ -22,6 +22,19 @@ class FakeCollector:
     def __init__(self) -> None:
         self.callbacks: list[Callable[[Phase, dict[str, int]], object]] = []
         self.done: list[str] = []
+        self.threshold = (700, 10, 10)
+
+    def get_threshold(self) -> tuple[int, int, int]:
+        """
+        See `Collector.get_threshold`.
+        """
+        return self.threshold
+
+    def set_threshold(self, youngest: int, middle: int, oldest: int, /) -> None:
+        """
+        See `Collector.set_threshold`.
+        """
+        self.threshold = (youngest, middle, oldest)
 
     def freeze(self) -> None:
         """
@@ -98,10 +111,12 @@ def test_connections_that_ended_before_it_began_do_not_count() -> None:
 
 def test_a_server_that_has_stopped_leaves_pythons_collector_as_it_was() -> None:
     bench = Bench()
+    assert bench.collector.threshold == (700, 10, MIDDLE_RUNS)
     bench.collecting.stop()
     assert bench.collector.callbacks == [] and bench.collector.done == ["unfreeze"]
     bench.collecting.stop()
     assert bench.collector.done == ["unfreeze"]
+    assert bench.collector.threshold == (700, 10, 10)
 
 
 @pytest.fixture
@@ -125,3 +140,19 @@ def test_pythons_own_collector_freezes_what_is_there_and_still_finds_new_cycles(
     cycle.append(cycle)
     del cycle
     assert gc.collect() == 1
+
+
+def test_a_full_collection_looks_at_few_objects(pythons_own: Collecting) -> None:
+    left: list[int] = []
+
+    def count(phase: Phase, about: dict[str, int]) -> None:
+        if phase == "start" and about["generation"] == FULL:
+            left.append(sum(len(gc.get_objects(each)) for each in range(FULL + 1)))
+
+    gc.callbacks.insert(0, count)
+    try:
+        kept = [[each] for each in range(200_000)]
+    finally:
+        gc.callbacks.remove(count)
+    assert len(kept) == 200_000 and len(left) >= 5
+    assert max(left) < 35_000

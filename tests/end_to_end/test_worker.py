@@ -471,9 +471,49 @@ async def test_a_command_of_the_shell_that_takes_too_long_is_ended_with_all_it_h
         await client.delete(job)
 
 
+RECURRING = """
+[minutely]
+cron = "* * * * *"
+tube = "recurring"
+body = "now"
+missed = "one"
+"""
+
+
+@pytest.mark.parametrize("server", [ours], indirect=True)
+@pytest.mark.parametrize("has_function", [False, True])
+async def test_the_command_puts_recurring_jobs(
+    server: ServerProcess, has_function: bool, tmp_path: Path
+) -> None:
+    """
+    Alone, and beside a function that does them, and jobs of another tube by weight.
+    """
+    (tmp_path / "jobs.py").write_text(FUNCTIONS)
+    (tmp_path / "jobs.toml").write_text(RECURRING)
+    options = ["--tube", "recurring=3", "--tube", "other", "--mode", "weighted", "jobs:note"]
+    async with connected(endpoint_of(server)) as client:
+        await client.watch("recurring")
+        process = work(server, tmp_path, "--recurring", "jobs.toml", *options * has_function)
+        if has_function:
+            other = await client.put(b"other", tube="other")
+            await gone(client, other)
+            while "b'now'" not in (tmp_path / "noted").read_text():
+                await a_moment()
+        else:
+            job = await client.reserve()
+            assert job.body == b"now"
+            await client.delete(job)
+        assert "minutely: job " in stop(process)
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
+        (["--recurring", "no/file"], "no/file: No such file"),
+        (["--recurring", "no/file", "--tube", "a"], "--tube is for a function"),
+        (["json:dumps", "--tube", "a=x", "--mode", "weighted"], "a weight is a number"),
+        (["json:dumps", "--tube", "a=0", "--mode", "weighted"], "is 1 to 1000, not 0"),
+        (["json:dumps", "--tube", "a=2"], "weights count in the modes"),
         ([], "name a function"), (["json:dumps", "--shell", "true"], "name a function"),
         (["--shell", "true", "--json"], "--json is for a function"),
         (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),

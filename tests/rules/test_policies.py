@@ -8,9 +8,8 @@ import pytest
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State, TubePolicy
 from beanstalk_twisted.rules import policies
-from beanstalk_twisted.rules.policies import RETRY_NS
+from beanstalk_twisted.rules.policies import RETRY_NS, SLICE_PAGES, SMALL_TUBE
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
-from beanstalk_twisted.rules.recount import SLICE_PAGES, SMALL_TUBE
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.commands import COUNTERS

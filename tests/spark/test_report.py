@@ -27,7 +27,7 @@ from binlog_tools.spark.reporting.sections import render
 START_S = 1_763_942_400  # A Monday.
 TITLES = (
     "Jobs in the queue", "Waiting for a worker", "Arrivals and throughput", "How long it takes",
-    "Hours of the week", "Tubes", "Jobs that fail again and again", "Workers",
+    "Hours of the week", "Tubes", "Dead letters", "Jobs that fail again and again", "Workers",
 )  # fmt: skip
 
 
@@ -59,7 +59,13 @@ def tables(tmp_path: Path) -> Path:
     ])  # fmt: skip
     _write(tmp_path / "tube_minutes", pa.Table.from_pylist(minutes, schema))
     ends = {"timeouts": 4, "releases": 1, "buries": 0, "disconnects": 0}
-    _write(tmp_path / "lifetimes", pa.table({"outcome": ["alive", "done", "done"]}))
+    _write(tmp_path / "lifetimes", lifetimes(
+        ("alive", None, None, None), ("done", None, None, None), ("done", "t", "expired", 9),
+        *(("dead", "mail & <more>", "max-reserves", 60 * at) for at in (7, 3, 5)),
+        ("dead", "mail & <more>", "expired", 60),
+        *(("alive", None, None, None) for _ in range(2000)),
+        ("dead", "mail & <more>", "max-reserves", 0),
+    ))  # fmt: skip
     _write(tmp_path / "poison", pa.Table.from_pylist([
         {"tube": "mail & <more>", "fingerprint": None if at == 3 else f"{at:016x}", "jobs": 2,
          "failures": at, **ends, "alive": 1, "example_server": "a" * 32, "example_job": 1234567}
@@ -70,6 +76,20 @@ def tables(tmp_path: Path) -> Path:
          "busy_ns": at * 10**9, "deletes": 1, **ends, "lost": 0} for at in range(20)
     ]))  # fmt: skip
     return tmp_path
+
+
+def lifetimes(*jobs: tuple[str, str | None, str | None, int | None]) -> pa.Table:
+    """
+    A table of jobs: what became of them, the tube that they died in, why, and how long after the
+    start, seconds.
+    """
+    outcomes, tubes, reasons, deaths = zip(*jobs, strict=True)
+    micros = [None if at is None else (START_S + at) * 1_000_000 for at in deaths]
+    return pa.table({
+        "outcome": outcomes, "dead_from": pa.array(tubes, pa.string()),
+        "dead_reason": pa.array(reasons, pa.string()),
+        "dead_at": pa.array(micros, pa.timestamp("us", "UTC")),
+    })  # fmt: skip
 
 
 def _write(folder: Path, table: pa.Table) -> None:
@@ -104,7 +124,25 @@ def test_the_page_can_be_read_and_its_ids_can_be_copied(tables: Path) -> None:
     assert "<td>1234567</td>" in page
     # Below what has no figure the numbers are what there is to see.
     shown = [part for part in page.split("<section>")[1:] if '<details open="open">' in part]
-    assert len(shown) == 1 and "<h2>Tubes</h2>" in shown[0]
+    assert ["<h2>Tubes</h2>" in shown[0], "<h2>Dead letters</h2>" in shown[1]] == [True, True]
+    assert len(shown) == 2
+
+
+def test_dead_letters_are_listed_by_tube_and_reason(tables: Path) -> None:
+    page = render(read(tables), TITLE)
+    part = page.partition("<h2>Dead letters</h2>")[2].partition("</section>")[0]
+    rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", part)]
+    assert [row for row in rows if row] == [
+        ["mail &amp; &lt;more&gt;", "max-reserves", "4", "2025-11-24 00:00:00",
+         "2025-11-24 00:07:00"],
+        ["mail &amp; &lt;more&gt;", "expired", "1", "2025-11-24 00:01:00", "2025-11-24 00:01:00"],
+    ]  # fmt: skip
+
+
+def test_tables_of_earlier_versions_have_no_dead_letters(tmp_path: Path) -> None:
+    _write(tmp_path / "lifetimes", pa.table({"outcome": ["alive", "done"]}))
+    readings = read(tmp_path)
+    assert (readings.outcomes, readings.dead) == ({"alive": 1, "done": 1}, {})
 
 
 @pytest.mark.parametrize(
@@ -136,7 +174,7 @@ def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
     assert np.all(readings.hours[0] == 2 * 10 * 6 * 3)
     assert readings.waits == {1_000_000: 3 * 8640, 2_000_000_000: 8640}
     assert readings.oldest_ns == 431 * 10**9
-    assert readings.outcomes == {"alive": 1, "done": 2}
+    assert readings.outcomes == {"alive": 2001, "done": 2, "dead": 5}
     assert [row["failures"] for row in readings.poison] == list(range(29, 29 - ROWS, -1))
     assert readings.worker_count == 20
 

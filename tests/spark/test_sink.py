@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import runpy
 import signal
 import subprocess
@@ -22,7 +23,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from beanstalk_twisted.binlog.format import RECORD
-from beanstalk_twisted.binlog.records import State
+from beanstalk_twisted.binlog.records import NEVER_NS, Reason, State
+from beanstalk_twisted.binlog.tags import Tags
 from benchmarks.history import Made
 from binlog_tools.client import parse_stats
 from binlog_tools.logs.live_set import live_at
@@ -48,8 +50,11 @@ from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import Progress, name_of
 from binlog_tools.spark.writing.putting import Tally
 from binlog_tools.spark.writing.sending import spans
+from tests.binlog.scribe import T0
 from tests.server_process import Connection, ServerProcess, ours, ours_at_once
 from tests.spark.writing.scripted import ScriptedServer, inserted
+from tests.tools.logs.test_new_log import job
+from tests.tools.rewrite.test_tagged import log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -263,6 +268,32 @@ def test_the_example_puts_what_lives_in_a_log(
     found = {tube: int(stats[b"current-jobs-ready"]) + int(stats[b"current-jobs-delayed"])
              for tube, stats in tubes_of(client, expected)}  # fmt: skip
     assert found == expected
+
+
+def test_the_example_puts_tags_and_counts_what_is_left_out(
+    sinking: SparkSession, client: Connection, tmp_path: Path
+) -> None:
+    from pyspark.sql import Observation
+
+    example = runpy.run_path(str(EXAMPLES / "spark_replay.py"))
+    waits: dict[str, Any] = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
+    dead = Tags(b"u", dead_from=b"default", dead_reason=Reason.MAX_RESERVES, dead_at_ns=T0)
+    log_of(tmp_path / "log", [
+        job(1, b"one", tags=Tags(b"u", 60, b"c", 3, b"g")), job(2, b"two", tags=Tags(after=b"g")),
+        job(3, tags=Tags(after=b"g"), **waits), job(4, state=State.BURIED, deadline_ns=T0),
+        job(5, b"five", tags=dead),
+    ])  # fmt: skip
+    left_out = Observation("left out")
+    jobs = example["living"](register_source(sinking), [str(tmp_path / "log")], True, left_out)
+    write = jobs.drop("job").coalesce(1).write.format("beanstalk").mode("append")
+    write.option("address", address_of(client)).save()
+    assert left_out.get == {"buried": 1, "waiting": 1}
+    listed = client.ask(b"list-jobs default all 10\r\n").decode()
+    words = ("size", "idempotency-key", "idempotency-ttl", "group", "concurrency-limit")
+    found = re.findall(rf'({"|".join(words)}): "?(\w+)', listed)
+    one = [*zip(words, ("3", "u", "60", "g", "3"), strict=True)]
+    assert sorted(found) == sorted([*one, ("size", "3"), ("size", "4")])
+    assert "state: delayed" not in listed
 
 
 def tubes_of(

@@ -121,6 +121,18 @@ def test_a_schedule_has_these_values_with_these_defaults() -> None:
     }
 
 
+def test_the_file_of_schedules_of_the_page_is_one(tmp_path: Path) -> None:
+    (block,) = blocks(PAGE, "toml")
+    (tmp_path / "jobs.toml").write_text(block)
+    nightly = Schedule(
+        name="nightly", cron="30 3 * * *", zone="Europe/Berlin", tube="reports", body=b"all",
+        missed="one",
+    )  # fmt: skip
+    assert schedule.read_schedules(str(tmp_path / "jobs.toml")) == [nightly]
+    fields = {each.name for each in dataclasses.fields(Schedule)}
+    assert set(schedule.KINDS) == fields - {"name"}
+
+
 def test_runs_are_missed_as_the_page_tells() -> None:
     text = " ".join(section(PAGE, "Recurring jobs").split())
     assert f"1 to {schedule.MAX_NAME} bytes" in text
@@ -167,6 +179,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert table(PAGE, "Limits") == [
         ["`concurrency`", f"{settings.MAX_CONCURRENCY:,} jobs"],
         ["`connections`", f"{service.CONNECTIONS}"],
+        ["file of schedules", f"{schedule.MAX_FILE_BYTES:,} bytes"],
         ["`finish_s`", f"{service.FINISH_S:g} seconds"],
         ["a `reserve` that waits, then is sent anew", f"{demand.PATIENCE_S} seconds"],
         ["between two polls", f"{demand.POLL_FIRST_S:g} to {demand.POLL_MOST_S:g} seconds"],

@@ -4,9 +4,11 @@ Recurring jobs: one for each time, whoever and however many put them, and whatev
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -18,7 +20,15 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.client.reconnecting import MOST_S, Backoff
 from beanstalk_twisted.worker import Recurring, Run, Schedule
 from beanstalk_twisted.worker.recurring import RETRY_S
-from beanstalk_twisted.worker.schedule import LATE_S, MAX_CATCH_UP_S, MAX_MISSED, MAX_NAME, SKEW_S
+from beanstalk_twisted.worker.schedule import (
+    LATE_S,
+    MAX_CATCH_UP_S,
+    MAX_FILE_BYTES,
+    MAX_MISSED,
+    MAX_NAME,
+    SKEW_S,
+    read_schedules,
+)
 from tests.client.world import World
 from tests.sampling import share
 
@@ -109,12 +119,57 @@ class Place:
         ({"catch_up_s": LATE_S - 1}, "catch_up_s is 60 to 604800, not 59"),
         ({"catch_up_s": MAX_CATCH_UP_S + 1}, "not 604801"),
         ({"name": ""}, "has 1 to 180 bytes"), ({"name": "n" * (MAX_NAME + 1)}, "has 1 to 180"),
-        ({"name": "a b"}, "unique_key is not"),
+        ({"name": "a b"}, "unique_key is not"), ({"tube": "a b"}, "not the name of a tube"),
+        ({"ttr": -1}, "ttr is 0 to 4294967295, not -1"),
+        ({"priority": 1 << 32}, "pri is 0 to 4294967295, not 4294967296"),
     ],
 )  # fmt: skip
 def test_a_schedule_that_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Schedule(**{"name": "n", "tube": "t", "cron": "0 * * * *"} | options)
+
+
+HEAD = '[n]\ncron = "* * * * *"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no schedule in it"), ("[n", "it is no TOML: "), ("n = 1", "[n]: it stands"),
+        ("x = " + "1" * 5000, "it is no TOML: "), ("[" * 9999, "it is no TOML: "),
+        (HEAD, "[n]: there is no tube"), ("[n]", "[n]: there is no cron and no tube"),
+        (HEAD + "tube = 1", "[n]: tube is a string, not 1"),
+        (HEAD + 'tube = "t"\nttr = true', "[n]: ttr is a whole number, not True"),
+        (HEAD + 'tube = "t"\nage = 1', "[n]: there is no key 'age'; there are cron, tube"),
+        (HEAD + 'tube = "a b"', "[n]: not the name of a tube"),
+        ('["a b"]\ncron = "0 0 * * *"\ntube = "t"', "[a b]: tags: unique_key is not"),
+    ],
+)  # fmt: skip
+def test_a_file_of_schedules_that_is_wrong_says_where(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path}/jobs.toml: {said}")):
+        read_schedules(str(tmp_path / "jobs.toml"))
+
+
+def test_a_file_of_schedules_has_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text((HEAD + 'tube = "t"\n#').ljust(MAX_FILE_BYTES, "#"))
+    assert [each.tube for each in read_schedules(str(path))] == ["t"]
+    path.write_text(path.read_text() + "#")
+    with pytest.raises(ValueError, match="it has more than 65536 bytes"):
+        read_schedules(str(path))
+    with pytest.raises(ValueError, match="No such file"):
+        read_schedules(str(path) + "x")
+
+
+def test_the_schedules_of_a_file_are_run(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(HEAD + 'tube = "t"\nbody = "\u00fc"\n[m]\ncron = "0 * * * *"\ntube = "t"\n')
+    place = Place()
+    place.scheduler(*read_schedules(str(path)))
+    assert [(run.schedule.name, run.schedule.body) for run in place.runs] == [
+        ("n", "\u00fc".encode()), ("m", b""),
+    ]  # fmt: skip
 
 
 def test_the_longest_name_at_the_farthest_time_makes_a_key() -> None:

@@ -5,7 +5,6 @@
 import os
 import signal
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -14,12 +13,13 @@ from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail, warn
 from binlog_tools.cli.making import tell_unusable
 from binlog_tools.cli.opening import open_source
-from binlog_tools.client import Connection, parse_address
+from binlog_tools.client import Connection, announced, parse_address
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.new_log import OriginSource
 from binlog_tools.logs.outputs import refuse_inside_sources
-from binlog_tools.rewrite.putting import Journal, Plan, Put, Putter, Stopped, plan
+from binlog_tools.rewrite.put_plans import MARKS, Plan, plan
+from binlog_tools.rewrite.putting import GUARD_S, Journal, Put, Putter, Stopped
 
 ADDRESS = options.Parsed("host:port", parse_address)
 
@@ -58,8 +58,9 @@ def command(
     Put the jobs of a log into a running server, ours or beanstalkd.
 
     With their priority, TTR and what is left of their delay; buried ones are buried again, in their
-    order; tubes that are paused are paused.  Jobs get new ids, and their counters and ages begin
-    anew.  If it breaks off, run it again: the journal knows what is there already.
+    order; tubes that are paused are paused.  Tags go to a server that announces them; what is left
+    out is told.  Jobs get new ids, and their counters and ages begin anew.  If it breaks off, run
+    it again: the journal knows what is there already.
 
     \b
     Examples:
@@ -68,8 +69,7 @@ def command(
     """
     host, port = address
     source = open_source(path)
-    wanted = plan(source, options.selection(**chosen), time.time_ns())
-    _tell_tags(wanted)
+    selection = options.selection(**chosen)
     journal_path = journal_path or f"binlog-replay-{host}-{port}.journal".replace(os.sep, "_")
     refuse_inside_sources(journal_path, [path])
     uuid = OriginSource.of(source.survey()).store_uuid
@@ -77,22 +77,37 @@ def command(
     try:
         journal = Journal(journal_path, uuid, f"{host}:{port}")
         _settle(journal, uncertain)
-        with Connection(host, port) as line, interrupted:
+        with Connection(host, port) as line:
+            wanted = plan(source, selection, time.time_ns(), frozenset(announced(line)))
+            _tell_left_out(wanted)
             putter = Putter(line, journal, time.time_ns, time.sleep, rate)
-            with progress(f"putting into {host}:{port}") as report:
+            with interrupted, progress(f"putting into {host}:{port}") as report:
                 outcome = putter.run(wanted, lambda: interrupted.has_come, report)
     except Stopped as problem:
         if interrupted.has_come:
             fail(INTERRUPTED, f"interrupted: {problem}; run again to go on")
         fail(CANNOT_READ, str(problem))
-    _tell(Output(is_json), outcome, journal, wanted.unusable)
+    _tell(Output(is_json), outcome, journal, wanted)
 
 
-def _tell_tags(wanted: Plan) -> None:
-    if wanted.tagged:
-        buried = "those that wait for a group are buried; kick them when it has ended"
-        more = f"; {buried}: {wanted.waiting}" if wanted.waiting else ""
-        warn(f"jobs that are put without their tags: {wanted.tagged}{more}")
+def _tell_left_out(wanted: Plan) -> None:
+    """
+    Say what the server does not get, before it gets the rest.
+    """
+    marks = set(MARKS.values())
+    for what, jobs in wanted.left_out.items():
+        why = "which no put can set" if what in marks else "which the server does not announce"
+        kind = "mark" if what in marks else "tag"
+        warn(f"{told(jobs, 'job')} put without the {kind} '{what}', {why}")
+    if wanted.waiting:
+        warn(
+            f"jobs that wait for a group, and are buried, so as not to be done too early: "
+            f"{wanted.waiting}; kick them when it has ended"
+        )
+    if wanted.keys:
+        warn(f"remembered unique keys of deleted jobs that are not put: {wanted.keys}")
+    if wanted.policies:
+        warn(f"policies that are not put: {wanted.policies}; set them with beanstalk policy")
 
 
 class _Interrupted:
@@ -127,17 +142,21 @@ def _settle(journal: Journal, uncertain: str) -> None:
             f"{', '.join(map(str, ids))}. Look whether the server has them, then run again with "
             f"--uncertain again (put them once more) or --uncertain skip."
         )
-    journal.note({"again" if uncertain == "again" else "skipped": ids})
+    if uncertain == "again":
+        journal.note({"again": ids, "may_be_there": True})
+    else:
+        journal.note({"skipped": ids})
 
 
-def _tell(
-    output: Output, outcome: Put, journal: Journal, unusable: Mapping[bytes, int]
-) -> None:  # fmt: skip
+def _tell(output: Output, outcome: Put, journal: Journal, wanted: Plan) -> None:
     refused = [each._asdict() for each in outcome.refused]
+    unusable = wanted.unusable
     if output.is_json:
         strange = [{"tube": text_of(tube), "jobs": jobs} for tube, jobs in unusable.items()]
         output.document({
-            **outcome._asdict(), "refused": refused, "unusable": strange, "journal": journal.path,
+            **outcome._asdict(), "refused": refused, "unusable": strange,
+            "unnamed": list(wanted.unnamed), "left_out": dict(wanted.left_out),
+            "waiting": wanted.waiting, "journal": journal.path,
         })  # fmt: skip
     else:
         before = f", {outcome.before} were there before" if outcome.before else ""
@@ -146,7 +165,13 @@ def _tell(
     for each in outcome.refused:
         warn(f"job {each.job_id} was not taken: {each.why}")
     tell_unusable(unusable, "were not put")
+    for job_id in wanted.unnamed:
+        warn(f"job {job_id} was not put: it has a key or a group that no client may name")
     for job_id in outcome.not_buried:
-        warn(f"job {job_id} was put, but somebody took it before it was buried")
-    if outcome.refused or outcome.not_buried or unusable:
+        warn(
+            f"job {job_id} was put as {journal.done[job_id]}, but not buried: somebody took it, or "
+            "as many jobs with its concurrency key are reserved as may be; if it is there, it is "
+            f"ready in {told(GUARD_S // 3600, 'hour')}"
+        )
+    if outcome.refused or outcome.not_buried or unusable or wanted.unnamed:
         raise SystemExit(CANNOT_READ)

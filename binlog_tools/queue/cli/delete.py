@@ -9,12 +9,11 @@ import click
 
 from binlog_tools.console.wording import told
 from binlog_tools.queue.addresses import Address
-from binlog_tools.queue.batch_purging import purge_of
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE, end_if_told, fail, reason, warn
 from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.signals import DeferredSignal
-from binlog_tools.queue.purging import StateResult, TubePurge
+from binlog_tools.queue.purging import StateResult, TubePurge, purge_of
 from binlog_tools.queue.server import STATES, Refused
 
 

@@ -40,6 +40,24 @@ Row = dict[str, Any]
 
 
 @dataclass
+class DeadLetters:
+    """
+    The dead letters of a tube that died for one reason.
+
+    :ivar oldest: when the first of them died, ``newest`` the last.
+    """
+
+    jobs: int
+    oldest: datetime
+    newest: datetime
+
+    def add(self, other: "DeadLetters") -> None:
+        self.jobs += other.jobs
+        self.oldest = min(self.oldest, other.oldest)
+        self.newest = max(self.newest, other.newest)
+
+
+@dataclass
 class Series:
     """
     Numbers along time, one a bin of ``width`` minutes from ``start``, minutes since the epoch.
@@ -69,6 +87,7 @@ class Readings:
     :ivar waits: histogram of waits: nanoseconds, rounded down, to how many; likewise ``runs``.
     :ivar hours: jobs that were put, by day of the week (Monday first) and hour, in UTC.
     :ivar totals: by tube.
+    :ivar dead: dead letters that are there, by the tube that they died in and why.
     """
 
     absent: tuple[str, ...] = ()
@@ -80,6 +99,7 @@ class Readings:
     servers: set[str] = field(default_factory=set)
     oldest_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
+    dead: dict[tuple[str, str], DeadLetters] = field(default_factory=dict)
     poison: list[Row] = field(default_factory=list)
     workers: list[Row] = field(default_factory=list)
     worker_count: int = 0
@@ -239,6 +259,26 @@ def _fold_lifetimes(readings: Readings, table: Any) -> None:
     for batch in rows_of(table, ("outcome",)):
         for count in pc.value_counts(batch["outcome"]).to_pylist():
             readings.outcomes[count["values"]] += count["counts"]
+
+    # Tables of earlier versions know nothing of dead letters.
+    if table.files and {*_DEAD} <= set(table.schema.names):
+        for batch in rows_of(table, ("outcome", *_DEAD)):
+            _add_dead(readings, batch)
+
+
+_DEAD: Final = ("dead_from", "dead_reason", "dead_at")
+
+
+def _add_dead(readings: Readings, batch: pa.RecordBatch) -> None:
+    dead = pa.Table.from_batches([batch]).filter(pc.equal(batch["outcome"], "dead"))
+    groups = dead.group_by(["dead_from", "dead_reason"]).aggregate(
+        [("dead_at", "count"), ("dead_at", "min"), ("dead_at", "max")]
+    )
+    for row in groups.to_pylist():
+        found = DeadLetters(row["dead_at_count"], row["dead_at_min"], row["dead_at_max"])
+        known = readings.dead.setdefault((row["dead_from"], row["dead_reason"]), found)
+        if known is not found:
+            known.add(found)
 
 
 def _fold_poison(readings: Readings, table: Any) -> None:

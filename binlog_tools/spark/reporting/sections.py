@@ -3,7 +3,7 @@ What stands in the report, and in which order.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import numpy as np
@@ -95,6 +95,8 @@ def _parts(readings: Readings) -> Iterator[Part]:
         yield _hours(readings)
     if readings.totals:
         yield _tubes_table(readings)
+    if readings.dead:
+        yield _dead_letters(readings)
     if readings.poison:
         yield _poison(readings)
     if readings.workers:
@@ -166,6 +168,27 @@ def _tubes_table(readings: Readings) -> Part:
         "",
         Table(["tube", *names], rows),
     )
+
+
+def _dead_letters(readings: Readings) -> Part:
+    rows = [
+        [tube, reason, dead.jobs, _moment(dead.oldest), _moment(dead.newest)]
+        for (tube, reason), dead in sorted(
+            readings.dead.items(), key=lambda pair: (-pair[1].jobs, pair[0])
+        )
+    ]
+    return Part(
+        "Dead letters",
+        "Jobs that were given up and are still there, by the tube that they died in and why, and "
+        "when the first and the last of them died (UTC); of many the first hundred. See them: "
+        "beanstalk dead TUBE. Try them again: beanstalk dead TUBE --kick.",
+        "",
+        Table(["tube", "reason", "jobs", "oldest", "newest"], rows[:100]),
+    )
+
+
+def _moment(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _poison(readings: Readings) -> Part:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from binlog_tools.client import Connection, Lost, parse_stats
+from binlog_tools.client import Connection, Lost, announced, parse_stats
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import SinkOptions
@@ -129,15 +129,13 @@ def _refuse_unless_known(connection: Connection, tags: Mapping[str, bytes], hist
     if not tags:
         return
     try:
-        connection.send(b"capabilities\r\n")
-        reply = connection.reply()
+        words = announced(connection)
     except Lost as problem:
         raise SinkError(
             "SINK_NO_SERVER", f"{connection.address}: {problem.strerror}; {history}"
         ) from None
-    words = {line.removeprefix(b"- ").strip(b'" ') for line in reply.data.splitlines()}
     for column, word in tags.items():
-        if b"put " + word not in words:
+        if f"put {word.decode()}" not in words:
             raise SinkError(
                 "SINK_NO_TAG",
                 f"{connection.address}: the server does not announce 'put {word.decode()}', which "

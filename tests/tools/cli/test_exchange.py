@@ -13,17 +13,22 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.cli.commands import cli
+from binlog_tools.logs.stored import StoredKey, StoredPolicy
 from tests.binlog.make_golden import GOLDEN
-from tests.binlog.scribe import files_of, flipped
-from tests.server_process import ServerProcess, ours
+from tests.binlog.scribe import NS, T0, files_of, flipped
+from tests.server_process import ServerProcess, ours, theirs
 from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run
 from tests.tools.conversation import Conversation
 from tests.tools.folders import archived, contents, written
 from tests.tools.inspect.test_archives import five_segments
 from tests.tools.logs.test_new_log import job, made
 from tests.tools.rewrite.test_rewriting import LATER
+from tests.tools.rewrite.test_tagged import log_of
 from tests.tools.served import served
+from tests.tools.tagged import KEPT_S
 
 EVERY_KIND = GOLDEN / "v1-every-kind"
 
@@ -109,6 +114,79 @@ def test_replay_puts_and_diff_sees_no_difference_but_ids(log: Path, server: Serv
     assert again.stdout == f"0 jobs put, {len(jobs)} were there before\n"
     (document,) = documents(replay(log, server, "--json"))
     assert (document["put"], document["before"]) == (0, len(jobs))
+
+
+TAGGED = [
+    job(1, b"one", tags=Tags(b"key", 60, b"con", 2, b"import")),
+    job(2, b"two", state=State.DELAYED, deadline_ns=NEVER_NS, tags=Tags(after=b"import")),
+    job(3, b"three", state=State.BURIED, deadline_ns=T0,
+        tags=Tags(dead_from=b"mail", dead_reason=10, dead_at_ns=T0)),
+    job(4, b"four", tags=Tags(group=b"import")),
+]  # fmt: skip
+
+
+@pytest.fixture
+def tagged(tmp_path: Path) -> Path:
+    """
+    A log of jobs with tags, a remembered key and a policy.
+    """
+    gone = StoredKey(b"mail", b"gone", 9, T0, T0 + KEPT_S * NS)
+    log_of(tmp_path / "tagged", TAGGED, [gone], [StoredPolicy(b"mail", {"max-jobs": "9"})])
+    return tmp_path / "tagged"
+
+
+MARK = "binlog-inspect: 1 job put without the mark 'dead letter', which no put can set\n"
+LEFT_OUT = (
+    "binlog-inspect: remembered unique keys of deleted jobs that are not put: 1\n"
+    "binlog-inspect: policies that are not put: 1; set them with beanstalk policy\n"
+)
+
+
+def test_replay_puts_tags_where_the_server_has_them(tagged: Path, server: ServerProcess) -> None:
+    result = replay(tagged, server)
+    assert result.stderr == MARK + LEFT_OUT
+    assert result.stdout == "4 jobs put, 1 of them buried\n"
+    client = server.connect()
+    told = {body: client.ask(b"stats-job %d\r\n" % number).decode()
+            for number, body in ((1, "one"), (2, "four"), (3, "three"), (4, "two"))}  # fmt: skip
+    for words in ('idempotency-key: "key"', "idempotency-ttl: 60", 'group: "import"',
+                  'concurrency-key: "con"', "concurrency-limit: 2"):  # fmt: skip
+        assert words in told["one"]
+    assert 'group: "import"' in told["four"] and "state: buried" in told["three"]
+    assert "state: delayed" in told["two"] and 'after-group: "import"' in told["two"]
+    for number in (1, 2):
+        assert "state: delayed" in client.ask(b"stats-job 4\r\n").decode()
+        client.ask(b"delete %d\r\n" % number)
+    assert "state: ready" in client.ask(b"stats-job 4\r\n").decode()
+
+
+def test_replay_tells_what_beanstalkd_does_not_get(tagged: Path, tmp_path: Path) -> None:
+    with ServerProcess(theirs("-p", "0"), tmp_path) as process:
+        process.connect().close()
+        result = replay(tagged, process, "--json")
+        lost = {"idp:": "1 job", "con:": "1 job", "grp:": "2 jobs", "aft:": "1 job"}
+        assert result.stderr == "".join(
+            f"binlog-inspect: {jobs} put without the tag '{tag}', which the server does not "
+            "announce\n"
+            for tag, jobs in lost.items()
+        ) + MARK + (
+            "binlog-inspect: jobs that wait for a group, and are buried, so as not to be done too "
+            "early: 1; kick them when it has ended\n" + LEFT_OUT
+        )  # fmt: skip
+        (document,) = documents(result)
+        assert (document["put"], document["buried"], document["waiting"]) == (4, 2, 1)
+        assert document["left_out"] == {"idp:": 1, "con:": 1, "grp:": 2, "aft:": 1,
+                                        "dead letter": 1}  # fmt: skip
+        assert b"current-jobs-ready: 2" in process.connect().ask(b"stats\r\n")
+
+
+def test_replay_tells_of_a_key_that_is_there(tagged: Path, server: ServerProcess) -> None:
+    assert server.connect().ask(b"put 0 0 9 1 idp:key\r\nx\r\n").startswith(b"INSERTED 1")
+    result = replay(tagged, server)
+    assert result.exit_code == 4
+    assert "job 1 was not taken: job 1 of the server has its unique key (READY)" in result.stderr
+    # The job that waits for it must not go.
+    assert result.stdout == "3 jobs put, 2 of them buried\n"
 
 
 def test_replay_chooses(log: Path, server: ServerProcess) -> None:

@@ -15,17 +15,16 @@ from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import open_source
 from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.rewrite.put_plans import Plan, plan
 from binlog_tools.rewrite.putting import (
     GUARD_S,
     WINDOW_BYTES,
     WINDOW_JOBS,
     Journal,
-    Plan,
     Put,
     Putter,
     Refused,
     Stopped,
-    plan,
 )
 from tests.binlog.scribe import NS, T0, files_of
 from tests.server_process import ServerProcess, ours, theirs
@@ -36,6 +35,7 @@ from tests.tools.rewrite.test_rewriting import LATER
 from tests.tools.served import order_of_burial, served
 
 UUID = "00" * 16
+TAGS = frozenset({"put idp:", "put con:", "put grp:", "put aft:"})
 
 
 class FakeServer:
@@ -71,7 +71,7 @@ class FakeServer:
         while request:
             line, _, request = request.partition(b"\r\n")
             if line.startswith(b"put "):
-                size = int(line.split()[-1])
+                size = int(line.split()[4])
                 line, request = line + b"|" + request[:size], request[size + 2 :]
             self.heard.append(line)
             self._replies.append(self.answer(line))
@@ -87,12 +87,15 @@ class FakeServer:
         return Reply(tuple(self._replies.pop(0).split()))
 
 
-def log_of(path: Path, *jobs: StoredJob, pauses: tuple[StoredPause, ...] = ()) -> Plan:
+def log_of(
+    path: Path, *jobs: StoredJob, pauses: tuple[StoredPause, ...] = (),
+    words: frozenset[str] = frozenset(),
+) -> Plan:  # fmt: skip
     """
     The plan for a log of these jobs.
     """
     files = files_of(made(*jobs, pauses=pauses, segment_bytes=1 << 20))
-    return plan(open_source(str(written(path / "log", files))), Selection(), T0)
+    return plan(open_source(str(written(path / "log", files))), Selection(), T0, words)
 
 
 def journal_in(path: Path, target: str = "fake:1") -> Journal:
@@ -155,7 +158,7 @@ def test_a_job_that_waits_for_a_group_is_buried_behind_all(tmp_path: Path) -> No
         tmp_path, job(1, b"a", state=State.DELAYED, deadline_ns=NEVER_NS, tags=Tags(after=b"g")),
         job(2, b"b", state=State.BURIED, deadline_ns=T0), job(3, b"c", tags=Tags(group=b"g")),
     )  # fmt: skip
-    assert (wanted.tagged, wanted.waiting) == (2, 1)
+    assert (wanted.left_out, wanted.waiting) == ({"grp:": 1, "aft:": 1}, 1)
     server = FakeServer()
     outcome = put_all(wanted, server, journal_in(tmp_path))
     assert server.heard == [
@@ -164,6 +167,84 @@ def test_a_job_that_waits_for_a_group_is_buried_behind_all(tmp_path: Path) -> No
         b"reserve-job 1003", b"bury 1003 1024",
     ]  # fmt: skip
     assert (outcome.put, outcome.buried) == (3, 2)
+
+
+# Tags.
+
+
+def test_tags_stand_on_the_line_if_the_server_announces_them(tmp_path: Path) -> None:
+    tagged = [
+        job(1, b"a", tags=Tags(b"u", 9, b"c", 2, b"g")),
+        job(2, b"b", tags=Tags(concurrency_key=b"c", concurrency_limit=1, after=b"over")),
+    ]
+    server = FakeServer()
+    put_all(log_of(tmp_path, *tagged, words=TAGS), server, journal_in(tmp_path))
+    assert server.heard == [
+        b"put 1024 0 60 1 idp:u:9 con:c:2 grp:g|a", b"put 1024 0 60 1 con:c|b",
+    ]  # fmt: skip
+
+
+def test_a_job_whose_key_is_there_already_is_told_and_tried_again(tmp_path: Path) -> None:
+    wanted = log_of(tmp_path, job(1, b"a", tags=Tags(b"u")), job(2, b"b"), words=TAGS)
+    server = FakeServer()
+    server.answer = lambda line: b"INSERTED 7 READY" if b"idp" in line else server.plain(line)
+    outcome = put_all(wanted, server, journal_in(tmp_path))
+    why = "job 7 of the server has its unique key (READY)"
+    assert (outcome.put, outcome.refused) == (1, [Refused(1, why)])
+    second = FakeServer()
+    put_all(wanted, second, journal_in(tmp_path))
+    assert ids_put(second) == [b"a"]
+
+
+@pytest.mark.parametrize(("state", "is_buried"), [(b"DELAYED", True), (b"DELETED", False)])
+def test_a_job_that_may_have_come_is_found_by_its_key(
+    state: bytes, is_buried: bool, tmp_path: Path
+) -> None:
+    wanted = log_of(
+        tmp_path, job(1, tags=Tags(b"u"), state=State.BURIED, deadline_ns=T0), words=TAGS
+    )
+    journal = journal_in(tmp_path)
+    journal.note({"sent": [1]})
+    journal.note({"again": [1], "may_be_there": True})
+    journal.close()
+    server = FakeServer()
+    server.answer = lambda line: (
+        b"INSERTED 7 " + state if line.startswith(b"put") else server.plain(line)
+    )
+    outcome = put_all(wanted, server, journal_in(tmp_path))
+    assert outcome == Put(0, 1, int(is_buried), [], [])
+    assert (b"bury 7 1024" in server.heard) is is_buried
+    assert journal_in(tmp_path).done == {1: 7}
+
+
+def test_a_job_does_not_go_with_one_of_the_group_that_it_waits_for(tmp_path: Path) -> None:
+    """
+    Whether that one was put is known before.
+    """
+    waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
+    jobs = [
+        job(1, b"a", tags=Tags(after=b"g"), **waits), job(2, b"b", tags=Tags(group=b"g")),
+        job(3, b"c", tags=Tags(group=b"g")),
+    ]  # fmt: skip
+    wanted = log_of(tmp_path, *jobs, words=TAGS)
+    server = FakeServer()
+    server.answer = lambda line: b"OUT_OF_MEMORY" if line.endswith(b"|b") else server.plain(line)
+    with pytest.raises(Stopped, match="OUT_OF_MEMORY"):
+        put_all(wanted, server, journal_in(tmp_path))
+    assert ids_put(server) == [b"b", b"c"]
+    second = FakeServer()
+    put_all(wanted, second, journal_in(tmp_path))
+    assert second.heard == [b"put 1024 0 60 1 grp:g|b", b"put 1024 0 60 1 aft:g|a"]
+
+
+def test_a_job_that_waits_for_a_refused_one_is_buried(tmp_path: Path) -> None:
+    waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
+    jobs = [job(1, b"a", tags=Tags(after=b"g"), **waits), job(2, b"b", tags=Tags(group=b"g"))]
+    server = FakeServer()
+    server.answer = lambda line: b"JOB_TOO_BIG" if line.endswith(b"|b") else server.plain(line)
+    outcome = put_all(log_of(tmp_path, *jobs, words=TAGS), server, journal_in(tmp_path))
+    assert (outcome.put, outcome.buried, len(outcome.refused)) == (1, 1, 1)
+    assert server.heard[-2:] == [b"reserve-job 1001", b"bury 1001 1024"]
 
 
 def test_a_buried_job_that_somebody_takes_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,266 @@
+"""
+Which jobs of a log are put into a running server, in which order, and with which tags.
+
+Jobs go in the order of their ids, which is that of equal priorities; buried ones follow, in the
+order of burial.  Behind all are those that wait for a group: the server lets one go at once whose
+group has no job, so each comes behind the jobs of its group.  Where that cannot be, the job is
+buried instead: it must not be done too early.  So it is if
+
+- the server does not announce the tags ``grp:`` and ``aft:``,
+- the log has jobs of the group that are not put, or
+- groups wait for each other.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records import NEVER_NS, State
+from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.wire.tags import PutTags
+from binlog_tools.inspect.listing import released, sound_snapshot
+from binlog_tools.logs.live_set import LiveJob, LiveSet, promoted, stored
+from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import NS, StoredJob, StoredPause
+from binlog_tools.tube_names import is_tube_name
+
+WORDS: Final = {"unique_key": "idp:", "concurrency_key": "con:", "group": "grp:", "after": "aft:"}
+"""Of each name that a job carries its tag; a server announces it as `put idp:`."""
+
+MARKS: Final = {"dead_from": "dead letter", "origin": "origin"}
+"""What a job carries and no put can say."""
+
+
+class Waiting(NamedTuple):
+    """
+    A job that is to be put; without its body, and in few bytes, since there may be many.
+
+    :ivar waits: whether it waits for a group, and is to wait on.
+    """
+
+    job_id: int
+    is_buried: bool
+    live: LiveJob
+    waits: bool = False
+
+    @property
+    def group(self) -> bytes:
+        """
+        The group that it is one of.
+        """
+        return self.live.tags.group if self.live.tags is not None else b""
+
+    @property
+    def after(self) -> bytes:
+        """
+        The group that it waits for; empty if it does not.
+        """
+        return self.live.tags.after if self.waits and self.live.tags is not None else b""
+
+
+class Plan(NamedTuple):
+    """
+    What is to be put, in order.
+
+    :ivar words: what the server announces.
+    :ivar unusable: tubes that no client may name, and how many of the chosen jobs are in each.
+    :ivar unnamed: chosen jobs that have a key or a group that no client may name.
+    :ivar left_out: what the jobs that are put lose: tags that the server does not announce, and
+        marks; of each, how many jobs.
+    :ivar waiting: jobs that wait for a group, and are buried.
+    :ivar keys: remembered keys that are not put; likewise ``policies``.
+    """
+
+    source: Source
+    jobs: list[Waiting]
+    tubes: dict[int, bytes]
+    pauses: dict[bytes, StoredPause]
+    now_ns: int
+    words: frozenset[str]
+    unusable: Mapping[bytes, int]
+    unnamed: Sequence[int]
+    left_out: Mapping[str, int]
+    waiting: int
+    keys: int
+    policies: int
+
+    def job(self, each: Waiting) -> StoredJob:
+        """
+        A job as a server has it after a start, without its body.
+        """
+        return released(promoted(stored(each.live, self.tubes), self.now_ns))
+
+    def tube(self, each: Waiting) -> bytes:
+        """
+        Where it goes.
+        """
+        return self.job(each).tube
+
+    def delay_s(self, each: Waiting, now_ns: int) -> int:
+        """
+        What is left of its delay, rounded up.
+        """
+        job = self.job(each)
+        if job.deadline_ns == NEVER_NS:
+            return max(0, -(-(job.created_ns + job.delay_s * NS - now_ns) // NS))
+        is_delayed = job.state is State.DELAYED
+        return max(0, -(-(job.deadline_ns - now_ns) // NS)) if is_delayed else 0
+
+    def tags(self, each: Waiting) -> PutTags:
+        """
+        The tags that the server announces.  A dead letter has no unique key any more, and a job
+        that waits no more does not wait again.
+        """
+        tags = each.live.tags
+        return PutTags() if tags is None else _wire_tags(tags, self.words, waits=each.waits)
+
+
+def plan(
+    source: Source, selection: Selection, now_ns: int, words: frozenset[str] = frozenset()
+) -> Plan:
+    """
+    The jobs of a log that are chosen.
+
+    :param words: what the server announces (`capabilities`).
+    :raise BinlogError: a server would refuse the log.
+    """
+    live = sound_snapshot(source).live
+    now_ns = max(now_ns, live.time_ns)
+    chosen = _Chosen(live, words)
+    for job_id, each in sorted(live.jobs.items()):
+        job = released(promoted(stored(each, live.tubes), now_ns))
+        chosen.take(job_id, each, job, is_wanted=selection.has_job(job))
+    pauses = {pause.tube: pause for pause in live.pauses_at(now_ns)}
+    policies = sum(bool(policy.rules) for policy in live.policies.values())
+    jobs = chosen.in_order()
+    return Plan(
+        source, jobs, live.tubes, pauses, now_ns, words, chosen.unusable, chosen.unnamed,
+        chosen.left_out(jobs), sum(each.is_buried for each in jobs[chosen.settled :]),
+        sum(1 for _ in live.keys_at(now_ns)), policies,
+    )  # fmt: skip
+
+
+class _Chosen:
+    """
+    The jobs that are chosen, by how they go.
+
+    :ivar settled: how many do not wait for a group, once they are in order.
+    """
+
+    def __init__(self, live: LiveSet, words: frozenset[str]) -> None:
+        self._live = live
+        self._words = words
+        self.unusable: Counter[bytes] = Counter()
+        self.unnamed: list[int] = []
+        self.settled = 0
+        self._found: list[Waiting] = []
+        self._buried: list[tuple[int, Waiting]] = []
+        self._waiting: list[Waiting] = []
+        self._held: set[bytes] = set()
+
+    def take(self, job_id: int, each: LiveJob, job: StoredJob, *, is_wanted: bool) -> None:
+        """
+        Look at a living job; they come in the order of their ids.
+        """
+        if not is_wanted or not self._can_be_put(job):
+            self._held.update({each.tags.group} if each.tags is not None else ())
+        elif job.deadline_ns == NEVER_NS:
+            self._waiting.append(Waiting(job_id, False, each, True))
+        elif job.state is State.BURIED:
+            self._buried.append((job.deadline_ns, Waiting(job_id, True, each)))
+        else:
+            self._found.append(Waiting(job_id, False, each))
+
+    def _can_be_put(self, job: StoredJob) -> bool:
+        if not is_tube_name(job.tube):
+            self.unusable[job.tube] += 1
+            return False
+        if job.tags is not None:
+            tags = _wire_tags(job.tags, self._words, waits=True)
+            names = (tags.unique_key, tags.concurrency_key, tags.group, tags.after)
+            if not all(is_tube_name(name) for name in names if name):
+                self.unnamed.append(job.job_id)
+                return False
+        return True
+
+    def in_order(self) -> list[Waiting]:
+        """
+        All of them, as they are to be put.
+        """
+        buried = sorted(self._buried, key=lambda pair: (pair[0], pair[1].job_id))
+        settled = [*self._found, *(each for _, each in buried)]
+        self.settled = len(settled)
+        if self._words >= {"put grp:", "put aft:"}:
+            return settled + _in_turn(self._waiting, self._held)
+        return settled + [each._replace(is_buried=True, waits=False) for each in self._waiting]
+
+    def left_out(self, jobs: Iterable[Waiting]) -> Mapping[str, int]:
+        """
+        What these lose, and how many of them.
+        """
+        lost: Counter[str] = Counter()
+        for each in jobs:
+            tags = each.live.tags
+            if tags is not None:
+                lost.update(self._lost(tags))
+        order = [*WORDS.values(), *MARKS.values()]
+        return {what: lost[what] for what in order if lost[what]}
+
+    def _lost(self, tags: Tags) -> list[str]:
+        names = [word for name, word in WORDS.items() if getattr(tags, name)]
+        lost = [word for word in names if f"put {word}" not in self._words]
+        return lost + [mark for name, mark in MARKS.items() if getattr(tags, name)]
+
+
+def _wire_tags(tags: Tags, words: frozenset[str], *, waits: bool) -> PutTags:
+    """
+    Those of the tags that a server announces.
+
+    :param waits: whether the job waits for its group.
+    """
+    has_key = tags.holds_key and "put idp:" in words
+    has_limit = bool(tags.concurrency_key) and "put con:" in words
+    return PutTags(
+        tags.unique_key if has_key else b"", tags.unique_s if has_key else 0,
+        tags.concurrency_key if has_limit else b"",
+        (tags.concurrency_limit or 1) if has_limit else 0,
+        tags.group if "put grp:" in words else b"",
+        tags.after if waits and "put aft:" in words else b"",
+    )  # fmt: skip
+
+
+def _in_turn(waiting: Sequence[Waiting], held: set[bytes]) -> list[Waiting]:
+    """
+    Each behind those of the group that it waits for, and else in the order of their ids.
+
+    :param held: groups with jobs that are not put.
+    """
+    left = Counter(each.group for each in waiting)
+    behind: defaultdict[bytes, list[int]] = defaultdict(list)
+    free: list[int] = []
+    buried = {at for at, each in enumerate(waiting) if not each.after or each.after in held}
+    for at, each in enumerate(waiting):
+        if at in buried or not left[each.after]:
+            free.append(at)
+        else:
+            behind[each.after].append(at)
+    placed: dict[int, Waiting] = {}
+    unplaced = iter(range(len(waiting)))
+    while len(placed) < len(waiting):
+        if not free:
+            # Groups that wait for each other.
+            first = next(at for at in unplaced if at not in placed)
+            buried.add(first)
+            free.append(first)
+        at = heappop(free)
+        is_buried = at in buried
+        each = waiting[at]._replace(is_buried=is_buried, waits=not is_buried)
+        placed[at] = each
+        left[each.group] -= 1
+        if each.group and not left[each.group]:
+            for freed in behind.pop(each.group, ()):
+                if freed not in buried:
+                    heappush(free, freed)
+    return list(placed.values())
