@@ -15,8 +15,8 @@ from beanstalk_twisted.rules.dead_kicks import (
     ROOM_REST_NS,
 )
 from tests.rules.conversation import Client, Server
+from tests.rules.recording_log import Budget
 from tests.rules.tagged import tag, tags_of
-from tests.rules.test_edits import Budget
 from tests.rules.test_moves import send_dead_letters_to, the_job
 
 

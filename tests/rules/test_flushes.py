@@ -9,26 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records import GONE, Kind, Reason
-from beanstalk_twisted.rules.changes import Unlimited
 from beanstalk_twisted.rules.flushes import LOOK_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import Client, Server
+from tests.rules.recording_log import full_disk
 
 WORDS = pytest.mark.parametrize("word", ["flush-tube", "truncate"])
-
-
-class FullDisk(Unlimited):
-    """
-    A disk that takes deletions alone.
-    """
-
-    is_short = True
-
-    def takes_change(self, jobs: int) -> bool:
-        """
-        Take none.
-        """
-        return False
 
 
 def one_of_each(client: Client) -> dict[str, int]:
@@ -111,7 +97,7 @@ def test_a_full_disk_does_not_hinder_it() -> None:
     server = Server()
     client = server.connect()
     one_of_each(client)
-    server.log.budget = FullDisk()
+    server.log.budget = full_disk()
     assert client.says("kick 1") == "OUT_OF_MEMORY"
     assert client.says("flush-tube default") == "FLUSHED 3"
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State, TubePolicy
-from beanstalk_twisted.rules import policies
-from beanstalk_twisted.rules.policies import RETRY_NS
+from beanstalk_twisted.rules.policies import MAX_RULED_TUBES, RETRY_NS, SLICE_TUBES
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.recount import SLICE_PAGES, SMALL_TUBE
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
@@ -17,35 +16,7 @@ from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.replies import OUT_OF_MEMORY
 from beanstalk_twisted.wire.tags import PutTags
 from tests.rules.conversation import NS, Client, Server
-from tests.rules.recording_log import RecordingLog
-
-
-class NoSegment(RecordingLog):
-    """
-    A log that can hold no extensions yet, and has no room to begin to.
-    """
-
-    class Budget:
-        """
-        A disk that is full.
-        """
-
-        is_short = True
-        has_segment = False
-        run_records = 0
-
-        def takes_put(self, body_bytes: int, jobs: int) -> bool:
-            return False
-
-        def takes_change(self, jobs: int) -> bool:
-            return True
-
-        def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-            return False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.budget = self.Budget()
+from tests.rules.recording_log import full_disk
 
 
 def a_server(*pairs: str, tube: str = "default") -> tuple[Server, Client]:
@@ -150,16 +121,15 @@ def test_the_reply_waits_for_the_record() -> None:
 
 def test_a_full_disk_takes_no_policy() -> None:
     server, client = a_server()
-    server.log = NoSegment()
-    server.queue.keep_in(server.log)
+    server.log.budget = full_disk(changes=1)
     assert client.says("tube-policy default rate=1") == "OUT_OF_MEMORY"
     assert client.says("tube-policy default") == "OK 4\r\n---\n"
     assert server.log.records == []
 
 
-def test_tubes_with_policies_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies, "MAX_RULED_TUBES", 2)
-    _, client = a_server()
+def test_tubes_with_policies_have_a_limit() -> None:
+    server, client = a_server()
+    server.queue.state.ruled = MAX_RULED_TUBES - 2
     assert client.says("tube-policy a rate=1") == "POLICY"
     assert client.says("tube-policy b rate=1") == "POLICY"
     assert client.says("tube-policy c rate=1") == "OUT_OF_MEMORY"
@@ -207,7 +177,7 @@ def test_the_file_holds_for_new_tubes_and_keeps_none() -> None:
 
 def test_the_file_holds_slice_by_slice_for_many_tubes() -> None:
     server, client = a_server()
-    for number in range(3 * policies.SLICE_TUBES):
+    for number in range(3 * SLICE_TUBES):
         client.says(f"watch t{number}")
     declared = DeclaredPolicies([("*", {"max-jobs": "0"})])
     server.queue.policies.declare(declared, server.now_ns)
@@ -368,8 +338,7 @@ def test_on_a_full_disk_a_job_that_was_reserved_too_often_stays() -> None:
     server, client = a_server("max-reserves=1")
     job_id = client.put()
     client.takes()
-    server.log = NoSegment()
-    server.queue.keep_in(server.log)
+    server.log.budget = full_disk(changes=1)
     assert client.says(f"release {job_id} 0 0") == "RELEASED"
     assert state_of(client, job_id) == "ready"
 
@@ -450,12 +419,11 @@ def test_many_old_jobs_end_in_slices() -> None:
 def test_old_jobs_that_have_no_room_are_tried_again_later() -> None:
     server, client = a_server("max-age=10")
     job_id = client.put()
-    full = NoSegment()
-    server.queue.keep_in(full)
+    enough, server.log.budget = server.log.budget, full_disk()
     server.pass_time(10)
     assert state_of(client, job_id) == "ready"
     assert server.queue.next_due_ns() == server.now_ns + RETRY_NS
-    server.queue.keep_in(server.log)
+    server.log.budget = enough
     server.pass_time(1)
     assert state_of(client, job_id) == "buried"
 
