@@ -16,22 +16,6 @@ STATES = ["ready", "delayed", "buried"]
 
 
 @pytest.fixture
-def server() -> Server:
-    """
-    Make a queue.
-    """
-    return Server()
-
-
-@pytest.fixture
-def client(server: Server) -> Client:
-    """
-    Make a connection.
-    """
-    return server.connect()
-
-
-@pytest.fixture
 def budget(server: Server) -> Budget:
     """
     Give the queue a disk that may become full.

@@ -53,22 +53,6 @@ def send_dead_letters_to(server: Server, name: bytes) -> None:
     server.queue.moves.dead_letter_tube = where
 
 
-@pytest.fixture
-def server() -> Server:
-    """
-    Make a queue.
-    """
-    return Server()
-
-
-@pytest.fixture
-def client(server: Server) -> Client:
-    """
-    Make a connection.
-    """
-    return server.connect()
-
-
 def test_a_move_is_one_full_record(server: Server, client: Client) -> None:
     client.says("use work")
     client.says("put 7 9 60 5", b"hello")
