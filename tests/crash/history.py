@@ -31,6 +31,9 @@ TubeSeen = tuple[int, bytes]
 
 DEFAULT_SEEN: Final = (0, DEFAULT)
 
+BURIES: Final = 3
+"""Where the number of burials stands in `JobSeen.counts`."""
+
 
 class JobSeen(NamedTuple):
     """
@@ -176,8 +179,7 @@ class Moment:
             jobs = {job_id: job for job_id, job in self.jobs.items() if job_id != image.job_id}
         else:
             jobs = {**self.jobs, image.job_id: seen}
-        is_grave = old is not None and old.state is State.BURIED
-        is_burial = image.state is State.BURIED and image.kind is not Kind.COPY and not is_grave
+        is_burial = old is not None and image.buries > old.counts[BURIES]
         buried_at = {**self.buried_at, image.job_id: lsn} if is_burial else self.buried_at
         highest_id = max(self.highest_id, image.job_id)
         return replace(self, jobs=jobs, buried_at=buried_at, highest_id=highest_id)
