@@ -42,11 +42,12 @@ from beanstalk_twisted.rules import (
 )
 from beanstalk_twisted.rules.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
 from beanstalk_twisted.rules.consequences import RELEASED_JOBS
+from beanstalk_twisted.rules.flushes import FLUSH_SLICE_BYTES
 from beanstalk_twisted.rules.kicks import RUN_JOBS
 from beanstalk_twisted.rules.listing import LOOK_RESERVED
 from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
+from beanstalk_twisted.rules.timekeeping import REWRITTEN_BYTES, REWRITTEN_JOBS, SLICE_JOBS
 from beanstalk_twisted.rules.workqueue import SLICE_TUBES, WorkQueue
 from beanstalk_twisted.server import protocol
 from beanstalk_twisted.server.accepting import MAX_ACCEPTS
@@ -359,7 +360,10 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
             "a job's time in the mode `weighted-fair`",
             f"{processing_time.MIN_NS // 10**6} ms to {processing_time.MAX_NS // 10**9:,} s",
         ],
-        ["deleted in one go by `flush-tube`", f"{SLICE_JOBS} jobs"],
+        [
+            "deleted in one go by `flush-tube`",
+            f"{SLICE_JOBS} jobs, {FLUSH_SLICE_BYTES:,} bytes of bodies",
+        ],
         ["let go in one go when their group has ended", f"{RELEASED_JOBS} jobs"],
         ["tubes with a policy of commands", f"{policies.MAX_RULED_TUBES:,} tubes"],
         [
@@ -369,7 +373,11 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
         ["file of policies", f"{MAX_FILE_BYTES:,} bytes"],
         ["policies found out in one go after SIGHUP", f"{policies.SLICE_TUBES} tubes"],
         ["counted in one go for a new policy", f"{policies.SLICE_PAGES << PAGE_BITS:,} jobs"],
-        ["ended in one go by `max-age`", f"{SLICE_JOBS} jobs"],
+        [
+            "ended in one go by `max-age`",
+            f"{SLICE_JOBS} jobs; a dead letter counts for {1 + REWRITTEN_JOBS}, and for one more "
+            f"with each {REWRITTEN_BYTES:,} bytes of its body",
+        ],
         [
             "moved in one go by `kick-dead`",
             f"{dead_kicks.DEAD_SLICE_JOBS} jobs, {dead_kicks.DEAD_SLICE_BYTES:,} bytes of bodies",

@@ -18,6 +18,9 @@ NS: Final = 1_000_000_000
 PAGE_BITS: Final = 6
 """An id without so many bits is the number of its page in the table of jobs."""
 
+MAX_DELAY_S: Final = (1 << 32) - 1
+"""As long as any job can be delayed."""
+
 SPREAD: Final = 201
 """Steps of a thousandth by which delays differ: from 90.0 to 110.0 %."""
 
@@ -37,7 +40,8 @@ class Backoff(NamedTuple):
 
     def delay_ns(self, job_id: int, reserves: int) -> int:
         """
-        Nanoseconds; some 10 % more or less, which depend on the job's id alone.
+        Nanoseconds, `MAX_DELAY_S` at most; some 10 % more or less than the rule says, which depend
+        on the job's id alone.
 
         :param reserves: how often the job was reserved, at least once.
         """
@@ -47,7 +51,7 @@ class Backoff(NamedTuple):
                 break
             delay_s *= self.factor
         thousandths = 900 + ((job_id * _MIX & (1 << 64) - 1) >> 32) % SPREAD
-        return min(delay_s, self.cap_s) * NS * thousandths // 1000
+        return min(min(delay_s, self.cap_s) * NS * thousandths // 1000, MAX_DELAY_S * NS)
 
 
 class Rate(NamedTuple):
@@ -140,6 +144,37 @@ class Limiter:
             self._filled_ns = now_ns
 
 
+class Uncounted:
+    """
+    The pages of the table whose jobs are not entered yet into the totals that share this: all, of
+    jobs that come meanwhile too, until it is known which pages there are.
+    """
+
+    __slots__ = ("_pages",)
+
+    def __init__(self) -> None:
+        self._pages: set[int] | None = None
+
+    def begin(self, pages: set[int]) -> None:
+        """
+        It is these; what is not among them is known from now on.
+        """
+        self._pages = pages
+
+    def remove(self, page: int) -> None:
+        """
+        The jobs of a page were entered.
+        """
+        if self._pages is not None:
+            self._pages.discard(page)
+
+    def has(self, job_id: int) -> bool:
+        """
+        Whether a job is in one of them.
+        """
+        return self._pages is None or job_id >> PAGE_BITS in self._pages
+
+
 class TubeTotals:
     """
     The bytes of a tube's bodies, and those of its jobs that nobody holds by the time they were put;
@@ -151,18 +186,18 @@ class TubeTotals:
     :ivar size: bytes.
     :ivar ages: empty unless they are kept.
     :ivar keeps_ages: whether they are; ``keeps_dead``: dead letters are among them.
-    :ivar pending: the numbers of pages of the table whose jobs are not entered yet.
+    :ivar uncounted: where the jobs are that are not entered yet; None if all are.
     :ivar retry_ns: before this no job is taken for too old: there was no room for its end.
     """
 
-    __slots__ = ("ages", "keeps_ages", "keeps_dead", "pending", "retry_ns", "size")
+    __slots__ = ("ages", "keeps_ages", "keeps_dead", "retry_ns", "size", "uncounted")
 
     def __init__(self, *, keeps_ages: bool, keeps_dead: bool) -> None:
         self.size = self.retry_ns = 0
         self.ages = OrderedJobs()
         self.keeps_ages = keeps_ages
         self.keeps_dead = keeps_dead
-        self.pending: set[int] = set()
+        self.uncounted: Uncounted | None = None
 
     def enter(self, job: "Job") -> None:
         """
@@ -225,7 +260,7 @@ class TubeTotals:
         return None if key is None else key >> 64
 
     def _knows(self, job_id: int) -> bool:
-        return not self.pending or job_id >> PAGE_BITS not in self.pending
+        return self.uncounted is None or not self.uncounted.has(job_id)
 
     def _keeps_age_of(self, job: "Job") -> bool:
         return self.keeps_ages and (self.keeps_dead or job.tags is None or not job.tags.dead_from)

@@ -136,6 +136,14 @@ class JobTable:
         # All who look at a large body look at the same one.
         return _materialise(job_id, entry) if len(entry) < LARGE_BYTES else self.get(job_id)
 
+    def body_bytes(self, job_id: int) -> int:
+        """
+        How large a job's body is; the job is there.
+        """
+        entry = self._entry(job_id)
+        assert entry is not None
+        return len(entry) - _COLD.size if isinstance(entry, bytes) else len(entry.body)
+
     def add_cold(self, image: JobImage, lsn: int, segment: int) -> bool:
         """
         A ready job with nothing but what it was put with.

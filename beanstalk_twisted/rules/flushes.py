@@ -5,7 +5,7 @@ Jobs whose `put` came after the flush are not deleted by it, and it ends however
 each queue is walked once, up to the job that was the last one when that walk began.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records import Reason, State
@@ -20,6 +20,9 @@ from beanstalk_twisted.wire.extensions import Flushed
 
 LOOK_JOBS: Final = 4000
 """Jobs that one slice looks at: to pass one over takes a tenth of the time of its deletion."""
+
+FLUSH_SLICE_BYTES: Final = 4 << 20
+"""Bytes of bodies after which a slice ends: a job that was only put is copied for its deletion."""
 
 CLIENT: Final = Reason.CLIENT
 
@@ -51,7 +54,8 @@ class Flushes:
         tube = self._state.tubes.find(name)
         if tube is None:
             return self._changes.not_found()
-        walk = Walk([tube.queue(state) for state in FLUSHED[which]], self._state.next_job_id)
+        queues = [tube.queue(state) for state in FLUSHED[which]]
+        walk = Walk(queues, self._state.next_job_id, self._state.jobs.body_bytes)
         flushed = self._flush_slice(session, tube, walk, now_ns)
         if walk.is_over:
             return self._flushed(flushed)
@@ -91,11 +95,16 @@ class Walk:
     A walk through the queues of a tube, which may change meanwhile.
     """
 
-    def __init__(self, queues: Sequence[OrderedJobs | ReadyJobs], end_id: int) -> None:
+    def __init__(
+        self, queues: Sequence[OrderedJobs | ReadyJobs], end_id: int,
+        body_bytes: Callable[[int], int],
+    ) -> None:  # fmt: skip
         """
         :param end_id: jobs with this id or a larger one are passed over.
+        :param body_bytes: says how large the body of a job is, by its id.
         """
         self._queues = list(queues)
+        self._body_bytes = body_bytes
         self._end_id = end_id
         self._passed = LEAST
         self._last = self._queues[0].last()
@@ -109,14 +118,24 @@ class Walk:
 
     def next_ids(self) -> list[int]:
         """
-        The ids of the next jobs, `SLICE_JOBS` at most, and fewer if `LOOK_JOBS` were looked at.
+        The ids of the next jobs, `SLICE_JOBS` at most, and fewer if `LOOK_JOBS` were looked at or
+        their bodies are large.
         """
         job_ids: list[int] = []
-        looked = 0
-        while self._queues and looked < LOOK_JOBS and len(job_ids) < SLICE_JOBS:
+        looked = size = 0
+        while (
+            self._queues and looked < LOOK_JOBS and len(job_ids) < SLICE_JOBS
+            and size < FLUSH_SLICE_BYTES
+        ):  # fmt: skip
             keys = self._queues[0].behind(self._passed, SLICE_JOBS - len(job_ids))
             looked += len(keys)
-            job_ids += [key & ID_MASK for key in keys if key & ID_MASK < self._end_id]
+            for at, key in enumerate(keys, start=1):
+                if key & ID_MASK < self._end_id:
+                    job_ids.append(key & ID_MASK)
+                    size += self._body_bytes(key & ID_MASK)
+                    if size >= FLUSH_SLICE_BYTES:
+                        keys = keys[:at]
+                        break
             self._pass(keys)
         return job_ids
 

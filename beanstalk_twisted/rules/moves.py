@@ -77,6 +77,7 @@ class Moves:
             dead_from=source.name, dead_reason=reason, dead_at_ns=now_ns
         )
         self.carry_out(image._replace(reason=reason, buries=job.buries + 1, tags=tags), now_ns)
+        self._timekeeping.rewrite(len(image.body))
         return True
 
     def holder_of_key(self, job: Job, tube: Tube, now_ns: int) -> int | None:

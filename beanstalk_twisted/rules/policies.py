@@ -10,7 +10,7 @@ from typing import Final
 
 from beanstalk_twisted.binlog.records import JobImage, Reason, State
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
-from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals
+from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals, Uncounted
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.table import JobTable
@@ -69,6 +69,7 @@ class Policies(TubePolicies):
         self._reservations = reservations
         self._timekeeping = timekeeping
         self._moves = moves
+        self._recount: Recount | None = None
         timekeeping.policies = self
         moves.dead_letter_tube = _dead_letter_tube
 
@@ -113,15 +114,16 @@ class Policies(TubePolicies):
         self, session: Session, tube: Tube, rules: Mapping[str, str], now_ns: int
     ) -> Answer | None:
         answer = POLICY, self._changes.set_policy(tube, rules, now_ns)
-        is_to_be_counted = self._hold(tube)
+        recount = self._hold(tube)
         self._settle(tube, now_ns)
-        if is_to_be_counted:
-            self._timekeeping.answer_later(session, self._counted([tube], answer))
-            return None
-        return answer
+        if recount is None:
+            return answer
+        self._timekeeping.answer_later(session, self._counted(recount, tube, answer))
+        return None
 
-    def _counted(self, tubes: Sequence[Tube], answer: Answer) -> Work:
-        yield from self._count(tubes)
+    def _counted(self, recount: "Recount", tube: Tube, answer: Answer) -> Work:
+        yield from recount.rest()
+        self._timekeeping.arm(tube)
         return answer
 
     def _show(self, name: bytes) -> Answer:
@@ -151,10 +153,10 @@ class Policies(TubePolicies):
         All jobs are loaded: find out the policies of all tubes.  Their timers are not set.
         """
         self._watch_new_tubes()
-        tubes = [tube for tube in self._state.tubes.in_order if self._hold(tube)]
-        if tubes:
-            for _ in self._count(tubes):
-                pass
+        for recount in {self._hold(tube) for tube in self._state.tubes.in_order}:
+            if recount is not None:
+                for _ in recount.rest():
+                    pass
 
     def _watch_new_tubes(self) -> None:
         self._state.tubes.made = None if self.declared.is_empty else self._made
@@ -163,47 +165,51 @@ class Policies(TubePolicies):
         self._hold(tube)
 
     def _hold_in_slices(self, now_ns: int) -> Slices:
-        tubes = []
+        declared = self.declared
+        counted: list[tuple[Tube, Recount]] = []
         for at, tube in enumerate(list(self._state.tubes.in_order), start=1):
             if self._state.tubes.find(tube.name) is tube:
-                if self._hold(tube):
-                    tubes.append(tube)
+                recount = self._hold(tube)
+                if recount is not None:
+                    counted.append((tube, recount))
                 self._settle(tube, now_ns)
             if not at % SLICE_TUBES:
                 now_ns = yield None
-        if tubes:
-            yield from self._count(tubes)
-
-    def _count(self, tubes: Sequence[Tube]) -> Slices:
-        """
-        Enter the jobs of these tubes into their totals.
-        """
-        totals = {tube.tube_id: tube.totals for tube in tubes if tube.totals is not None}
-        recount = Recount(self._state.jobs, totals)
-        while not recount.is_over_after_slice():
-            yield None
-        for tube in tubes:
+                if self.declared is not declared:
+                    # The file was read again, and who has read it sees to all tubes.
+                    break
+        for tube, recount in counted:
+            yield from recount.rest()
             self._timekeeping.arm(tube)
 
-    def _hold(self, tube: Tube) -> bool:
+    def _hold(self, tube: Tube) -> "Recount | None":
         """
         Find out what holds for a tube.
 
-        :return: whether its jobs are to be counted; until then its totals know new ones alone.
+        :return: what has yet to count the tube's jobs; its totals know of it.
         """
         policy = parse_policy(sound_rules(tube.rules) | self.declared.rules_of(tube.name))
         if policy == tube.policy:
-            return False
+            return None
         tube.policy = policy
         self._set_limiter(tube, policy)
         if policy is None or not policy.needs_totals:
             tube.totals = None
-            return False
+            return None
         old, new = tube.totals, _totals(policy)
         if old is not None and (old.keeps_ages, old.keeps_dead) == (new.keeps_ages, new.keeps_dead):
-            return False
+            return None
         tube.totals = new
-        return not _is_small(tube, new, self._state)
+        return None if _is_small(tube, new, self._state) else self._to_be_counted(tube, new)
+
+    def _to_be_counted(self, tube: Tube, totals: TubeTotals) -> "Recount":
+        """
+        Have the tube's jobs counted with those of others, by a walk that has not begun yet.
+        """
+        if self._recount is None or self._recount.has_begun:
+            self._recount = Recount(self._state.jobs)
+        self._recount.add(tube.tube_id, totals)
+        return self._recount
 
     def _set_limiter(self, tube: Tube, policy: Policy | None) -> None:
         if policy is None or not (policy.max_reserved or policy.rate):
@@ -247,18 +253,17 @@ class Policies(TubePolicies):
             return opens_ns if ends_ns is None else ends_ns
         return min(opens_ns, ends_ns)
 
-    def expire(self, tube: Tube, now_ns: int, most: int) -> int:
-        ended = 0
-        while ended < most:
+    def expire(self, tube: Tube, now_ns: int) -> None:
+        timekeeping = self._timekeeping
+        has_ended = False
+        while timekeeping.slice_left > 0:
             ends_ns = _first_end_ns(tube)
-            if ends_ns is None or ends_ns > now_ns:
+            if ends_ns is None or ends_ns > now_ns or not self._end_first(tube, now_ns):
                 break
-            if not self._end_first(tube, now_ns):
-                break
-            ended += 1
-        if ended:
+            timekeeping.slice_left -= 1
+            has_ended = True
+        if has_ended:
             self._drop_if_unused(tube, now_ns)
-        return ended
 
     def _end_first(self, tube: Tube, now_ns: int) -> bool:
         """
@@ -324,27 +329,46 @@ class Recount:
     """
     Enters the jobs that tubes have already into totals that are empty, slice by slice.
 
-    It walks through the table of all jobs by pages.  Jobs come, go and change meanwhile; the totals
-    know from the page of each whether it was entered already.
+    It walks through the table of all jobs by pages.  Jobs come, go and change meanwhile, and before
+    it begins; the totals know from the page of each whether it was entered already.
+
+    :ivar has_begun: whether no further totals can be added.
     """
 
-    def __init__(self, table: JobTable, by_tube: Mapping[int, TubeTotals]) -> None:
-        """
-        :param by_tube: by the ids of their tubes.
-        """
+    def __init__(self, table: JobTable) -> None:
+        self.has_begun = False
         self._table = table
-        self._by_tube = by_tube
-        # The first one last, from where it is taken: by age, jobs enter in order.
-        self._pages = sorted(table.pages(), reverse=True)
-        self._pending = set(self._pages)
-        for totals in by_tube.values():
-            totals.pending = self._pending
+        self._by_tube: dict[int, TubeTotals] = {}
+        self._uncounted = Uncounted()
+        self._pages: list[int] = []
 
-    def is_over_after_slice(self) -> bool:
+    def add(self, tube_id: int, totals: TubeTotals) -> None:
         """
-        Enter the jobs of some pages.
+        Enter the jobs of this tube, too; into these totals, and no earlier ones of it.
+        """
+        totals.uncounted = self._uncounted
+        self._by_tube[tube_id] = totals
 
-        :return: whether they were the last.
+    def rest(self) -> Slices:
+        """
+        What is left to be done; several may do it by turns.
+        """
+        if not self.has_begun:
+            self._begin()
+        while self._by_tube:
+            self._count_slice()
+            if self._by_tube:
+                yield None
+
+    def _begin(self) -> None:
+        self.has_begun = True
+        # The first one last, from where it is taken: by age, jobs enter in order.
+        self._pages = sorted(self._table.pages(), reverse=True)
+        self._uncounted.begin(set(self._pages))
+
+    def _count_slice(self) -> None:
+        """
+        Enter the jobs of some pages; behind the last one the totals know of nothing uncounted.
         """
         for _ in range(min(SLICE_PAGES, len(self._pages))):
             number = self._pages.pop()
@@ -352,8 +376,11 @@ class Recount:
                 totals = self._by_tube.get(facts.tube_id)
                 if totals is not None:
                     totals.enter_found(facts)
-            self._pending.discard(number)
-        return not self._pages
+            self._uncounted.remove(number)
+        if not self._pages:
+            for totals in self._by_tube.values():
+                totals.uncounted = None
+            self._by_tube.clear()
 
 
 def _is_small(tube: Tube, totals: TubeTotals, state: QueueState) -> bool:

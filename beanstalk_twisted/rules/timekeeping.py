@@ -36,6 +36,12 @@ NEVER_KEY: Final = NEVER_NS << 64
 SLICE_JOBS: Final = 500
 """Jobs that one slice of work moves: about 5 ms."""
 
+REWRITTEN_JOBS: Final = 5
+"""What a job that is written again takes of a slice, in jobs that are only changed."""
+
+REWRITTEN_BYTES: Final = 2 << 10
+"""Bytes of its body that take as long as one more: 1 MiB of them fill a slice."""
+
 
 class TubePolicies:
     """
@@ -48,13 +54,10 @@ class TubePolicies:
         """
         return None
 
-    def expire(self, tube: Tube, now_ns: int, most: int) -> int:
+    def expire(self, tube: Tube, now_ns: int) -> None:
         """
-        End jobs that are too old.
-
-        :return: how many, ``most`` at most.
+        End jobs that are too old, until the slice is over.
         """
-        return 0
 
     def take_back(self, tube: Tube, image: JobImage, now_ns: int) -> int:
         """
@@ -74,6 +77,7 @@ class Timekeeping:
     Knows when something is due, and does it.
 
     :ivar policies: those of the tubes.
+    :ivar slice_left: what there may be of this slice yet, in jobs; less than one if it is over.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Timekeeping:
         reservations.arm_tube = self.arm
         self._slices: deque[Slices] = deque()
         self._resting: list[tuple[int, Slices]] = []
+        self.slice_left = SLICE_JOBS
 
     @property
     def is_working(self) -> bool:
@@ -201,6 +206,18 @@ class Timekeeping:
         tube.policy = None
         self._state.tubes.drop(tube)
 
+    def begin_slice(self) -> None:
+        """
+        What is done from now on counts for a slice of its own.
+        """
+        self.slice_left = SLICE_JOBS
+
+    def rewrite(self, body_bytes: int) -> None:
+        """
+        A job was written again in this slice, with its body.
+        """
+        self.slice_left -= REWRITTEN_JOBS + body_bytes // REWRITTEN_BYTES
+
     def work_in_slices(self, work: Slices) -> None:
         """
         Do the first slice now and leave the rest, if any, to the next ticks.
@@ -254,9 +271,9 @@ class Timekeeping:
         return now_ns if next_ns is None else min(now_ns, next_ns)
 
     def _end_pauses(self, now_ns: int) -> None:
-        left = SLICE_JOBS
+        self.begin_slice()
         tubes = []
-        while left > 0 and (tube := self._pauses.pop_due(now_ns)) is not None:
+        while self.slice_left > 0 and (tube := self._pauses.pop_due(now_ns)) is not None:
             tubes.append(tube)
             if 0 < tube.pause_until_ns <= now_ns:
                 tube.pause_until_ns = 0
@@ -264,9 +281,10 @@ class Timekeeping:
                 self._reservations.match(tube, now_ns)
                 self.drop_if_unused(tube, now_ns)
             if tube.policy is not None:
-                left -= 1 + self.policies.expire(tube, now_ns, left)
+                self.policies.expire(tube, now_ns)
                 tube.set_closed(now_ns)
                 self._reservations.match(tube, now_ns)
+            self.slice_left -= 1
         for tube in tubes:
             # Behind the loop: those with more to do go on in the next tick.
             self.arm(tube)
@@ -276,10 +294,12 @@ class Timekeeping:
             self.drop_if_unused(tube, now_ns)
 
     def _end_deadlines(self, now_ns: int) -> None:
-        for _ in range(SLICE_JOBS):
+        self.begin_slice()
+        while self.slice_left > 0:
             session = self._reservations.deadlines.pop_due(now_ns)
             if session is None:
                 return
+            self.slice_left -= 1
             image = self._reservations.expired(session, now_ns)
             if image is not None:
                 self._tally.timeouts += 1

@@ -48,7 +48,7 @@ from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.put_batches import PutBatches
 from beanstalk_twisted.rules.puts import PLENTY, Draft, Memory, Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
-from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Slices, Timekeeping
+from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import CANCELLED
 
@@ -510,15 +510,19 @@ class WorkQueue:
         """
         Slices of the end of a session.
         """
-        for at, job_id in enumerate(list(session.reserved), start=1):
+        timekeeping = self._timekeeping
+        timekeeping.begin_slice()
+        for job_id in list(session.reserved):
+            if timekeeping.slice_left <= 0:
+                now_ns = yield None
+                timekeeping.begin_slice()
             job = self._held(session, job_id)
             if job is None:
                 # Deleted between two slices, by a batch of its own.
                 continue
             image = job.image(Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns)
-            self._timekeeping.take_back(image, now_ns)
-            if not at % SLICE_JOBS:
-                now_ns = yield None
+            timekeeping.take_back(image, now_ns)
+            timekeeping.slice_left -= 1
         del self.state.sessions[session.number]
 
 

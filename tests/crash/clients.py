@@ -20,12 +20,34 @@ MANY_JOBS: Final = 12
 
 ABOUT_ALL: Final = {
     b"DELETED", b"DELETED_BATCH", b"RELEASED", b"BURIED", b"KICKED", b"PAUSED", b"FLUSHED",
-    b"NOT_FOUND",
+    b"NOT_FOUND", b"POLICY",
 }  # fmt: skip
 """Replies that promise all that came before them, or that whose change is itself the newest."""
 
-ABOUT_A_JOB: Final = {b"TOUCHED", b"FOUND", b"OK"}
-ABOUT_NOTHING: Final = {b"TIMED_OUT", b"DEADLINE_SOON", b"USING", b"WATCHING", b"CANCELLED"}
+ABOUT_A_JOB: Final = {b"TOUCHED", b"FOUND", b"OK", b"MOVED", b"UPDATED"}
+ABOUT_NOTHING: Final = {
+    b"TIMED_OUT", b"DEADLINE_SOON", b"USING", b"WATCHING", b"CANCELLED", b"OUT_OF_MEMORY",
+}  # fmt: skip
+
+DONE: Final = {b"MOVED", b"UPDATED", b"KICKED", b"POLICY"}
+"""Replies to commands that have changed something, unless that is a number, and 0."""
+
+EDITS: Final = {b"move-job", b"update-job", b"kick-dead"}
+"""Commands whose changes may have to wait for room, before all their replies."""
+
+POLICIES: Final = (
+    b"max-reserves=1",
+    b"max-reserves=2",
+    b"max-reserves=-",
+    b"dead-letter=web",
+    b"dead-letter=-",
+    b"backoff=1:2:3",
+    b"backoff=-",
+    b"max-age=3",
+    b"max-age=-",
+    b"expired=delete",
+    b"expired=-",
+)
 
 
 class Expected(NamedTuple):
@@ -73,7 +95,7 @@ class Talker:
         self._client.send(command)
         expected = Expected(
             command.split()[0], job_id, committed_of(job_id), self._promises.committed_lsn,
-            self.session.awaited_id > 0,
+            self.session.awaited_id > 0 or self.session.is_blocked,
         )  # fmt: skip
         self._expected.append(expected)
 
@@ -106,9 +128,11 @@ class Talker:
         What docs/durability.md says that each reply promises.
         """
         now_s = self._server.now_s()
+        if words[0] in DONE and words[-1] != b"0":
+            self._promises.heard[expected.command] += 1
         if words[0] in (b"RESERVED", b"FOUND"):
             job_id = int(words[1])
-            if body != self._promises.bodies[job_id]:
+            if body not in self._promises.bodies[job_id]:
                 raise Broken(f"job {job_id} has the body {body!r}")
         if words[0] == b"RESERVED":
             self._promises.told_reserved(self.session.number, int(words[1]), now_s)
@@ -116,6 +140,10 @@ class Talker:
             self._promises.told_inserted(int(words[1]), now_s)
         elif expected.command == b"wait-job" and words[0] != b"NOT_FOUND":
             self._promises.told(self._ending(expected, words[0]), now_s)
+        elif expected.is_late and expected.command in EDITS and words[0] != b"NOT_FOUND":
+            count = int(words[1]) if words[0] == b"KICKED" else 1
+            lsn = self._promises.edit_of(self.session.number, expected.of_all, count)
+            self._promises.told(lsn, now_s)
         elif words[0] in ABOUT_ALL or expected.command == b"list-tubes":
             self._promises.told(expected.of_all, now_s)
         elif words[0] in ABOUT_A_JOB:
@@ -173,7 +201,8 @@ class Clients:
             (4, self._bury), (2, self._kick), (1, self._touch), (1, self._pause),
             (1, self._leave), (1, self._kick_job), (1, self._reserve_job), (1, self._look),
             (1, self._use), (1, self._flush), (2, self._wait_job), (1, self._reserve_batch),
-            (deletes, self._delete_batch),
+            (deletes, self._delete_batch), (2, self._move), (2, self._update), (2, self._kick_dead),
+            (2, self._policy),
         ]  # fmt: skip
         free = [talker for talker in self._talkers if not talker.session.is_blocked]
         (action,) = self._draw.choices([a for _, a in actions], [w for w, _ in actions])
@@ -268,6 +297,34 @@ class Clients:
 
     def _wait_job(self, talker: Talker) -> None:
         self._say(talker, b"wait-job %%d %d\r\n" % self._draw.choice([0, 1, 5]), self._in(*State))
+
+    def _move(self, talker: Talker) -> None:
+        tube = self._draw.choice(TUBES)
+        self._say(talker, b"move-job %%d %b\r\n" % tube, self._movable(talker))
+
+    def _update(self, talker: Talker) -> None:
+        draw, job_id = self._draw, self._movable(talker)
+        if job_id is None:
+            return
+        line = b"update-job %d %d %d 60" % (job_id, draw.choice([0, 2000]), draw.choice([0, 0, 2]))
+        if draw.random() < 0.5:
+            body = bytes([draw.randrange(97, 123)]) * draw.choice([0, 9, 400])
+            line += b" %d\r\n%b" % (len(body), body)
+        talker.say(line + b"\r\n", job_id)
+
+    def _movable(self, talker: Talker) -> int | None:
+        own = self._pick(talker.session.reserved)
+        return own or self._in(State.READY, State.BURIED, State.DELAYED)
+
+    def _kick_dead(self, talker: Talker) -> None:
+        jobs = self._server.service.queue.state.jobs
+        tags = [job.tags for job_id in jobs if (job := jobs.look(job_id)) and job.tags]
+        tube = self._draw.choice([each.dead_from for each in tags if each.dead_from] or TUBES)
+        talker.say(b"kick-dead %b %d\r\n" % (tube, self._draw.choice([1, 5])))
+
+    def _policy(self, talker: Talker) -> None:
+        tube, rule = self._draw.choice(TUBES), self._draw.choice(POLICIES)
+        talker.say(b"tube-policy %b %b\r\n" % (tube, rule))
 
     def _leave(self, talker: Talker) -> None:
         talker.leave()

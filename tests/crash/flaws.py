@@ -19,7 +19,29 @@ from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.searching import resynchronise
 from beanstalk_twisted.binlog.reading.survey import Problem, Progress, Survey
 from beanstalk_twisted.binlog.records import Trim
+from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.server.bindings import Methods
 from beanstalk_twisted.storage.compactor import Compactor
+
+# Flaws of commands.
+
+
+def does_not_wait(operation: str) -> Callable[[Methods], Methods]:
+    """
+    For `Parts.methods`: a command is answered before what it did is durable.
+    """
+
+    def change(methods: Methods) -> Methods:
+        carry_out = methods[operation]
+
+        def hastily(*args: Any) -> Answer | None:
+            answer = carry_out(*args)
+            return None if answer is None else (answer[0], 0)
+
+        return {**methods, operation: hastily}
+
+    return change
+
 
 # Flaws of what is done with files.
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, State
+from beanstalk_twisted.binlog.records import FULL, JobImage, Kind, Pause, State, TubePolicy
+from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
 from beanstalk_twisted.rules.workqueue import WorkQueue
 
@@ -28,6 +30,9 @@ TubeSeen = tuple[int, bytes]
 """A tube's id and name.  `default` always exists; its id is that of its first use after a start."""
 
 DEFAULT_SEEN: Final = (0, DEFAULT)
+
+BURIES: Final = 3
+"""Where the number of burials stands in `JobSeen.counts`."""
 
 
 class JobSeen(NamedTuple):
@@ -46,6 +51,7 @@ class JobSeen(NamedTuple):
     counts: tuple[int, int, int, int, int]
     created_ns: int
     body: bytes
+    tags: Tags | None
 
     def restarted(self, now_ns: int) -> "JobSeen":
         """
@@ -71,12 +77,16 @@ class Picture(NamedTuple):
     A queue as it is, or should be.
 
     :ivar buried: the ids of each tube's buried jobs, in the order of their burial.
+    :ivar dead: the ids of each tube's dead letters, by its name, in the order of their death.
+    :ivar policies: of tubes that have one, by commands.
     """
 
     jobs: dict[int, JobSeen]
     pauses: dict[TubeSeen, PauseSeen]
     buried: dict[TubeSeen, list[int]]
     tubes: list[TubeSeen]
+    dead: dict[bytes, list[int]]
+    policies: dict[TubeSeen, Mapping[str, str]]
 
 
 def tube_seen(tube: Tube) -> TubeSeen:
@@ -100,7 +110,7 @@ def picture(queue: WorkQueue, now_ns: int) -> Picture:
         jobs[job_id] = JobSeen(
             names[job.tube_id], job.state, job.priority, job.deadline_ns, job.delay_s, job.ttr_s,
             (job.reserves, job.timeouts, job.releases, job.buries, job.kicks),
-            job.created_ns, job.body,
+            job.created_ns, job.body, job.tags,
         ).restarted(now_ns)  # fmt: skip
         if job.state is State.BURIED:
             graves.setdefault(names[job.tube_id], []).append((job.deadline_ns, job_id))
@@ -110,7 +120,20 @@ def picture(queue: WorkQueue, now_ns: int) -> Picture:
         if tube.pause_until_ns > now_ns
     }
     buried = {tube: [job_id for _, job_id in sorted(order)] for tube, order in graves.items()}
-    return Picture(jobs, pauses, buried, list(names.values()))
+    rules = {tube_seen(tube): tube.rules for tube in state.tubes.in_order if tube.rules}
+    return Picture(jobs, pauses, buried, list(names.values()), dead_letters(queue, jobs), rules)
+
+
+def dead_letters(queue: WorkQueue, jobs: Mapping[int, JobSeen]) -> dict[bytes, list[int]]:
+    """
+    What the queue takes for dead letters of the tubes that jobs name.
+    """
+    found = {}
+    for name in {job.tags.dead_from for job in jobs.values() if job.tags is not None} - {b""}:
+        letters = queue.state.dead_letters.of(name)
+        keys = [] if letters is None else letters.behind(LEAST, len(jobs) + 1)
+        found[name] = [key & ID_MASK for key in keys]
+    return found
 
 
 # What should be.
@@ -123,12 +146,14 @@ class Moment:
 
     :ivar buried_at: the LSN of each job's newest burial.
     :ivar highest_id: of all jobs so far.
+    :ivar policies: of tubes, by commands.
     """
 
     jobs: Mapping[int, JobSeen] = field(default_factory=dict)
     pauses: Mapping[TubeSeen, PauseSeen] = field(default_factory=dict)
     buried_at: Mapping[int, int] = field(default_factory=dict)
     highest_id: int = 0
+    policies: Mapping[TubeSeen, Mapping[str, str]] = field(default_factory=dict)
 
     def after(self, lsn: int, image: JobImage, tube: TubeSeen) -> "Moment":
         """
@@ -142,17 +167,22 @@ class Moment:
         seen = JobSeen(
             tube, image.state, image.priority, image.deadline_ns, image.delay_s, image.ttr_s,
             (image.reserves, image.timeouts, image.releases, image.buries, image.kicks),
-            old.created_ns if old else image.ts_ns, old.body if old else image.body,
+            old.created_ns if old else image.ts_ns,
+            image.body if old is None or image.kind in FULL else old.body,
+            image.tags if old is None or image.kind in FULL else old.tags,
         )  # fmt: skip
+        if old is not None and image.kind in FULL and image.ts_ns != old.created_ns:
+            raise Broken(f"LSN {lsn}: {image} has another age than {old}")
         if image.kind is Kind.COPY:
             self._check_copy(lsn, image, seen)
         if image.state is State.GONE:
             jobs = {job_id: job for job_id, job in self.jobs.items() if job_id != image.job_id}
         else:
             jobs = {**self.jobs, image.job_id: seen}
-        is_burial = image.kind is Kind.BURY
+        is_burial = old is not None and image.buries > old.counts[BURIES]
         buried_at = {**self.buried_at, image.job_id: lsn} if is_burial else self.buried_at
-        return Moment(jobs, self.pauses, buried_at, max(self.highest_id, image.job_id))
+        highest_id = max(self.highest_id, image.job_id)
+        return replace(self, jobs=jobs, buried_at=buried_at, highest_id=highest_id)
 
     def _check_copy(self, lsn: int, image: JobImage, seen: JobSeen) -> None:
         """
@@ -161,7 +191,7 @@ class Moment:
         old = self.jobs[image.job_id]
         if old.state is State.DELAYED and image.state is State.READY:
             old = old._replace(state=State.READY, deadline_ns=0)
-        if (seen, image.body, image.ts_ns) != (old, old.body, old.created_ns):
+        if seen != old:
             raise Broken(f"LSN {lsn}: the copy {image} of {old}")
 
     def paused(self, record: Pause, tube: TubeSeen) -> "Moment":
@@ -173,6 +203,15 @@ class Moment:
             others[tube] = PauseSeen(record.seconds, record.until_ns)
         return replace(self, pauses=others)
 
+    def ruled(self, record: TubePolicy, tube: TubeSeen) -> "Moment":
+        """
+        The state after one more record of a policy.
+        """
+        others = {other: rules for other, rules in self.policies.items() if other != tube}
+        if record.rules:
+            others[tube] = dict(record.rules)
+        return replace(self, policies=others)
+
     def restarted(self, now_ns: int) -> Picture:
         """
         What a server should have that starts at this time.
@@ -183,8 +222,14 @@ class Moment:
         for job_id in sorted(jobs, key=lambda job_id: self.buried_at.get(job_id, 0)):
             if jobs[job_id].state is State.BURIED:
                 buried.setdefault(jobs[job_id].tube, []).append(job_id)
-        tubes = sorted({DEFAULT_SEEN, *pauses, *(job.tube for job in jobs.values())})
-        return Picture(jobs, pauses, buried, tubes)
+        used = (job.tube for job in jobs.values())
+        tubes = sorted({DEFAULT_SEEN, *pauses, *self.policies, *used})
+        dead: dict[bytes, list[tuple[int, int]]] = {}
+        for job_id, job in jobs.items():
+            if job.tags is not None and job.tags.dead_from:
+                dead.setdefault(job.tags.dead_from, []).append((job.tags.dead_at_ns, job_id))
+        letters = {name: [job_id for _, job_id in sorted(order)] for name, order in dead.items()}
+        return Picture(jobs, pauses, buried, tubes, letters, dict(self.policies))
 
 
 class History:
@@ -206,7 +251,7 @@ class History:
         """
         return self._lsns[-1]
 
-    def appended(self, lsn: int, record: JobImage | Pause, tube: TubeSeen) -> None:
+    def appended(self, lsn: int, record: JobImage | Pause | TubePolicy, tube: TubeSeen) -> None:
         """
         One more.
         """
@@ -215,6 +260,8 @@ class History:
         now = self._moments[-1]
         if isinstance(record, JobImage):
             moment = now.after(lsn, record, tube)
+        elif isinstance(record, TubePolicy):
+            moment = now.ruled(record, tube)
         else:
             moment = now.paused(record, tube)
         self._lsns.append(lsn)
@@ -257,6 +304,8 @@ def difference(found: Picture, expected: Picture) -> str:
         ("jobs", found.jobs, expected.jobs),
         ("pauses", found.pauses, expected.pauses),
         ("buried jobs of tubes", found.buried, expected.buried),
+        ("dead letters of tubes", found.dead, expected.dead),
+        ("policies", found.policies, expected.policies),
     ]
     for name, ours, theirs in pairs:
         if lost := theirs.keys() - ours.keys():

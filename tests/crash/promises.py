@@ -6,11 +6,19 @@ reach after a kill or a power loss.  It holds the server to the words of docs/du
 the numbers that the server itself reckons with.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
-from beanstalk_twisted.binlog.records import JobImage, Kind, Pause, Reason, Record
+from beanstalk_twisted.binlog.records import (
+    JobImage,
+    Kind,
+    Pause,
+    Reason,
+    Record,
+    State,
+    TubePolicy,
+)
 from beanstalk_twisted.rules.changes import JobLog
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
@@ -19,7 +27,9 @@ from tests.crash.history import Broken, History, difference, picture, tube_seen
 RELAXED_S: Final = 0.05
 """How long a change that no reply waits for may wait itself."""
 
-COMMITTING: Final = {Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE}
+COMMITTING: Final = {
+    Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE, Kind.MOVE, Kind.UPDATE,
+}  # fmt: skip
 """Changes of a job that replies wait for."""
 
 
@@ -32,16 +42,18 @@ class Promises:
     a power loss when a segment was begun since.  Under each of them, all that the log itself takes
     for durable survives all: on that it deletes.
 
-    :ivar history: of the records; ``bodies`` of all jobs ever put, by id.
+    :ivar history: of the records; ``bodies`` that each job ever had, by its id.
     :ivar broken: what was wrong with a record when it was logged.
+    :ivar heard: how often clients have heard that each command with an extension was carried out.
     :ivar is_in_doubt: whether a sync has failed, and no segment was begun since.
     """
 
     def __init__(self, policy: FsyncPolicy) -> None:
         self.history = History()
         self.policy = policy
-        self.bodies: dict[int, bytes] = {}
+        self.bodies: dict[int, set[bytes]] = defaultdict(set)
         self.broken: Broken | None = None
+        self.heard: Counter[bytes] = Counter()
         self._queue: WorkQueue | None = None
         self._log: Any = None
         self._kill_lsn = self._power_lsn = 0
@@ -52,6 +64,7 @@ class Promises:
         self._put: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         self._ends: dict[int, list[int]] = defaultdict(list)
+        self._edits: dict[int, list[int]] = defaultdict(list)
         self._reserved: dict[tuple[int, int], deque[int]] = defaultdict(deque)
         self.committed_lsn = 0
         self.wholes: list[tuple[int, int]] = []
@@ -64,27 +77,35 @@ class Promises:
         """
         self._queue, self._log = queue, log
         self._reserved.clear()
+        self._edits.clear()
 
     def appended(self, lsn: int, record: Record) -> None:
         """
         The queue logs a record, and is about to do what it says.
         """
-        if not isinstance(record, JobImage | Pause):
+        if not isinstance(record, JobImage | Pause | TubePolicy):
             return
         assert self._queue is not None
         tube = tube_seen(self._queue.state.tubes.by_id(record.tube_id))
         self.history.appended(lsn, record, tube)
-        if isinstance(record, Pause):
+        if isinstance(record, Pause | TubePolicy):
             if record.reason is Reason.CLIENT:
                 self.committed_lsn = lsn
             return
+        self._note_image(lsn, record)
+
+    def _note_image(self, lsn: int, record: JobImage) -> None:
+        if record.kind in (Kind.PUT, Kind.UPDATE):
+            self.bodies[record.job_id].add(record.body)
         if record.kind is Kind.PUT:
-            self.bodies[record.job_id] = record.body
             self._put[record.job_id] = lsn
         if record.kind is Kind.RESERVE:
             key = (record.connection, record.job_id)
             self._reserved[key].append(self.committed_of(record.job_id))
-        if record.kind in (Kind.BURY, Kind.DELETE):
+        if record.kind in (Kind.MOVE, Kind.UPDATE) and record.reason is Reason.CLIENT:
+            self._edits[record.connection].append(lsn)
+        is_burial = record.kind is Kind.MOVE and record.state is State.BURIED
+        if is_burial or record.kind in (Kind.BURY, Kind.DELETE):
             self._ends[record.job_id].append(lsn)
         if record.kind in COMMITTING:
             self.committed_lsn = self._committed[record.job_id] = lsn
@@ -100,6 +121,14 @@ class Promises:
         The LSN of a job's first burial or deletion behind this one.
         """
         return next(end for end in self._ends[job_id] if end > lsn)
+
+    def edit_of(self, connection: int, lsn: int, count: int) -> int:
+        """
+        The LSN of the last of so many jobs that a connection moved or updated behind this one; 0 if
+        it has not.
+        """
+        behind = [edit for edit in self._edits[connection] if edit > lsn]
+        return behind[count - 1] if 0 < count <= len(behind) else 0
 
     # The clients' side.
 
@@ -213,7 +242,10 @@ class Promises:
         if self._queue is not None:
             seen = picture(self._queue, now_ns)
             expected = self.history.expected(self.history.last_lsn, now_ns)
-            if seen.jobs != expected.jobs or seen.pauses != expected.pauses:
+            ours, theirs = (
+                (each.jobs, each.pauses, each.dead, each.policies) for each in (seen, expected)
+            )
+            if ours != theirs:
                 raise Broken(f"in memory: {difference(seen, expected)}")
 
     def check(self, queue: WorkQueue, last_lsn: int, now_ns: int, least: int) -> None:

@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay, read
 from beanstalk_twisted.binlog.reading.survey import Progress
-from beanstalk_twisted.server.bindings import methods_of
+from beanstalk_twisted.server.bindings import Methods, methods_of
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.compactor import Compactor
@@ -39,12 +39,14 @@ class Parts(NamedTuple):
     :ivar disk: what the server is given as its directory.
     :ivar read: how a start reads the log.
     :ivar compactor: keeps the log small.
+    :ivar methods: what commands do, of those that a server has.
     :ivar fsync: the policy that is in force, if not the one that is promised.
     """
 
     disk: Callable[[MemoryDirectory], Directory] = lambda directory: directory
     read: Callable[[Directory, Progress], Replay] = read
     compactor: type[Compactor] = Compactor
+    methods: Callable[[Methods], Methods] = lambda methods: methods
     fsync: FsyncPolicy | None = None
 
 
@@ -170,7 +172,7 @@ class Server(MemoryServer):
             service.process.facts, COUNTERS, service.settings.max_job_bytes
         )  # fmt: skip
         service.queue.promises = self.promises
-        service.context.methods = methods_of(service.queue)
+        service.context.methods = self._parts.methods(methods_of(service.queue))
         service.compactor = self._parts.compactor
         return service
 

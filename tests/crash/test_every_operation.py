@@ -39,6 +39,9 @@ CASES: Final = -(-STATES // (STATES_OF_A_CASE * len(POLICIES)))
 TUBE_DEF: Final = 32
 TRIM: Final = 48
 
+EXTENSIONS: Final = {"move-job": 9, "update-job": 9, "tube-policy": 9, "kick-dead": 2}
+"""Commands that beanstalkd does not have, and how often each has done something, at least."""
+
 LIVES: Final = 8
 """Servers after each other on one log."""
 
@@ -82,8 +85,15 @@ def test_no_crash_breaks_a_promise(policy: str, seed: int) -> None:
             for _ in range(LIVES):
                 store.live()
             check_segments(store.directory)
-            counts += store.counts
+            counts += store.counts + heard_of(store)
     check_what_happened(explorer, counts, policy)
+
+
+def heard_of(store: Store) -> Counter[str]:
+    """
+    How often clients have heard that each extension did what it does.
+    """
+    return Counter({word.decode(): count for word, count in store.promises.heard.items()})
 
 
 def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -> None:
@@ -96,6 +106,8 @@ def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -
     assert counts["copies"] > 20, counts
     assert counts["segments deleted"] > 5, counts
     assert counts["failed writes and syncs"], counts
+    for command, least in EXTENSIONS.items():
+        assert counts[command] >= least, counts
     assert (counts["done at once"] > 50) == (policy == "always"), counts
     if policy == "never":
         assert counts["ended by the disk"], counts

@@ -28,6 +28,7 @@ from tests.crash.flaws import (
     SealNotSynced,
     SyncsAgain,
     disk_of,
+    does_not_wait,
     read_with,
 )
 from tests.crash.history import Broken
@@ -61,6 +62,13 @@ class Flaw(NamedTuple):
 MISSING: Final = "missing; .* builds on what was there"
 
 FLAWS: Final = {
+    # docs/durability.md: a reply waits for what it tells of.
+    **{
+        f"{word} is answered at once": Flaw(
+            Parts(methods=does_not_wait(word)), "the log ends with LSN"
+        )
+        for word in ("move-job", "update-job", "kick-dead", "tube-policy")
+    },
     # docs/binlog-format.md, "Writing": 1 to 3.
     "commits are not synced": Flaw(Parts(disk=disk_of(NeverSynced)), "the log ends with LSN"),
     "replies do not wait": Flaw(Parts(fsync=INTERVAL), "the log ends with LSN"),

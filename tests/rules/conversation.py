@@ -33,10 +33,10 @@ class Server:
     A queue, its log and its time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_job_bytes: int = 65535) -> None:
         self.facts = FACTS
         self.log = RecordingLog()
-        self.queue = WorkQueue(lambda: self.facts, COUNTERS, max_job_bytes=65535)
+        self.queue = WorkQueue(lambda: self.facts, COUNTERS, max_job_bytes=max_job_bytes)
         self.queue.keep_in(self.log)
         self.now_ns = START_NS
         self._clients: dict[Session, Client] = {}

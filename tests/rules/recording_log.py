@@ -1,5 +1,5 @@
 """
-A log that is a list.
+A log that is a list, on a disk that gives as much as a test says.
 """
 
 from __future__ import annotations
@@ -7,7 +7,56 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from beanstalk_twisted.binlog.records import JobImage, Record
-from beanstalk_twisted.rules.changes import SpaceBudget, Unlimited
+from beanstalk_twisted.rules.changes import ALL, SpaceBudget, Unlimited
+
+
+class Budget:
+    """
+    A `SpaceBudget` that has room for what a test says; all of it may be set at any time.
+
+    :ivar largest: bytes of the largest body of a new job that has room; None: none has.
+    :ivar largest_copy: the same of a job that is copied.
+    :ivar changes: how many more changes have room, counted down as they ask.
+    :ivar asked: bytes and number of jobs of each new job that has asked.
+    """
+
+    def __init__(
+        self, *, is_short: bool = False, has_segment: bool = True, run_records: int = ALL,
+        largest: int | None = ALL, largest_copy: int | None = ALL, changes: int = ALL,
+    ) -> None:  # fmt: skip
+        self.is_short, self.has_segment, self.run_records = is_short, has_segment, run_records
+        self.largest, self.largest_copy, self.changes = largest, largest_copy, changes
+        self.asked: list[tuple[int, int]] = []
+
+    def takes_put(self, body_bytes: int, jobs: int) -> bool:
+        """
+        See `SpaceBudget.takes_put`.
+        """
+        self.asked.append((body_bytes, jobs))
+        return self.largest is not None and body_bytes <= self.largest
+
+    def takes_change(self, jobs: int) -> bool:
+        """
+        See `SpaceBudget.takes_change`.
+        """
+        self.changes -= 1
+        return self.changes >= 0
+
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
+        """
+        See `SpaceBudget.takes_copy`.
+        """
+        return self.largest_copy is not None and body_bytes <= self.largest_copy
+
+
+def full_disk(changes: int = 0) -> Budget:
+    """
+    Make the budget of a disk that has room for deletions, so many other changes, and no more.
+    """
+    return Budget(
+        is_short=True, has_segment=False, run_records=0, largest=None, largest_copy=None,
+        changes=changes,
+    )  # fmt: skip
 
 
 class RecordingLog:

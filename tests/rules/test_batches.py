@@ -20,6 +20,7 @@ from beanstalk_twisted.rules.kicks import RUN_JOBS
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from tests.rules.conversation import Client, Server
+from tests.rules.recording_log import full_disk
 
 
 def delete(ids: range | list[int]) -> str:
@@ -370,39 +371,11 @@ def test_a_large_answer_is_delivered(size: int, is_at_once: bool) -> None:
     assert batch(reply if is_at_once else client.hears()) == [1]
 
 
-class Full:
-    """
-    The `SpaceBudget` of a full disk.
-    """
-
-    is_short = True
-    has_segment = False
-    run_records = 0
-
-    def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_put`.
-        """
-        return False
-
-    def takes_change(self, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_change`.
-        """
-        return False
-
-    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_copy`.
-        """
-        return False
-
-
 def test_on_a_full_disk_jobs_are_reserved_and_deleted() -> None:
     server = Server()
     client = server.connect()
     ids = puts(client, BATCH_SLICE_JOBS + 1)
-    server.log.budget = Full()
+    server.log.budget = full_disk()
     assert client.says(f"reserve-batch {len(ids)}") is None
     server.finish_slices()
     assert batch(client.hears()) == list(ids)

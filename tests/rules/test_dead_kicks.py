@@ -15,27 +15,18 @@ from beanstalk_twisted.rules.dead_kicks import (
     ROOM_REST_NS,
 )
 from tests.rules.conversation import Client, Server
+from tests.rules.recording_log import Budget
 from tests.rules.tagged import tag, tags_of
-from tests.rules.test_edits import Budget
 from tests.rules.test_moves import send_dead_letters_to, the_job
 
 
 @pytest.fixture
-def server() -> Server:
+def server(server: Server) -> Server:
     """
-    Make a queue whose dead letters go to a tube of their own.
+    Let its dead letters go to a tube of their own.
     """
-    server = Server()
     send_dead_letters_to(server, b"dead")
     return server
-
-
-@pytest.fixture
-def client(server: Server) -> Client:
-    """
-    Make a connection.
-    """
-    return server.connect()
 
 
 def die(server: Server, job_id: int) -> None:

@@ -9,58 +9,10 @@ import pytest
 from beanstalk_twisted.binlog.records import NEVER_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from tests.rules.conversation import NS, START_NS, Client, Server
+from tests.rules.recording_log import Budget
 from tests.rules.tagged import tag, tags_of
 
 STATES = ["ready", "delayed", "buried"]
-
-
-class Budget:
-    """
-    A disk that gives as much as is said here.
-
-    :ivar largest: bytes of the largest body that it takes.
-    """
-
-    run_records = 1 << 62
-
-    def __init__(self) -> None:
-        self.is_short = False
-        self.has_segment = True
-        self.largest = 1 << 30
-
-    def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget`.
-        """
-        return body_bytes <= self.largest
-
-    def takes_change(self, jobs: int) -> bool:
-        """
-        See `SpaceBudget`.
-        """
-        return True
-
-    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget`.
-        """
-        return True
-
-
-@pytest.fixture
-def server() -> Server:
-    """
-    Make a queue.
-    """
-    return Server()
-
-
-@pytest.fixture
-def client(server: Server) -> Client:
-    """
-    Make a connection.
-    """
-    return server.connect()
 
 
 @pytest.fixture

@@ -9,26 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records import GONE, Kind, Reason
-from beanstalk_twisted.rules.changes import Unlimited
 from beanstalk_twisted.rules.flushes import LOOK_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import Client, Server
+from tests.rules.recording_log import full_disk
 
 WORDS = pytest.mark.parametrize("word", ["flush-tube", "truncate"])
-
-
-class FullDisk(Unlimited):
-    """
-    A disk that takes deletions alone.
-    """
-
-    is_short = True
-
-    def takes_change(self, jobs: int) -> bool:
-        """
-        Take none.
-        """
-        return False
 
 
 def one_of_each(client: Client) -> dict[str, int]:
@@ -111,7 +97,7 @@ def test_a_full_disk_does_not_hinder_it() -> None:
     server = Server()
     client = server.connect()
     one_of_each(client)
-    server.log.budget = FullDisk()
+    server.log.budget = full_disk()
     assert client.says("kick 1") == "OUT_OF_MEMORY"
     assert client.says("flush-tube default") == "FLUSHED 3"
 
@@ -177,6 +163,24 @@ def test_one_slice_passes_over_so_many_jobs_at_most() -> None:
     assert other.asks(f"stats-job {last}")["state"] == "delayed"
     server.tick()
     assert client.hears() == f"FLUSHED {SLICE_JOBS + 1}"
+
+
+@pytest.mark.parametrize("state", ["ready", "buried"])
+def test_one_slice_deletes_so_many_bytes_at_most(state: str) -> None:
+    server = Server(max_job_bytes=1 << 20)
+    client = server.connect()
+    for _ in range(9):
+        job_id = client.put(bytes(1 << 20))
+        if state == "buried":
+            client.says(f"reserve-job {job_id}")
+            client.says(f"bury {job_id} 0")
+    client.says("flush-tube default all")
+    left = [len(server.queue.state.jobs)]
+    while left[-1]:
+        server.tick()
+        left.append(len(server.queue.state.jobs))
+    assert left == [5, 1, 0]
+    assert client.hears() == "FLUSHED 9"
 
 
 def test_it_ends_though_more_comes_all_the_time() -> None:

@@ -10,8 +10,8 @@ from beanstalk_twisted.binlog.records import NEVER_NS, Kind, State
 from beanstalk_twisted.rules.consequences import RELEASED_JOBS
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.rules.conversation import NS, Client, Server
+from tests.rules.recording_log import full_disk
 from tests.rules.tagged import heard, put, states
-from tests.rules.test_batches import Full
 
 
 def start() -> tuple[Server, Client]:
@@ -254,7 +254,7 @@ def test_on_a_full_disk_they_wait_for_room_and_nobody_is_busy_meanwhile() -> Non
     server, client = start()
     member, waiting = put(client, "grp:g"), put(client, "aft:g")
     other, plenty = put(client, "grp:h"), server.log.budget
-    server.log.budget = Full()
+    server.log.budget = full_disk()
     assert client.says(f"delete {member}") == "DELETED"
     assert server.queue.next_due_ns() is None
     server.tick()
@@ -270,26 +270,10 @@ def test_on_a_full_disk_they_wait_for_room_and_nobody_is_busy_meanwhile() -> Non
     assert server.queue.next_due_ns() is None
 
 
-class Few(Full):
-    """
-    The `SpaceBudget` of a disk that takes so many changes, then none.
-    """
-
-    def __init__(self, changes: int) -> None:
-        self.changes = changes
-
-    def takes_change(self, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_change`.
-        """
-        self.changes -= 1
-        return self.changes >= 0
-
-
 def test_a_disk_that_becomes_full_in_the_middle_keeps_the_rest_waiting() -> None:
     server, client = start()
     member, ids = many(client, 5)
-    plenty, server.log.budget = server.log.budget, Few(3)
+    plenty, server.log.budget = server.log.budget, full_disk(changes=3)
     client.says(f"delete {member}")
     server.tick()
     assert states(client, *ids).count("ready") == 3

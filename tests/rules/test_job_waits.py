@@ -23,11 +23,6 @@ def waiting(server: Server, job_id: int, seconds: int = LONG) -> Client:
 
 
 @pytest.fixture
-def server() -> Server:
-    return Server()
-
-
-@pytest.fixture
 def worker(server: Server) -> Client:
     """
     Make a connection that has put job 1.

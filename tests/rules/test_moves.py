@@ -11,6 +11,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.tube import Tube
 from tests.rules.conversation import NS, START_NS, Client, Server
+from tests.rules.recording_log import full_disk
 from tests.rules.tagged import tag, tags_of
 
 LATER_NS = START_NS + 5 * NS
@@ -50,50 +51,6 @@ def send_dead_letters_to(server: Server, name: bytes) -> None:
         return None if tube.name == name else name
 
     server.queue.moves.dead_letter_tube = where
-
-
-class FullLog:
-    """
-    A disk that is full.
-    """
-
-    is_short = True
-    has_segment = False
-    run_records = 0
-
-    def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget`.
-        """
-        return False
-
-    def takes_change(self, jobs: int) -> bool:
-        """
-        See `SpaceBudget`.
-        """
-        return True
-
-    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget`.
-        """
-        return True
-
-
-@pytest.fixture
-def server() -> Server:
-    """
-    Make a queue.
-    """
-    return Server()
-
-
-@pytest.fixture
-def client(server: Server) -> Client:
-    """
-    Make a connection.
-    """
-    return server.connect()
 
 
 def test_a_move_is_one_full_record(server: Server, client: Client) -> None:
@@ -300,7 +257,7 @@ def test_on_a_full_disk_a_job_stays_as_it_is(server: Server, client: Client) -> 
     client.says("use work")
     client.put()
     send_dead_letters_to(server, b"dead")
-    server.log.budget = FullLog()
+    server.log.budget = full_disk()
     before = list(server.log.records)
     assert not bury_for_good(server, 1)
     assert server.log.records == before

@@ -7,8 +7,14 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, State, TubePolicy
-from beanstalk_twisted.rules import policies
-from beanstalk_twisted.rules.policies import RETRY_NS, SLICE_PAGES, SMALL_TUBE
+from beanstalk_twisted.jobs.policy import MAX_DELAY_S
+from beanstalk_twisted.rules.policies import (
+    MAX_RULED_TUBES,
+    RETRY_NS,
+    SLICE_PAGES,
+    SLICE_TUBES,
+    SMALL_TUBE,
+)
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -16,35 +22,7 @@ from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.replies import OUT_OF_MEMORY
 from beanstalk_twisted.wire.tags import PutTags
 from tests.rules.conversation import NS, Client, Server
-from tests.rules.recording_log import RecordingLog
-
-
-class NoSegment(RecordingLog):
-    """
-    A log that can hold no extensions yet, and has no room to begin to.
-    """
-
-    class Budget:
-        """
-        A disk that is full.
-        """
-
-        is_short = True
-        has_segment = False
-        run_records = 0
-
-        def takes_put(self, body_bytes: int, jobs: int) -> bool:
-            return False
-
-        def takes_change(self, jobs: int) -> bool:
-            return True
-
-        def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-            return False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.budget = self.Budget()
+from tests.rules.recording_log import full_disk
 
 
 def a_server(*pairs: str, tube: str = "default") -> tuple[Server, Client]:
@@ -149,16 +127,15 @@ def test_the_reply_waits_for_the_record() -> None:
 
 def test_a_full_disk_takes_no_policy() -> None:
     server, client = a_server()
-    server.log = NoSegment()
-    server.queue.keep_in(server.log)
+    server.log.budget = full_disk(changes=1)
     assert client.says("tube-policy default rate=1") == "OUT_OF_MEMORY"
     assert client.says("tube-policy default") == "OK 4\r\n---\n"
     assert server.log.records == []
 
 
-def test_tubes_with_policies_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies, "MAX_RULED_TUBES", 2)
-    _, client = a_server()
+def test_tubes_with_policies_have_a_limit() -> None:
+    server, client = a_server()
+    server.queue.state.ruled = MAX_RULED_TUBES - 2
     assert client.says("tube-policy a rate=1") == "POLICY"
     assert client.says("tube-policy b rate=1") == "POLICY"
     assert client.says("tube-policy c rate=1") == "OUT_OF_MEMORY"
@@ -206,7 +183,7 @@ def test_the_file_holds_for_new_tubes_and_keeps_none() -> None:
 
 def test_the_file_holds_slice_by_slice_for_many_tubes() -> None:
     server, client = a_server()
-    for number in range(3 * policies.SLICE_TUBES):
+    for number in range(3 * SLICE_TUBES):
         client.says(f"watch t{number}")
     declared = DeclaredPolicies([("*", {"max-jobs": "0"})])
     server.queue.policies.declare(declared, server.now_ns)
@@ -336,6 +313,18 @@ def test_backoff_grows_up_to_its_cap_and_differs_by_id() -> None:
         assert each[2] == each[3]
 
 
+def test_no_backoff_is_longer_than_a_delay_can_be() -> None:
+    server, client = a_server(f"backoff={MAX_DELAY_S}")
+    delays_s = []
+    for _ in range(8):
+        job_id = client.put()
+        client.says(f"reserve-job {job_id}")
+        assert client.says(f"release {job_id} 0 0") == "RELEASED"
+        delays_s.append(int(client.asks(f"stats-job {job_id}")["delay"]))
+        assert server.log.images(job_id)[-1].delay_s == delays_s[-1]
+    assert max(delays_s) == MAX_DELAY_S and min(delays_s) < MAX_DELAY_S
+
+
 def test_a_release_with_a_delay_of_its_own_is_left_alone() -> None:
     server, client = a_server("backoff=10")
     job_id = client.put()
@@ -367,8 +356,7 @@ def test_on_a_full_disk_a_job_that_was_reserved_too_often_stays() -> None:
     server, client = a_server("max-reserves=1")
     job_id = client.put()
     client.takes()
-    server.log = NoSegment()
-    server.queue.keep_in(server.log)
+    server.log.budget = full_disk(changes=1)
     assert client.says(f"release {job_id} 0 0") == "RELEASED"
     assert state_of(client, job_id) == "ready"
 
@@ -446,15 +434,40 @@ def test_many_old_jobs_end_in_slices() -> None:
     assert len(server.queue.state.jobs) == 0
 
 
+@pytest.mark.parametrize(
+    ("body_bytes", "a_slice"), [(10, SLICE_JOBS // 6 + 1), (64 << 10, 14), (1 << 20, 1)]
+)
+@pytest.mark.parametrize("way", ["max-age", "disconnect", "TTR"])
+def test_dead_letters_end_a_slice_sooner_the_larger_they_are(
+    way: str, body_bytes: int, a_slice: int
+) -> None:
+    jobs = 3 * a_slice
+    server = Server(max_job_bytes=1 << 20)
+    client, worker = server.connect(), server.connect()
+    client.says("tube-policy default max-age=100 max-reserves=1")
+    ids = [client.put(bytes(body_bytes), ttr=10) for _ in range(jobs)]
+    if way != "max-age":
+        assert [worker.takes() for _ in ids] == ids
+    dead = []
+    if way == "disconnect":
+        worker.leaves()
+    else:
+        server.stall(10 if way == "TTR" else 100)
+    dead.append(server.queue.state.counts[State.BURIED])
+    while len(dead) < 9 and dead[-1] < jobs:
+        server.tick()
+        dead.append(server.queue.state.counts[State.BURIED])
+    assert dead == [a_slice, 2 * a_slice, jobs]
+
+
 def test_old_jobs_that_have_no_room_are_tried_again_later() -> None:
     server, client = a_server("max-age=10")
     job_id = client.put()
-    full = NoSegment()
-    server.queue.keep_in(full)
+    enough, server.log.budget = server.log.budget, full_disk()
     server.pass_time(10)
     assert state_of(client, job_id) == "ready"
     assert server.queue.next_due_ns() == server.now_ns + RETRY_NS
-    server.queue.keep_in(server.log)
+    server.log.budget = enough
     server.pass_time(1)
     assert state_of(client, job_id) == "buried"
 
@@ -644,6 +657,62 @@ def test_jobs_that_change_while_they_are_counted_are_counted_once() -> None:
     other.put(b"123")
     server.finish_slices()
     assert client.hears() == "POLICY"
+    check_totals(server.queue)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("max-reserved=1", "max-reserved=2 max-age=100"), ("rate=1:1", "rate=- max-age=100"),
+     ("rate=1:1", "rate=100 max-age=100 expired=delete")],
+)  # fmt: skip
+def test_a_policy_that_counts_what_is_there_may_open_the_tube_too(before: str, after: str) -> None:
+    """
+    A job is handed out between the moment from which the tube is to be counted and its count.
+    """
+    server, client = a_server(*before.split())
+    holder, waiter = server.connect(), server.connect()
+    first, second = client.put(), client.put()
+    assert holder.takes() == first
+    assert waiter.says("reserve") is None
+    assert client.says(f"tube-policy default {after}") is None
+    server.finish_slices()
+    assert client.hears() == "POLICY"
+    heard = waiter.hears()
+    assert heard is not None and heard.startswith(f"RESERVED {second} ")
+    check_totals(server.queue)
+    assert holder.says(f"delete {first}") == waiter.says(f"delete {second}") == "DELETED"
+    check_totals(server.queue)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("reads", [1, 2])
+def test_a_policy_set_while_a_file_is_applied_counts_no_job_twice(at: int, reads: int) -> None:
+    """
+    A client sets one, and jobs come and go, between two slices of the file, or behind the last.
+    """
+    server, client = a_server()
+    jobs = SMALL_TUBE + 5
+    for _ in range(jobs):
+        client.put(b"12")
+    watcher = server.connect()
+    for number in range(2 * SLICE_TUBES):
+        watcher.says(f"watch t{number}")
+    worker = server.connect()
+    worker.says("reserve-job 3")
+    for read in range(reads):
+        rules = {"max-bytes": "90000", "max-age": "50"} if read else {"max-bytes": "90000"}
+        server.queue.policies.declare(DeclaredPolicies([("*", rules)]), server.now_ns)
+        if not read:
+            for _ in range(at):
+                server.tick()
+    client.says("tube-policy default max-age=100")
+    worker.says("delete 3")
+    worker.says("reserve-job 4")
+    server.connect().put(b"123")
+    server.finish_slices()
+    assert not client.session.is_busy
+    check_totals(server.queue)
+    worker.says("delete 4")
     check_totals(server.queue)
 
 

@@ -9,43 +9,7 @@ import pytest
 from beanstalk_twisted.binlog.records import Kind
 from beanstalk_twisted.binlog.space_budget import new_job_bytes
 from tests.rules.conversation import Client, Server
-
-
-class Narrow:
-    """
-    A room that says what the test wants.
-
-    :ivar largest: bytes of the largest body that has room; None for none.
-    :ivar largest_copy: the same of a job that is stated again.
-    """
-
-    has_segment = True
-
-    def __init__(self) -> None:
-        self.largest: int | None = 1 << 30
-        self.largest_copy = 1 << 30
-        self.is_short = False
-        self.run_records = 1000
-        self.asked: list[tuple[int, int]] = []
-
-    def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_put`.
-        """
-        self.asked.append((body_bytes, jobs))
-        return self.largest is not None and body_bytes <= self.largest
-
-    def takes_change(self, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_change`.
-        """
-        return True
-
-    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_copy`.
-        """
-        return body_bytes <= self.largest_copy
+from tests.rules.recording_log import Budget, full_disk
 
 
 class Place:
@@ -55,7 +19,7 @@ class Place:
 
     def __init__(self) -> None:
         self.server = Server()
-        self.budget = Narrow()
+        self.budget = Budget()
         self.server.log.budget = self.budget
         self.clients: list[Client] = []
 
@@ -244,24 +208,6 @@ def test_the_demand_is_all_that_waits_and_all_deletions() -> None:
 # Changes at the edge of the room.
 
 
-class Edge(Narrow):
-    """
-    SpaceBudget for deletions, and for as many changes as the test says.
-    """
-
-    def __init__(self, changes: int = 0) -> None:
-        super().__init__()
-        self.largest, self.is_short = None, True
-        self.changes = changes
-
-    def takes_change(self, jobs: int) -> bool:
-        """
-        See `SpaceBudget.takes_change`.
-        """
-        self.changes -= 1
-        return self.changes >= 0
-
-
 class Full(Place):
     """
     Jobs in all states, and then a full disk.
@@ -277,7 +223,7 @@ class Full(Place):
         assert (self.worker.takes(), self.worker.takes()) == (buried, held)
         self.worker.says(f"bury {buried} 0")
         self.ready, self.delayed, self.buried, self.held = ready, delayed, buried, held
-        self.server.log.budget = Edge()
+        self.server.log.budget = full_disk()
         self.records = len(self.server.log.records)
 
     def states(self) -> list[tuple[int, str, str]]:
@@ -311,7 +257,7 @@ def test_a_change_without_room_is_refused_and_changes_nothing(line: str) -> None
     assert (full.states(), full.worker.asks("stats-tube default")["cmd-pause-tube"]) == before
     assert full.logged == 0
     assert not full.worker.session.is_blocked
-    full.server.log.budget = Narrow()
+    full.server.log.budget = Budget()
     assert full.worker.says(line.format(**vars(full))) != "OUT_OF_MEMORY"
 
 
@@ -349,7 +295,7 @@ def test_a_kick_ends_where_the_room_does(count: int) -> None:
     client = place.server.connect()
     for _ in range(count + 5):
         client.put(delay=1000)
-    place.server.log.budget = Edge(changes=count + 1)
+    place.server.log.budget = full_disk(changes=count + 1)
     reply = client.says(f"kick {count + 5}")
     if reply is None:
         place.server.finish_slices()
@@ -400,7 +346,7 @@ def test_the_pause_of_a_tube_that_is_forgotten_ends_without_a_record() -> None:
     client.says("use paused")
     client.says("pause-tube paused 100")
     records = len(place.server.log.records)
-    place.server.log.budget = Edge()
+    place.server.log.budget = full_disk()
     client.says("use default")
     assert len(place.server.log.records) == records
     assert client.lists("list-tubes") == ["default"]
@@ -429,7 +375,7 @@ def test_what_is_no_longer_in_a_segment_needs_no_room_to_be_copied() -> None:
     place = Place()
     client = place.server.connect()
     ids = [client.put() for _ in range(3)]
-    place.budget.largest_copy = -1
+    place.budget.largest_copy = None
     client.says(f"delete {ids[0]}")
     assert place.server.queue.copy(ids, 1) == 1
     assert place.server.queue.copy(ids, 7) == 3

@@ -11,6 +11,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.tags import PutTags
 from tests.rules.conversation import Client, Server
+from tests.rules.recording_log import Budget
 
 
 def put(client: Client, tags: str = "idp:k", body: bytes = b"x", *, delay: int = 0) -> str:
@@ -150,12 +151,7 @@ def test_there_are_so_many_keys_at_most(past: int) -> None:
 
 def test_a_log_that_cannot_begin_a_segment_takes_no_tags() -> None:
     server = Server()
-
-    class Narrow(type(server.log.budget)):  # type: ignore[misc]
-        has_segment = False
-        is_short = True
-
-    server.log.budget = Narrow()
+    server.log.budget = Budget(has_segment=False, is_short=True)
     client = server.connect()
     assert put(client) == "OUT_OF_MEMORY"
     assert client.put() == 1
@@ -164,16 +160,11 @@ def test_a_log_that_cannot_begin_a_segment_takes_no_tags() -> None:
 
 def test_a_put_with_tags_waits_for_the_segment_that_may_hold_them() -> None:
     server = Server()
-    enough = server.log.budget
-
-    class Unready(type(enough)):  # type: ignore[misc]
-        has_segment = False
-
-    server.log.budget = Unready()
+    budget = server.log.budget = Budget(has_segment=False)
     client = server.connect()
     assert client.says("put 0 0 60 1 idp:k", b"x") is None
     assert server.connect().put() == 1, "those without do not"
-    server.log.budget = enough
+    budget.has_segment = True
     server.queue.room_changed(server.now_ns)
     server.deliver()
     assert client.hears() == "INSERTED 2"

@@ -14,8 +14,9 @@ from beanstalk_twisted.binlog.records import Reason
 from beanstalk_twisted.rules.dead_kicks import ROOM_REST_NS
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing import Beanstalk
-from beanstalk_twisted.testing.memory_server import STARTED_S, Client, MemoryServer
+from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
 from tests.held_io import HeldIo
+from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 from tests.storage.test_full_disk import Bounded
 
 LIMIT = 30
@@ -95,64 +96,33 @@ LOST = {
 }
 
 
-def connect(is_logged: bool = False) -> tuple[MemoryServer, Client]:
-    """
-    Start a server and make a connection.
-    """
-    directory = MemoryDirectory() if is_logged else None
-    server = MemoryServer(directory=directory, max_job_bytes=LIMIT)
-    return server, server.connect()
-
-
-@pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
+@LOGGED
 @pytest.mark.parametrize("title", CONVERSATIONS)
 def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:
-    sent, replies = CONVERSATIONS[title]
-    _, client = connect(is_logged)
-    assert client.ask(sent) == replies
-    _, client = connect(is_logged)
-    for at in range(len(sent)):
-        client.send(sent[at : at + 1])
-    assert client.ask(b"") == replies
+    check_conversation(*CONVERSATIONS[title], LIMIT, is_logged=is_logged)
 
 
 def test_an_update_in_two_pieces_cut_anywhere() -> None:
     sent = PUT + update(b"yz") + b"peek 1\r\n"
     for at in range(len(sent)):
-        _, client = connect()
+        _, client = connect(LIMIT)
         client.send(sent[:at])
         assert client.ask(sent[at:]) == b"INSERTED 1\r\nUPDATED\r\nFOUND 1 2\r\nyz\r\n"
 
 
-@pytest.mark.parametrize("is_cut", [False, True], ids=["one packet", "byte by byte"])
+@CUT
 @pytest.mark.parametrize("title", LOST)
 def test_where_the_body_ends_unknown_the_connection_does(title: str, is_cut: bool) -> None:
-    server, client = connect()
-    other = server.connect()
-    other.ask(b"put 0 5 60 1\r\nx\r\n")
-    sent = LOST[title] + b"kick 1\r\n" * 3
-    heard = b""
-    for at in range(len(sent)) if is_cut else range(1):
-        if not client.is_closed:
-            heard += client.ask(sent[at : at + 1] if is_cut else sent)
-    assert heard == b"BAD_FORMAT\r\n"
-    assert client.is_closed
-    assert b"current-jobs-delayed: 1\n" in other.ask(b"stats-tube default\r\n")
+    check_lost(LOST[title], LIMIT, is_cut=is_cut)
 
 
 def test_who_hangs_up_in_the_middle_changes_nothing() -> None:
-    for end in (Client.hang_up, Client.half_close):
-        server, client = connect(is_logged=True)
-        assert client.ask(PUT) == b"INSERTED 1\r\n"
-        client.send(update(b"yz")[:-1])
-        end(client)
-        server.advance()
-        assert client.is_closed
+    for server in broken_off(update(b"yz")[:-1], LIMIT, before=PUT):
         assert server.connect().ask(b"peek 1\r\n") == b"FOUND 1 1\r\nx\r\n"
 
 
 def test_what_is_pipelined_behind_a_large_kick_waits_for_it() -> None:
-    server, client = connect()
+    server, client = connect(LIMIT)
     queue = server.service.queue
     for job_id in range(1, 302):
         client.ask(PUT)
@@ -166,7 +136,7 @@ def test_what_is_pipelined_behind_a_large_kick_waits_for_it() -> None:
 
 
 def test_protocol_v1_knows_none_of_them() -> None:
-    server, _ = connect()
+    server, _ = connect(LIMIT)
     for word in (b"move-job 1 a", b"update-job 1 0 0 60", b"kick-dead a 1"):
         assert server.connect("v1").ask(word + b"\r\n").startswith(b"UNKNOWN_COMMAND")
 

@@ -9,9 +9,10 @@ import pytest
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.incoming_jobs import IncomingJobs
 from beanstalk_twisted.testing import Beanstalk
-from beanstalk_twisted.testing.memory_server import STARTED_S, Client, MemoryServer
+from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
+from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 
 LIMIT = 20
 """The largest body."""
@@ -113,32 +114,16 @@ LOST = {
     "a long put-at": b"put-at 0 " + b"0" * 300 + b" 60 1\r\nkick 1\r\n",
 }
 
-LOGGED = pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
-
-
-def connect(is_logged: bool = False, max_job_bytes: int = LIMIT) -> tuple[MemoryServer, Client]:
-    """
-    Start a server and make a connection.
-    """
-    directory = MemoryDirectory() if is_logged else None
-    server = MemoryServer(directory=directory, max_job_bytes=max_job_bytes)
-    return server, server.connect()
-
 
 @LOGGED
 @pytest.mark.parametrize("title", CONVERSATIONS)
 def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:
-    sent, replies = CONVERSATIONS[title]
-    _, client = connect(is_logged)
-    assert client.ask(sent) == replies
-    if len(sent) < 1000:
-        _, client = connect(is_logged)
-        assert b"".join(client.ask(sent[at : at + 1]) for at in range(len(sent))) == replies
+    check_conversation(*CONVERSATIONS[title], LIMIT, is_logged=is_logged)
 
 
 @pytest.mark.parametrize("size", [7, 224, 225, 1000])
 def test_many_jobs_in_pieces(size: int) -> None:
-    server, client = connect()
+    server, client = connect(LIMIT)
     sent = batch(*[job(b"y" * (n % LIMIT)) for n in range(MAX_BATCH_JOBS)])
     heard = b"".join(client.ask(sent[at : at + size]) for at in range(0, len(sent), size))
     assert heard == inserted(1, MAX_BATCH_JOBS)
@@ -147,25 +132,15 @@ def test_many_jobs_in_pieces(size: int) -> None:
     assert bodies == [b"y" * (n % LIMIT) for n in range(MAX_BATCH_JOBS)]
 
 
-@pytest.mark.parametrize("is_cut", [False, True], ids=["one packet", "byte by byte"])
+@CUT
 @pytest.mark.parametrize("title", LOST)
 def test_where_the_jobs_end_unknown_the_connection_does(title: str, is_cut: bool) -> None:
-    server, client = connect()
-    other = server.connect()
-    other.ask(b"put 0 5 60 1\r\nx\r\n")
-    sent = LOST[title] + b"kick 1\r\n" * 3
-    heard = b""
-    for at in range(len(sent)) if is_cut else range(1):
-        if not client.is_closed:
-            heard += client.ask(sent[at : at + 1] if is_cut else sent)
-    assert heard == (b"JOB_TOO_BIG\r\n" if "another" in title else b"BAD_FORMAT\r\n")
-    assert client.is_closed
-    stats = other.ask(b"stats-tube default\r\n")
-    assert b"current-jobs-delayed: 1\n" in stats and b"total-jobs: 1\n" in stats
+    reply = b"JOB_TOO_BIG\r\n" if "another" in title else b"BAD_FORMAT\r\n"
+    check_lost(LOST[title], LIMIT, is_cut=is_cut, reply=reply)
 
 
 def test_all_bodies_together_have_a_limit() -> None:
-    _, client = connect(max_job_bytes=1 << 24)
+    _, client = connect(1 << 24)
     half = job(b"x" * (MAX_BATCH_BYTES // 2))
     assert client.ask(batch(half, half)) == inserted(1, 2)
     assert client.ask(batch(half, half, job(b""), GOOD) + b"list-tube-used\r\n") == (
@@ -176,17 +151,12 @@ def test_all_bodies_together_have_a_limit() -> None:
 
 @pytest.mark.parametrize("sent", [batch(GOOD, GOOD)[:-3], b"put-at 0 0 60 5\r\nab"])
 def test_who_hangs_up_in_the_middle_puts_nothing(sent: bytes) -> None:
-    for end in (Client.hang_up, Client.half_close):
-        server, client = connect(is_logged=True)
-        client.send(sent)
-        end(client)
-        server.advance()
-        assert client.is_closed
+    for server in broken_off(sent, LIMIT):
         assert not len(server.service.queue.state.jobs)
 
 
 def test_others_are_served_while_a_batch_comes() -> None:
-    server, client = connect()
+    server, client = connect(LIMIT)
     other, worker = server.connect(), server.connect()
     worker.ask(b"reserve\r\n")
     sent = batch(GOOD, job(b"second"))
@@ -198,7 +168,7 @@ def test_others_are_served_while_a_batch_comes() -> None:
 
 
 def test_a_batch_is_there_after_a_kill_when_it_was_answered() -> None:
-    server, client = connect(is_logged=True)
+    server, client = connect(LIMIT, is_logged=True)
     assert client.ask(batch(*[GOOD] * 50)) == inserted(1, 50)
     server.kill_and_restart()
     assert len(server.service.queue.state.jobs) == 50
@@ -234,7 +204,7 @@ class Scarce:
 
 
 def test_a_batch_for_which_there_is_no_memory_is_read_and_dropped() -> None:
-    server, client = connect()
+    server, client = connect(LIMIT)
     server.service.queue.memory = Scarce(40)
     sent = batch(*[job(b"y" * 15)] * 4)
     client.send(sent[:-5])
@@ -245,7 +215,7 @@ def test_a_batch_for_which_there_is_no_memory_is_read_and_dropped() -> None:
 
 
 def test_what_is_skipped_takes_no_memory() -> None:
-    server, client = connect()
+    server, client = connect(LIMIT)
     server.service.queue.memory = Scarce(-1)
     client.send(batch(job(b"y", b"x 0 0 %d"), GOOD)[:-3] + b"")
     incoming = client.protocol._incoming

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.puts import PLENTY
 from beanstalk_twisted.server.incoming_jobs import IncomingJobs
 from beanstalk_twisted.testing import Beanstalk
-from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.extensions import InsertedDuplicate
 from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, PutTags
+from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 
 LIMIT = 30
 """The largest body."""
@@ -152,50 +151,25 @@ LOST = {
 }  # fmt: skip
 
 
-def connect(is_logged: bool = False) -> tuple[MemoryServer, Client]:
-    """
-    Start a server and make a connection.
-    """
-    directory = MemoryDirectory() if is_logged else None
-    server = MemoryServer(directory=directory, max_job_bytes=LIMIT)
-    return server, server.connect()
-
-
-@pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
+@LOGGED
 @pytest.mark.parametrize("title", CONVERSATIONS)
 def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:
-    sent, replies = CONVERSATIONS[title]
-    _, client = connect(is_logged)
-    assert client.ask(sent) == replies
-    _, client = connect(is_logged)
-    for at in range(len(sent)):
-        client.send(sent[at : at + 1])
-    assert client.ask(b"") == replies
+    check_conversation(*CONVERSATIONS[title], LIMIT, is_logged=is_logged)
 
 
 @pytest.mark.parametrize("sent", [long(300), long(MOST + 9, body=EVIL), batch(long(300, JOB))])
 def test_a_job_in_two_pieces_cut_anywhere(sent: bytes) -> None:
-    whole = connect()[1].ask(sent + USED)
+    whole = connect(LIMIT)[1].ask(sent + USED)
     for at in range(len(sent)):
-        _, client = connect()
+        _, client = connect(LIMIT)
         client.send(sent[:at])
         assert client.ask(sent[at:] + USED) == whole
 
 
-@pytest.mark.parametrize("is_cut", [False, True], ids=["one packet", "byte by byte"])
+@CUT
 @pytest.mark.parametrize("title", LOST)
 def test_where_the_body_ends_unknown_the_connection_does(title: str, is_cut: bool) -> None:
-    server, client = connect()
-    other = server.connect()
-    other.ask(b"put 0 5 60 1\r\nx\r\n")
-    sent = LOST[title] + b"kick 1\r\n" * 3
-    heard = b""
-    for at in range(len(sent)) if is_cut else range(1):
-        if not client.is_closed:
-            heard += client.ask(sent[at : at + 1] if is_cut else sent)
-    assert heard == b"BAD_FORMAT\r\n"
-    assert client.is_closed
-    assert b"current-jobs-delayed: 1\n" in other.ask(b"stats-tube default\r\n")
+    check_lost(LOST[title], LIMIT, is_cut=is_cut)
 
 
 @pytest.mark.parametrize(
@@ -209,24 +183,19 @@ def test_where_the_body_ends_unknown_the_connection_does(title: str, is_cut: boo
     ],
 )
 def test_a_put_that_is_right_is_counted_once(sent: bytes, count: int) -> None:
-    _, client = connect()
+    _, client = connect(LIMIT)
     client.send(sent)
     assert b"cmd-put: %d\n" % count in client.ask(b"stats\r\n")
 
 
 @pytest.mark.parametrize("sent", [put(b"idp:a")[:-1], long(300)[:250], long(300)[:-2]])
 def test_who_hangs_up_in_the_middle_puts_nothing(sent: bytes) -> None:
-    for end in (Client.hang_up, Client.half_close):
-        server, client = connect(is_logged=True)
-        client.send(sent)
-        end(client)
-        server.advance()
-        assert client.is_closed
+    for server in broken_off(sent, LIMIT):
         assert not len(server.service.queue.state.jobs)
 
 
 def test_protocol_v1_knows_no_tags() -> None:
-    server, _ = connect()
+    server, _ = connect(LIMIT)
     client = server.connect("v1")
     assert client.ask(b"put 0 6 idp:a\r\nkick 1\r\n") == b"BAD_FORMAT\r\nKICKED 0\r\n"
 

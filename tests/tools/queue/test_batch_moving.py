@@ -9,11 +9,18 @@ import pytest
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.queue.batch_moving import BATCH_JOBS, BatchMover, can_batch
 from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions
-from binlog_tools.queue.following import OWN_TUBE
 from binlog_tools.queue.moving import Broken, Moved, Mover
 from binlog_tools.queue.server import Queue, Refused
-from tests.tools.queue.lines import MemoryLine, StockLine, jobs_of
-from tests.tools.queue.test_moving import STATES, filled
+from tests.tools.queue.lines import (
+    STATES,
+    MemoryLine,
+    Raced,
+    StockLine,
+    broken_off,
+    check_kept,
+    filled,
+    jobs_of,
+)
 
 
 def mover_of(
@@ -43,11 +50,7 @@ def test_all_jobs_of_a_state_are_moved_with_what_they_are(state: str, batch_jobs
     moved = moved_all(MemoryLine(server), state, batch_jobs=batch_jobs)
     assert [each.old for each in moved] == [1, 2, 3]
     assert jobs_of(server) == [("b", state, b"%d" % number) for number in range(3)]
-    for number, each in enumerate(moved):
-        stats = queue.stats_job(each.new)
-        assert (stats["pri"], stats["ttr"]) == (str(10 + number), "100")
-        if state == "delayed":
-            assert 398 <= int(stats["time-left"]) <= 400
+    check_kept(queue, state, [each.new for each in moved])
 
 
 def test_a_batch_is_deleted_when_it_was_put_and_not_before() -> None:
@@ -97,15 +100,7 @@ def test_it_ends_however_quickly_others_put() -> None:
 def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him() -> None:
     server = filled("ready")
     worker = Queue(MemoryLine(server))
-
-    class Raced(MemoryLine):
-        def reply(self) -> object:  # type: ignore[override]
-            found = super().reply()
-            if self.requests[-1].startswith(b"list-jobs"):
-                worker.reserve_job(2)
-            return found
-
-    assert [each.old for each in moved_all(Raced(server), "ready")] == [1, 3]
+    assert [each.old for each in moved_all(Raced(server, worker), "ready")] == [1, 3]
     worker.delete(2)
     assert [tube for tube, _, _ in jobs_of(server)] == ["b", "b"]
 
@@ -119,23 +114,15 @@ def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
 @pytest.mark.parametrize("is_heard", [False, True])
 @pytest.mark.parametrize("state", STATES)
 def test_wherever_it_breaks_off_each_job_is_there_at_least_once(state: str, is_heard: bool) -> None:
-    requests = 1
-    while True:
-        server = filled(state)
-        line = MemoryLine(server)
-        requests += 1
-        line.breaks_at, line.is_heard = requests, is_heard
-        try:
-            moved = moved_all(line, state, batch_jobs=2)
-        except (OSError, Broken) as problem:
-            bodies = [body for tube, _, body in jobs_of(server) if tube.encode() != OWN_TUBE]
-            assert set(bodies) == {b"0", b"1", b"2"}
-            assert len(bodies) <= 5
-            if len(bodies) > 3 and not is_heard:
-                assert isinstance(problem, Broken) and "may still be there too" in str(problem)
-        else:
-            assert len(moved) == 3 and requests > 12
-            return
+    def move(line: MemoryLine) -> None:
+        assert len(moved_all(line, state, batch_jobs=2)) == 3
+
+    for problem, jobs in broken_off(state, is_heard, move, first=2):
+        bodies = [body for *_, body in jobs]
+        assert set(bodies) == {b"0", b"1", b"2"}
+        assert len(bodies) <= 5
+        if len(bodies) > 3 and not is_heard:
+            assert isinstance(problem, Broken) and "may still be there too" in str(problem)
 
 
 @pytest.mark.parametrize("state", STATES)

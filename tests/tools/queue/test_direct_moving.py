@@ -9,10 +9,16 @@ import pytest
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.queue.direct_moving import DirectMover, can_move_directly
 from binlog_tools.queue.extensions import Extensions
-from binlog_tools.queue.following import OWN_TUBE
 from binlog_tools.queue.server import Queue, Refused
-from tests.tools.queue.lines import MemoryLine, StockLine, jobs_of
-from tests.tools.queue.test_moving import STATES, filled
+from tests.tools.queue.lines import (
+    STATES,
+    MemoryLine,
+    Raced,
+    StockLine,
+    broken_off,
+    filled,
+    jobs_of,
+)
 
 
 def mover_of(line: MemoryLine, keeps_buried: bool = True, batch_jobs: int = 200) -> DirectMover:
@@ -85,15 +91,7 @@ def test_jobs_of_a_tube_with_a_long_name_are_moved() -> None:
 def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him() -> None:
     server = filled("ready")
     worker = Queue(MemoryLine(server))
-
-    class Raced(MemoryLine):
-        def reply(self) -> object:  # type: ignore[override]
-            found = super().reply()
-            if self.requests[-1].startswith(b"list-jobs"):
-                worker.reserve_job(2)
-            return found
-
-    assert moved_all(mover_of(Raced(server)), b"a", "ready") == [1, 3]
+    assert moved_all(mover_of(Raced(server, worker)), b"a", "ready") == [1, 3]
     with pytest.raises(Refused, match="move-job 2: the server says NOT_FOUND"):
         mover_of(MemoryLine(server)).move_job(2)
 
@@ -124,20 +122,12 @@ def test_a_server_without_room_is_told_behind_what_was_moved(ends_early: bool) -
 @pytest.mark.parametrize("is_heard", [False, True])
 @pytest.mark.parametrize("state", STATES)
 def test_wherever_it_breaks_off_each_job_is_there_once(state: str, is_heard: bool) -> None:
-    requests = 1
-    while True:
-        server = filled(state)
-        line = MemoryLine(server)
-        requests += 1
-        line.breaks_at, line.is_heard = requests, is_heard
-        try:
-            moved = moved_all(mover_of(line, batch_jobs=2), b"a", state)
-        except OSError:
-            found = [job for job in jobs_of(server) if job[0].encode() != OWN_TUBE]
-            assert [job[1:] for job in found] == [(state, b"%d" % number) for number in range(3)]
-        else:
-            assert moved == [1, 2, 3] and requests > 8
-            return
+    def move(line: MemoryLine) -> None:
+        assert moved_all(mover_of(line, batch_jobs=2), b"a", state) == [1, 2, 3]
+
+    for problem, jobs in broken_off(state, is_heard, move, first=2):
+        assert isinstance(problem, OSError)
+        assert [job[1:] for job in jobs] == [(state, b"%d" % number) for number in range(3)]
 
 
 def test_what_is_needed_is_announced() -> None:

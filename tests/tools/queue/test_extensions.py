@@ -23,8 +23,7 @@ from binlog_tools.queue.extensions import (
     inserted_ids,
 )
 from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, Stats
-from tests.tools.queue.lines import EXTENDED, MemoryLine, StockLine, jobs_of
-from tests.tools.queue.test_moving import filled
+from tests.tools.queue.lines import EXTENDED, MemoryLine, StockLine, filled, jobs_of
 
 
 def extensions_of(server: MemoryServer) -> Extensions:

@@ -6,28 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.following import OWN_TUBE
 from binlog_tools.queue.moving import Broken, Mover
 from binlog_tools.queue.server import Queue, Refused
-from tests.tools.queue.lines import MemoryLine, jobs_of
-
-STATES = ["ready", "delayed", "buried"]
-
-
-def filled(state: str) -> MemoryServer:
-    """
-    Make a server with three jobs of a state in tube a.
-    """
-    server = MemoryServer()
-    queue = Queue(MemoryLine(server))
-    queue.use(b"a")
-    for number in range(3):
-        job = queue.put(b"%d" % number, 10 + number, 500 if state == "delayed" else 0, 100)
-        if state == "buried":
-            queue.reserve_job(job)
-            queue.bury(job, 10 + number)
-    return server
+from tests.tools.queue.lines import STATES, MemoryLine, broken_off, check_kept, filled, jobs_of
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -38,11 +19,7 @@ def test_all_jobs_of_a_state_are_moved_with_what_they_are(state: str) -> None:
     moved = list(Mover(queue, b"b").move_all(b"a", state, None))
     assert [each.old for each in moved] == [1, 2, 3]
     assert jobs_of(server) == [("b", state, b"%d" % number) for number in range(3)]
-    for number, each in enumerate(moved):
-        stats = queue.stats_job(each.new)
-        assert (stats["pri"], stats["ttr"]) == (str(10 + number), "100")
-        if state == "delayed":
-            assert 398 <= int(stats["time-left"]) <= 400
+    check_kept(queue, state, [each.new for each in moved])
 
 
 def test_buried_jobs_may_be_made_ready() -> None:
@@ -147,23 +124,15 @@ def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
 @pytest.mark.parametrize("is_heard", [False, True])
 @pytest.mark.parametrize("state", STATES)
 def test_wherever_it_breaks_off_each_job_is_there_at_least_once(state: str, is_heard: bool) -> None:
-    requests = 0
-    while True:
-        server = filled(state)
-        line = MemoryLine(server)
-        requests += 1
-        line.breaks_at, line.is_heard = requests, is_heard
-        try:
-            moved = list(Mover(Queue(line), b"b").move_all(b"a", state, None))
-        except (OSError, Broken) as problem:
-            bodies = [body for tube, _, body in jobs_of(server) if tube.encode() != OWN_TUBE]
-            assert set(bodies) == {b"0", b"1", b"2"}
-            assert len(bodies) <= 4
-            if len(bodies) == 4 and not is_heard:
-                assert isinstance(problem, Broken) and "may still be there too" in str(problem)
-        else:
-            assert len(moved) == 3 and requests > 9
-            return
+    def move(line: MemoryLine) -> None:
+        assert len(list(Mover(Queue(line), b"b").move_all(b"a", state, None))) == 3
+
+    for problem, jobs in broken_off(state, is_heard, move):
+        bodies = [body for *_, body in jobs]
+        assert set(bodies) == {b"0", b"1", b"2"}
+        assert len(bodies) <= 4
+        if len(bodies) == 4 and not is_heard:
+            assert isinstance(problem, Broken) and "may still be there too" in str(problem)
 
 
 @pytest.mark.parametrize("state", STATES)

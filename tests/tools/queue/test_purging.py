@@ -10,8 +10,7 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.queue.following import Follower
 from binlog_tools.queue.purging import StateResult, TubePurge
 from binlog_tools.queue.server import STATES, Queue, Refused
-from tests.tools.queue.lines import MemoryLine, jobs_of
-from tests.tools.queue.test_moving import filled
+from tests.tools.queue.lines import MemoryLine, filled, jobs_of
 
 
 def purge(server: MemoryServer, *states: str) -> TubePurge:
