@@ -64,6 +64,7 @@ COMPILED = (
     "beanstalk_twisted.rules.timekeeping",
     "beanstalk_twisted.rules.workqueue",
     "beanstalk_twisted.server.bindings",
+    "beanstalk_twisted.server.execution_context",
     "beanstalk_twisted.server.executor",
     "beanstalk_twisted.server.incoming",
     "beanstalk_twisted.server.incoming_jobs",

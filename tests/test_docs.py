@@ -51,7 +51,7 @@ from beanstalk_twisted.rules.timekeeping import REWRITTEN_BYTES, REWRITTEN_JOBS,
 from beanstalk_twisted.rules.workqueue import SLICE_TUBES, WorkQueue
 from beanstalk_twisted.server import protocol
 from beanstalk_twisted.server.accepting import MAX_ACCEPTS
-from beanstalk_twisted.server.executor import MIN_SHARE_NS, TURN_NS
+from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock

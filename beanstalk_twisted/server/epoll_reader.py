@@ -26,7 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.server.executor import TURN_NS
+from beanstalk_twisted.server.execution_context import TURN_NS
 from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.storage.fail_stop import FailStop
 

@@ -10,16 +10,15 @@ Nothing here is Twisted's, so that the loop can be compiled: a class that inheri
 slower compiled than not.
 """
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
-from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.bindings import LOOKS, methods_of
+from beanstalk_twisted.server.bindings import LOOKS
+from beanstalk_twisted.server.execution_context import ExecutionContext, Observer
 from beanstalk_twisted.server.incoming import Incoming, IncomingBody, IncomingLine, LongLine
 from beanstalk_twisted.server.incoming_jobs import IncomingJobs
-from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, Durability, ReplyQueue
+from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed
 from beanstalk_twisted.wire.extensions import ReservedBatch
@@ -32,15 +31,6 @@ from beanstalk_twisted.wire.replies import (
     Reply,
 )
 
-TURN_NS: Final = 5_000_000
-"""
-Nanoseconds that a turn's commands may take, but for one more of each connection: with what else
-happens in a round of the reactor, others and the timers wait some 10 ms.
-"""
-
-MIN_SHARE_NS: Final = 50_000
-"""Some ten commands, nanoseconds: what it costs to begin with a connection is then a small part."""
-
 NO_CRLF: Final[Answer] = EXPECTED_CRLF, 0
 
 ALL: Final = 0
@@ -51,73 +41,6 @@ LEFT: Final = 1
 
 STOPPED: Final = 2
 """The protocol decides whether the next command may be carried out now."""
-
-
-class Observer(Protocol):
-    """
-    Sees each command and its answer: the log of commands (`-VV`), and the record of a test double.
-    Answers come in order, each to the session's newest command.
-    """
-
-    def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        """
-        A command has come; the body of a `put` may be still to come.
-
-        :param line: without its CR LF; of one that is too long, the first 224 bytes, or as many as
-            it may have if it has tags.
-        :param parsed: None for a line that is no command.
-        """
-
-    def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
-        """
-        The command is about to be carried out.
-
-        :param body: of a `put`; None for other commands.
-        :return: what to answer instead; None to carry it out.
-        """
-
-    def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
-        """
-        The session's newest command has its answer.
-
-        :param encoded: in the words of the connection; empty if it has none, and ends instead.
-        """
-
-
-class ExecutionContext:
-    """
-    What all executors of a server have in common.
-
-    :ivar methods: what each operation is; see `bindings.methods_of`.
-    :ivar durability: up to where replies may be sent.
-    :ivar observer: sees all commands and answers; None as a rule.
-    :ivar share_ns: how long one connection's commands are carried out before others have theirs,
-        `MIN_SHARE_NS` to `TURN_NS`.
-    """
-
-    def __init__(
-        self, queue: WorkQueue, now_ns: Callable[[], int], deliver: Callable[[], None],
-        failed: Callable[[bytes, bool], Answer],
-    ) -> None:  # fmt: skip
-        """
-        :param deliver: called when the queue has answers for other sessions.
-        :param failed: called with the line of a command that has failed, and whether it was one
-            that changes nothing, while its exception is being handled; says what to answer.
-        """
-        self.queue = queue
-        self.methods = methods_of(queue)
-        self.now_ns = now_ns
-        self.deliver = deliver
-        self.failed = failed
-        self.durability = Durability()
-        self.observer: Observer | None = None
-        self.share_ns = TURN_NS
-
-    def divide(self, connections: int) -> None:
-        """
-        Divide a turn among so many connections, at least one.
-        """
-        self.share_ns = max(MIN_SHARE_NS, TURN_NS // connections)
 
 
 class Executor:

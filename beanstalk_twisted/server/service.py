@@ -30,7 +30,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.accepting import RefusalLog
 from beanstalk_twisted.server.connection_host import ServedConnection
 from beanstalk_twisted.server.epoll_reader import EpollReader, SocketSource, has_place_in
-from beanstalk_twisted.server.executor import ExecutionContext
+from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.headroom import Headroom
 from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.server.process_stats import Process
@@ -432,7 +432,7 @@ def _peer(address: IAddress) -> str:
 
 class CommandLog:
     """
-    An `executor.Observer` that logs each line as it came, wrong ones too, without bodies.
+    An `execution_context.Observer` that logs each line as it came, wrong ones too, without bodies.
     """
 
     log = Logger()

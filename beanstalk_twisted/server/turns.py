@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IDelayedCall
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.connection_host import ServedConnection
-from beanstalk_twisted.server.executor import TURN_NS, ExecutionContext
+from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock

@@ -99,8 +99,8 @@ def shown(body: bytes) -> str:
 
 class Recorder:
     """
-    The `executor.Observer` of a double: records each command with its answer, and gives planted
-    answers instead of having commands carried out.
+    The `execution_context.Observer` of a double: records each command with its answer, and gives
+    planted answers instead of having commands carried out.
 
     :ivar commands: every command received, in order.
     :ivar planted: by command, the words that the next ones are answered with.

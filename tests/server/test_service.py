@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.server.executor import TURN_NS
+from beanstalk_twisted.server.execution_context import TURN_NS
 from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
