@@ -43,6 +43,9 @@ MIN_SHARE_NS: Final = 50_000
 
 NO_CRLF: Final[Answer] = EXPECTED_CRLF, 0
 
+NEVER_NS: Final = 1 << 62
+"""Longer than anything takes, nanoseconds."""
+
 ALL: Final = 0
 """All that has come is carried out."""
 
@@ -91,6 +94,10 @@ class ExecutionContext:
     :ivar methods: what each operation is; see `bindings.methods_of`.
     :ivar durability: up to where replies may be sent.
     :ivar observer: sees all commands and answers; None as a rule.
+    :ivar late: by session, what is to be called with the answer that its command gets later.
+    :ivar wrong: called with what a client got wrong: its session, line and the reply.
+    :ivar slow_ns: a command that takes longer is told: ``slow`` is called with the session, the
+        command's name and what it took, nanoseconds.
     :ivar share_ns: how long one connection's commands are carried out before others have theirs,
         `MIN_SHARE_NS` to `TURN_NS`.
     """
@@ -111,6 +118,10 @@ class ExecutionContext:
         self.failed = failed
         self.durability = Durability()
         self.observer: Observer | None = None
+        self.late: dict[Session, Callable[[Answer], None]] = {}
+        self.wrong: Callable[[Session, bytes, Reply], None] = lambda session, line, reply: None
+        self.slow_ns = NEVER_NS
+        self.slow: Callable[[Session, str, int], None] = lambda session, command, took_ns: None
         self.share_ns = TURN_NS
 
     def divide(self, connections: int) -> None:
@@ -268,6 +279,7 @@ class Executor:
         if context.observer is not None:
             context.observer.command_received(self._session, line, parsed)
         context.queue.count(counter)
+        context.wrong(self._session, line, reply)
         return reply, 0
 
     def _put(
@@ -295,7 +307,7 @@ class Executor:
             if data[stop:end] == CRLF:
                 body = data[start:stop]
             else:
-                answer = NO_CRLF
+                answer = self._miss_crlf(line)
         except MemoryError:
             answer = NO_ROOM
         if observer is not None:
@@ -328,7 +340,7 @@ class Executor:
             if data[stop:end] == CRLF:
                 body = data[start:stop]
             else:
-                answer = NO_CRLF
+                answer = self._miss_crlf(line)
         except MemoryError:
             answer = NO_ROOM
         if context.observer is not None:
@@ -337,6 +349,13 @@ class Executor:
             return answer
         run = context.methods[command.operation]
         return run(self._session, now_ns, now_ns, priority, delay_s, ttr_s, tags, body)
+
+    def _miss_crlf(self, line: bytes) -> Answer:
+        """
+        A body does not end where its size says.
+        """
+        self._context.wrong(self._session, line, EXPECTED_CRLF)
+        return NO_CRLF
 
     def _leave_or_refuse(self, line: bytes, end: int, parsed: Parsed) -> Answer | None:
         """
@@ -438,6 +457,8 @@ class Executor:
             answer = self._obey(incoming, now_ns)
         elif incoming.refusal is not None:
             answer = incoming.refusal, 0
+            if answer != NO_ROOM:
+                self._context.wrong(self._session, incoming.line, incoming.refusal)
         elif isinstance(incoming, IncomingJobs):
             answer = self._put_jobs(incoming, now_ns)
         else:
@@ -491,7 +512,7 @@ class Executor:
         parsed, draft = incoming.parsed, incoming.draft
         assert draft is not None
         if not incoming.body.endswith(CRLF):
-            return NO_CRLF
+            return self._miss_crlf(incoming.line)
         try:
             body = incoming.body[: -len(CRLF)]
         except MemoryError:
@@ -504,6 +525,14 @@ class Executor:
         return context.queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     # Answers.
+
+    def tell_slow(self, took_ns: int) -> None:
+        """
+        The newest command has taken long.
+        """
+        command = self._command
+        name = "a wrong line" if command is None else command.name
+        self._context.slow(self._session, name, took_ns)
 
     def answer(self, answer: Answer) -> bool:
         """
