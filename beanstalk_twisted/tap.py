@@ -412,6 +412,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
 
     tubes = TubesFile(options["tubes"], service) if options["tubes"] else None
 
+    accept_errors = AcceptErrors(reactor)
     log = ServerLog(told, options["log_format"], options["log_level"])
     if log.is_elsewhere and (options["log_format"], options["log_level"]) != LOG_DEFAULTS:
         options["warnings"].append(
@@ -422,6 +423,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         _count_monotonically(reactor)
         drain_on_signal(service, reactor)
         reactor.callWhenRunning(StopTwice(service).take_over)
+        reactor.addSystemEventTrigger("before", "shutdown", accept_errors.stop)
         if tubes is not None:
             tubes.load()
         steps = [log.reopen, *([] if tubes is None else [tubes.reload])]
@@ -448,7 +450,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     launcher.keep_terminal()
     return ListeningService(
         service, options["endpoints"], reactor, prepare, options["endpoints_v1"], launcher,
-        partial(log.observer, [AcceptErrors(reactor)]),
+        partial(log.observer, [accept_errors]),
         "--listen" if options["listen"] else "--port",
     )  # fmt: skip
 

@@ -124,6 +124,13 @@ class AcceptErrors:
             return PredicateResult.maybe
         return PredicateResult.no
 
+    def stop(self) -> None:
+        """
+        Log what was counted and not told yet; leave no timer.
+        """
+        for refusals in self._refusals.values():
+            refusals.stop()
+
     def _count(self, why: str) -> None:
         if why not in self._refusals:
             self._refusals[why] = RefusalLog(self._clock, why)

@@ -59,6 +59,10 @@ read: some tens of milliseconds of a disk's time, and the most that a slow one m
 """
 
 
+IDLE: Final = -1
+"""In place of a time, ns: the disk has nothing to do."""
+
+
 class FsyncPolicy(NamedTuple):
     """
     When to sync.
@@ -135,7 +139,9 @@ class GroupCommit:
         self._wants_write = self._wants_sync = False
         self._in_flight_bytes = 0
         self._slow_ns = slow_ns
-        self._taken_ns = self._waits_from_ns = self._took_ns = self._ended_ns = 0
+        # When the disk was given its newest work, and when those began to wait who wait for it.
+        self._taken_ns = IDLE
+        self._waits_from_ns = self._took_ns = self._ended_ns = 0
         self._refused: tuple[Batch, bool] | None = None
         self._turn: IDelayedCall | None = None
         self._interval: IDelayedCall | None = None
@@ -264,7 +270,7 @@ class GroupCommit:
         batch = self._log.take(now_ns)
         assert batch is not None
         # Behind another batch its records may be as old as that.
-        self._waits_from_ns = self._taken_ns or now_ns
+        self._waits_from_ns = now_ns if self._taken_ns == IDLE else self._taken_ns
         self._taken_ns = now_ns
         is_promised = self._is_always and batch.commits
         sync = is_promised or self._wants_sync or self._finished is not None
@@ -387,7 +393,7 @@ class GroupCommit:
         else:
             self._arm_idle_flush()
         if not self._is_busy:
-            self._taken_ns = 0
+            self._taken_ns = IDLE
         self._events.advanced()
 
     @property
@@ -502,6 +508,7 @@ class GroupCommit:
         if self._wants_write:
             self._flush()
         else:
+            self._waits_from_ns = self._taken_ns = self._now_ns()
             self._start(self._log.mark(), False)
 
     # The end.

@@ -119,3 +119,14 @@ def test_other_errors_of_accepting_are_counted_by_their_reason() -> None:
 )
 def test_all_else_stays_in_the_log(event: LogEvent) -> None:
     assert AcceptErrors(Clock())(event).name == "maybe"
+
+
+def test_a_stop_tells_the_rest_of_what_ports_say() -> None:
+    clock = Clock()
+    accept_errors = AcceptErrors(clock)
+    with capturedLogs() as events:
+        for _ in range(3):
+            accept_errors(accept_event("EMFILE recovery: Closed socket from {address}"))
+        accept_errors.stop()
+    assert said(events)[1:] == [f"2 connections refused: {OUT_OF_DESCRIPTORS}"]
+    assert clock.getDelayedCalls() == []
