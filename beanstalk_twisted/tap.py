@@ -422,7 +422,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     def prepare() -> None:
         _count_monotonically(reactor)
         drain_on_signal(service, reactor)
-        reactor.callWhenRunning(StopTwice(service).take_over)
+        reactor.callWhenRunning(StopTwice(service, reactor).take_over)
         reactor.addSystemEventTrigger("before", "shutdown", accept_errors.stop)
         if tubes is not None:
             tubes.load()

@@ -213,7 +213,7 @@ class ServerLog:
         file: Any = sys.stdout
         if self._name != "-":
             file = self._file = ReopenedLogFile(self._name)
-        return FilteringLogObserver(FileLogObserver(file, self._format), [self._level, *predicates])
+        return FilteringLogObserver(FileLogObserver(file, self._format), [*predicates, self._level])
 
     def reopen(self) -> None:
         """

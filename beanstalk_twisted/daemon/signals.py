@@ -99,13 +99,14 @@ class StopTwice:
     log = Logger()
 
     def __init__(
-        self, service: BeanstalkService,
+        self, service: BeanstalkService, reactor: Reactor,
         end: Callable[[int, Callable[[], None]], object] = end_process,
     ) -> None:  # fmt: skip
         """
         :param end: ends the process with an exit code, after the last words.
         """
         self._service = service
+        self._reactor = reactor
         self._end = end
         self._is_stopping = False
 
@@ -126,7 +127,8 @@ class StopTwice:
                 self._end(KILLED + number, lambda: self._tell_end(number))
                 return
             self._is_stopping = True
-            self._service.audit.tell(signal.Signals(number).name, "stop")
+            name = signal.Signals(number).name
+            self._reactor.callFromThread(self._service.audit.tell, name, "stop")
             first(number, frame)
 
         return receive

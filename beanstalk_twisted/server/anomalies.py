@@ -72,7 +72,11 @@ class Anomalies:
         :param line: its line, without bodies.
         :param reply: what it is answered.
         """
-        self._wrong.note(WrongLine(self._peer_of(session), line, reply))
+        try:
+            self._wrong.note(WrongLine(self._peer_of(session), line, reply))
+        except MemoryError:
+            # The line is answered all the same; to have failed would end the server.
+            return
 
     def note_slow(self, session: Session, command: str, took_ns: int) -> None:
         """

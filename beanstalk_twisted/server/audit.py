@@ -8,9 +8,10 @@ The lines are in the server's log, with the level `audit`, which `--log-level` n
 file to ship and rotate, and each line stands between those that led to it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -51,6 +52,19 @@ def changed_jobs(reply: Reply) -> int:
     return int(reply in ONE_JOB)
 
 
+class Done(NamedTuple):
+    """
+    What somebody did.
+
+    :ivar arguments: by the names of the command's fields.
+    """
+
+    operation: str
+    who: str
+    connection: int
+    arguments: dict[str, Any]
+
+
 class Audit:
     """
     Tells what commands that manage have done.
@@ -84,16 +98,38 @@ class Audit:
         self, row: Command, method: Callable[..., Answer | None]
     ) -> Callable[..., Answer | None]:
         def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
-            arguments = _arguments(row, session, args)
-            who = self._peer_of(session)
             answer = method(session, now_ns, *args)
-            if answer is not None:
-                self._answered(row, who, session.number, arguments, answer)
-            else:
-                self._late[session] = partial(self._answered, row, who, session.number, arguments)
+            self._note(row, session, args, answer)
             return answer
 
         return run
+
+    def _note(
+        self, row: Command, session: Session, args: Sequence[Any], answer: Answer | None
+    ) -> None:
+        """
+        A command was carried out, or begun.  Whatever fails here costs a line, and not the server,
+        as it would in a command.
+        """
+        try:
+            done = Done(row.operation, self._peer_of(session), session.number,
+                        _arguments(row, session, args))  # fmt: skip
+            if answer is None:
+                self._late[session] = partial(self._answered, done)
+            else:
+                self._tell(done, answer[0])
+        except Exception:
+            self._lose()
+
+    def _answered(self, done: "Done", answer: Answer) -> None:
+        try:
+            self._tell(done, answer[0])
+        except Exception:
+            self._lose()
+
+    def _lose(self) -> None:
+        with suppress(Exception):
+            self.log.failure("a line of the audit is lost", event="audit-lost")
 
     def ended(self, session: Session) -> None:
         """
@@ -119,25 +155,22 @@ class Audit:
             self._timer.cancel()
             self._end_second()
 
-    def _answered(
-        self, row: Command, who: str, connection: int, arguments: Mapping[str, object],
-        answer: Answer,
-    ) -> None:  # fmt: skip
+    def _tell(self, done: "Done", reply: Reply) -> None:
+        operation, who, connection, arguments = done
         if arguments.get("policy") == "":
             # A `tube-policy` that only shows it.
             return
-        reply, _ = answer
         jobs = changed_jobs(reply)
         if self._takes_line():
             words = " ".join(f"{name}={value}" for name, value in arguments.items())
             self.log.info(
-                "{who}: {command}{words}: {reply}", event=AUDIT, who=who, command=row.operation,
+                "{who}: {command}{words}: {reply}", event=AUDIT, who=who, command=operation,
                 words=f" {words}" if words else "", **arguments,
                 reply=reply.encode().partition(b"\r\n")[0].decode("ascii"),
                 jobs=jobs, connection=connection,
             )  # fmt: skip
         else:
-            key = who.rpartition(":")[0] or who, row.operation
+            key = who.rpartition(":")[0] or who, operation
             count, total = self._sums.get(key, (0, 0))
             self._sums[key] = count + 1, total + jobs
 
@@ -161,7 +194,7 @@ class Audit:
             )  # fmt: skip
 
 
-def _arguments(row: Command, session: Session, args: Sequence[Any]) -> dict[str, object]:
+def _arguments(row: Command, session: Session, args: Sequence[Any]) -> dict[str, Any]:
     """
     The fields of a command's line, by their names, with values as they are logged; for `kick`,
     whose line does not name its tube, that too.

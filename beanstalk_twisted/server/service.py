@@ -463,8 +463,12 @@ def _peer(address: IAddress) -> str:
 def _was_slow(transport: Any, took_ns: int) -> None:
     """
     What a socket has brought took so long.
+
+    :param transport: of a connection that may have ended meanwhile; Twisted's has no protocol then.
     """
-    transport.protocol.was_slow(took_ns)
+    protocol = getattr(transport, "protocol", None)
+    if protocol is not None:
+        protocol.was_slow(took_ns)
 
 
 class CommandLog:

@@ -3,6 +3,7 @@ What would be logged again and again: the first at once, then once a minute how 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from twisted.internet.interfaces import IDelayedCall
@@ -89,7 +90,9 @@ class Repeats(Generic[T]):
     def _tell_count(self) -> None:
         count, (what,) = self._count, self._noted
         self._count, self._noted = 0, []
-        self._tell(count, what)
+        # Where there is no memory a line is lost, and not what it is about.
+        with suppress(MemoryError):
+            self._tell(count, what)
 
 
 class Trouble:

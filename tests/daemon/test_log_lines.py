@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from twisted.application.service import Application
 from twisted.internet.task import Clock
-from twisted.logger import FileLogObserver, ILogObserver, LogEvent, Logger, LogLevel
+from twisted.logger import FileLogObserver, ILogObserver, LogEvent, Logger, LogLevel, capturedLogs
 from twisted.python.failure import Failure
 from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 
@@ -135,6 +135,18 @@ def test_lines_below_the_level_are_left_out_but_not_those_of_the_audit(
     write(event("x", log_level=LogLevel.debug, event="audit"))
     said = [each.split()[1] for each in capsys.readouterr().out.splitlines()]
     assert said == [*LEVELS[LEVELS.index(least) :], "audit"]
+
+
+def test_what_is_counted_instead_is_counted_at_each_level() -> None:
+    clock = Clock()
+    accept_errors = AcceptErrors(clock)
+    write = ServerLog({"nodaemon": True}, "text", "critical").observer([accept_errors])
+    assert write is not None
+    with capturedLogs() as events:
+        write(event("EMFILE recovery: Closed socket", log_namespace="twisted.internet.tcp.Port",
+                    log_format="EMFILE recovery: Closed socket from {address}"))  # fmt: skip
+        accept_errors.stop()
+    assert [each["event"] for each in events] == ["connections-refused"]
 
 
 def test_the_log_goes_where_twistd_was_told(tmp_path: Path) -> None:

@@ -144,9 +144,10 @@ def test_the_first_signal_stops_in_order_and_the_second_at_once(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, reactor.stop)
-    StopTwice(server.service, end).take_over()
+    StopTwice(server.service, reactor, end).take_over()
     with capturedLogs() as events:
         signal.raise_signal(first)
+        reactor.turn()
         assert (reactor.stops, codes, pidfile.exists()) == (1, [], True)
         signal.raise_signal(second)
     assert (reactor.stops, codes, pidfile.exists()) == (1, [128 + second], False)

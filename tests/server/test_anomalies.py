@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.server.anomalies import MS, SHOWN_BYTES
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.server.anomalies import MS, SHOWN_BYTES, Anomalies
+from beanstalk_twisted.server.service import _was_slow
 from beanstalk_twisted.server.settings import DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -160,3 +163,22 @@ def test_a_stop_tells_what_was_counted_and_leaves_no_timer(told: Any) -> None:
     server.advance()
     assert len(told("client-error")) == 2
     assert server.clock.getDelayedCalls() == []
+
+
+def no_memory(session: Session) -> str:
+    """
+    Say who is at the other end, where there is no memory for it.
+    """
+    raise MemoryError
+
+
+def test_a_wrong_line_is_answered_also_where_there_is_no_memory_to_tell_of_it(told: Any) -> None:
+    server = MemoryServer(directory=MemoryDirectory())
+    server.advance()
+    server.service.context.wrong = Anomalies(server.clock, no_memory).note_wrong
+    assert server.connect().ask(b"bogus\r\nuse a\r\n") == b"UNKNOWN_COMMAND\r\nUSING a\r\n"
+    assert told("client-error") == []
+
+
+def test_a_connection_that_has_ended_in_its_slow_command_is_not_asked_for_it() -> None:
+    _was_slow(object(), 10**9)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from twisted.logger import LogEvent, capturedLogs, formatEvent
+from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
-from beanstalk_twisted.server.audit import MAX_LINES, SECOND_S
+from beanstalk_twisted.server.audit import MAX_LINES, SECOND_S, Audit
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
@@ -168,3 +170,29 @@ def test_with_a_log_a_line_does_not_wait_for_the_disk(told: Any) -> None:
     finish(server, io)
     assert server.connect().ask(b"pause-tube default 9\r\n") == b""
     assert told() == ["[0] 127.0.0.1:1: pause-tube tube=default pause=9: PAUSED"]
+
+
+class Unwritable:
+    """
+    An address of a peer that cannot be told.
+    """
+
+    def __call__(self, session: Session) -> str:
+        raise OverflowError("no such address")
+
+
+def test_what_cannot_be_told_costs_a_line_and_not_the_server(
+    clean_reactor: list[Failure],
+) -> None:
+    server = MemoryServer(directory=MemoryDirectory())
+    server.advance()
+    server.service.context.methods["drain"] = server.service.queue.puts.drain
+    audit = Audit(server.clock, server.service.context, Unwritable())
+    audit.watch([row for row in MODERN.rows if row.name == "drain"])
+    client = server.connect()
+    with capturedLogs() as events:
+        assert client.ask(b"drain\r\nundrain\r\n") == b"DRAINING\r\nNOT_DRAINING\r\n"
+    assert [event["event"] for event in events] == ["drain", "audit-lost", "undrain", "audit"]
+    (failure,) = clean_reactor
+    assert isinstance(failure.value, OverflowError)
+    clean_reactor.clear()
