@@ -8,6 +8,7 @@ The lines are in the server's log, with the level `audit`, which `--log-level` n
 file to ship and rotate, and each line stands between those that led to it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -29,8 +30,8 @@ AUDIT: Final = "audit"
 
 MAX_LINES: Final = 20
 """
-Lines in a second: more than a person does.  Further ones are summed by host and command, so that a
-client's loop neither fills the disk nor holds up the server by its log.
+Lines of one host in a second: more than a person does.  Further ones are summed by command, so that
+a client's loop neither fills the disk nor holds up the server by its log, and hides nobody else's.
 """
 
 SECOND_S: Final = 1.0
@@ -83,7 +84,7 @@ class Audit:
         self._methods = context.methods
         self._clock = clock
         self._peer_of = peer_of
-        self._left = MAX_LINES
+        self._lines: Counter[str] = Counter()
         self._sums: dict[tuple[str, str], tuple[int, int]] = {}
         self._timer: IDelayedCall | None = None
 
@@ -161,7 +162,8 @@ class Audit:
             # A `tube-policy` that only shows it.
             return
         jobs = changed_jobs(reply)
-        if self._takes_line():
+        host = who.rpartition(":")[0] or who
+        if self._takes_line(host):
             words = " ".join(f"{name}={value}" for name, value in arguments.items())
             self.log.info(
                 "{who}: {command}{words}: {reply}", event=AUDIT, who=who, command=operation,
@@ -170,22 +172,21 @@ class Audit:
                 jobs=jobs, connection=connection,
             )  # fmt: skip
         else:
-            key = who.rpartition(":")[0] or who, operation
-            count, total = self._sums.get(key, (0, 0))
-            self._sums[key] = count + 1, total + jobs
+            count, total = self._sums.get((host, operation), (0, 0))
+            self._sums[host, operation] = count + 1, total + jobs
 
-    def _takes_line(self) -> bool:
+    def _takes_line(self, host: str) -> bool:
         """
-        Whether there may be one more line in this second.
+        Whether there may be one more line of this host in this second.
         """
         if self._timer is None:
             self._timer = self._clock.callLater(SECOND_S, self._end_second)
-        self._left -= 1
-        return self._left >= 0
+        self._lines[host] += 1
+        return self._lines[host] <= MAX_LINES
 
     def _end_second(self) -> None:
         self._timer = None
-        self._left = MAX_LINES
+        self._lines.clear()
         sums, self._sums = self._sums, {}
         for (who, command), (count, jobs) in sums.items():
             self.log.info(

@@ -155,6 +155,21 @@ def test_more_than_a_person_does_in_a_second_is_summed_by_host_and_command(told:
     assert server.clock.getDelayedCalls() == []
 
 
+def test_one_host_hides_no_other_one(told: Any) -> None:
+    server = MemoryServer(is_started=False)
+    server.start()
+    context = server.service.context
+    context.methods["drain"] = server.service.queue.puts.drain
+    audit = Audit(server.clock, context, lambda session: f"10.0.0.{session.number}:7")
+    audit.watch([row for row in MODERN.rows if row.name == "drain"])
+    busy, other = server.connect(), server.connect()
+    busy.ask(b"drain\r\n" * (MAX_LINES + 1))
+    other.ask(b"drain\r\n")
+    assert told()[-1] == "[0] 10.0.0.2:7: drain: DRAINING"
+    audit.stop()
+    assert told()[-1] == "[0] 10.0.0.1: drain 1 more times in this second, 0 jobs changed"
+
+
 def test_a_stop_tells_what_was_summed_and_leaves_no_timer(told: Any) -> None:
     server = MemoryServer()
     server.connect().ask(b"kick 1\r\n" * (MAX_LINES + 3))
