@@ -127,7 +127,8 @@ def test_a_second_signal_ends_a_stop_that_cannot_end_and_costs_nothing_that_was_
     tmp_path: Path, first: signal.Signals
 ) -> None:
     disk = FaultyDisk(tmp_path)
-    with disk.serve("--fsync-timeout", 0) as server:
+    # An inline sync would keep the thread that signals come to.
+    with disk.serve("--fsync-timeout", 0, "--fsync-inline", 0) as server:
         connection = server.connect()
         for number in range(1, 51):
             assert connection.ask(PUT) == b"INSERTED %d\r\n" % number
