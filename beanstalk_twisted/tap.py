@@ -10,7 +10,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, cast
 
@@ -32,8 +32,8 @@ from beanstalk_twisted.binlog.compaction import (
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.format import MAX_BODY_BYTES, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from beanstalk_twisted.daemon.launching import Launcher
-from beanstalk_twisted.daemon.listening import ListeningService, StopOnce, drain_on_signal
-from beanstalk_twisted.daemon.log_lines import observer
+from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.log_lines import FORMATS, LEVELS, ServerLog
 from beanstalk_twisted.daemon.options import (
     ADDRESS,
     MAX_FSYNC_MS,
@@ -47,11 +47,17 @@ from beanstalk_twisted.daemon.options import (
     port_number,
     whole_number,
 )
+from beanstalk_twisted.daemon.signals import (
+    Hangup,
+    StopTwice,
+    drain_on_signal,
+    reload_on_signal,
+)
 from beanstalk_twisted.daemon.tubes_file import TubesFile
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.server.settings import MAX_SLOW_MS, MIN_SLOW_MS, Settings
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S, Archiver
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
@@ -83,10 +89,13 @@ GIVEN: Final = {
     )),
     **{
         name: OPTIONS[name].default
-        for name in (*LOG_NUMBERS, "max-job-size", "max-keys", "v1-ttr")
+        for name in (*LOG_NUMBERS, "max-job-size", "max-keys", "slow-command", "v1-ttr")
     },
 }  # fmt: skip
 """Options with one value, and their defaults; None where it matters whether they were given."""
+
+LOG_DEFAULTS: Final = ("text", "info")
+"""Format and level of the log."""
 
 MAX_MAX_KEYS: Final = (1 << 32) - 1
 """More than any memory holds."""
@@ -120,6 +129,7 @@ class Options(usage.Options):
         self["verbosity"] = 0
         self["may_rehome"] = True
         self["has_hub"] = True
+        self["log_format"], self["log_level"] = LOG_DEFAULTS
         self["warnings"] = []
         self._given: list[str] = []
 
@@ -167,6 +177,12 @@ class Options(usage.Options):
             raise usage.UsageError(f"--hub is auto or off, not {when!r}")
         self["has_hub"] = when == "auto"
 
+    def opt_log_format(self, name: str) -> None:
+        self["log_format"] = _one_of("--log-format", name, FORMATS)
+
+    def opt_log_level(self, level: str) -> None:
+        self["log_level"] = _one_of("--log-level", level, LEVELS)
+
     def opt_verbose(self) -> None:
         self["verbosity"] += 1
 
@@ -187,8 +203,9 @@ class Options(usage.Options):
         return (
             f"{self.longdesc}\n\n{explained(columns)}\n\n"
             f"Example:\n  {self.launch} --binlog /var/lib/bs --port 11301\n\n"
-            "SIGTERM stops it in order; SIGUSR1 has new jobs refused.\n"
-            "SIGHUP reads the file of --tubes again.\n"
+            "SIGTERM stops it in order, a second one at once;\n"
+            "SIGUSR1 has new jobs refused; SIGHUP opens the log's file\n"
+            "again and reads the file of --tubes.\n"
         )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
@@ -233,6 +250,9 @@ class Options(usage.Options):
             if not self["tubes"]:
                 raise usage.UsageError("--tubes needs the name of a file")
             self["tubes"] = os.path.abspath(self["tubes"])
+        self["slow_ms"] = self._limited("slow-command", 0, MAX_SLOW_MS)
+        if 0 < self["slow_ms"] < MIN_SLOW_MS:
+            self["slow_ms"] = self._limited("slow-command", MIN_SLOW_MS, MAX_SLOW_MS)
         self["v1_ttr_s"] = self._limited("v1-ttr", MIN_TTR_S, MAX_TTR_S)
         modern, old = self["listen"] or [self._address()], self["listen_v1"]
         self["endpoints"] = [_endpoint("--listen", text) for text in modern]
@@ -312,6 +332,16 @@ class Options(usage.Options):
         return f"{kind}:{port}:interface={interface}"
 
 
+def _one_of(option: str, given: str, values: Iterable[str]) -> str:
+    """
+    :raise usage.UsageError: it is none of them.
+    """
+    *others, last = values
+    if given not in (*others, last):
+        raise usage.UsageError(f"{option} is {', '.join(others)} or {last}, not {given!r}")
+    return given
+
+
 def _endpoint(option: str, text: str) -> Any:
     from twisted.internet import reactor
 
@@ -366,7 +396,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
         v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
-        max_keys=options["max_keys"],
+        max_keys=options["max_keys"], slow_ms=options["slow_ms"],
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]
@@ -382,17 +412,26 @@ def makeService(options: Options, reactor: Any = None) -> IService:
 
     tubes = TubesFile(options["tubes"], service) if options["tubes"] else None
 
+    accept_errors = AcceptErrors(reactor)
+    log = ServerLog(told, options["log_format"], options["log_level"])
+    if log.is_elsewhere and (options["log_format"], options["log_level"]) != LOG_DEFAULTS:
+        options["warnings"].append(
+            "twistd writes the log itself, so --log-format and --log-level have no effect"
+        )
+
     def prepare() -> None:
         _count_monotonically(reactor)
         drain_on_signal(service, reactor)
-        reactor.callWhenRunning(StopOnce(reactor).take_over)
+        reactor.callWhenRunning(StopTwice(service, reactor).take_over)
+        reactor.addSystemEventTrigger("before", "shutdown", accept_errors.stop)
         if tubes is not None:
             tubes.load()
-            tubes.reload_on_signal(reactor)
+        steps = [log.reopen, *([] if tubes is None else [tubes.reload])]
+        reload_on_signal(service, reactor, steps, Hangup())
         for warning in options["warnings"]:
-            service.log.warn("{warning}", warning=warning)
+            service.log.warn("{warning}", event="option", warning=warning)
         if os.geteuid() == 0 and options["user"] is None:
-            service.log.warn("running as root; --user NAME runs as somebody else")
+            service.log.warn("running as root; --user NAME runs as somebody else", event="root")
         if archive is not None:
             archive.refuse_unusable()
         if directory is not None:
@@ -404,13 +443,14 @@ def makeService(options: Options, reactor: Any = None) -> IService:
                 service.log.warn(
                     "binlog {path}: others than its owner may write in this directory, and so "
                     "change or remove the log. Run chmod go-w {path}",
+                    event="directory-open",
                     path=directory.path,
                 )
 
     launcher.keep_terminal()
     return ListeningService(
         service, options["endpoints"], reactor, prepare, options["endpoints_v1"], launcher,
-        partial(observer, told, [AcceptErrors(reactor)]),
+        partial(log.observer, [accept_errors]),
         "--listen" if options["listen"] else "--port",
     )  # fmt: skip
 

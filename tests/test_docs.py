@@ -25,6 +25,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.client import command_specs as specs
 from beanstalk_twisted.client import command_specs_v1 as specs_v1
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
+from beanstalk_twisted.daemon.log_lines import LEVELS
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.daemon.tubes_file import MAX_FILE_BYTES, parse_tubes
 from beanstalk_twisted.jobs import processing_time
@@ -465,6 +466,8 @@ def default_of(option: str) -> str:
         "verbose": "off",
         "on-io-error": "rehome",
         "hub": "auto",
+        "log-format": "text",
+        "log-level": "info",
         "binlog-archive-age": str(DEFAULT_AGE_S),
     }
     if option in ("help", "version"):
@@ -572,6 +575,44 @@ def test_the_lines_to_look_for_are_those_that_the_server_writes() -> None:
         line = quote.replace("\n> ", " ").removeprefix("> ")
         for words in re.split(r"…\S*|\d+|(?<=: )", line):
             assert words.strip() in said, words
+
+
+LOGGING_PARTS = ("daemon", "server", "storage")
+"""Packages whose lines are the server's log."""
+
+
+def logged_events() -> Iterator[tuple[str, str]]:
+    """
+    Give the level and the event of each line that the server may log.
+    """
+    ours = ROOT / "beanstalk_twisted"
+    modules = [path for part in LOGGING_PARTS for path in (ours / part).rglob("*.py")]
+    for path in (ours / "tap.py", *modules):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            level = {"failure": "critical"}.get(node.func.attr, node.func.attr)
+            if level in LEVELS and ast.unparse(node.func.value).endswith(("log", "_log")):
+                named = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                event = named["event"].strip("'")
+                yield ("audit", "audit") if event == "AUDIT" else (level, event)
+
+
+def test_the_events_of_the_log_are_those_of_the_code() -> None:
+    rows = table(OPERATIONS, "Log")
+    assert [quoted(level) for level, _ in rows] == ["critical", "warn", "info", "audit"]
+    told = [
+        (quoted(level), event)
+        for level, events in rows
+        for event in re.findall(r"`([a-z-]+)`", events)
+    ]
+    assert len(told) == len(set(told)) and set(told) == set(logged_events())
+
+
+def test_the_commands_of_the_audit_are_those_of_the_code() -> None:
+    named = set(re.findall(r"`([a-z-]+)`", section(OPERATIONS, "Audit")))
+    manages = {row.operation for row in EXTENSIONS + COMMANDS if row.manages}
+    assert named - {"jobs", "delete"} == manages
 
 
 # Architecture.

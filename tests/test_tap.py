@@ -106,6 +106,8 @@ def test_without_options_these_hold() -> None:
         "endpoints_v1": [],
         "listen": [],
         "listen_v1": [],
+        "log_format": "text",
+        "log_level": "info",
         "max-job-size": "65535",
         "max-keys": "1000000",
         "max_job_bytes": 65_535,
@@ -114,6 +116,8 @@ def test_without_options_these_hold() -> None:
         "port": None,
         "segment-size": "67108864",
         "segment_bytes": 64 << 20,
+        "slow-command": "100",
+        "slow_ms": 100,
         "tubes": None,
         "uid_gid": None,
         "user": None,
@@ -134,6 +138,46 @@ def test_the_binlogs_directory_is_made_absolute(words: list[str]) -> None:
 
 def test_the_last_of_several_directories_counts() -> None:
     assert parsed("-b", "/x", "--binlog=/y")["binlog"] == "/y"
+
+
+@pytest.mark.parametrize("name", ["text", "json"])
+def test_the_format_of_the_log(name: str) -> None:
+    assert parsed("--log-format", name)["log_format"] == name
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warn", "error", "critical"])
+def test_the_level_of_the_log(level: str) -> None:
+    assert parsed(f"--log-level={level}")["log_level"] == level
+
+
+def test_a_wrong_format_and_a_wrong_level_are_refused_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "--log-format is text or json, not 'xml'" in refused(capsys, "--log-format=xml")
+    said = refused(capsys, "--log-level", "audit")
+    assert "--log-level is debug, info, warn, error or critical, not 'audit'" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [(0, 0), (1, 10), (9, 10), (10, 10), (11, 11), (60_000, 60_000), (60_001, 60_000)],
+)
+def test_what_is_slow_is_brought_into_range_with_a_warning(given: int, taken: int) -> None:
+    options = parsed("--slow-command", str(given))
+    assert options["slow_ms"] == taken
+    warning = f"--slow-command {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if given == taken else [warning])
+
+
+@pytest.mark.parametrize(("words", "is_told"), [(["--log-format=json"], True), ([], False)])
+def test_where_twistd_writes_the_log_our_options_have_no_effect_and_that_is_said(
+    words: list[str], is_told: bool
+) -> None:
+    launcher = ServerOptions()
+    launcher.parseOptions(["--nodaemon", "--syslog", "beanstalk", *words])
+    makeService(launcher.subOptions, Clock())
+    warning = "twistd writes the log itself, so --log-format and --log-level have no effect"
+    assert launcher.subOptions["warnings"] == [warning] * is_told
 
 
 def test_the_archives_directory_is_made_absolute() -> None:

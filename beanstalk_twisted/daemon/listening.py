@@ -5,9 +5,7 @@ Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in
 """
 
 import itertools
-import signal
 from collections.abc import Callable, Iterable, Sequence
-from types import FrameType
 from typing import Any, Final, NoReturn
 
 from twisted.application.service import Service
@@ -31,7 +29,6 @@ from beanstalk_twisted.daemon.gc_control import Collecting
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.server.accepting import AcceptLimiter
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.storage.io_thread import Reactor
 from beanstalk_twisted.version import BUILD
 
 LISTEN_FAILED: Final = 111
@@ -113,7 +110,7 @@ class ListeningService(Service):
         except KeyboardInterrupt:
             self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
         for words in announcements:
-            self.log.info("listening on {words}", words=words)
+            self.log.info("listening on {address}", event="listening", address=words)
         self._launcher.let_go()
 
     def _load(self) -> None:
@@ -133,11 +130,15 @@ class ListeningService(Service):
         Log what runs, and how it was told to.
         """
         queue = self.queue
-        self.log.info("{build}", build=BUILD)
-        self.log.info("{how}", how=queue.settings.in_words(queue.path, queue.has_hub))
+        self.log.info("{build}", event="version", build=BUILD)
+        self.log.info(
+            "{how}", event="settings", how=queue.settings.in_words(queue.path, queue.has_hub)
+        )
 
     def _refuse(self, message: str, code: int) -> NoReturn:
-        self.log.critical("the server does not start: {message}", message=message)
+        self.log.critical(
+            "the server does not start: {why}", event="start-refused", why=message, exit_code=code
+        )
         self._launcher.refuse(message, code)
 
     def _listen(self) -> list[str]:
@@ -209,59 +210,12 @@ class ListeningService(Service):
             await maybeDeferred(port.stopListening)
         except OSError as problem:
             self.log.warn(
-                "closing {address}: {why}; nothing was lost", address=address, why=problem.strerror
-            )
+                "closing {address}: {why}; nothing was lost", event="close-failed",
+                address=address, why=problem.strerror,
+            )  # fmt: skip
 
     def _left_undone(self, failure: Failure) -> None:
         """
         What was acknowledged is safe; the next start sees an unclean stop.
         """
-        self.log.failure("the stop did not end in order", failure=failure)
-
-
-def drain_on_signal(service: BeanstalkService, reactor: Reactor) -> None:
-    """
-    SIGUSR1 drains, as beanstalkd's does.
-    """
-    signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(service.drain))
-
-
-class StopOnce:
-    """
-    Lets only the first SIGTERM or SIGINT through to the reactor, which would log an error of its
-    own for each further one.
-    """
-
-    log = Logger()
-
-    def __init__(self, reactor: Reactor) -> None:
-        self._reactor = reactor
-        self._is_stopping = False
-
-    def take_over(self) -> None:
-        """
-        Replace the handlers that are there; called when the reactor has set its own.
-        """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            first = signal.getsignal(number)
-            if callable(first):
-                signal.signal(number, self._in_front_of(first))
-
-    def _in_front_of(
-        self, first: Callable[[int, FrameType | None], Any]
-    ) -> Callable[[int, FrameType | None], None]:
-        def receive(number: int, frame: FrameType | None) -> None:
-            if self._is_stopping:
-                self._reactor.callFromThread(self._tell)
-            else:
-                self._is_stopping = True
-                first(number, frame)
-
-        return receive
-
-    def _tell(self) -> None:
-        self.log.info(
-            "stopping already; it takes {limit:g} s at most, kill -9 ends it now and loses nothing "
-            "that was answered",
-            limit=STOP_LIMIT_S,
-        )
+        self.log.failure("the stop did not end in order", failure, event="stop-failed")

@@ -1,16 +1,22 @@
 """
-The lines of the server's log: time, level, part of the server, text.
+The lines of the server's log: time, level, part of the server, text; or JSON objects, with the name
+of the event and its fields besides.
 
 ::
 
     2026-11-22T13:23:12Z info  server   listening on 127.0.0.1:11300
 
-They are the same in the foreground, in the background and from `beanstalk-twisted`, since `twistd`
+    {"time": "2026-11-22T13:23:12.904Z", "level": "info", "part": "server", "event": "listening",
+     "message": "listening on 127.0.0.1:11300", "fields": {"address": "127.0.0.1:11300"}}
+
+Each logs an event of ours by a name, the argument ``event``; docs/operations.md lists them.  The
+lines are the same in the foreground, in the background and from `beanstalk-twisted`, since `twistd`
 asks an application for its log observer; ``--logger`` and ``--syslog`` of `twistd` keep their own.
 """
 
+import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -21,13 +27,24 @@ from twisted.logger import (
     ILogObserver,
     LogEvent,
     LogLevel,
+    PredicateResult,
     eventAsText,
 )
-from twisted.python.logfile import LogFile
+from zope.interface import implementer
+
+from beanstalk_twisted.daemon.log_file import ReopenedLogFile
+from beanstalk_twisted.printable import escape_all
+from beanstalk_twisted.server.audit import AUDIT
 
 OURS: Final = "beanstalk_twisted."
 
 TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+LEVELS: Final = ("debug", "info", "warn", "error", "critical")
+"""Of lines, the least important first."""
+
+NO_FIELDS: Final = frozenset({"event", "failure", "isError", "message", "system", "time", "format"})
+"""Of an event: its name, and what Twisted adds for observers of an older kind."""
 
 DEFAULT_FILE: Final = "twistd.log"
 """Where a daemon of `twistd` writes unless told otherwise."""
@@ -70,35 +87,137 @@ def line(event: LogEvent) -> str | None:
     text = eventAsText(event, includeTimestamp=False, includeSystem=False)
     if not text:
         return None
-    time = _utc(event.get("log_time"))
-    level = event.get("log_level", LogLevel.info).name
+    at = event.get("log_time")
+    time = "-" if at is None else datetime.fromtimestamp(at, UTC).strftime(TIME_FORMAT)
     part = part_of(event.get("log_namespace", "-"))
     indented = text.rstrip().replace("\n", "\n\t")
-    return f"{time} {level:<5} {part:<8} {indented}\n"
+    return f"{time} {level_of(event):<5} {part:<8} {indented}\n"
 
 
-def _utc(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return datetime.fromtimestamp(seconds, UTC).strftime(TIME_FORMAT)
-
-
-def observer(
-    launcher: Mapping[str, Any], predicates: Iterable[ILogFilterPredicate]
-) -> ILogObserver | None:
+def json_line(event: LogEvent) -> str | None:
     """
-    Write these lines where `twistd` would write its own.
-
-    :param launcher: the options of `twistd`.
-    :param predicates: say what is left out.
-    :return: None where `twistd` was told something else about its log.
+    :param event: what was logged.
+    :return: a JSON object in one line, in ASCII; None if it has no text.
     """
-    if launcher.get("logger") or launcher.get("syslog"):
+    text = eventAsText(event, includeTraceback=False, includeTimestamp=False, includeSystem=False)
+    failure = event.get("log_failure")
+    if not text and failure is None:
         return None
-    is_foreground = bool(launcher.get("nodaemon"))
-    name = launcher.get("logfile") or ("-" if is_foreground else DEFAULT_FILE)
-    if name == "-" and not is_foreground:
+    at, namespace = event.get("log_time"), event.get("log_namespace", "-")
+    part = part_of(namespace)
+    document = {
+        "time": None if at is None else _iso(at), "level": level_of(event), "part": part,
+        "event": event.get("event", part), "message": text.strip(),
+        "fields": _fields(event) if namespace.startswith(OURS) else {},
+    }  # fmt: skip
+    if failure is not None:
+        document["traceback"] = failure.getTraceback()
+    return json.dumps(document) + "\n"
+
+
+FORMATS: Final[Mapping[str, Callable[[LogEvent], str | None]]] = {"text": line, "json": json_line}
+"""How lines may be written."""
+
+
+def level_of(event: LogEvent) -> str:
+    """
+    :return: one of `LEVELS`, or that of the audit.
+    """
+    if event.get("event") == AUDIT:
+        return AUDIT
+    return str(event.get("log_level", LogLevel.info).name)
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def _fields(event: LogEvent) -> dict[str, object]:
+    return {
+        key: _plain(value)
+        for key, value in event.items()
+        if not key.startswith("log_") and key not in NO_FIELDS
+    }
+
+
+def _plain(value: object) -> object:
+    """
+    As JSON has it: what is no number is text.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return escape_all(value) if isinstance(value, bytes) else str(value)
+
+
+@implementer(ILogFilterPredicate)
+class LeastLevel:
+    """
+    Leaves out lines below a level, but never those of the audit.
+    """
+
+    def __init__(self, level: str) -> None:
+        """
+        :param level: one of `LEVELS`.
+        """
+        self._kept = frozenset((*LEVELS[LEVELS.index(level) :], AUDIT))
+
+    def __call__(self, event: LogEvent) -> Any:
+        """
+        :return: ``no`` for what is left out, ``maybe`` for all others.
+        """
+        return PredicateResult.maybe if level_of(event) in self._kept else PredicateResult.no
+
+
+class ServerLog:
+    """
+    Writes the server's log where `twistd` would write its own.
+    """
+
+    def __init__(
+        self, launcher: Mapping[str, Any], log_format: str = "text", level: str = "info"
+    ) -> None:
+        """
+        :param launcher: the options of `twistd`.
+        :param log_format: one of `FORMATS`.
+        :param level: one of `LEVELS`.
+        """
+        self._launcher = launcher
+        self._format = FORMATS[log_format]
+        self._level = LeastLevel(level)
+        self._file: ReopenedLogFile | None = None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """
+        Whether `twistd` was told something else about its log, so that it writes it.
+        """
         # A daemon has no stdout: `twistd` says so and ends.
-        return None
-    file = sys.stdout if name == "-" else LogFile.fromFullPath(name)
-    return FilteringLogObserver(FileLogObserver(file, line), predicates)
+        is_impossible = self._name == "-" and not self._launcher.get("nodaemon")
+        told = self._launcher.get("logger") or self._launcher.get("syslog")
+        return bool(told) or is_impossible
+
+    @property
+    def _name(self) -> str:
+        default = "-" if self._launcher.get("nodaemon") else DEFAULT_FILE
+        return self._launcher.get("logfile") or default
+
+    def observer(self, predicates: Iterable[ILogFilterPredicate]) -> ILogObserver | None:
+        """
+        Open the log.
+
+        :param predicates: say what is left out.
+        :return: None if it `is_elsewhere`.
+        """
+        if self.is_elsewhere:
+            return None
+        file: Any = sys.stdout
+        if self._name != "-":
+            file = self._file = ReopenedLogFile(self._name)
+        return FilteringLogObserver(FileLogObserver(file, self._format), [*predicates, self._level])
+
+    def reopen(self) -> None:
+        """
+        Go on in the file that now has the name of the log, if it is a file.
+        """
+        if self._file is not None:
+            self._file.reopen()

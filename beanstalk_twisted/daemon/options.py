@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.daemon.addresses import MAX_PORT
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
+from beanstalk_twisted.server.settings import DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
@@ -124,6 +125,12 @@ GROUPS: Final = (
     Group("Process", (
         Option("user", "u", "NAME", "Become this user, and its group, before anything is "
                "opened."),
+        Option("log-format", "", "FORMAT", "Lines of the log: text, or json, one object each.",
+               "text"),
+        Option("log-level", "", "LEVEL", "Leave out lines below this level: debug, info, warn, "
+               "error or critical; never those of the audit.", "info"),
+        Option("slow-command", "", "MS", "Log commands that take longer, and replies that wait "
+               "longer for the disk, milliseconds; 0 is never.", str(DEFAULT_SLOW_MS)),
         Option("verbose", "V", "", "Log connections; given twice, commands too."),
         Option("version", "v", "", "Show the version and exit."),
         Option("help", "h", "", "Show the options and exit."),

@@ -6,7 +6,6 @@ Each table is named as a tube, or as a pattern of such names, and has keys of po
 
 import os
 import re
-import signal
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,6 @@ from beanstalk_twisted.rules.policy_keys import (
     check_rule,
 )
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.storage.io_thread import Reactor
 
 MAX_FILE_BYTES: Final = 64 << 10
 """Of the file: it is read in 20 ms, while clients wait."""
@@ -175,18 +173,12 @@ class TubesFile:
             declared = self._read()
         except BadTubesFile as problem:
             self.log.warn(
-                "--tubes {path}: {problem}. The policies stay as they were",
+                "--tubes {path}: {problem}. The policies stay as they were", event="tubes-wrong",
                 path=self._path, problem=str(problem),
             )  # fmt: skip
             return
         self._service.declare_policies(declared)
-        self.log.info("--tubes {path}: read again", path=self._path)
-
-    def reload_on_signal(self, reactor: Reactor) -> None:
-        """
-        SIGHUP reads the file again.
-        """
-        signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(self.reload))
+        self.log.info("--tubes {path}: read again", event="tubes-read", path=self._path)
 
     def _read(self) -> DeclaredPolicies:
         try:

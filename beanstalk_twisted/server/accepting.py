@@ -1,17 +1,18 @@
 """
-Accepting connections: a few at a time, and those that are refused counted in one line a second.
+Accepting connections: a few at a time, and those that are refused counted in one line a minute.
 """
 
 import errno
 from typing import Any, Final
 
-from twisted.internet.interfaces import IDelayedCall, IReactorFDSet, IReadDescriptor
+from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
 from twisted.internet.tcp import Port
 from twisted.logger import ILogFilterPredicate, LogEvent, Logger, PredicateResult
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.storage.io_thread import Clock
+from beanstalk_twisted.storage.repeats import Repeats
 
 MAX_ACCEPTS: Final = 8
 """Connections that a port takes in one round of the reactor: 2 ms with what each costs."""
@@ -54,9 +55,6 @@ class AcceptLimiter:
         self._port.connectionLost(reason)
 
 
-TELL_S: Final = 1.0
-"""Seconds between two lines about the same reason: a person reads no faster."""
-
 ACCEPTS: Final = "twisted.internet.tcp.Port"
 """Namespace of the lines that Twisted logs while it accepts connections."""
 
@@ -68,8 +66,7 @@ OUT_OF_DESCRIPTORS: Final = (
 
 class RefusalLog:
     """
-    Counts what is refused for one reason and logs the number: the first at once, then once a
-    second while there are more.
+    Counts what is refused for one reason and logs the number, as `Repeats` does.
     """
 
     log = Logger()
@@ -78,42 +75,27 @@ class RefusalLog:
         """
         :param why: the reason and what to do about it, as it goes on behind "connections refused:".
         """
-        self._clock = clock
+        self._repeats: Repeats[str] = Repeats(clock, self._tell)
         self._why = why
-        self._count = 0
-        self._timer: IDelayedCall | None = None
 
     def note(self) -> None:
         """
         Count one more.
         """
-        self._count += 1
-        if self._timer is None:
-            self._tell()
+        self._repeats.note(self._why)
 
     def stop(self) -> None:
         """
         Log what was counted and not told yet; leave no timer.
         """
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._count:
-            self._log_count()
+        self._repeats.stop()
 
-    def _tell(self) -> None:
-        self._timer = self._clock.callLater(TELL_S, self._end_second)
-        self._log_count()
-
-    def _end_second(self) -> None:
-        self._timer = None
-        if self._count:
-            self._tell()
-
-    def _log_count(self) -> None:
-        count, self._count = self._count, 0
+    def _tell(self, count: int, why: str) -> None:
         noun = "connection" if count == 1 else "connections"
-        self.log.warn("{count} {noun} refused: {why}", count=count, noun=noun, why=self._why)
+        self.log.warn(
+            "{count} {noun} refused: {why}", event="connections-refused",
+            count=count, noun=noun, why=why,
+        )  # fmt: skip
 
 
 @implementer(ILogFilterPredicate)
@@ -141,6 +123,13 @@ class AcceptErrors:
         elif "EMFILE" not in said:
             return PredicateResult.maybe
         return PredicateResult.no
+
+    def stop(self) -> None:
+        """
+        Log what was counted and not told yet; leave no timer.
+        """
+        for refusals in self._refusals.values():
+            refusals.stop()
 
     def _count(self, why: str) -> None:
         if why not in self._refusals:

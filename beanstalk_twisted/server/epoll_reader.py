@@ -26,7 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.server.execution_context import TURN_NS
+from beanstalk_twisted.server.execution_context import NEVER_NS, TURN_NS
 from beanstalk_twisted.server.output import is_plain
 from beanstalk_twisted.storage.fail_stop import FailStop
 
@@ -51,7 +51,7 @@ class SocketSource:
     Delivers one socket's input to its protocol.  An `IPushProducer`: reading can be paused.
     """
 
-    __slots__ = ("_hub", "_is_here", "_receive", "_received", "_transport", "fd")
+    __slots__ = ("_hub", "_is_here", "_receive", "_received", "fd", "transport")
 
     def __init__(
         self, hub: "EpollReader", transport: Any, received: Callable[[bytes, int], None]
@@ -59,7 +59,7 @@ class SocketSource:
         handle = transport.getHandle()
         self.fd: int = handle.fileno()
         self._hub = hub
-        self._transport = transport
+        self.transport = transport
         self._receive: Callable[[int], bytes] = handle.recv
         self._received = received
         self._is_here = True
@@ -78,25 +78,25 @@ class SocketSource:
             return
         except OSError:
             self.close()
-            self._transport.connectionLost(Failure(CONNECTION_LOST))
+            self.transport.connectionLost(Failure(CONNECTION_LOST))
             return
         if arrived:
             self._received(arrived, now_ns)
         else:
             self.close()
-            self._transport.readConnectionLost(Failure(CONNECTION_DONE))
+            self.transport.readConnectionLost(Failure(CONNECTION_DONE))
 
     def pauseProducing(self) -> None:
         if self._is_here:
             self._hub.remove(self)
         else:
-            self._transport.pauseProducing()
+            self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
         if self._is_here:
             self._hub.add(self)
         else:
-            self._transport.resumeProducing()
+            self.transport.resumeProducing()
 
     def close(self) -> None:
         """
@@ -111,14 +111,14 @@ class SocketSource:
         Twisted reads the connection from now on.
         """
         self.close()
-        self._transport.resumeProducing()
+        self.transport.resumeProducing()
 
     def fail(self) -> None:
         """
         Reading or receiving has failed: as with Twisted, only this connection ends.
         """
         self.close()
-        self._transport.abortConnection()
+        self.transport.abortConnection()
 
 
 @implementer(IReadDescriptor)
@@ -132,13 +132,18 @@ class EpollReader:
     def __init__(
         self, reactor: IReactorFDSet, now_ns: Callable[[], int],
         begin_turn: Callable[[int], None], end_turn: Callable[[], bool], failed: FailStop,
+        slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = lambda transport, took_ns: None,
     ) -> None:  # fmt: skip
         """
         :param begin_turn: called before the first socket is read, with how many there are.
         :param end_turn: called after the last one; says whether another turn may follow at once.
         :param failed: when a turn cannot be carried to its end.
+        :param slow_ns: nanoseconds above which what a socket brings took long, `LIMIT_NS` or more;
+            then ``slow`` is called with its transport and how long it was.
         """
         self._fail_stop = failed
+        self._slow_ns = slow_ns
+        self._slow = slow
         self._now_ns = now_ns
         self._ready: list[tuple[int, int]] = []
         self._reactor = reactor
@@ -239,13 +244,17 @@ class EpollReader:
             feed = self._feeds.get(ready.pop()[0])
             if feed is None:
                 continue
+            began_ns = now_ns
             try:
                 feed.read(now_ns)
             except Exception:
-                self.log.failure("while reading a connection")
+                self.log.failure("while reading a connection", event="read-failed")
                 feed.fail()
             now_ns = self._now_ns()
             if now_ns > ends_ns:
+                # Whatever is slow ends here: it takes no look of its own.
+                if now_ns - began_ns > self._slow_ns:
+                    self._slow(feed.transport, now_ns - began_ns)
                 break
         return self._end_turn() and not ready
 

@@ -23,6 +23,9 @@ happens in a round of the reactor, others and the timers wait some 10 ms.
 MIN_SHARE_NS: Final = 50_000
 """Some ten commands, nanoseconds: what it costs to begin with a connection is then a small part."""
 
+NEVER_NS: Final = 1 << 62
+"""Longer than anything takes, nanoseconds."""
+
 
 class Observer(Protocol):
     """
@@ -62,6 +65,10 @@ class ExecutionContext:
     :ivar methods: what each operation is; see `bindings.methods_of`.
     :ivar durability: up to where replies may be sent.
     :ivar observer: sees all commands and answers; None as a rule.
+    :ivar late: by session, what is to be called with the answer that its command gets later.
+    :ivar wrong: called with what a client got wrong: its session, line and the reply.
+    :ivar slow_ns: a command that takes longer is told: ``slow`` is called with the session, the
+        command's name and what it took, nanoseconds.
     :ivar share_ns: how long one connection's commands are carried out before others have theirs,
         `MIN_SHARE_NS` to `TURN_NS`.
     """
@@ -82,6 +89,10 @@ class ExecutionContext:
         self.failed = failed
         self.durability = Durability()
         self.observer: Observer | None = None
+        self.late: dict[Session, Callable[[Answer], None]] = {}
+        self.wrong: Callable[[Session, bytes, Reply], None] = lambda session, line, reply: None
+        self.slow_ns = NEVER_NS
+        self.slow: Callable[[Session, str, int], None] = lambda session, command, took_ns: None
         self.share_ns = TURN_NS
 
     def divide(self, connections: int) -> None:

@@ -191,6 +191,7 @@ class Executor:
         if context.observer is not None:
             context.observer.command_received(self._session, line, parsed)
         context.queue.count(counter)
+        context.wrong(self._session, line, reply)
         return reply, 0
 
     def _put(
@@ -218,7 +219,7 @@ class Executor:
             if data[stop:end] == CRLF:
                 body = data[start:stop]
             else:
-                answer = NO_CRLF
+                answer = self._miss_crlf(line)
         except MemoryError:
             answer = NO_ROOM
         if observer is not None:
@@ -251,7 +252,7 @@ class Executor:
             if data[stop:end] == CRLF:
                 body = data[start:stop]
             else:
-                answer = NO_CRLF
+                answer = self._miss_crlf(line)
         except MemoryError:
             answer = NO_ROOM
         if context.observer is not None:
@@ -260,6 +261,13 @@ class Executor:
             return answer
         run = context.methods[command.operation]
         return run(self._session, now_ns, now_ns, priority, delay_s, ttr_s, tags, body)
+
+    def _miss_crlf(self, line: bytes) -> Answer:
+        """
+        A body does not end where its size says.
+        """
+        self._context.wrong(self._session, line, EXPECTED_CRLF)
+        return NO_CRLF
 
     def _leave_or_refuse(self, line: bytes, end: int, parsed: Parsed) -> Answer | None:
         """
@@ -361,6 +369,8 @@ class Executor:
             answer = self._obey(incoming, now_ns)
         elif incoming.refusal is not None:
             answer = incoming.refusal, 0
+            if answer != NO_ROOM:
+                self._context.wrong(self._session, incoming.line, incoming.refusal)
         elif isinstance(incoming, IncomingJobs):
             answer = self._put_jobs(incoming, now_ns)
         else:
@@ -414,7 +424,7 @@ class Executor:
         parsed, draft = incoming.parsed, incoming.draft
         assert draft is not None
         if not incoming.body.endswith(CRLF):
-            return NO_CRLF
+            return self._miss_crlf(incoming.line)
         try:
             body = incoming.body[: -len(CRLF)]
         except MemoryError:
@@ -427,6 +437,14 @@ class Executor:
         return context.queue.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     # Answers.
+
+    def tell_slow(self, took_ns: int) -> None:
+        """
+        The newest command has taken long.
+        """
+        command = self._command
+        name = "a wrong line" if command is None else command.name
+        self._context.slow(self._session, name, took_ns)
 
     def answer(self, answer: Answer) -> bool:
         """

@@ -21,8 +21,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from twisted.logger import Logger
-
 HEADROOM_BYTES: Final = 16 << 20
 """
 What is kept for all but jobs: a turn's commands and replies of 256 connections, Python's own pieces
@@ -63,11 +61,10 @@ class Headroom:
 
     :ivar unsettled: how many bytes wait for the disk.
     :ivar undurable: how many bytes a start would have to frame anew.
+    :ivar changed: called with whether memory is short, when that has changed.
     :ivar largest: bytes of the largest part that a start reads of the log at once; None if there is
         no log.  It does not become less while the server runs.
     """
-
-    log = Logger()
 
     def __init__(
         self, has: Callable[[int], bool] | None = None,
@@ -79,6 +76,7 @@ class Headroom:
         self.unsettled: Callable[[], int] = lambda: 0
         self.undurable: Callable[[], int] = lambda: 0
         self.largest: int | None = None
+        self.changed: Callable[[bool], None] = lambda is_short: None
         self._has = can_have if has is None else has
         self._seconds = seconds
         self._left = 0
@@ -110,7 +108,7 @@ class Headroom:
             self.largest = max(self.largest, size)
         if is_short != self._is_short:
             self._is_short = is_short
-            self._tell()
+            self.changed(is_short)
         return not is_short
 
     def _look_for_large(self, size: int) -> bool:
@@ -134,15 +132,6 @@ class Headroom:
         if self.largest is None:
             return now
         return max(now, self.largest, REHOMING_COPIES * (self.undurable() + size))
-
-    def _tell(self) -> None:
-        if self._is_short:
-            self.log.warn(
-                "memory is short: new jobs are refused (OUT_OF_MEMORY) until some is free; nothing "
-                "was lost. Delete jobs, or give the server more (ulimit -v)."
-            )
-        else:
-            self.log.warn("there is memory again: new jobs are taken")
 
 
 def can_have(size: int) -> bool:

@@ -131,7 +131,12 @@ class BeanstalkProtocol(LineReceiver):
         attributes (``line_mode``, ``paused``), but the executor takes whole commands first.  Line
         by line, a command costs a third more.
         """
-        self.received(data, self._context.now_ns())
+        context = self._context
+        began_ns = context.now_ns()
+        self.received(data, began_ns)
+        took_ns = context.now_ns() - began_ns
+        if took_ns > context.slow_ns:
+            self.was_slow(took_ns)
 
     def received(self, data: bytes, now_ns: int) -> None:
         """
@@ -258,6 +263,13 @@ class BeanstalkProtocol(LineReceiver):
         incoming = 0 if self._incoming is None else self._incoming.held_bytes
         return len(self._input) + incoming + self.replies.held_bytes
 
+    def was_slow(self, took_ns: int) -> None:
+        """
+        What has come took so long to be carried out.  As a share of a turn is shorter than what is
+        slow, it was the newest command.
+        """
+        self._executor.tell_slow(took_ns)
+
     def answer(self, answer: Answer) -> None:
         try:
             self._executor.answer(answer)
@@ -287,7 +299,7 @@ class BeanstalkProtocol(LineReceiver):
         self._is_leaving = self.paused = True
         self.replies.forget()
         self._host.disconnected(self.session)
-        self.log.failure("while serving a connection")
+        self.log.failure("while serving a connection", event="connection-failed")
         self.transport.abortConnection()
 
     def part(self) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -28,6 +28,8 @@ from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.accepting import RefusalLog
+from beanstalk_twisted.server.anomalies import Anomalies
+from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.connection_host import ServedConnection
 from beanstalk_twisted.server.epoll_reader import EpollReader, SocketSource, has_place_in
 from beanstalk_twisted.server.execution_context import ExecutionContext
@@ -55,7 +57,7 @@ from beanstalk_twisted.storage.store import LogStore, StartProgress, jobs_in_wor
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
-from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.dialects import MODERN, Parsed
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
 
 SLICES_LIMIT_NS: Final = 2 * NS
@@ -99,6 +101,8 @@ class BeanstalkService(Service):
         self.path = "" if directory is None else directory.path
         self.process = Process(clock, settings.segment_bytes)
         self._headroom = Headroom()
+        self._anomalies = Anomalies(reactor, self._peer_of)
+        self._headroom.changed = self._anomalies.note_memory
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.queue.state.unique.most = settings.max_keys
         self.queue.puts.draining_changed = self._tell_of_draining
@@ -109,6 +113,10 @@ class BeanstalkService(Service):
         self.context = ExecutionContext(
             self.queue, self.now_ns, lambda: self.turns.deliver(), self._answer_failure
         )
+        self.context.wrong = self._anomalies.note_wrong
+        self.context.slow, self.context.slow_ns = self._anomalies.note_slow, settings.slow_ns
+        self.audit = Audit(reactor, self.context, self._peer_of)
+        self.audit.watch(MODERN.rows)
         if settings.verbosity > 1:
             self.context.observer = CommandLog()
         self.turns = TurnScheduler(
@@ -165,8 +173,9 @@ class BeanstalkService(Service):
         if self.has_hub:
             reactor = cast(IReactorFDSet, self._reactor)
             self._hub = EpollReader(
-                reactor, self.now_ns, turns.begin_turn, turns.end_turn, self._fail_stop
-            )
+                reactor, self.now_ns, turns.begin_turn, turns.end_turn, self._fail_stop,
+                self.settings.slow_ns, _was_slow,
+            )  # fmt: skip
         self._set_timer()
 
     def _open_log(self, directory: Directory) -> None:
@@ -187,11 +196,13 @@ class BeanstalkService(Service):
             keeps_unsafe=self.settings.keeps_unsafe,
         )
         for note in opened.notes:
-            self.log.warn("binlog {path}: {note}", path=directory.path, note=note)
+            self.log.warn(
+                "binlog {path}: {note}", event="recovery-note", path=directory.path, note=note
+            )
         self.log.info(
-            "binlog {path}: {jobs} loaded, segment {seq} begun",
-            path=directory.path, jobs=jobs_in_words(len(self.queue.state.jobs)),
-            seq=opened.log.segment,
+            "binlog {path}: {loaded} loaded, segment {segment} begun", event="log-opened",
+            path=directory.path, loaded=jobs_in_words(len(self.queue.state.jobs)),
+            jobs=len(self.queue.state.jobs), segment=opened.log.segment,
         )  # fmt: skip
         environment = Environment(
             directory, io, unwatched, self._reactor, self.clock, self._fail_stop
@@ -229,6 +240,7 @@ class BeanstalkService(Service):
 
     async def _stop(self, was_running: bool) -> None:
         self._refusals.stop()
+        self._anomalies.stop()
         self.turns.stop()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
@@ -244,6 +256,7 @@ class BeanstalkService(Service):
             protocol.part()
         if was_running and self._store is not None:
             await self._store.deliver_rest()
+        self.audit.stop()
         if self._hub is not None:
             self._hub.close()
         if self._directory is not None:
@@ -278,9 +291,9 @@ class BeanstalkService(Service):
 
     def _tell_of_draining(self) -> None:
         if self.queue.puts.is_draining:
-            self.log.info("draining: new jobs are refused")
+            self.log.info("draining: new jobs are refused", event="drain")
         else:
-            self.log.info("draining has ended: new jobs are taken")
+            self.log.info("draining has ended: new jobs are taken", event="undrain")
 
     # What connections call: see `ConnectionHost`.
 
@@ -308,7 +321,9 @@ class BeanstalkService(Service):
         session = self.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
         self._protocols[session] = protocol
         if self.settings.verbosity:
-            self.log.info("connection {number} made", number=session.number)
+            self.log.info(
+                "connection {connection} made", event="connected", connection=session.number
+            )
         return session
 
     @fail_stop
@@ -333,9 +348,22 @@ class BeanstalkService(Service):
             return
         self.wrapped_ended += not is_plain(protocol.transport)
         self.queue.disconnect(session, self.clock.now_ns())
+        if self.context.late:
+            self.audit.ended(session)
         if self.settings.verbosity:
-            self.log.info("connection {number} ended", number=session.number)
+            self.log.info(
+                "connection {connection} ended", event="disconnected", connection=session.number
+            )
         self.turns.after_change()
+
+    def _peer_of(self, session: Session) -> str:
+        """
+        :return: who is at the other end of a session, in words.
+        """
+        protocol = self._protocols.get(session)
+        if protocol is None:
+            return "a connection that has ended"
+        return _peer(protocol.transport.getPeer()) or "a UNIX socket"
 
     def _connection_facts(self, session: Session) -> ConnectionFacts | None:
         protocol = self._protocols.get(session)
@@ -357,7 +385,9 @@ class BeanstalkService(Service):
                 raise error
         elif isinstance(error, MemoryError):
             return OUT_OF_MEMORY, 0
-        self.log.failure("while executing {line!r}", line=line[:MAX_LINE_BYTES])
+        self.log.failure(
+            "while executing {line!r}", event="command-failed", line=line[:MAX_LINE_BYTES]
+        )
         return INTERNAL_ERROR, 0
 
     # After each change.
@@ -412,9 +442,9 @@ class BeanstalkService(Service):
 
     def _say_why(self, failure: Failure) -> None:
         why = reason(failure, self.context.durability.acknowledgeable_lsn)
-        self.log.critical("the server ends: {why}", why=why)
+        self.log.critical("the server ends: {why}", event="server-ends", why=why)
         if not isinstance(failure.value, BinlogError):
-            self.log.failure("what the server ends of", failure=failure)
+            self.log.failure("what the server ends of", failure, event="server-ends-of")
         if self.settings.pidfile:
             with suppress(OSError):
                 os.unlink(self.settings.pidfile)
@@ -430,6 +460,17 @@ def _peer(address: IAddress) -> str:
     return f"{address.host}:{address.port}" if isinstance(address, IPv4Address) else ""
 
 
+def _was_slow(transport: Any, took_ns: int) -> None:
+    """
+    What a socket has brought took so long.
+
+    :param transport: of a connection that may have ended meanwhile; Twisted's has no protocol then.
+    """
+    protocol = getattr(transport, "protocol", None)
+    if protocol is not None:
+        protocol.was_slow(took_ns)
+
+
 class CommandLog:
     """
     An `execution_context.Observer` that logs each line as it came, wrong ones too, without bodies.
@@ -438,7 +479,10 @@ class CommandLog:
     log = Logger()
 
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        self.log.info("connection {number}: {line}", number=session.number, line=escape_all(line))
+        self.log.info(
+            "connection {connection}: {line}", event="command",
+            connection=session.number, line=escape_all(line),
+        )  # fmt: skip
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
         return None

@@ -6,11 +6,22 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
+from beanstalk_twisted.server.epoll_reader import LIMIT_NS
+from beanstalk_twisted.server.execution_context import NEVER_NS
 from beanstalk_twisted.storage.group_commit import FsyncPolicy
 from beanstalk_twisted.storage.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.store import LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S
+
+DEFAULT_SLOW_MS: Final = 100
+"""Milliseconds: ten times what a turn may take, and what a person notices."""
+
+MIN_SLOW_MS: Final = LIMIT_NS // 1_000_000
+"""A whole turn: a shorter one is what clients always have to wait for others."""
+
+MAX_SLOW_MS: Final = 60_000
+"""A minute; a disk that takes as long is given up."""
 
 IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
 
@@ -25,6 +36,8 @@ class Settings(NamedTuple):
     :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar v1_ttr_s: the TTR of jobs that are put in the older dialect.
+    :ivar slow_ms: a command that takes more milliseconds, or waits longer for the disk, is logged,
+        `MIN_SLOW_MS` to `MAX_SLOW_MS`; 0 never.
     :ivar max_keys: how many unique keys there may be.
     """
 
@@ -41,13 +54,23 @@ class Settings(NamedTuple):
     v1_ttr_s: int = DEFAULT_TTR_S
     fsync_inline_us: int = DEFAULT_LIMIT_US
     max_keys: int = MAX_KEYS
+    slow_ms: int = DEFAULT_SLOW_MS
+
+    @property
+    def slow_ns(self) -> int:
+        """
+        The same, nanoseconds; for never, what is never reached.
+        """
+        return self.slow_ms * 1_000_000 if self.slow_ms else NEVER_NS
 
     @property
     def log(self) -> LogOptions:
         """
         What of them is about the log.
         """
-        return LogOptions(self.fsync, self.compaction, self.fsync_inline_us, self.may_rehome)
+        return LogOptions(
+            self.fsync, self.compaction, self.fsync_inline_us, self.may_rehome, self.slow_ns
+        )
 
     @property
     def keeps_unsafe(self) -> bool:

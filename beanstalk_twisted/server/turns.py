@@ -188,6 +188,10 @@ class TurnScheduler:
         Deliver a late answer; it may set off the connection's next command.
         """
         session.has_answer = False
+        if self._context.late:
+            late = self._context.late.pop(session, None)
+            if late is not None:
+                late(answer)
         protocol = self._connections.get(session)
         if protocol is None:
             return

@@ -95,7 +95,10 @@ class Archiver:
                 f"archive directory {self._archive.path} cannot be used: {problem.strerror}; "
                 f"nothing was lost. Look at its permissions and its space, then start again."
             ) from problem
-        self.log.info("archive {path}: keeps every finished segment", path=self._archive.path)
+        self.log.info(
+            "archive {path}: keeps every finished segment", event="archive-opened",
+            path=self._archive.path,
+        )  # fmt: skip
         oldest = self._log.oldest
         self._run(lambda: gap(self._archive.names(), oldest), self._note_gap)
 
@@ -150,7 +153,9 @@ class Archiver:
         self._is_busy = False
         if self._trouble:
             self._trouble = ""
-            self.log.warn("archive {path} works again", path=self._archive.path)
+            self.log.warn(
+                "archive {path} works again", event="archive-works", path=self._archive.path
+            )
         done(result)
 
     @fail_stop
@@ -173,9 +178,11 @@ class Archiver:
         again()
 
     def _report(self, failure: Failure, outlook: str) -> None:
-        self.log.critical("{error} {outlook}", error=_said(failure), outlook=outlook)
+        self.log.critical(
+            "{error} {outlook}", event="archive-failed", error=_said(failure), outlook=outlook
+        )
         if not failure.check(BinlogError, OSError):
-            self.log.failure("while archiving", failure=failure)
+            self.log.failure("while archiving", failure, event="archive-failed-of")
 
     # Segments.
 
@@ -184,7 +191,7 @@ class Archiver:
             self.log.critical(
                 "archive {path}: segments {first} to {last} are not in it, and no longer in the "
                 "log: it was compacted by a server without --binlog-archive. What follows them is "
-                "archived.",
+                "archived.", event="archive-gap",
                 path=self._archive.path, first=found.first, last=found.last,
             )  # fmt: skip
         self._consider()

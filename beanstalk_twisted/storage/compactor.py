@@ -172,6 +172,8 @@ class Compactor:
         The log is safe as it is; it only grows from here on.
         """
         self._is_stopped = True
-        self.log.critical("compaction has ended: {error}", error=failure.value)
+        self.log.critical(
+            "compaction has ended: {error}", event="compaction-failed", error=failure.value
+        )
         if not failure.check(BinlogError, OSError):
-            self.log.failure("while compacting", failure=failure)
+            self.log.failure("while compacting", failure, event="compaction-failed-of")

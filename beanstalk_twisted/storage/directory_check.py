@@ -65,7 +65,7 @@ class DirectoryCheck:
         if displaced := self._displaced():
             self.log.warn(
                 "binlog {path}: {displaced}, its file system says at once; so it cannot be noticed "
-                "there if the directory is removed or renamed",
+                "there if the directory is removed or renamed", event="directory-unwatched",
                 path=self._path, displaced=displaced,
             )  # fmt: skip
         else:

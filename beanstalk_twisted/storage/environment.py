@@ -46,6 +46,21 @@ class StoreEvents(NamedTuple):
     count_waiting: Callable[[], int]
 
 
+class SlowSync(NamedTuple):
+    """
+    A write or sync that replies have waited for, for long; compares by that.
+
+    :ivar waited_ns: the longest of these waits, ns: from the end of the first turn whose records
+        are in the batch, or from when the batch before it was given to the disk.
+    :ivar took_ns: the last write or sync itself, ns.
+    :ivar connections: how many waited when it ended.
+    """
+
+    waited_ns: int
+    took_ns: int
+    connections: int
+
+
 class CommitEvents(NamedTuple):
     """
     What a `GroupCommit` calls; by default nothing happens.
@@ -56,6 +71,7 @@ class CommitEvents(NamedTuple):
     :ivar rehomed: all that is not durable is about to move, because of this error.
     :ivar count_waiting: asks how many connections may wait for what is written next.
     :ivar demand: asks how much room the queue wants.
+    :ivar slow: a write or sync has taken long.
     :ivar space_changed: there is more room, or, with a failure, none is to be had.
     """
 
@@ -66,3 +82,4 @@ class CommitEvents(NamedTuple):
     count_waiting: Callable[[], int] = lambda: 0
     demand: Callable[[], Demand] = Demand
     space_changed: Callable[[Failure | None], None] = lambda refusal: None
+    slow: Callable[[SlowSync], object] = lambda slow: None

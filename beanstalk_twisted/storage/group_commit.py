@@ -33,7 +33,7 @@ from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.storage.environment import CommitEvents, Environment
+from beanstalk_twisted.storage.environment import CommitEvents, Environment, SlowSync
 from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.inline_sync import MAX_BATCH_BYTES, InlineSyncPolicy
 from beanstalk_twisted.storage.space import Space
@@ -57,6 +57,10 @@ MAX_UNACKNOWLEDGED_BYTES: Final = 8 << 20
 Bytes appended and not yet acknowledgeable above which connections that wait for replies are not
 read: some tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
 """
+
+
+IDLE: Final = -1
+"""In place of a time, ns: the disk has nothing to do."""
 
 
 class FsyncPolicy(NamedTuple):
@@ -106,10 +110,12 @@ class GroupCommit:
     def __init__(
         self, log: Log, writer: Writer, environment: Environment, policy: FsyncPolicy,
         events: CommitEvents, may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
+        slow_ns: int = 1 << 62,
     ) -> None:  # fmt: skip
         """
         :param may_rehome: whether one attempt is made to go on in another segment before that.
         :param shortcut: None has all done by the I/O thread that may take long.
+        :param slow_ns: how long replies may wait for the disk before that is told, ns.
         """
         self.acknowledgeable_lsn = log.last_lsn
         self.space = Space(log.budget, environment.reactor, events, self._try_again)
@@ -132,6 +138,10 @@ class GroupCommit:
         self._may_rehome = may_rehome and policy.interval_s is not None
         self._wants_write = self._wants_sync = False
         self._in_flight_bytes = 0
+        self._slow_ns = slow_ns
+        # When the disk was given its newest work, and when those began to wait who wait for it.
+        self._taken_ns = IDLE
+        self._waits_from_ns = self._took_ns = self._ended_ns = 0
         self._refused: tuple[Batch, bool] | None = None
         self._turn: IDelayedCall | None = None
         self._interval: IDelayedCall | None = None
@@ -256,8 +266,12 @@ class GroupCommit:
 
     def _take(self) -> None:
         self._events.before_batch()
-        batch = self._log.take(self._now_ns())
+        now_ns = self._now_ns()
+        batch = self._log.take(now_ns)
         assert batch is not None
+        # Behind another batch its records may be as old as that.
+        self._waits_from_ns = now_ns if self._taken_ns == IDLE else self._taken_ns
+        self._taken_ns = now_ns
         is_promised = self._is_always and batch.commits
         sync = is_promised or self._wants_sync or self._finished is not None
         self._wants_write = self._wants_sync = False
@@ -314,10 +328,11 @@ class GroupCommit:
         """
         began_ns = self._now_ns()
         is_durable = writer.write(batch, sync)
-        now_ns = self._now_ns()
+        now_ns = self._ended_ns = self._now_ns()
+        self._took_ns = now_ns - began_ns
         if not batch.syncs:
             note = self._inline_sync.note_sync if sync else self._inline_sync.note_write
-            note(now_ns, now_ns - began_ns)
+            note(now_ns, self._took_ns)
         return is_durable
 
     def _run(
@@ -334,17 +349,28 @@ class GroupCommit:
         if self._refused is not None:
             self._refused = None
             self.space.was_given()
+        if self._ended_ns - self._waits_from_ns > self._slow_ns:
+            self._tell_slow()
         if is_durable:
             self._log.durable(batch.last_lsn)
         self._advance(is_here)
         if not is_durable:
             self._arm_interval()
 
+    def _tell_slow(self) -> None:
+        waited_ns = self._ended_ns - self._waits_from_ns
+        self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
+
     def _sync_all(self) -> bool:
+        began_ns = self._now_ns()
         self._writer.sync()
+        self._ended_ns = self._now_ns()
+        self._took_ns = self._ended_ns - began_ns
         return True
 
     def _synced(self, is_durable: bool, lsn: int) -> None:
+        if self._ended_ns - self._waits_from_ns > self._slow_ns:
+            self._tell_slow()
         self._log.durable(lsn)
         self._advance()
 
@@ -366,6 +392,8 @@ class GroupCommit:
             self._flush()
         else:
             self._arm_idle_flush()
+        if not self._is_busy:
+            self._taken_ns = IDLE
         self._events.advanced()
 
     @property
@@ -403,6 +431,7 @@ class GroupCommit:
     # Space.
 
     def _prepare(self, segment: PreallocatedSegment) -> None:
+        self._taken_ns = self._now_ns()
         running = self._run(
             self._io.run, partial(self._writer.prepare, segment), self._prepared, segment
         )
@@ -450,6 +479,7 @@ class GroupCommit:
 
     def _run_sync(self) -> None:
         self._wants_sync = False
+        self._taken_ns = self._waits_from_ns = self._now_ns()
         running = self._run(self._io.run, self._sync_all, self._synced, self._written_lsn)
         running.addErrback(self._fail)
 
@@ -478,6 +508,7 @@ class GroupCommit:
         if self._wants_write:
             self._flush()
         else:
+            self._waits_from_ns = self._taken_ns = self._now_ns()
             self._start(self._log.mark(), False)
 
     # The end.

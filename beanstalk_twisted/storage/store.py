@@ -18,10 +18,16 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.directory_check import DirectoryCheck
-from beanstalk_twisted.storage.environment import CommitEvents, Environment, StoreEvents
+from beanstalk_twisted.storage.environment import (
+    CommitEvents,
+    Environment,
+    SlowSync,
+    StoreEvents,
+)
 from beanstalk_twisted.storage.group_commit import FsyncPolicy, GroupCommit
 from beanstalk_twisted.storage.inline_sync import InlineSyncPolicy
 from beanstalk_twisted.storage.opening import OpenLog
+from beanstalk_twisted.storage.repeats import Repeats, times
 
 
 class LogOptions(NamedTuple):
@@ -30,12 +36,14 @@ class LogOptions(NamedTuple):
 
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
+    :ivar slow_ns: replies that waited longer for the disk are told of.
     """
 
     fsync: FsyncPolicy
     compaction: Policy
     fsync_inline_us: int
     may_rehome: bool
+    slow_ns: int
 
 
 SPACE_NEWS_S: Final = 2.0
@@ -43,6 +51,9 @@ SPACE_NEWS_S: Final = 2.0
 How long there has to be space before that is told, seconds: on a full disk each segment that
 compaction frees is taken again, some 45 times a second if segments are small.
 """
+
+
+MS: Final = 1_000_000
 
 
 class LogFacts:
@@ -79,9 +90,10 @@ class LogStore:
         self._reactor = environment.reactor
         self._refusal = ""
         self._news: IDelayedCall | None = None
+        self._slow: Repeats[SlowSync] = Repeats(environment.reactor, self._tell_of_slow, max)
         self.committer = GroupCommit(
             opened.log, opened.writer, environment, options.fsync, self._commit_events(events),
-            options.may_rehome, InlineSyncPolicy(options.fsync_inline_us),
+            options.may_rehome, InlineSyncPolicy(options.fsync_inline_us), options.slow_ns,
         )  # fmt: skip
         self._compactor = compactor(
             options.compaction, opened.log, queue, environment, self.committer, self._may_free
@@ -96,7 +108,7 @@ class LogStore:
     def _commit_events(self, events: StoreEvents) -> CommitEvents:
         return CommitEvents(
             events.acknowledge, self._advanced, self._note_clock_step, self._note_rehoming,
-            events.count_waiting, self._queue.demand, self._note_room,
+            events.count_waiting, self._queue.demand, self._note_room, self._slow.note,
         )  # fmt: skip
 
     def tell(self, facts: LogFacts) -> None:
@@ -124,6 +136,7 @@ class LogStore:
         Begin nothing more that nobody waits for.
         """
         self._forget_news()
+        self._slow.stop()
         self._check.stop()
         self._compactor.stop()
         if self._archiver is not None:
@@ -154,7 +167,15 @@ class LogStore:
         self.log.critical(
             "{what} Going on in segment {segment} with all that was not on disk; if that "
             "fails too, the server ends. Look at the disk and the kernel's log.",
-            what=error.what, segment=moved.segment,
+            event="log-moved", what=error.what, segment=moved.segment,
+        )  # fmt: skip
+
+    def _tell_of_slow(self, count: int, slow: SlowSync) -> None:
+        self.log.warn(
+            "a write or sync in {path} took {ms} ms; {connections} connections waited up to "
+            "{waited_ms} ms for the disk{times}", event="fsync-slow", path=self._path,
+            ms=slow.took_ns // MS, connections=slow.connections, waited_ms=slow.waited_ns // MS,
+            times=times(count, "slowest"), count=count,
         )  # fmt: skip
 
     def _note_clock_step(self) -> None:
@@ -180,12 +201,14 @@ class LogStore:
     def _tell_of_refusal(self, said: str) -> None:
         if said != self._refusal:
             self._refusal = said
-            self.log.critical("{what} {free} bytes are left.", what=said,
-                              free=self._log.budget.free)  # fmt: skip
+            self.log.critical(
+                "{what} {free} bytes are left.", event="disk-full",
+                what=said, free=self._log.budget.free,
+            )  # fmt: skip
 
     def _tell_of_space(self) -> None:
         self._news, self._refusal = None, ""
-        self.log.warn("binlog {path}: there is space again", path=self._path)
+        self.log.warn("binlog {path}: there is space again", event="disk-space", path=self._path)
 
     def _forget_news(self) -> None:
         news, self._news = self._news, None
@@ -216,7 +239,7 @@ class StartProgress:
         if done * 10 >= total * self._next_tenth and total > 10 << 20:
             self._next_tenth = done * 10 // total + 1
             self._log.info(
-                "replay: {done} of {total} MB read ({percent} %)",
+                "replay: {done} of {total} MB read ({percent} %)", event="loading",
                 done=done >> 20, total=total >> 20, percent=done * 100 // total,
             )  # fmt: skip
 
@@ -224,4 +247,6 @@ class StartProgress:
         """
         Log the number of jobs.
         """
-        self._log.info("replay: {jobs} loaded", jobs=jobs_in_words(jobs))
+        self._log.info(
+            "replay: {loaded} loaded", event="loaded", loaded=jobs_in_words(jobs), jobs=jobs
+        )

@@ -26,6 +26,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.storage.io_thread import LOOK_S, Clock, Io, WatchableIo
+from beanstalk_twisted.storage.repeats import Repeats, times
 
 T = TypeVar("T")
 
@@ -63,7 +64,8 @@ class WatchedIo(Io):
     """
     An `Io` that is watched.
 
-    One timer may be pending here: the next look, and only while work is under way.
+    Two timers may be pending here: the next look, only while work is under way, and that of
+    `Repeats`.
     """
 
     log = Logger()
@@ -96,6 +98,8 @@ class WatchedIo(Io):
         self._given = self._ended = 0
         self._ended_before = 0
         self._seconds = 0
+        self._repeats: Repeats[tuple[int, str]] = Repeats(clock, self._tell_slow, max)
+        self._is_told = False
         self._has_given_up = False
         self._timer: IDelayedCall | None = None
 
@@ -131,6 +135,7 @@ class WatchedIo(Io):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._repeats.stop()
         self._io.stop()
 
     @property
@@ -142,9 +147,10 @@ class WatchedIo(Io):
         Work ends in the order in which it was given, so it is the oldest that has ended.
         """
         self._ended += 1
-        if self._seconds >= SLOW_S:
+        if self._is_told:
+            self._is_told = False
             self.log.warn(
-                "the disk goes on, after {seconds} s: {path}",
+                "the disk goes on, after {seconds} s: {path}", event="disk-works",
                 seconds=self._seconds, path=self._path,
             )  # fmt: skip
         self._seconds = 0
@@ -182,12 +188,27 @@ class WatchedIo(Io):
         return self._has_given_up
 
     def _warn(self, meanwhile: str) -> None:
-        if self._seconds == SLOW_S:
-            self.log.warn(
-                "the disk is slow: a write or sync in {path} has taken {seconds} s so far; "
-                "{meanwhile}",
-                path=self._path, seconds=self._seconds, meanwhile=meanwhile,
-            )  # fmt: skip
+        """
+        :param meanwhile: see `_gives_up`.
+        """
+        if self._seconds != SLOW_S:
+            return
+        slow = self._seconds, meanwhile
+        if meanwhile is self._waits:
+            self._is_told = self._repeats.note(slow)
+        else:
+            # In the other thread, so without a timer.  It does not come again soon: after a stall
+            # the reactor's thread does no work for `inline_sync.REST` times as long.
+            self._is_told = True
+            self._tell_slow(1, slow)
+
+    def _tell_slow(self, count: int, slow: tuple[int, str]) -> None:
+        seconds, meanwhile = slow
+        self.log.warn(
+            "the disk is slow: a write or sync in {path} has taken {seconds} s so far; "
+            "{meanwhile}{times}", event="disk-slow", path=self._path, seconds=seconds,
+            meanwhile=meanwhile, times=times(count), count=count,
+        )  # fmt: skip
 
     def _hung(self) -> WriteFailed:
         lost = NOTHING_LOST if self._syncs_first else NEWEST_DOUBTFUL

@@ -45,6 +45,8 @@ class Command:
     :ivar ends_wait: sent while a command of its connection waits, it ends that wait, if it is the
         next one.
     :ivar ends_run: what follows the line is no command: it has jobs, or ends the connection.
+    :ivar manages: it does to others' jobs, to tubes or to the server what an operator does: it is
+        told in the audit.
     :ivar counter: its key in `stats`, None if it has none.
     :ivar pattern: derived from the fields.
     :ivar max_line_bytes: of its lines, with their CR LF.
@@ -55,7 +57,7 @@ class Command:
     # Attributes in slots are read in 10 ns, those of a NamedTuple in 27 (unoptimised CPython 3.11).
     __slots__ = (
         "counter", "ends_connection", "ends_run", "ends_wait", "fields", "form", "has_body",
-        "has_jobs", "is_batch", "is_update", "is_whole_word", "max_line_bytes", "name",
+        "has_jobs", "is_batch", "is_update", "is_whole_word", "manages", "max_line_bytes", "name",
         "operation", "pattern", "prefix", "write",
     )  # fmt: skip
 
@@ -63,7 +65,7 @@ class Command:
         self, prefix: bytes, fields: Sequence[Field] = (), *, operation: str = "",
         has_body: bool = False, has_jobs: bool = False, is_whole_word: bool = False,
         ends_connection: bool = False, ends_wait: bool = False, is_counted: bool = True,
-        max_line_bytes: int = MAX_LINE_BYTES, form: str = "",
+        max_line_bytes: int = MAX_LINE_BYTES, form: str = "", manages: bool = False,
         write: Callable[[Reply], bytes] | None = None,
     ) -> None:  # fmt: skip
         """
@@ -81,6 +83,7 @@ class Command:
         self.is_whole_word = is_whole_word
         self.ends_connection = ends_connection
         self.ends_wait = ends_wait
+        self.manages = manages
         self.ends_run = ends_connection or has_jobs
         self.counter = f"cmd-{self.name}" if is_counted else None
         self.max_line_bytes = max_line_bytes
@@ -106,8 +109,8 @@ COMMANDS: Final = (
     Command(b"delete ", (grammar.JOB_ID,)),
     Command(b"release ", _RELEASE_FIELDS),
     Command(b"bury ", (grammar.JOB_ID, grammar.PRIORITY)),
-    Command(b"kick ", (grammar.BOUND,)),
-    Command(b"kick-job ", (grammar.JOB_ID,), is_counted=False),
+    Command(b"kick ", (grammar.BOUND,), manages=True),
+    Command(b"kick-job ", (grammar.JOB_ID,), is_counted=False, manages=True),
     Command(b"touch ", (grammar.JOB_ID,)),
     Command(b"stats-job ", (grammar.JOB_ID,)),
     Command(b"stats-tube ", (grammar.TUBE,)),
@@ -119,7 +122,7 @@ COMMANDS: Final = (
     Command(b"list-tube-used"),
     Command(b"list-tubes"),
     Command(b"quit", ends_connection=True, is_counted=False),
-    Command(b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE)),
+    Command(b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE), manages=True),
 )
 
 # `stats` shows the counters in an order of its own (beanstalkd prot.c, fmt_stats).

@@ -112,11 +112,13 @@ WATCHED: Final = Field("tube", rb"([^ ]*+)", grammar.TUBE.convert)
 def _row(
     word: bytes, fields: Sequence[Field] = (), *, operation: str = "", has_jobs: bool = False,
     ends_wait: bool = False, max_line_bytes: int = MAX_LINE_BYTES, form: str = "",
+    manages: bool = False,
 ) -> Command:  # fmt: skip
     prefix = word + b" " if fields else word
     return Command(
         prefix, fields, operation=operation, is_whole_word=True, is_counted=False,
         has_jobs=has_jobs, ends_wait=ends_wait, max_line_bytes=max_line_bytes, form=form,
+        manages=manages,
     )  # fmt: skip
 
 
@@ -150,20 +152,27 @@ EXTENSIONS: Final = (
     _row(b"reserve-batch", (BATCH_COUNT, OPTIONAL_SECONDS)),
     _row(b"delete-batch", (JOB_IDS,), max_line_bytes=MAX_BATCH_LINE_BYTES),
     _row(b"list-jobs", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR)),
-    _row(b"flush-tube", _FLUSH_FIELDS),
-    _row(b"truncate", _FLUSH_FIELDS, operation="flush-tube"),
-    _row(b"move-job", (JOB_ID, TARGET)),
-    _row(b"update-job", (JOB_ID, PRIORITY, DELAY, TTR, OPTIONAL_BYTES), has_jobs=True),
+    _row(b"flush-tube", _FLUSH_FIELDS, manages=True),
+    _row(b"truncate", _FLUSH_FIELDS, operation="flush-tube", manages=True),
+    _row(b"move-job", (JOB_ID, TARGET), manages=True),
+    _row(
+        b"update-job", (JOB_ID, PRIORITY, DELAY, TTR, OPTIONAL_BYTES), has_jobs=True, manages=True
+    ),
     _row(b"wait-job", (JOB_ID, SECONDS)),
     _row(b"cancel-reserve", ends_wait=True),
     _row(b"stats-group", (GROUP,)),
     _row(b"watch", (WATCHED, WEIGHT), operation="watch-weighted", form="watch <weight>"),
     _row(b"reserve-mode", (MODE,)),
-    _row(b"tube-policy", (grammar.TUBE_WORD, POLICY_PAIRS), max_line_bytes=MAX_POLICY_LINE_BYTES),
-    _row(b"kick-dead", (grammar.TUBE_WORD, DEAD_BOUND)),
+    _row(
+        b"tube-policy",
+        (grammar.TUBE_WORD, POLICY_PAIRS),
+        max_line_bytes=MAX_POLICY_LINE_BYTES,
+        manages=True,
+    ),
+    _row(b"kick-dead", (grammar.TUBE_WORD, DEAD_BOUND), manages=True),
     _row(b"list-connections"),
-    _row(b"drain"),
-    _row(b"undrain"),
+    _row(b"drain", manages=True),
+    _row(b"undrain", manages=True),
 )
 
 TAGGED_PUT: Final = Command(

@@ -116,7 +116,7 @@ def rows(ttr_s: int) -> tuple[Command, ...]:
         row(b"bury ", bury),
         row(b"peek", operation="peek-buried", write=_write_peek),
         row(b"peek ", one_job, write=_write_peek),
-        row(b"kick ", (grammar.COUNT,)),
+        row(b"kick ", (grammar.COUNT,), manages=True),
         row(b"stats", write=_write_server),
         row(b"stats ", one_job, operation="stats-job", write=_write_job),
     )

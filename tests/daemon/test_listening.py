@@ -37,8 +37,6 @@ from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.listening import (
     STOP_LIMIT_S,
     ListeningService,
-    StopOnce,
-    drain_on_signal,
 )
 from beanstalk_twisted.daemon.log_lines import line
 from beanstalk_twisted.server.service import BeanstalkService
@@ -46,7 +44,6 @@ from beanstalk_twisted.server.settings import IN_MEMORY, Settings
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import IoThread, WatchableIo
-from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.version import BUILD
 from tests.conftest import the_reactor
 from tests.held_io import HeldIo
@@ -417,88 +414,6 @@ def test_a_stop_in_time_leaves_no_timer() -> None:
     service.startService()
     assert service.stopService().called
     assert clock.getDelayedCalls() == []
-
-
-# The signal.
-
-
-@pytest.fixture
-def own_signals() -> Iterator[None]:
-    """
-    Put the handler of SIGUSR1 back as it was.
-    """
-    before = signal.getsignal(signal.SIGUSR1)
-    yield
-    signal.signal(signal.SIGUSR1, before)
-
-
-def test_sigusr1_drains_in_a_turn_of_the_reactor(own_signals: None) -> None:
-    server = MemoryServer()
-    turns: list[Callable[[], object]] = []
-
-    class Reactor(Clock):
-        """
-        A reactor whose turns are ours.
-        """
-
-        def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-            """
-            See `IReactorFromThreads.callFromThread`.
-            """
-            turns.append(lambda: callable(*args))
-
-    drain_on_signal(server.service, Reactor())
-    os.kill(os.getpid(), signal.SIGUSR1)
-    client = server.connect()
-    assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"INSERTED 1\r\n"
-    for each in turns:
-        each()
-    assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"DRAINING\r\n"
-
-
-# The second signal.
-
-
-class SignalledReactor(Clock):
-    """
-    A reactor that counts the stops it is asked for.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stops = 0
-
-    def stop(self, number: int, frame: object) -> None:
-        """
-        Receive a signal as the real one does.
-        """
-        self.stops += 1
-
-    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """
-        See `IReactorFromThreads.callFromThread`.
-        """
-        callable(*args)
-
-
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_only_the_first_signal_stops_and_further_ones_are_told_of(second: signal.Signals) -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    reactor = SignalledReactor()
-    try:
-        for number in before:
-            signal.signal(number, reactor.stop)
-        StopOnce(reactor).take_over()
-        with capturedLogs() as events:
-            signal.raise_signal(signal.SIGTERM)
-            assert (reactor.stops, len(events)) == (1, 0)
-            signal.raise_signal(second)
-            signal.raise_signal(second)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert reactor.stops == 1
-    assert [str(formatEvent(event))[:17] for event in events] == ["stopping already;"] * 2
 
 
 # What is said.

@@ -5,17 +5,24 @@ The lines of the server's log.
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.application.service import Application
 from twisted.internet.task import Clock
-from twisted.logger import FileLogObserver, ILogObserver, LogEvent, Logger, LogLevel
+from twisted.logger import FileLogObserver, ILogObserver, LogEvent, Logger, LogLevel, capturedLogs
 from twisted.python.failure import Failure
 from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 
-from beanstalk_twisted.daemon.log_lines import line, observer, part_of
+from beanstalk_twisted.daemon.log_lines import (
+    LEVELS,
+    ServerLog,
+    json_line,
+    line,
+    part_of,
+)
 from beanstalk_twisted.server.accepting import AcceptErrors
 from beanstalk_twisted.tap import makeService
 
@@ -79,12 +86,75 @@ def test_an_event_without_a_time_has_a_line() -> None:
     assert line({"log_format": "hello"}) == "- info  -        hello\n"
 
 
+def test_a_line_of_json_has_the_event_and_its_fields() -> None:
+    said = str(json_line(event("on {where} {n}", event="listening", where="unix:\u202e", n=3)))
+    assert said.endswith("}\n") and said.isascii() and said.count("\n") == 1
+    assert json.loads(said) == {
+        "time": "2026-11-22T13:23:12.900Z", "level": "info", "part": "server",
+        "event": "listening", "message": "on unix:\u202e 3",
+        "fields": {"where": "unix:\u202e", "n": 3},
+    }  # fmt: skip
+
+
+def test_a_line_of_json_is_one_line_whatever_is_in_it() -> None:
+    try:
+        raise ValueError("wrong\nand more")
+    except ValueError:
+        failed = event(
+            "while\nreading", log_failure=Failure(), raw=b"\xff\n", none=None, is_so=True
+        )
+    said = str(json_line(failed))
+    assert said.count("\n") == 1
+    found = json.loads(said)
+    assert found["message"] == "while\nreading" and found["event"] == "server"
+    assert found["fields"] == {"raw": "\\xff\\n", "none": None, "is_so": True}
+    assert found["traceback"].rstrip().endswith("ValueError: wrong\nand more")
+
+
+def test_lines_of_others_have_no_fields_in_json() -> None:
+    said = json_line({"log_format": "{a}", "a": 1, "log_namespace": "twisted.scripts._twistd_unix"})
+    assert json.loads(str(said)) == {
+        "time": None, "level": "info", "part": "twistd", "event": "twistd", "message": "1",
+        "fields": {},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", None])
+def test_an_event_without_text_is_no_line_of_json(text: str) -> None:
+    assert json_line(event(text)) is None
+
+
+@pytest.mark.parametrize("least", LEVELS)
+def test_lines_below_the_level_are_left_out_but_not_those_of_the_audit(
+    least: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = ServerLog({"nodaemon": True}, "text", least).observer([])
+    assert write is not None
+    for level in LEVELS:
+        write(event("x", log_level=LogLevel.levelWithName(level)))
+    write(event("x", log_level=LogLevel.debug, event="audit"))
+    said = [each.split()[1] for each in capsys.readouterr().out.splitlines()]
+    assert said == [*LEVELS[LEVELS.index(least) :], "audit"]
+
+
+def test_what_is_counted_instead_is_counted_at_each_level() -> None:
+    clock = Clock()
+    accept_errors = AcceptErrors(clock)
+    write = ServerLog({"nodaemon": True}, "text", "critical").observer([accept_errors])
+    assert write is not None
+    with capturedLogs() as events:
+        write(event("EMFILE recovery: Closed socket", log_namespace="twisted.internet.tcp.Port",
+                    log_format="EMFILE recovery: Closed socket from {address}"))  # fmt: skip
+        accept_errors.stop()
+    assert [each["event"] for each in events] == ["connections-refused"]
+
+
 def test_the_log_goes_where_twistd_was_told(tmp_path: Path) -> None:
     for told in (
         {"nodaemon": True, "logfile": str(tmp_path / "a.log")},
         {"nodaemon": False, "logfile": str(tmp_path / "a.log")},
     ):
-        write = observer(told, [])
+        write = ServerLog(told).observer([])
         assert write is not None
         write(event("hello"))
     said = (tmp_path / "a.log").read_text()
@@ -93,7 +163,7 @@ def test_the_log_goes_where_twistd_was_told(tmp_path: Path) -> None:
 
 def test_a_foreground_server_logs_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     for told in {"nodaemon": True}, {"nodaemon": True, "logfile": "-"}:
-        write = observer(told, [])
+        write = ServerLog(told).observer([])
         assert write is not None
         write(event("hello"))
     assert capsys.readouterr().out == "2026-11-22T13:23:12Z info  server   hello\n" * 2
@@ -108,7 +178,9 @@ def test_a_foreground_server_logs_to_stdout(capsys: pytest.CaptureFixture[str]) 
     ],
 )
 def test_another_log_that_twistd_was_told_of_is_left_to_it(told: dict[str, Any]) -> None:
-    assert observer(told, []) is None
+    log = ServerLog(told)
+    assert log.is_elsewhere and log.observer([]) is None
+    log.reopen()
 
 
 def test_the_application_gets_the_observer_from_the_service(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.daemon.launching import Refused
+from beanstalk_twisted.daemon.signals import Hangup, reload_on_signal
 from beanstalk_twisted.daemon.tubes_file import (
     MAX_DOTS,
     MAX_FILE_BYTES,
@@ -100,7 +101,7 @@ def test_sighup_reads_it_again_and_keeps_the_old_one_if_it_is_wrong(
     path, server, reactor = tmp_path / "tubes.toml", MemoryServer(), Reactor()
     client = server.connect()
     tubes = TubesFile(str(path), server.service)
-    tubes.reload_on_signal(reactor)
+    reload_on_signal(server.service, reactor, [tubes.reload], Hangup(lambda: False))
 
     def reload(text: str) -> str:
         path.write_text(text)

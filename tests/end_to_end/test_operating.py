@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ from tests.server_process import (
     real_beanstalkd,
 )
 
-LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (info |warn |critical) \w+ +\S.*")
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (info |warn |critical|audit) \w+ +\S.*")
 
 
 def at_socket(tmp_path: Path, *options: str) -> ServerProcess:
@@ -141,12 +142,13 @@ def with_few_descriptors(taken: int) -> list[str]:
 
 def knock(port: int, times: int) -> None:
     """
-    Connect so often, and be gone.
+    Connect so often, each time until the server has closed the connection.
     """
     for _ in range(times):
-        with socket.socket() as client:
+        with socket.socket() as client, suppress(ConnectionResetError):
             client.settimeout(LIMIT_S)
             client.connect(("127.0.0.1", port))
+            assert client.recv(1) == b""
 
 
 def refusals(said: str, why: str) -> list[int]:
@@ -156,59 +158,49 @@ def refusals(said: str, why: str) -> list[int]:
     return [int(count) for count in re.findall(rf"(\d+) connections? refused: {why}", said)]
 
 
-def test_at_the_limit_of_connections_there_is_a_line_a_second(tmp_path: Path) -> None:
+def test_at_the_limit_of_connections_there_is_a_line_a_minute(tmp_path: Path) -> None:
     with ServerProcess(with_few_descriptors(0), tmp_path) as server:
         port = server.port()
         held = [Connection(port) for _ in range(32)]
         for each in held:
             assert each.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-        began = time.monotonic()
         knock(port, 500)
-        # They are taken a few at a time, and counted a second later.
-        while sum(counts := refusals("".join(server.said()), "no more")) < 500:
-            assert time.monotonic() < began + LIMIT_S
-            time.sleep(0.01)
-        seconds = time.monotonic() - began
         assert held[0].ask(b"list-tube-used\r\n") == b"USING default\r\n"
         server.terminate()
         _, said = server.ended()
         for each in held:
             each.close()
-    assert sum(refusals(said, "no more")) == sum(counts) == 500
-    assert len(counts) <= seconds + 3
+    assert refusals(said, "no more") == [1, 499]
     assert "refused: no more than 32 connections fit into the limit of file descriptors" in said
 
 
-def test_at_the_limit_of_descriptors_there_is_a_line_a_second(tmp_path: Path) -> None:
+def test_at_the_limit_of_descriptors_there_is_a_line_a_minute(tmp_path: Path) -> None:
     with ServerProcess(with_few_descriptors(40), tmp_path) as server:
         port = server.port()
         held = [socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) for _ in range(30)]
         server.wait_for("EMFILE")
-        began = time.monotonic()
         knock(port, 500)
-        while sum(counts := refusals("".join(server.said()), "no file")) < 500:
-            assert time.monotonic() < began + LIMIT_S
-            time.sleep(0.01)
-        seconds = time.monotonic() - began
         for each in held:
             each.close()
         server.terminate()
         _, said = server.ended()
-    assert len(counts) <= seconds + 3
-    assert said.count("EMFILE") == len(refusals(said, "no file"))
+    counts = refusals(said, "no file")
+    assert (counts[0], len(counts)) == (1, 2) and sum(counts) >= 500
+    assert said.count("EMFILE") == 2
     assert "refused: no file descriptors are left (EMFILE); raise 'ulimit -n' or LimitNO" in said
 
 
 # Signals.
 
 
-def test_a_second_sigterm_is_told_in_one_line(tmp_path: Path) -> None:
+def test_further_sigterms_show_no_code(tmp_path: Path) -> None:
     with ServerProcess(ours_at_once("-p0", "-b", tmp_path / "log"), tmp_path) as server:
         server.connect().close()
         for _ in range(3):
             server.process.send_signal(signal.SIGTERM)
         status, said = server.ended()
-    assert status == -signal.SIGTERM
+    # By the signal if the stop was quicker.
+    assert status in (128 + signal.SIGTERM, -signal.SIGTERM)
     assert "Traceback" not in said and "ReactorNotRunning" not in said
     assert all(LINE.fullmatch(line) for line in said.splitlines()), said
 

@@ -40,6 +40,7 @@ class Bench:
 
     :ivar heard: what has happened, in order; ``counts`` how many sockets each turn had.
     :ivar failures: why the server should end.
+    :ivar slow: whose input took long, and how long.
     :ivar answers: called when a turn ends; says whether another one may follow.
     """
 
@@ -51,12 +52,15 @@ class Bench:
         self.now_ns = 0
         self.answers: Callable[[], bool] = lambda: False
         self.failures: list[Failure] = []
+        self.slow: list[tuple[Any, int]] = []
         self.hub = EpollReader(
             cast(Any, self.reactor),
             lambda: self.now_ns,
             self._begin_turn,
             self._end_turn,
             FailStop(self.failures.append),
+            LIMIT_NS,
+            lambda transport, took_ns: self.slow.append((transport, took_ns)),
         )
 
     def hear(self, data: bytes, now_ns: int) -> None:
@@ -152,6 +156,23 @@ def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     wires[0].far.send(b"again")
     assert bench.turn() == ["begin", b"3", "end"]
     assert bench.turn() == ["begin", b"again", "end"]
+
+
+@pytest.mark.parametrize(("cost_ns", "is_told"), [(LIMIT_NS, False), (LIMIT_NS + 1, True)])
+def test_whose_input_took_longer_than_the_limit_is_told_and_nobody_else(
+    bench: Bench, cost_ns: int, is_told: bool
+) -> None:
+    def work(data: bytes, now_ns: int) -> None:
+        bench.now_ns += cost_ns if data == b"slow" else LIMIT_NS - 1
+
+    wires = [Wire(bench.reactor) for _ in range(2)]
+    bench.wires += wires
+    for wire, data in zip(wires, (b"quick", b"slow"), strict=True):
+        assert bench.hub.feed(wire.transport, work) is not None
+        wire.far.send(data)
+    bench.turn()
+    bench.turn()
+    assert bench.slow == [(wires[1].transport, cost_ns)] * is_told
 
 
 def test_what_a_connection_brings_comes_with_the_time_that_it_is_then(bench: Bench) -> None:

@@ -1,5 +1,5 @@
 """
-Refused connections are counted, and told once a second.
+Refused connections are counted, and told once a minute.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from beanstalk_twisted.server.accepting import OUT_OF_DESCRIPTORS, AcceptErrors, RefusalLog
+from beanstalk_twisted.storage.repeats import TELL_S
 
 
 def said(events: Any) -> list[str]:
@@ -20,7 +21,7 @@ def said(events: Any) -> list[str]:
     return [str(formatEvent(event)) for event in events]
 
 
-def test_the_first_refusal_is_told_at_once_and_further_ones_once_a_second() -> None:
+def test_the_first_refusal_is_told_at_once_and_further_ones_once_a_minute() -> None:
     clock = Clock()
     refusals = RefusalLog(clock, "it is full")
     with capturedLogs() as events:
@@ -29,10 +30,10 @@ def test_the_first_refusal_is_told_at_once_and_further_ones_once_a_second() -> N
         for _ in range(3000):
             refusals.note()
         assert len(events) == 1
-        clock.advance(1)
+        clock.advance(TELL_S)
         refusals.note()
-        clock.advance(1)
-        clock.advance(1)
+        clock.advance(TELL_S)
+        clock.advance(TELL_S)
     assert said(events)[1:] == [
         "3000 connections refused: it is full",
         "1 connection refused: it is full",
@@ -40,12 +41,12 @@ def test_the_first_refusal_is_told_at_once_and_further_ones_once_a_second() -> N
     assert clock.getDelayedCalls() == []
 
 
-def test_after_a_quiet_second_the_next_is_told_at_once_again() -> None:
+def test_after_a_quiet_minute_the_next_is_told_at_once_again() -> None:
     clock = Clock()
     refusals = RefusalLog(clock, "it is full")
     with capturedLogs() as events:
         refusals.note()
-        clock.advance(1)
+        clock.advance(TELL_S)
         refusals.note()
     assert len(events) == 2
     refusals.stop()
@@ -82,8 +83,8 @@ def test_what_ports_say_at_the_limit_of_descriptors_is_counted_by_connections() 
             )
             for text in texts:
                 assert accept_errors(accept_event(text)).name == "no"
-        clock.advance(1)
-        clock.advance(1)
+        clock.advance(TELL_S)
+        clock.advance(TELL_S)
     assert said(events) == [
         f"1 connection refused: {OUT_OF_DESCRIPTORS}",
         f"99 connections refused: {OUT_OF_DESCRIPTORS}",
@@ -98,8 +99,8 @@ def test_other_errors_of_accepting_are_counted_by_their_reason() -> None:
     with capturedLogs() as events:
         for reason in ("ENFILE", "ENOBUFS", "ENFILE"):
             assert accept_errors(accept_event(text, acceptError=reason)).name == "no"
-        clock.advance(1)
-        clock.advance(1)
+        clock.advance(TELL_S)
+        clock.advance(TELL_S)
     assert said(events) == [
         "1 connection refused: they cannot be accepted (ENFILE)",
         "1 connection refused: they cannot be accepted (ENOBUFS)",
@@ -118,3 +119,14 @@ def test_other_errors_of_accepting_are_counted_by_their_reason() -> None:
 )
 def test_all_else_stays_in_the_log(event: LogEvent) -> None:
     assert AcceptErrors(Clock())(event).name == "maybe"
+
+
+def test_a_stop_tells_the_rest_of_what_ports_say() -> None:
+    clock = Clock()
+    accept_errors = AcceptErrors(clock)
+    with capturedLogs() as events:
+        for _ in range(3):
+            accept_errors(accept_event("EMFILE recovery: Closed socket from {address}"))
+        accept_errors.stop()
+    assert said(events)[1:] == [f"2 connections refused: {OUT_OF_DESCRIPTORS}"]
+    assert clock.getDelayedCalls() == []

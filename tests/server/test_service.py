@@ -90,7 +90,9 @@ def test_a_server_tells_its_log_of_each_command_if_it_is_asked_to_twice(verbosit
     with capturedLogs() as events:
         client = server.connect()
         assert client.ask(b"use a\r\nbogus\\\x1b\r\n") == b"USING a\r\nUNKNOWN_COMMAND\r\n"
-    told = [formatEvent(event) for event in cast(list[LogEvent], events) if "line" in event]
+    told = [
+        formatEvent(event) for event in cast(list[LogEvent], events) if event["event"] == "command"
+    ]
     lines = ["connection 1: use a", "connection 1: bogus\\\\\\x1b"]
     assert told == (lines if verbosity == 2 else [])
 

@@ -23,7 +23,7 @@ from beanstalk_twisted.binlog.records import JobImage, Kind, Reason, Start, Stat
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.clock import NS, LogClock
-from beanstalk_twisted.storage.environment import CommitEvents, Environment
+from beanstalk_twisted.storage.environment import CommitEvents, Environment, SlowSync
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.group_commit import (
     ALWAYS,
@@ -39,6 +39,7 @@ from tests.held_io import HeldIo
 from tests.sampling import share
 
 INTERVAL_S = 0.25
+SLOW_NS = 100_000_000
 PERIODIC = FsyncPolicy(INTERVAL_S)
 POLICIES = pytest.mark.parametrize("policy", [ALWAYS, PERIODIC, NEVER])
 
@@ -52,6 +53,7 @@ class Bench:
     :ivar acknowledged: what the committer said, each time.
     :ivar failures: the same, when it gave up.
     :ivar demand: what the queue wants room for.
+    :ivar slow: what took the disk long.
     :ivar told: what was said of the room: why there is none, or None for more.
     """
 
@@ -70,6 +72,7 @@ class Bench:
         self.failures: list[Failure] = []
         self.demand = Demand()
         self.told: list[Failure | None] = []
+        self.slow: list[SlowSync] = []
         self.jobs = 0
         position = Position(1, 1, 0, 1, b"u" * 16, 1, 1, 0)
         self.log = Log(position, segment_bytes, self._opening, lambda: 7, "test")
@@ -100,8 +103,9 @@ class Bench:
 
     def _committer(self, policy: FsyncPolicy) -> GroupCommit:
         return GroupCommit(
-            self.log, self.writer, self._environment(), policy, self._events(), self.may_rehome
-        )
+            self.log, self.writer, self._environment(), policy, self._events(), self.may_rehome,
+            slow_ns=SLOW_NS,
+        )  # fmt: skip
 
     def _environment(self) -> Environment:
         clock = LogClock(lambda: 0, lambda: round(self.clock.seconds() * NS))
@@ -112,7 +116,7 @@ class Bench:
         return CommitEvents(
             acknowledge=lambda: self.on_acknowledge(),
             rehomed=lambda *moved: self.rehomed.append(moved), demand=lambda: self.demand,
-            space_changed=self.told.append,
+            space_changed=self.told.append, slow=self.slow.append, count_waiting=lambda: 3,
         )  # fmt: skip
 
     def _note_acknowledgeable(self) -> None:
@@ -851,3 +855,62 @@ def test_an_end_whose_last_commit_fails_is_not_an_ordered_one() -> None:
     assert not ended.called and not bench.acknowledged
     assert [failure.type for failure in bench.failures] == [WriteFailed]
     assert not read(bench.directory.after_kill()).small.is_clean
+
+
+# A slow disk.
+
+
+class SlowBench(Bench):
+    """
+    One whose disk takes its time for each sync.
+
+    :ivar takes_s: how long.
+    """
+
+    takes_s = 0.0
+
+    def _note(self, operation: str, name: str) -> None:
+        super()._note(operation, name)
+        if operation == "sync":
+            self.clock.rightNow += self.takes_s
+
+
+@pytest.mark.parametrize(("takes_ms", "is_told"), [(100, False), (101, True)])
+def test_replies_that_waited_longer_than_the_limit_are_told(takes_ms: int, is_told: bool) -> None:
+    bench = SlowBench(ALWAYS)
+    bench.takes_s = takes_ms / 1000
+    bench.put()
+    bench.finish_io()
+    took_ns = takes_ms * 1_000_000
+    assert bench.slow == [SlowSync(took_ns, took_ns, 3)] * is_told
+
+
+def test_a_wait_for_two_syncs_is_told_though_none_of_them_is_slow() -> None:
+    bench = SlowBench(ALWAYS)
+    bench.takes_s = 0.06
+    bench.put()
+    bench.turn()
+    bench.put()
+    bench.finish_io()
+    assert bench.slow == [SlowSync(120_000_000, 60_000_000, 3)]
+
+
+def test_a_wait_is_counted_from_the_turn_when_the_disk_had_nothing_to_do() -> None:
+    bench = SlowBench(ALWAYS)
+    bench.takes_s = 0.06
+    for _ in range(3):
+        bench.put()
+        bench.finish_io()
+        bench.clock.advance(5)
+        bench.finish_io()
+    assert bench.slow == []
+
+
+def test_a_slow_sync_that_no_reply_waits_for_is_told_too() -> None:
+    bench = SlowBench(PERIODIC)
+    bench.put()
+    bench.finish_io()
+    bench.takes_s = 0.2
+    bench.clock.advance(INTERVAL_S)
+    bench.finish_io()
+    assert [slow.took_ns for slow in bench.slow] == [200_000_000]

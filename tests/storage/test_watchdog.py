@@ -20,6 +20,7 @@ from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.group_commit import NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo
+from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, SLOW_S, WatchedIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.held_io import HeldIo
@@ -99,6 +100,20 @@ def test_work_that_takes_long_is_spoken_of_once_and_again_when_it_ends(said: lis
     bench.disk.step()
     assert said == [slow, "the disk goes on, after 24 s: /var/lib/bs"]
     assert bench.failures == []
+
+
+def test_work_that_takes_long_again_and_again_is_spoken_of_once_a_minute(said: list[str]) -> None:
+    bench = Bench()
+    for _ in range(4):
+        bench.io.run(lambda: None)
+        bench.wait(SLOW_S + 1)
+        bench.disk.step()
+    assert [each[:17] for each in said] == ["the disk is slow:", "the disk goes on,"]
+    bench.wait(int(TELL_S))
+    (third,) = said[2:]
+    assert third.endswith("; the newest of 3 since the last such line")
+    bench.wait(int(TELL_S))
+    assert len(said) == 3 and bench.clock.getDelayedCalls() == []
 
 
 @pytest.mark.parametrize("limit_s", [1, SLOW_S, DEFAULT_LIMIT_S])
@@ -316,6 +331,7 @@ def test_a_server_whose_disk_hangs_ends_and_gives_no_reply() -> None:
 
 CLOSES = """
 import socket, sys
+from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.storage.watchdog import close_sockets
 listening = socket.create_server(("127.0.0.1", 0))
 print(listening.getsockname()[1], flush=True)

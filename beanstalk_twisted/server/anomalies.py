@@ -1,0 +1,118 @@
+"""
+What the server's log says of anomalies that come again and again: wrong lines, slow commands, short
+memory.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from twisted.logger import Logger
+
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.printable import escape_all
+from beanstalk_twisted.storage.io_thread import Clock
+from beanstalk_twisted.storage.repeats import Repeats, Trouble, times
+from beanstalk_twisted.wire.replies import Reply
+
+SHOWN_BYTES: Final = 80
+"""Of a wrong line: enough to see what was meant; the rest is the client's data."""
+
+MS: Final = 1_000_000
+
+
+class WrongLine(NamedTuple):
+    """
+    What a client got wrong.
+    """
+
+    peer: str
+    line: bytes
+    reply: Reply
+
+
+class SlowCommand(NamedTuple):
+    """
+    A command that took long; compares by how long.
+    """
+
+    took_ns: int
+    command: str
+    connection: int
+    peer: str
+
+
+class Anomalies:
+    """
+    Tells each kind of anomaly once, then once a minute with how often.
+    """
+
+    log = Logger()
+
+    def __init__(self, clock: Clock, peer_of: Callable[[Session], str]) -> None:
+        """
+        :param peer_of: the address of a session's peer.
+        """
+        self._peer_of = peer_of
+        self._wrong: Repeats[WrongLine] = Repeats(clock, self._tell_of_wrong)
+        self._slow: Repeats[SlowCommand] = Repeats(clock, self._tell_of_slow, max)
+        self._shortage = Trouble(clock, self._tell_of_shortage, self._tell_of_memory)
+
+    def stop(self) -> None:
+        """
+        Tell what was counted and not told yet; leave no timer.
+        """
+        self._wrong.stop()
+        self._slow.stop()
+        self._shortage.stop()
+
+    def note_wrong(self, session: Session, line: bytes, reply: Reply) -> None:
+        """
+        A client has sent something wrong.
+
+        :param line: its line, without bodies.
+        :param reply: what it is answered.
+        """
+        try:
+            self._wrong.note(WrongLine(self._peer_of(session), line, reply))
+        except MemoryError:
+            # The line is answered all the same; to have failed would end the server.
+            return
+
+    def note_slow(self, session: Session, command: str, took_ns: int) -> None:
+        """
+        A command has kept the reactor for so long.
+        """
+        slow = SlowCommand(took_ns, command, session.number, self._peer_of(session))
+        self._slow.note(slow)
+
+    def note_memory(self, is_short: bool) -> None:
+        """
+        There is no memory for new jobs, or there is again.
+        """
+        self._shortage.changed(is_short)
+
+    def _tell_of_wrong(self, count: int, wrong: WrongLine) -> None:
+        self.log.warn(
+            "{peer}: {reply} to {line}{times}", event="client-error", peer=wrong.peer,
+            reply=wrong.reply.encode().strip().decode("ascii"),
+            line=escape_all(wrong.line[:SHOWN_BYTES]), times=times(count), count=count,
+        )  # fmt: skip
+
+    def _tell_of_slow(self, count: int, slow: SlowCommand) -> None:
+        self.log.warn(
+            "{command} of connection {connection} ({peer}) kept all others waiting for {ms} ms"
+            "{times}", event="slow-command", command=slow.command, connection=slow.connection,
+            peer=slow.peer, ms=slow.took_ns // MS, times=times(count, "slowest"), count=count,
+        )  # fmt: skip
+
+    def _tell_of_shortage(self) -> None:
+        self.log.warn(
+            "memory is short: new jobs are refused (OUT_OF_MEMORY) until some is free; nothing "
+            "was lost. Delete jobs, or give the server more (ulimit -v).", event="memory-short",
+        )  # fmt: skip
+
+    def _tell_of_memory(self, count: int) -> None:
+        self.log.warn(
+            "there is memory again since a minute: new jobs are taken (it was short {count} times)",
+            event="memory-again", count=count,
+        )  # fmt: skip

@@ -1,0 +1,218 @@
+"""
+The audit: a line for each thing that somebody did to the queue, beside putting and working on jobs.
+
+Whose rows of the table say `Command.manages` are told: who, what, and how many jobs it changed.
+Their methods are wrapped when the server is made, so other commands pay nothing.
+
+The lines are in the server's log, with the level `audit`, which `--log-level` never leaves out: one
+file to ship and rotate, and each line stands between those that led to it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.server.execution_context import ExecutionContext
+from beanstalk_twisted.storage.io_thread import Clock
+from beanstalk_twisted.wire.commands import Command
+from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Flushed
+from beanstalk_twisted.wire.replies import KICKED_JOB, Kicked, Reply, Word
+
+AUDIT: Final = "audit"
+"""Event of these lines, and their level."""
+
+MAX_LINES: Final = 20
+"""
+Lines of one host in a second: more than a person does.  Further ones are summed by command, so that
+a client's loop neither fills the disk nor holds up the server by its log, and hides nobody else's.
+"""
+
+SECOND_S: Final = 1.0
+
+ONE_JOB: Final = (KICKED_JOB, MOVED, UPDATED)
+"""Replies that say that one job was changed."""
+
+
+CONNECTION_ENDED: Final = Word(b"no answer, the connection ended")
+"""In place of a reply that nobody waits for any more; what was begun goes on."""
+
+
+def changed_jobs(reply: Reply) -> int:
+    """
+    How many jobs were changed, by what was answered.
+    """
+    if isinstance(reply, Kicked | Flushed):
+        return int(reply.value)
+    return int(reply in ONE_JOB)
+
+
+class Done(NamedTuple):
+    """
+    What somebody did.
+
+    :ivar arguments: by the names of the command's fields.
+    """
+
+    operation: str
+    who: str
+    connection: int
+    arguments: dict[str, Any]
+
+
+class Audit:
+    """
+    Tells what commands that manage have done.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, clock: Clock, context: ExecutionContext, peer_of: Callable[[Session], str]
+    ) -> None:
+        """
+        :param context: whose methods are wrapped, and whose late answers are heard.
+        :param peer_of: the address of a session's peer; `host:port` on TCP.
+        """
+        self._late = context.late
+        self._methods = context.methods
+        self._clock = clock
+        self._peer_of = peer_of
+        self._lines: Counter[str] = Counter()
+        self._sums: dict[tuple[str, str], tuple[int, int]] = {}
+        self._timer: IDelayedCall | None = None
+
+    def watch(self, rows: Iterable[Command]) -> None:
+        """
+        Wrap the methods of those of the rows that manage.
+        """
+        for row in {row.operation: row for row in rows if row.manages}.values():
+            self._methods[row.operation] = self._watched(row, self._methods[row.operation])
+
+    def _watched(
+        self, row: Command, method: Callable[..., Answer | None]
+    ) -> Callable[..., Answer | None]:
+        def run(session: Session, now_ns: int, *args: Any) -> Answer | None:
+            answer = method(session, now_ns, *args)
+            self._note(row, session, args, answer)
+            return answer
+
+        return run
+
+    def _note(
+        self, row: Command, session: Session, args: Sequence[Any], answer: Answer | None
+    ) -> None:
+        """
+        A command was carried out, or begun.  Whatever fails here costs a line, and not the server,
+        as it would in a command.
+        """
+        try:
+            done = Done(row.operation, self._peer_of(session), session.number,
+                        _arguments(row, session, args))  # fmt: skip
+            if answer is None:
+                self._late[session] = partial(self._answered, done)
+            else:
+                self._tell(done, answer[0])
+        except Exception:
+            self._lose()
+
+    def _answered(self, done: "Done", answer: Answer) -> None:
+        try:
+            self._tell(done, answer[0])
+        except Exception:
+            self._lose()
+
+    def _lose(self) -> None:
+        with suppress(Exception):
+            self.log.failure("a line of the audit is lost", event="audit-lost")
+
+    def ended(self, session: Session) -> None:
+        """
+        The connection has ended: an answer that is still to come is not waited for.
+        """
+        late = self._late.pop(session, None)
+        if late is not None:
+            late((CONNECTION_ENDED, 0))
+
+    def tell(self, who: str, command: str, **fields: Any) -> None:
+        """
+        Log what was not done by a command.
+
+        :param who: such as the name of a signal.
+        """
+        self.log.info("{who}: {command}", event=AUDIT, who=who, command=command, **fields)
+
+    def stop(self) -> None:
+        """
+        Log what was summed; leave no timer.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._end_second()
+
+    def _tell(self, done: "Done", reply: Reply) -> None:
+        operation, who, connection, arguments = done
+        if arguments.get("policy") == "":
+            # A `tube-policy` that only shows it.
+            return
+        jobs = changed_jobs(reply)
+        host = who.rpartition(":")[0] or who
+        if self._takes_line(host):
+            words = " ".join(f"{name}={value}" for name, value in arguments.items())
+            self.log.info(
+                "{who}: {command}{words}: {reply}", event=AUDIT, who=who, command=operation,
+                words=f" {words}" if words else "", **arguments,
+                reply=reply.encode().partition(b"\r\n")[0].decode("ascii"),
+                jobs=jobs, connection=connection,
+            )  # fmt: skip
+        else:
+            count, total = self._sums.get((host, operation), (0, 0))
+            self._sums[host, operation] = count + 1, total + jobs
+
+    def _takes_line(self, host: str) -> bool:
+        """
+        Whether there may be one more line of this host in this second.
+        """
+        if self._timer is None:
+            self._timer = self._clock.callLater(SECOND_S, self._end_second)
+        self._lines[host] += 1
+        return self._lines[host] <= MAX_LINES
+
+    def _end_second(self) -> None:
+        self._timer = None
+        self._lines.clear()
+        sums, self._sums = self._sums, {}
+        for (who, command), (count, jobs) in sums.items():
+            self.log.info(
+                "{who}: {command} {count} more times in this second, {jobs} jobs changed",
+                event=AUDIT, who=who, command=command, count=count, jobs=jobs,
+            )  # fmt: skip
+
+
+def _arguments(row: Command, session: Session, args: Sequence[Any]) -> dict[str, Any]:
+    """
+    The fields of a command's line, by their names, with values as they are logged; for `kick`,
+    whose line does not name its tube, that too.
+
+    :param args: the last ones are the values of the row's fields, but a body in place of its size.
+    """
+    names = [field.name for field in row.fields]
+    values = args[len(args) - len(names) :]
+    found = {name: _shown(name, value) for name, value in zip(names, values, strict=True)}
+    if row.operation == "kick":
+        found["tube"] = session.using.name.decode("ascii")
+    return found
+
+
+def _shown(name: str, value: Any) -> object:
+    if name == "bytes":
+        return 0 if value is None else len(value)
+    if name == "policy":
+        return " ".join(f"{key}={rule}" for key, rule in value)
+    return value.decode("ascii") if isinstance(value, bytes) else value

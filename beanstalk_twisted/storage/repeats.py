@@ -1,0 +1,136 @@
+"""
+What would be logged again and again: the first at once, then once a minute how often.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
+
+from twisted.internet.interfaces import IDelayedCall
+
+from beanstalk_twisted.storage.io_thread import Clock
+
+T = TypeVar("T")
+
+TELL_S: Final = 60.0
+"""
+Seconds between two lines about the same anomaly: one that lasts for a day is 1,440 lines then.
+"""
+
+
+def newest(told: T, later: T) -> T:
+    """
+    Choose the later of two.
+    """
+    return later
+
+
+def times(count: int, which: str = "newest") -> str:
+    """
+    What a line ends with that stands for several: nothing if it stands for one.
+
+    :param which: of them the line describes.
+    """
+    return "" if count == 1 else f"; the {which} of {count} since the last such line"
+
+
+class Repeats(Generic[T]):
+    """
+    Counts what is noted, and tells the first at once and the count of others each `TELL_S` while
+    there are more.
+    """
+
+    def __init__(
+        self, clock: Clock, tell: Callable[[int, T], None],
+        choose: Callable[[T, T], T] = newest,
+    ) -> None:  # fmt: skip
+        """
+        :param tell: called with how many there were since it was called last, and one of them.
+        :param choose: which of two is told; ``max`` for the worst.
+        """
+        self._clock = clock
+        self._tell = tell
+        self._choose = choose
+        self._count = 0
+        self._noted: list[T] = []
+        self._timer: IDelayedCall | None = None
+
+    def note(self, what: T) -> bool:
+        """
+        Count one more.
+
+        :return: whether it was told at once.
+        """
+        self._count += 1
+        self._noted = [self._choose(self._noted[0], what)] if self._noted else [what]
+        if self._timer is not None:
+            return False
+        self._tell_and_wait()
+        return True
+
+    def stop(self) -> None:
+        """
+        Tell what was counted and not told yet; leave no timer.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._count:
+            self._tell_count()
+
+    def _tell_and_wait(self) -> None:
+        self._timer = self._clock.callLater(TELL_S, self._end_wait)
+        self._tell_count()
+
+    def _end_wait(self) -> None:
+        self._timer = None
+        if self._count:
+            self._tell_and_wait()
+
+    def _tell_count(self) -> None:
+        count, (what,) = self._count, self._noted
+        self._count, self._noted = 0, []
+        # Where there is no memory a line is lost, and not what it is about.
+        with suppress(MemoryError):
+            self._tell(count, what)
+
+
+class Trouble:
+    """
+    A state that comes and goes: its beginning is told at once, its end when it has been over for
+    `TELL_S`, with how often it came.  So the last line tells what holds.
+    """
+
+    def __init__(
+        self, clock: Clock, begun: Callable[[], None], over: Callable[[int], None]
+    ) -> None:
+        self._clock = clock
+        self._begun = begun
+        self._over = over
+        self._count = 0
+        self._timer: IDelayedCall | None = None
+
+    def changed(self, has_begun: bool) -> None:
+        """
+        It has begun, or ended.
+        """
+        self.stop()
+        if not has_begun:
+            self._timer = self._clock.callLater(TELL_S, self._tell_end)
+            return
+        self._count += 1
+        if self._count == 1:
+            self._begun()
+
+    def stop(self) -> None:
+        """
+        Leave no timer.
+        """
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _tell_end(self) -> None:
+        self._timer = None
+        count, self._count = self._count, 0
+        self._over(count)

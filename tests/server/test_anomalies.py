@@ -1,0 +1,184 @@
+"""
+What the log says of wrong lines, slow commands and short memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from twisted.logger import capturedLogs, formatEvent
+
+from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.server.anomalies import MS, SHOWN_BYTES, Anomalies
+from beanstalk_twisted.server.service import _was_slow
+from beanstalk_twisted.server.settings import DEFAULT_SLOW_MS
+from beanstalk_twisted.storage.repeats import TELL_S
+from beanstalk_twisted.testing.memory_server import MemoryServer
+
+PUT = b"put 0 0 9 1\r\nx\r\n"
+
+
+@pytest.fixture
+def told() -> Iterator[Any]:
+    """
+    Gather the lines of an event.
+    """
+    with capturedLogs() as events:
+        yield lambda name: [formatEvent(each) for each in events if each["event"] == name]
+
+
+WRONG = {
+    b"bogus\r\n": "UNKNOWN_COMMAND to bogus",
+    b"put 1 2 x\r\n": "BAD_FORMAT to put 1 2 x",
+    b"put 0 0 1 1 junk\r\n": "BAD_FORMAT to put 0 0 1 1 junk",
+    b"put 0 0 1 99999999\r\n" + b"x" * 100_000_001: "JOB_TOO_BIG to put 0 0 1 99999999",
+    b"put 0 0 1 1\r\nxyz": "EXPECTED_CRLF to put 0 0 1 1",
+    b"put-at 0 0 1 1\r\nxyz": "EXPECTED_CRLF to put-at 0 0 1 1",
+    b"put-batch 0\r\n": "BAD_FORMAT to put-batch 0",
+    b"delete-batch " + b"x" * 30_000 + b"\r\n": "BAD_FORMAT to delete-batch " + "x" * 67,
+    b"x" * 500 + b"\r\n": "BAD_FORMAT to " + "x" * SHOWN_BYTES,
+    b"\x1b[2J\r\n": "UNKNOWN_COMMAND to \\x1b[2J",
+}
+
+
+@pytest.mark.parametrize("sent", WRONG, ids=[repr(each[:20]) for each in WRONG])
+def test_a_wrong_line_is_told_with_its_peer_and_its_reply(sent: bytes, told: Any) -> None:
+    server = MemoryServer()
+    server.connect().send(sent)
+    server.advance(1)
+    assert told("client-error") == [f"127.0.0.1:1: {WRONG[sent]}"]
+
+
+def test_a_body_that_came_in_pieces_and_ends_wrongly_is_told(told: Any) -> None:
+    client = MemoryServer().connect()
+    client.send(b"put 0 0 1 4\r\nab")
+    client.send(b"cdefgh")
+    assert told("client-error") == ["127.0.0.1:1: EXPECTED_CRLF to put 0 0 1 4"]
+
+
+def test_what_is_right_or_has_no_room_is_not_told(told: Any) -> None:
+    server = MemoryServer()
+    client = server.connect()
+    client.ask(PUT + b"delete 9\r\nstats\r\n")
+    server.service._headroom._has = lambda size: False
+    client.send(PUT)
+    assert told("client-error") == []
+
+
+def test_many_wrong_lines_are_told_once_a_minute(told: Any) -> None:
+    server = MemoryServer()
+    client = server.connect()
+    client.send(b"nonsense\r\n" * 1000)
+    client.send(b"bogus\r\n")
+    server.advance(1)
+    assert len(told("client-error")) == 1
+    server.advance(TELL_S)
+    assert told("client-error")[1:] == [
+        "127.0.0.1:1: UNKNOWN_COMMAND to bogus; the newest of 1000 since the last such line"
+    ]
+    server.advance(TELL_S)
+    assert server.clock.getDelayedCalls() == []
+
+
+class SlowServer(MemoryServer):
+    """
+    A server on which one look at the clock, when a command has been carried out, takes long.
+
+    :ivar waste_ms: how long it takes.
+    """
+
+    looks = 0
+    waste_ms = 0
+
+    def _now_ns(self) -> int:
+        self.looks += 1
+        return super()._now_ns() + (self.waste_ms * MS if self.looks > 1 else 0)
+
+
+@pytest.mark.parametrize(("ms", "is_told"), [(DEFAULT_SLOW_MS, False), (DEFAULT_SLOW_MS + 1, True)])
+def test_a_command_that_takes_longer_than_the_limit_is_told(
+    ms: int, is_told: bool, told: Any
+) -> None:
+    server = SlowServer()
+    client = server.connect()
+    server.looks, server.waste_ms = 0, ms
+    assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    words = f"list-tube-used of connection 1 (127.0.0.1:1) kept all others waiting for {ms} ms"
+    assert told("slow-command") == [words] * is_told
+
+
+def test_many_slow_commands_are_told_once_a_minute_by_the_slowest(told: Any) -> None:
+    server = SlowServer()
+    client = server.connect()
+    for server.waste_ms in (200, 300, 900, 400):
+        server.looks = 0
+        client.ask(b"list-tube-used\r\n")
+    server.waste_ms = 0
+    server.advance(TELL_S)
+    assert [each.partition("waiting ")[2] for each in told("slow-command")] == [
+        "for 200 ms",
+        "for 900 ms; the slowest of 3 since the last such line",
+    ]
+
+
+def test_a_wrong_line_may_be_slow_too(told: Any) -> None:
+    server = SlowServer()
+    client = server.connect()
+    server.looks, server.waste_ms = 0, 500
+    client.ask(b"bogus\r\n")
+    assert told("slow-command")[0].startswith("a wrong line of connection 1 ")
+
+
+def test_without_a_limit_nothing_is_slow(told: Any) -> None:
+    server = MemoryServer(is_started=False)
+    server.settings = server.settings._replace(slow_ms=0)
+    server.start()
+    assert server.service.context.slow_ns > 10**18
+
+
+def test_short_memory_is_told_at_once_and_its_end_after_a_minute(told: Any) -> None:
+    server = MemoryServer()
+    changed = server.service._headroom.changed
+    changed(True)
+    assert len(told("memory-short")) == 1
+    changed(False)
+    changed(True)
+    changed(False)
+    assert len(told("memory-short")) == 1 and told("memory-again") == []
+    server.advance(TELL_S)
+    assert told("memory-again") == [
+        "there is memory again since a minute: new jobs are taken (it was short 2 times)"
+    ]
+
+
+def test_a_stop_tells_what_was_counted_and_leaves_no_timer(told: Any) -> None:
+    server = MemoryServer()
+    server.connect().send(b"bogus\r\n" * 5)
+    server.service._headroom.changed(True)
+    server.service._headroom.changed(False)
+    server.stop()
+    server.advance()
+    assert len(told("client-error")) == 2
+    assert server.clock.getDelayedCalls() == []
+
+
+def no_memory(session: Session) -> str:
+    """
+    Say who is at the other end, where there is no memory for it.
+    """
+    raise MemoryError
+
+
+def test_a_wrong_line_is_answered_also_where_there_is_no_memory_to_tell_of_it(told: Any) -> None:
+    server = MemoryServer(directory=MemoryDirectory())
+    server.advance()
+    server.service.context.wrong = Anomalies(server.clock, no_memory).note_wrong
+    assert server.connect().ask(b"bogus\r\nuse a\r\n") == b"UNKNOWN_COMMAND\r\nUSING a\r\n"
+    assert told("client-error") == []
+
+
+def test_a_connection_that_has_ended_in_its_slow_command_is_not_asked_for_it() -> None:
+    _was_slow(object(), 10**9)
