@@ -47,6 +47,7 @@ from beanstalk_twisted.daemon.options import (
     port_number,
     whole_number,
 )
+from beanstalk_twisted.daemon.service_manager import asked_for
 from beanstalk_twisted.daemon.tubes_file import TubesFile
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.server.accepting import AcceptErrors
@@ -411,7 +412,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     return ListeningService(
         service, options["endpoints"], reactor, prepare, options["endpoints_v1"], launcher,
         partial(observer, told, [AcceptErrors(reactor)]),
-        "--listen" if options["listen"] else "--port",
+        "--listen" if options["listen"] else "--port", asked_for(os.environ),
     )  # fmt: skip
 
 
