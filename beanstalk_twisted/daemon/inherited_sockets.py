@@ -8,7 +8,7 @@ in the kernel's queue and nobody is refused.  The server serves them when its lo
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred, execute
@@ -96,14 +96,16 @@ class InheritedSocket:
     def _adopt(self, factory: IProtocolFactory) -> IListeningPort:
         # Unless told otherwise by NonBlocking=, systemd passes sockets that block.
         os.set_blocking(self._fd, False)
+        port: Any
         if self._family == socket.AF_UNIX:
-            port = KeptPort._fromListeningDescriptor(self._reactor, self._fd, factory)
+            make: Any = KeptPort._fromListeningDescriptor
+            port = make(self._reactor, self._fd, factory)
             port.startListening()
         else:
             port = self._reactor.adoptStreamPort(self._fd, self._family, factory)
         # The port has its own descriptor of the same socket.
         os.close(self._fd)
-        return port
+        return cast(IListeningPort, port)
 
 
 class KeptPort(unix.Port):

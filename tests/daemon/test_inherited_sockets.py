@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ class ActivatedServer(ServerProcess):
         super().__init__(command, cwd, inherits=passed[0])
 
 
-def listening(family: int = socket.AF_INET, address: object = ("127.0.0.1", 0)) -> socket.socket:
+def listening(family: int = socket.AF_INET, address: Any = ("127.0.0.1", 0)) -> socket.socket:
     """
     Listen as a socket unit does: on a socket that blocks.
     """
@@ -64,7 +65,7 @@ def listening(family: int = socket.AF_INET, address: object = ("127.0.0.1", 0)) 
     return listener
 
 
-def ask(family: int, address: object, request: bytes) -> bytes:
+def ask(family: int, address: Any, request: bytes) -> bytes:
     """
     Connect, ask, and read a line.
 
@@ -117,9 +118,11 @@ def test_an_endpoint_names_a_socket(tmp_path: Path, domain: str) -> None:
 def test_a_socket_of_another_name_is_a_wrong_option(
     tmp_path: Path, options: tuple[str, ...], said: str
 ) -> None:
-    with listening() as listener:
-        with ActivatedServer(tmp_path, [("http", listener)], *options) as server:
-            code, words = server.ended()
+    with (
+        listening() as listener,
+        ActivatedServer(tmp_path, [("http", listener)], *options) as server,
+    ):
+        code, words = server.ended()
     assert code == 5
     assert said in words
 
@@ -137,9 +140,11 @@ def test_what_is_no_socket_is_told() -> None:
 
 
 def test_another_address_that_is_named_leaves_the_sockets_alone(tmp_path: Path) -> None:
-    with listening() as listener:
-        with ActivatedServer(tmp_path, [("beanstalk", listener)], "-p", 0) as server:
-            assert server.port() != listener.getsockname()[1]
+    with (
+        listening() as listener,
+        ActivatedServer(tmp_path, [("beanstalk", listener)], "-p", 0) as server,
+    ):
+        assert server.port() != listener.getsockname()[1]
 
 
 def test_the_file_of_a_unix_socket_stays(tmp_path: Path) -> None:
@@ -198,23 +203,22 @@ class Load:
 
 
 def test_a_restart_under_load_refuses_nobody_and_loses_nothing(tmp_path: Path) -> None:
-    with listening() as listener:
-        with closing(Load(listener.getsockname())) as load:
-            for number in range(RESTARTS):
-                before = len(load.put)
-                sockets = [("beanstalk", listener)]
-                with ActivatedServer(tmp_path, sockets, "-b", tmp_path / "bs") as server:
-                    while len(load.put) < before + 100 and not load.failures:
-                        assert server.process.poll() is None
-                        time.sleep(0.01)
-                    # The last one ends as by a power cut.
-                    server.kill() if number == RESTARTS - 1 else server.terminate()
+    with listening() as listener, closing(Load(listener.getsockname())) as load:
+        for number in range(RESTARTS):
+            before = len(load.put)
             sockets = [("beanstalk", listener)]
-            with ActivatedServer(tmp_path, sockets, "-b", tmp_path / "bs"):
-                load.close()
-                stats = [
-                    ask(socket.AF_INET, listener.getsockname(), b"peek %s\r\n" % job)
-                    for job in (load.put[0], load.put[-1], *load.put[::50])
-                ]
+            with ActivatedServer(tmp_path, sockets, "-b", tmp_path / "bs") as server:
+                while len(load.put) < before + 100 and not load.failures:
+                    assert server.process.poll() is None
+                    time.sleep(0.01)
+                # The last one ends as by a power cut.
+                server.kill() if number == RESTARTS - 1 else server.terminate()
+        sockets = [("beanstalk", listener)]
+        with ActivatedServer(tmp_path, sockets, "-b", tmp_path / "bs"):
+            load.close()
+            stats = [
+                ask(socket.AF_INET, listener.getsockname(), b"peek %s\r\n" % job)
+                for job in (load.put[0], load.put[-1], *load.put[::50])
+            ]
     assert not load.failures
     assert all(reply.startswith(b"FOUND") for reply in stats)
