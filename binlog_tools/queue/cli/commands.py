@@ -25,7 +25,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "bury": "jobs", "kick": "jobs", "move": "move", "edit": "edit", "wait": "wait",
     "flush": "flush", "tubes": "tubes", "stats": "tubes", "pause": "tubes", "policy": "tubes",
     "dead": "dead", "top": "top", "tail": "tail", "connections": "listing", "drain": "draining",
-    "undrain": "draining",
+    "undrain": "draining", "health": "draining",
 }  # fmt: skip
 """The module of each subcommand, in the order of the help; there it is the function so named."""
 
